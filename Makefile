@@ -1,0 +1,44 @@
+# One line each; `make help` lists them. Everything runs from .venv, which `make setup` makes from nothing.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+SEEDS ?= 2000
+
+.PHONY: help setup check test sim bench lock diagram clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: .venv/.ready  ## make .venv with everything the project needs
+
+.venv/.ready: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Forebay needs Python 3.11 or newer; try: make setup PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+check: setup  ## lint, types, imports, tidiness
+	$(BIN)/ruff format --check --quiet . || (echo "run: .venv/bin/ruff format ." && exit 1)
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -q -p no:cacheprovider tests/test_tidy.py
+
+test: check  ## set up, check, and run every test
+	$(BIN)/pytest -q -n 2
+
+sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay one]
+	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+bench: setup  ## measure the core and the library queue, as ratios to heapq in the same run
+	$(BIN)/python -m bench.core
+
+lock: setup  ## resolve requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra dev -o requirements.lock pyproject.toml
+
+diagram: setup  ## write the state diagram in docs/internals/scheduler.md anew from the transition table
+	$(BIN)/python -m forebay.core.diagram docs/internals/scheduler.md
+
+clean:  ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,44 @@
+"""What runs next, and where: pure decisions, no I/O, no clock, no randomness."""
+
+from forebay.core.actions import (
+    Abort,
+    Action,
+    Decision,
+    Describe,
+    Expire,
+    Reject,
+    RejectCode,
+    Route,
+    Supply,
+    Wait,
+    WaitReason,
+)  # fmt: skip
+from forebay.core.events import (
+    Arrived,
+    Cancelled,
+    Event,
+    Finished,
+    Inspected,
+    NodeChanged,
+    NodeRemoved,
+    NodeRested,
+    Observed,
+    OptionsChanged,
+    Returned,
+    Revoked,
+    ShutDown,
+    Supplied,
+    Ticked,
+)  # fmt: skip
+from forebay.core.options import Options
+from forebay.core.priorities import capped_priority, parse_priority
+from forebay.core.scheduler import Scheduler
+from forebay.core.snapshot import LaneView, NodeView, Snapshot, Totals
+
+__all__ = [
+    "Abort", "Action", "Arrived", "Cancelled", "Decision", "Describe", "Event", "Expire",
+    "Finished", "Inspected", "LaneView", "NodeChanged", "NodeRemoved", "NodeRested", "NodeView",
+    "Observed", "Options", "OptionsChanged", "Reject", "RejectCode", "Returned", "Revoked",
+    "Route", "Scheduler", "ShutDown", "Snapshot", "Supplied", "Supply", "Ticked", "Totals", "Wait",
+    "WaitReason", "capped_priority", "parse_priority",
+]  # fmt: skip

@@ -1,0 +1,115 @@
+"""What must be done: the only way out of the core.
+
+Actions are plain, frozen, serialisable values like the events, with names in the imperative. The
+answer to an arrival is a `Decision`: it runs now, it waits (and why, and how long), or it is
+refused (and why).
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from forebay.core.snapshot import Snapshot
+
+RejectCode: TypeAlias = Literal[
+    "queue_full",
+    "user_queue_full",
+    "session_queue_full",
+    "queue_disabled",
+    "stream_not_queued",
+    "deadline_unreachable",
+    "model_not_found",
+    "route_not_supported",
+    "model_loading",
+    "no_node",
+    "shutting_down",
+]
+
+ExpireCode: TypeAlias = Literal["queue_timeout", "no_node"]
+
+WaitReason: TypeAlias = Literal[
+    "busy",  # every slot that could serve it is taken
+    "turn",  # a slot is free, but it is held for a model swap or for those before it
+    "session",  # an earlier entry of its session is unfinished
+    "offline",  # no node that serves it is up
+]
+
+
+class Route(Struct, frozen=True, tag=True, gc=False):
+    """Run it on that node now. A lease is held until `Finished`, `Returned` or `Cancelled`."""
+
+    id: str
+    node: str
+    queued: bool = False
+    """Whether it waited at all."""
+    waited_s: float = 0.0
+    """All the time it has spent waiting so far, over all its attempts."""
+    attempt: int = 1
+    predicted_s: float | None = None
+    """The p50 that was promised on arrival; compare it with `waited_s` to publish the error."""
+
+
+class Wait(Struct, frozen=True, tag=True, gc=False):
+    """Hold it: its turn will come. Numbers are None while nothing has been measured."""
+
+    id: str
+    reason: WaitReason
+    position: int
+    """1 + the entries of its lane that would run before it if nothing more arrived."""
+    estimate_s: float | None = None
+    """waiting ahead x mean service / slots: what `X-Estimated-Wait` says."""
+    p50_s: float | None = None
+    p90_s: float | None = None
+
+
+class Reject(Struct, frozen=True, tag=True, gc=False):
+    """Refuse it, or answer a waiter that lost its place (displaced, revoked, shutdown)."""
+
+    id: str
+    code: str
+    """A `RejectCode`, or the code given with `Revoked`."""
+    reasons: tuple[str, ...] = ()
+    retry_after_s: float | None = None
+    """When trying again makes sense; None while nothing has been measured."""
+    estimate_s: float | None = None
+
+
+class Expire(Struct, frozen=True, tag=True, gc=False):
+    """It waited as long as it may: `queue_timeout`, or `no_node` where nothing could serve it."""
+
+    id: str
+    code: ExpireCode
+    waited_s: float
+    retry_after_s: float | None = None
+
+
+class Supply(Struct, frozen=True, tag=True, gc=False):
+    """A deferred entry heads its session: tell its sizes with `Supplied`."""
+
+    id: str
+
+
+class Abort(Struct, frozen=True, tag=True, gc=False):
+    """Stop a running one and answer with `code`; the lease ends with the `Cancelled` you post."""
+
+    id: str
+    code: str
+
+
+class Describe(Struct, frozen=True, tag=True, gc=False):
+    """The answer to `Inspected`."""
+
+    id: str
+    state: str
+    waited_s: float
+    attempt: int
+    reason: WaitReason | None = None
+    node: str | None = None
+    position: int | None = None
+    estimate_s: float | None = None
+    p50_s: float | None = None
+    p90_s: float | None = None
+
+
+Decision: TypeAlias = Route | Wait | Reject
+Action: TypeAlias = Route | Wait | Reject | Expire | Supply | Abort | Describe | Snapshot

@@ -1,0 +1,217 @@
+"""The decision on arrival: `Route`, `Wait(reason, estimate)` or `Reject(code, reasons)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.actions import Expire, Reject, Supply, Wait
+from forebay.core.estimates import RESIDUALS_MAX
+from forebay.core.positions import ahead_of_newcomer
+
+if TYPE_CHECKING:
+    from forebay.core.actions import RejectCode, WaitReason
+    from forebay.core.book import Book
+    from forebay.core.entries import Entry
+    from forebay.core.events import Arrived
+    from forebay.core.lanes import Lane
+
+REASONS: dict[RejectCode, str] = {
+    "queue_full": "queue is full: all nodes are busy",
+    "user_queue_full": "this user or key has as much in the queue as it may",
+    "session_queue_full": "this session has as many unfinished entries as it may",
+    "queue_disabled": "all nodes are busy and the queue is off",
+    "stream_not_queued": "all nodes are busy and streams are not queued",
+    "deadline_unreachable": "the estimated wait is longer than the caller will wait",
+    "model_not_found": "no node has this model",
+    "route_not_supported": "the model is known, but not in this API family",
+    "model_loading": "every node of this model is still loading or starting",
+    "no_node": "every node of this model is offline",
+    "shutting_down": "the gateway is shutting down",
+}
+
+
+def elapsed_of(lane: Lane, now_s: float) -> list[float]:
+    """Return how long each entry of a lane has run; empty when there are too many to look at."""
+    running = lane.running
+    if len(running) > RESIDUALS_MAX:
+        return []
+    return [now_s - entry.since_s for entry in running]
+
+
+def newcomer_wait_s(lane: Lane, now_s: float) -> float | None:
+    """Return the median wait of one that came last in the lane: what `Retry-After` is made of."""
+    estimate = lane.times.wait_s(lane.waiting(), lane.slots, elapsed_of(lane, now_s))
+    return None if estimate is None else estimate[0]
+
+
+class Arrivals:
+    """Takes arrivals and decides about them."""
+
+    __slots__ = ("_book",)
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def decide(self, arrival: Arrived) -> None:
+        """Route an arrival, let it wait, or refuse it."""
+        book = self._book
+        lane = book.cluster.lanes.get((arrival.model, arrival.family))
+        if lane is None or not lane.slots or book.stopping:
+            code = self._unroutable(arrival, lane)
+            if lane is None or code is not None:
+                self.refuse(arrival, code or "model_not_found", lane)
+                return
+        if (arrival.session or arrival.key_unfinished_max) and self._is_capped(arrival, lane):
+            return
+        if arrival.session or arrival.deferred:
+            self._decide_in_session(arrival, lane)
+            return
+        if book.cluster.open:
+            node = book.cluster.choose(lane, arrival.affinity, None)
+            if node is not None:
+                book.start(book.accept(arrival, lane), node)
+                return
+        self._wait_or_refuse(arrival, lane)
+
+    def refuse(
+        self, arrival: Arrived, code: RejectCode, lane: Lane | None, wait_s: float | None = None
+    ) -> None:
+        """Refuse an arrival; nothing of it is kept."""
+        book = self._book
+        book.tally.reject(code)
+        if wait_s is None and lane is not None:
+            wait_s = newcomer_wait_s(lane, book.now_s)
+        book.actions.append(Reject(arrival.id, code, (REASONS[code],), wait_s, wait_s))
+
+    def reason(self, lane: Lane, excluded: set[str] | None = None) -> WaitReason:
+        """Say why entries of a lane wait."""
+        open_nodes = self._book.cluster.open
+        if open_nodes and any(
+            name in open_nodes and name not in (excluded or ()) for name in lane.nodes
+        ):
+            return "turn"
+        return "busy" if lane.is_up() else "offline"
+
+    def _unroutable(self, arrival: Arrived, lane: Lane | None) -> RejectCode | None:
+        if self._book.stopping:
+            return "shutting_down"
+        if lane is None or not lane.nodes:
+            families = self._book.cluster.models.get(arrival.model, set())
+            lanes = self._book.cluster.lanes
+            known = any(lanes[arrival.model, family].nodes for family in families)
+            return "route_not_supported" if known else "model_not_found"
+        if lane.is_loading():
+            return "model_loading"
+        return None if lane.is_up() or arrival.job else "no_node"
+
+    def _is_capped(self, arrival: Arrived, lane: Lane) -> bool:
+        book = self._book
+        cap = arrival.key_unfinished_max
+        if cap and book.key_unfinished(arrival.key) >= cap:
+            self.refuse(arrival, "user_queue_full", lane)
+            return True
+        cap = book.options.per_session_max
+        if cap and arrival.session and book.sessions.unfinished(arrival.session) >= cap:
+            self.refuse(arrival, "session_queue_full", lane)
+            return True
+        return False
+
+    def _decide_in_session(self, arrival: Arrived, lane: Lane) -> None:
+        """Like `decide`, with the session's order before everything else."""
+        book = self._book
+        heads = not arrival.session or book.sessions.unfinished(arrival.session) == 0
+        if heads and not arrival.deferred:
+            node = book.cluster.choose(lane, arrival.affinity, None) if book.cluster.open else None
+            if node is None:
+                self._wait_or_refuse(arrival, lane)
+                return
+            entry = book.accept(arrival, lane)
+            book.sessions.join(arrival.session, entry)
+            book.start(entry, node)
+            return
+        if not self._make_room(arrival, lane):
+            return
+        entry = book.accept(arrival, lane)
+        if arrival.session:
+            book.sessions.join(arrival.session, entry)
+        self._set_limit(entry)
+        entry.move("hold")
+        book.bounds.held += 1
+        book.enqueue(entry)
+        book.tally.enqueued += 1
+        position = book.sessions.unfinished(arrival.session) if arrival.session else 1
+        book.actions.append(Wait(entry.id, "session", position))
+        if heads:
+            book.actions.append(Supply(entry.id))
+
+    def _wait_or_refuse(self, arrival: Arrived, lane: Lane) -> None:
+        book = self._book
+        promise = self._promise(arrival, lane)
+        if not self._is_in_time(arrival, lane, promise) or not self._make_room(arrival, lane):
+            return
+        entry = book.accept(arrival, lane)
+        if arrival.session:
+            book.sessions.join(arrival.session, entry)
+        self._set_limit(entry)
+        if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
+            book.end(entry, "expire")
+            book.tally.expired += 1
+            book.actions.append(Expire(entry.id, "queue_timeout", 0.0, promise.p50_s))
+            return
+        book.enqueue(entry)
+        book.tally.enqueued += 1
+        book.stand_in_line(entry)
+        before = len(book.actions)
+        book.fill_open(lane)  # a node that must swap models first may still take it
+        if entry.state == "waiting":
+            entry.p50_s, entry.p90_s = promise.p50_s, promise.p90_s
+            book.actions.insert(before, promise)
+
+    def _make_room(self, arrival: Arrived, lane: Lane) -> bool:
+        """Check the bounds, displacing a waiter where the rules allow it; False when refused."""
+        book = self._book
+        if arrival.job:
+            return True
+        user = book.users.get(arrival.user)
+        code = book.bounds.refusal(arrival, user)
+        if code is None:
+            return True
+        if code == "queue_full":
+            victim = book.bounds.victim(arrival, book.rank_of(arrival), user)
+            if victim is not None:
+                book.end(victim, "reject")
+                book.tally.reject("queue_full")
+                wait_s = newcomer_wait_s(victim.line.lane, book.now_s)
+                reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
+                book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
+                return True
+        self.refuse(arrival, code, lane)
+        return False
+
+    def _is_in_time(self, arrival: Arrived, lane: Lane, promise: Wait) -> bool:
+        """Refuse at once what would only wait to die at the caller's own limit."""
+        limit_s = arrival.max_wait_s
+        if limit_s is None or arrival.job or limit_s >= self._book.options.wait_s_max:
+            return True
+        if limit_s > 0.0 and (promise.p50_s is None or promise.p50_s <= limit_s):
+            return True
+        self.refuse(arrival, "deadline_unreachable", lane, promise.p50_s)
+        return False
+
+    def _set_limit(self, entry: Entry) -> None:
+        own_s = entry.arrival.max_wait_s
+        limit_s = self._book.options.wait_s_max
+        entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
+
+    def _promise(self, arrival: Arrived, lane: Lane) -> Wait:
+        """Say which place a newcomer would have, and how long it would take."""
+        book = self._book
+        line = lane.lines[book.rank_of(arrival)]
+        user = book.users.get(arrival.user)
+        account = user.accounts.get(line) if user is not None else None
+        unit = book.charging.typical_price(lane, arrival)
+        ahead = ahead_of_newcomer(line, account, arrival.weight, unit, book.options)
+        header_s = lane.times.header_s(ahead, lane.slots)
+        estimate = lane.times.wait_s(ahead, lane.slots, elapsed_of(lane, book.now_s))
+        p50_s, p90_s = estimate or (None, None)
+        return Wait(arrival.id, self.reason(lane), ahead + 1, header_s, p50_s, p90_s)

@@ -1,0 +1,272 @@
+"""The scheduler's state, and the few moves that change it. Every path goes through these.
+
+`start` takes a lease and `release` gives it back, `enqueue` and `dequeue` change what waits, and
+`end` closes a ticket; each is called with the state it requires and changes it by the table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.actions import Route, Supply
+from forebay.core.bounds import Bounds
+from forebay.core.charging import Charging
+from forebay.core.cluster import Cluster
+from forebay.core.dispatch import Dispatch
+from forebay.core.entries import Entry
+from forebay.core.sessions import Sessions
+from forebay.core.snapshot import Tally
+from forebay.core.timers import Timers
+from forebay.core.users import Users
+from forebay.errors import InvariantBroken
+
+if TYPE_CHECKING:
+    from forebay.core.actions import Action
+    from forebay.core.events import Arrived
+    from forebay.core.lanes import Lane
+    from forebay.core.nodes import Node
+    from forebay.core.options import Options
+    from forebay.core.states import Cause
+
+
+class Book:
+    """Everything unfinished, and where it stands."""
+
+    __slots__ = (
+        "_keys", "actions", "bounds", "charging", "cluster", "dispatch", "entries", "job_rank",
+        "now_s", "options", "ranks", "seq", "sessions", "stopping", "tally", "timers", "users",
+        "waiting_jobs",
+    )  # fmt: skip
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.job_rank = len(options.priorities)
+        self.ranks = {name: rank for rank, name in enumerate(options.priorities)}
+        self.cluster = Cluster(options)
+        self.timers = Timers()
+        self.dispatch = Dispatch(options, self.timers)
+        self.bounds = Bounds(options)
+        self.charging = Charging(options)
+        self.users = Users(options.idle_users_max)
+        self.sessions = Sessions()
+        self.tally = Tally()
+        self.entries: dict[str, Entry] = {}  # everything unfinished, by id
+        self.actions: list[Action] = []  # what the event at hand has led to so far
+        self.seq = 0
+        self.now_s = 0.0
+        self.stopping = False
+        self.waiting_jobs = 0
+        self._keys: dict[str, int] = {}  # unfinished entries of keys that have a cap
+
+    def rank_of(self, arrival: Arrived) -> int:
+        """Return the class of an arrival; jobs have one of their own, below all others."""
+        if arrival.job:
+            return self.job_rank
+        rank = self.ranks.get(arrival.priority)
+        return self.options.normal_rank() if rank is None else rank
+
+    def key_unfinished(self, key: str) -> int:
+        """Return how much a key that has a cap has unfinished."""
+        return self._keys.get(key, 0)
+
+    def accept(self, arrival: Arrived, lane: Lane) -> Entry:
+        """Open a ticket."""
+        if arrival.id in self.entries:
+            raise InvariantBroken(f"ticket {arrival.id!r} is alive already")
+        self.seq += 1
+        user = self.users.arrive(arrival.user)
+        entry = Entry(arrival, self.seq, user, self.now_s)
+        entry.line = line = lane.lines[self.rank_of(arrival)]
+        entry.account = line.account_of(user, arrival.weight)
+        self.entries[arrival.id] = entry
+        self.tally.accepted += 1
+        if arrival.key_unfinished_max:
+            self._keys[arrival.key] = self._keys.get(arrival.key, 0) + 1
+        return entry
+
+    def start(self, entry: Entry, node: Node) -> None:
+        """Give an entry a slot and say so."""
+        now_s = self.now_s
+        queued = entry.state != "new"
+        if entry.state == "waiting":
+            self._stop_waiting(entry)
+        line, arrival = entry.line, entry.arrival
+        self.charging.charge(entry, node)
+        line.unserved_since_s = now_s
+        if node.loaded is not None:
+            node.measure_load(now_s)
+            if node.note_dispatch(arrival.model, now_s):
+                self.tally.swaps += 1
+        self.seq += 1
+        node.take(entry, arrival.model, self.seq)
+        if len(node.leases) >= node.slots:
+            self.cluster.open.pop(node.name, None)
+        line.lane.running[entry] = None
+        line.running += 1
+        entry.move("route")
+        entry.since_s = now_s
+        entry.attempt += 1
+        if arrival.affinity:
+            self.cluster.note_affinity(arrival.affinity, node)
+        if not arrival.job:
+            self.tally.waits.add(entry.waited_s)
+        self.actions.append(
+            Route(entry.id, node.name, queued, entry.waited_s, entry.attempt, entry.p50_s)
+        )
+
+    def release(self, entry: Entry) -> Node:
+        """Give the entry's slot back; fill the node afterwards."""
+        node = entry.node
+        if node is None:
+            raise InvariantBroken(f"{entry.id} holds no lease")
+        if node.loaded is not None:
+            node.measure_load(self.now_s)
+        node.give_back(entry)
+        del entry.line.lane.running[entry]
+        entry.line.running -= 1
+        return node
+
+    def fill(self, node: Node) -> None:
+        """Start what may start on a node, until it is full or nothing fits."""
+        now_s = self.now_s
+        if node.removed:
+            self.cluster.forget_if_idle(node)
+            return
+        while node.is_open(now_s):
+            entry = self.dispatch.pick(node, now_s)
+            if entry is None:
+                self.cluster.open[node.name] = node
+                return
+            entry.line.take(entry)
+            self.dispatch.note_leave(entry.line)
+            self.dequeue(entry)
+            self.start(entry, node)
+        self.cluster.open.pop(node.name, None)
+
+    def fill_open(self, lane: Lane) -> None:
+        """Let the open nodes of a lane look again: something has joined it."""
+        if self.cluster.open:
+            for node in list(lane.nodes.values()):
+                if node.name in self.cluster.open:
+                    self.fill(node)
+
+    def enqueue(self, entry: Entry) -> None:
+        """Count an entry as waiting; jobs are outside the bounds."""
+        if entry.line.rank == self.job_rank:
+            self.waiting_jobs += 1
+        else:
+            self.bounds.add(entry)
+
+    def dequeue(self, entry: Entry) -> None:
+        """Count an entry as no longer waiting."""
+        if entry.line.rank == self.job_rank:
+            self.waiting_jobs -= 1
+        else:
+            self.bounds.remove(entry)
+
+    def stand_in_line(self, entry: Entry) -> None:
+        """Put an entry that is counted already into its line and start its waiting clock."""
+        line = entry.line
+        entry.since_s = self.now_s
+        entry.move("wait")
+        line.join(entry)
+        self.dispatch.note_join(line, self.now_s)
+        if line.rank == self.job_rank:
+            entry.deadline_s = float("inf")
+            return
+        entry.deadline_s = self.now_s + entry.wait_left_s
+        self.timers.add(entry.deadline_s, "deadline", entry)
+        if self.options.aging_s and line.rank > 0:
+            self.timers.add(self.now_s + self.options.aging_s, "promotion", entry)
+
+    def stand_in_line_again(self, entry: Entry) -> None:
+        """Put an entry that ran back into its old place; its waiting clock goes on."""
+        line = entry.line
+        entry.move("return")
+        entry.since_s = self.now_s
+        self.enqueue(entry)
+        line.rejoin(entry)
+        self.dispatch.note_join(line, self.now_s)
+        if line.rank != self.job_rank:
+            entry.deadline_s = self.now_s + entry.wait_left_s
+            self.timers.add(entry.deadline_s, "deadline", entry)
+
+    def promote(self, entry: Entry) -> None:
+        """Count a waiting entry one class higher; retries are first in theirs already."""
+        line = entry.line
+        if entry in line.returned or line.rank == 0:
+            return
+        self.dequeue(entry)
+        higher = line.lane.lines[line.rank - 1]
+        account = entry.account
+        entry.line = higher
+        entry.account = higher.account_of(entry.user, entry.arrival.weight)
+        line.move_out(account)
+        self.dispatch.note_leave(line)
+        self.enqueue(entry)
+        higher.join(entry)
+        self.dispatch.note_join(higher, self.now_s)
+        if higher.rank > 0:
+            self.timers.add(self.now_s + self.options.aging_s, "promotion", entry)
+
+    def change_options(self, options: Options) -> None:
+        """Take over new limits; lower bounds drain."""
+        self.options = options
+        self.bounds.options = options
+        self.dispatch.options = options
+        self.charging = Charging(options)
+        self.users.idle_max = options.idle_users_max
+
+    def end(self, entry: Entry, cause: Cause) -> None:
+        """Close a ticket that holds no lease, wherever it stands; its session moves on."""
+        state = entry.state
+        entry.waited_s = entry.total_wait_s(self.now_s)
+        entry.move(cause)
+        if state == "waiting":
+            entry.line.drop(entry)
+            self.dispatch.note_leave(entry.line)
+        if state in ("waiting", "held"):
+            self.dequeue(entry)
+            if state == "held":
+                self.bounds.held -= 1
+        del self.entries[entry.id]
+        self.users.leave(entry.user)
+        self._leave_key(entry.arrival)
+        if not entry.line.lane.nodes:
+            self.cluster.forget_if_unused(entry.line.lane)
+        if entry.session is not None:
+            following = self.sessions.leave(entry)
+            if following is not None:
+                self.make_eligible(following)
+
+    def make_eligible(self, entry: Entry) -> None:
+        """Let a held entry compete: it heads its session now."""
+        if entry.deferred:
+            self.actions.append(Supply(entry.id))
+            return
+        self.bounds.held -= 1
+        entry.waited_s = entry.total_wait_s(self.now_s)
+        lane = entry.line.lane
+        node = self.cluster.choose(lane, entry.arrival.affinity, None) if lane.slots else None
+        if node is not None:
+            self.dequeue(entry)
+            entry.since_s = self.now_s
+            self.start(entry, node)
+            return
+        self.stand_in_line(entry)
+        self.fill_open(lane)
+
+    def _stop_waiting(self, entry: Entry) -> None:
+        waited_s = self.now_s - entry.since_s
+        entry.waited_s += waited_s
+        entry.wait_left_s -= waited_s
+        if entry.p50_s is not None and entry.p90_s is not None and entry.attempt == 0:
+            entry.line.lane.times.learn(entry.p50_s, entry.p90_s, entry.waited_s)
+
+    def _leave_key(self, arrival: Arrived) -> None:
+        if arrival.key_unfinished_max:
+            left = self._keys[arrival.key] - 1
+            if left:
+                self._keys[arrival.key] = left
+            else:
+                del self._keys[arrival.key]

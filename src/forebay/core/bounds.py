@@ -1,0 +1,158 @@
+"""How much may wait: exact bounds, checked and taken in one step, each in O(1).
+
+Counted are live requests that wait, those held behind their session included; jobs are outside.
+An entry that returns to its place counts again but is never refused: it was admitted once, so the
+count may pass the bound by what was running, and newcomers are refused until it is below.
+
+With `when_full = "displace"` a newcomer of a higher class, or whose user holds at least two places
+fewer than the largest holder of its class, takes the place of the newest entry of the largest
+holder in the lowest class. Without it one script can fill the line, and fairness is lost at the
+door. Holders are kept in buckets by how many places they hold, so that the largest is known in
+O(1): a count only ever moves to the neighbouring bucket.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay.core.actions import RejectCode
+    from forebay.core.entries import Entry, User
+    from forebay.core.events import Arrived
+    from forebay.core.options import Options
+
+SWEEP_SLACK = 64
+
+
+class Holders:
+    """The users of one class by the number of places they hold."""
+
+    __slots__ = ("_buckets", "_held", "_newest", "largest")
+
+    def __init__(self) -> None:
+        self._held: dict[User, int] = {}
+        self._buckets: dict[int, dict[User, None]] = {}
+        self._newest: dict[User, list[tuple[int, Entry]]] = {}
+        self.largest = 0
+
+    def held_by(self, user: User | None) -> int:
+        """Return how many places a user holds."""
+        return self._held.get(user, 0) if user is not None else 0
+
+    def add(self, entry: Entry) -> None:
+        """Count one more place for the entry's user."""
+        user = entry.user
+        held = self._held.get(user, 0) + 1
+        self._move(user, held)
+        newest = self._newest.setdefault(user, [])
+        if len(newest) > 2 * held + SWEEP_SLACK:
+            newest[:] = [item for item in newest if _holds(item[1], entry.line.rank)]
+            heapify(newest)
+        heappush(newest, (-entry.seq, entry))
+
+    def remove(self, entry: Entry) -> None:
+        """Count one place fewer; the entry's state or class has changed already."""
+        user = entry.user
+        held = self._held[user] - 1
+        self._move(user, held)
+        if held == 0:
+            del self._newest[user]
+
+    def newest_of_largest(self, rank: int) -> Entry:
+        """Return the newest entry of the largest holder; of several, the first to hold so many."""
+        user = next(iter(self._buckets[self.largest]))
+        newest = self._newest[user]
+        while True:
+            entry = newest[0][1]
+            if _holds(entry, rank):
+                return entry
+            heappop(newest)
+
+    def _move(self, user: User, held: int) -> None:
+        before = self._held.get(user, 0)
+        if before:
+            bucket = self._buckets[before]
+            del bucket[user]
+            if not bucket:
+                del self._buckets[before]
+        if held:
+            self._buckets.setdefault(held, {})[user] = None
+            self._held[user] = held
+        else:
+            del self._held[user]
+        if held > self.largest or (before == self.largest and before not in self._buckets):
+            self.largest = held
+
+
+def _holds(entry: Entry, rank: int) -> bool:
+    return entry.state in ("waiting", "held") and entry.line.rank == rank
+
+
+class Bounds:
+    """What waits now, and whether one more may."""
+
+    __slots__ = ("_holders", "by_rank", "bytes", "held", "options", "waiting")
+
+    def __init__(self, options: Options) -> None:
+        ranks = len(options.priorities)
+        self.options = options
+        self.waiting = 0
+        self.held = 0
+        self.bytes = 0
+        self.by_rank = [0] * ranks
+        self._holders = (
+            [Holders() for _ in range(ranks)] if options.when_full == "displace" else None
+        )
+
+    def refusal(self, arrival: Arrived, user: User | None) -> RejectCode | None:
+        """Say why one more may not wait, or None when it may."""
+        options = self.options
+        if not options.enabled or options.max_size == 0:
+            return "queue_disabled"
+        if arrival.stream and not options.queue_streams:
+            return "stream_not_queued"
+        if options.per_user_max and user is not None and user.waiting >= options.per_user_max:
+            return "user_queue_full"
+        if self.waiting >= options.max_size:
+            return "queue_full"
+        if self.bytes + arrival.size_bytes > options.bytes_max:
+            return "queue_full"
+        return None
+
+    def victim(self, arrival: Arrived, rank: int, user: User | None) -> Entry | None:
+        """Return the entry that must make room for a newcomer when full, or None to refuse it."""
+        if self._holders is None or self.waiting == 0:
+            return None
+        lowest = max(rank for rank, waiting in enumerate(self.by_rank) if waiting)
+        holders = self._holders[lowest]
+        if lowest < rank:
+            return None
+        if lowest == rank and holders.largest - holders.held_by(user) < 2:
+            return None
+        entry = holders.newest_of_largest(lowest)
+        if self.waiting - 1 >= self.options.max_size:
+            return None
+        if self.bytes - entry.size_bytes + arrival.size_bytes > self.options.bytes_max:
+            return None
+        return entry
+
+    def add(self, entry: Entry) -> None:
+        """Count an entry that begins to wait."""
+        rank = entry.line.rank
+        self.waiting += 1
+        self.by_rank[rank] += 1
+        self.bytes += entry.size_bytes
+        entry.user.waiting += 1
+        if self._holders is not None:
+            self._holders[rank].add(entry)
+
+    def remove(self, entry: Entry) -> None:
+        """Count an entry that no longer waits."""
+        rank = entry.line.rank
+        self.waiting -= 1
+        self.by_rank[rank] -= 1
+        self.bytes -= entry.size_bytes
+        entry.user.waiting -= 1
+        if self._holders is not None:
+            self._holders[rank].remove(entry)

@@ -1,0 +1,100 @@
+"""What a dispatch costs its user and its class, and how that is put right afterwards.
+
+Charged at dispatch by estimate, `input_weight * prompt + output_weight * min(limit, median)`;
+trued up when the real counts are known; given back whole when the request returns to its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.fairness import charge_elsewhere
+
+if TYPE_CHECKING:
+    from forebay.core.entries import Entry
+    from forebay.core.events import Arrived
+    from forebay.core.lanes import Lane
+    from forebay.core.nodes import Node
+    from forebay.core.options import Options
+
+
+class Charging:
+    """The three fairness modes as three prices."""
+
+    __slots__ = ("_by_tokens", "_options", "_unit", "_weighted", "_weights", "needs_cost")
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._by_tokens = options.fairness == "tokens"
+        self._unit = 0.0 if options.fairness == "fifo" else 1.0
+        self._weighted = options.class_order == "weighted"
+        self._weights = [options.weight_of(rank) for rank in range(len(options.priorities))]
+        self.needs_cost = self._by_tokens or self._weighted
+
+    def cost_tokens(self, lane: Lane, prompt_tokens: int, output_limit: int) -> float:
+        """Estimate what an entry will cost, in weighted tokens."""
+        options = self._options
+        output = lane.times.output_tokens(options.output_tokens_unmeasured)
+        if 0 < output_limit < output:
+            output = output_limit
+        return options.input_weight * prompt_tokens + options.output_weight * output
+
+    def price(self, entry: Entry) -> float:
+        """Return what a dispatch of this entry would charge its user, before weights."""
+        return self._cost_of(entry) if self._by_tokens else self._unit
+
+    def typical_price(self, lane: Lane, arrival: Arrived) -> float:
+        """Return the price to reckon with for others of the same line."""
+        if not self._by_tokens:
+            return self._unit
+        return max(1.0, self.cost_tokens(lane, arrival.prompt_tokens, arrival.output_limit))
+
+    def charge(self, entry: Entry, node: Node) -> None:
+        """Charge the start of an entry on a node."""
+        line, account = entry.line, entry.account
+        price = self._unit
+        if self.needs_cost:
+            entry.cost = self._cost_of(entry)
+            if self._by_tokens:
+                price = entry.cost
+        amount = entry.charged = price / account.weight
+        start = line.charge(account, amount)
+        if len(entry.user.accounts) > 1:
+            charge_elsewhere(entry.user, line, node, amount)
+        node.shares.note_dispatch(line, start)
+        if self._weighted and line.rank < len(self._weights):
+            entry.class_charged = entry.cost / self._weights[line.rank]
+            node.shares.charge_class(line.rank, entry.class_charged)
+
+    def settle(self, entry: Entry, node: Node, prompt_tokens: int, output_tokens: int) -> None:
+        """Correct the charge to the real cost; -1 is unknown and leaves the estimate."""
+        if output_tokens < 0 or not self.needs_cost:
+            return
+        options = self._options
+        prompt = entry.prompt_tokens if prompt_tokens < 0 else prompt_tokens
+        real = options.input_weight * prompt + options.output_weight * output_tokens
+        self._correct(entry, node, real - entry.cost)
+
+    def refund(self, entry: Entry, node: Node) -> None:
+        """Give the whole charge back."""
+        self._correct_user(entry, node, -entry.charged)
+        if entry.class_charged:
+            node.shares.correct_class(entry.line.rank, -entry.class_charged)
+            entry.class_charged = 0.0
+        entry.charged = 0.0
+
+    def _cost_of(self, entry: Entry) -> float:
+        return self.cost_tokens(entry.line.lane, entry.prompt_tokens, entry.output_limit)
+
+    def _correct(self, entry: Entry, node: Node, tokens: float) -> None:
+        if self._by_tokens:
+            self._correct_user(entry, node, tokens / entry.account.weight)
+        if entry.class_charged:
+            rank = entry.line.rank
+            node.shares.correct_class(rank, tokens / self._weights[rank])
+
+    @staticmethod
+    def _correct_user(entry: Entry, node: Node, amount: float) -> None:
+        entry.line.correct(entry.account, amount)
+        if len(entry.user.accounts) > 1:
+            charge_elsewhere(entry.user, entry.line, node, amount)

@@ -1,0 +1,163 @@
+"""The nodes and lanes, and which node an entry should run on.
+
+Among the nodes that are open to it: one with the model in memory, then the one that served the
+same affinity last, then the lowest `0.3 * gpu_load + 0.7 * in_flight / slots`, then the least
+recently used. Lanes exist only for models that a node lists, so junk names cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core import swaps
+from forebay.core.lanes import Lane
+from forebay.core.nodes import Node
+
+if TYPE_CHECKING:
+    from forebay.core.events import NodeChanged
+    from forebay.core.options import Options
+
+
+class Cluster:
+    """All nodes that are configured or registered, and the lanes they make up."""
+
+    __slots__ = (
+        "_affinities",
+        "_leaving",
+        "_options",
+        "_ranks",
+        "lanes",
+        "models",
+        "nodes",
+        "open",
+    )
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._ranks = len(options.priorities) + 1  # the last one is for jobs
+        self.nodes: dict[str, Node] = {}
+        self.lanes: dict[tuple[str, str], Lane] = {}
+        self.models: dict[str, set[str]] = {}  # model -> the families that know it
+        self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
+        self._leaving: dict[str, Node] = {}  # removed, but not all leases are back
+        self._affinities: dict[str, str] = {}  # affinity -> node, least recently used first
+
+    def change(self, event: NodeChanged, now_s: float) -> Node:
+        """Add a node or take over what is new about it."""
+        node = self.nodes.get(event.name)
+        if node is None:  # one that comes back soon still has its old leases
+            node = self._leaving.pop(event.name, None) or Node(event.name, self._ranks)
+            node.removed = False
+            self.nodes[event.name] = node
+        before = self._lanes_of(node)
+        node.measure_load(now_s)
+        node.update(event, now_s)
+        node.slots = max(0, event.slots)
+        wanted = {(model, family) for model in node.models for family in node.families}
+        for key in before - wanted:
+            self._detach(node, key)
+        for key in sorted(wanted):
+            self._lane(*key).nodes[node.name] = node
+        for key in before | wanted:
+            if key in self.lanes:
+                self.lanes[key].count_slots()
+        return node
+
+    def remove(self, name: str) -> Node | None:
+        """Take a node out; what runs there keeps its lease until it ends."""
+        node = self.nodes.pop(name, None)
+        if node is None:
+            return None
+        for key in self._lanes_of(node):
+            self._detach(node, key)
+            if key in self.lanes:
+                self.lanes[key].count_slots()
+        node.removed = True
+        node.models = ()
+        if node.leases:
+            self._leaving[name] = node
+        node.state = "offline"
+        self.open.pop(name, None)
+        return node
+
+    def forget_if_idle(self, node: Node) -> None:
+        """Drop a removed node once its last lease is back."""
+        if not node.leases and self._leaving.get(node.name) is node:
+            del self._leaving[node.name]
+
+    def readmit(self, node: Node) -> None:
+        """After a good probe, give the node back to retries that no other node can take."""
+        for key in self._lanes_of(node):
+            lane = self.lanes[key]
+            for line in lane.lines:
+                for entry in line.returned:
+                    excluded = entry.excluded
+                    if excluded and not any(
+                        other.state == "online" and name not in excluded
+                        for name, other in lane.nodes.items()
+                    ):
+                        excluded.discard(node.name)
+
+    def recount(self, node: Node) -> None:
+        """Add up the lanes' slots again after one node's changed."""
+        for key in self._lanes_of(node):
+            self.lanes[key].count_slots()
+
+    def choose(self, lane: Lane, affinity: str, excluded: set[str] | None) -> Node | None:
+        """Return the best open node for an entry of that lane, or None."""
+        open_nodes, nodes = self.open, lane.nodes
+        best: Node | None = None
+        best_key: tuple[bool, bool, float, int] | None = None
+        favourite = self._affinities.get(affinity) if affinity else None
+        for name in nodes if len(nodes) < len(open_nodes) else open_nodes:
+            node = nodes.get(name)
+            if node is None or name not in open_nodes or (excluded and name in excluded):
+                continue
+            warm = node.loaded is None or lane.model in node.loaded
+            if node.loaded is not None and not self._may_start(node, warm):
+                continue
+            key = (not warm, name != favourite, node.score(), node.used_at)
+            if best_key is None or key < best_key:
+                best, best_key = node, key
+        return best
+
+    def note_affinity(self, affinity: str, node: Node) -> None:
+        """Remember where an affinity was served last, forgetting the oldest."""
+        known = self._affinities
+        known.pop(affinity, None)
+        known[affinity] = node.name
+        if len(known) > self._options.affinities_max:
+            del known[next(iter(known))]
+
+    def forget_if_unused(self, lane: Lane) -> None:
+        """Drop a lane that no node lists, once nothing is left in it."""
+        if not lane.nodes and not lane.running and not any(line.waiting for line in lane.lines):
+            self.lanes.pop((lane.model, lane.family), None)
+            families = self.models.get(lane.model, set())
+            families.discard(lane.family)
+            if not families:
+                self.models.pop(lane.model, None)
+
+    @staticmethod
+    def _may_start(node: Node, warm: bool) -> bool:
+        """Say whether an arrival may go straight to a node that swaps models."""
+        return node.swap_target is None and (warm or swaps.may_load(node))
+
+    def _lane(self, model: str, family: str) -> Lane:
+        lane = self.lanes.get((model, family))
+        if lane is None:
+            lane = Lane(model, family, self._ranks, self._options.burst)
+            self.lanes[model, family] = lane
+            self.models.setdefault(model, set()).add(family)
+        return lane
+
+    def _lanes_of(self, node: Node) -> set[tuple[str, str]]:
+        keys = {(model, family) for model in node.models for family in node.families}
+        return {key for key in keys if key in self.lanes and node.name in self.lanes[key].nodes}
+
+    def _detach(self, node: Node, key: tuple[str, str]) -> None:
+        lane = self.lanes[key]
+        lane.nodes.pop(node.name, None)
+        for line in lane.lines:
+            node.shares.offsets.pop(line, None)
+        self.forget_if_unused(lane)

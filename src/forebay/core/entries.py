@@ -1,0 +1,73 @@
+"""The mutable records behind the tickets. Private to the core: nobody outside reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.states import after
+
+if TYPE_CHECKING:
+    from forebay.core.events import Arrived
+    from forebay.core.fairness import Account, Line
+    from forebay.core.nodes import Node
+    from forebay.core.sessions import Session
+    from forebay.core.states import Cause, State
+
+
+class User:
+    """One party of the fair sharing. Forgotten when idle and no different from a new one."""
+
+    __slots__ = ("accounts", "name", "unfinished", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.accounts: dict[Line, Account] = {}
+        self.waiting = 0  # live requests in the queue, held ones included; jobs are not counted
+        self.unfinished = 0  # everything accepted and not ended, jobs included
+
+
+class Entry:
+    """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
+
+    __slots__ = (
+        "account", "arrival", "attempt", "charged", "class_charged", "cost", "deadline_s",
+        "deferred", "excluded", "id", "line", "node", "output_limit", "p50_s", "p90_s",
+        "prompt_tokens", "seq", "session", "since_s", "size_bytes", "state", "user",
+        "wait_left_s", "waited_s",
+    )  # fmt: skip
+
+    def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
+        self.arrival = arrival
+        self.id = arrival.id
+        self.seq = seq  # its place; never changes
+        self.user = user
+        self.state: State = "new"
+        self.session: Session | None = None
+        self.deferred = arrival.deferred  # its sizes are still to be supplied
+        self.prompt_tokens = arrival.prompt_tokens
+        self.output_limit = arrival.output_limit
+        self.size_bytes = arrival.size_bytes
+        self.since_s = now_s  # when the present state began to count: waiting, or running
+        self.waited_s = 0.0  # waiting before the present state
+        self.attempt = 0
+        self.cost = 0.0  # tokens, as estimated at dispatch
+        self.charged = 0.0  # what its user's account was charged at dispatch
+        self.class_charged = 0.0  # what its class was charged on its node
+        self.node: Node | None = None  # set exactly while it holds a lease
+        self.account: Account
+        self.line: Line
+        self.excluded: set[str] | None = None  # nodes that failed it
+        self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
+        self.deadline_s = 0.0  # valid while waiting
+        self.p50_s: float | None = None  # promised on arrival
+        self.p90_s: float | None = None
+
+    def move(self, cause: Cause) -> None:
+        """Change state by the table."""
+        self.state = after(self.state, cause)
+
+    def total_wait_s(self, now_s: float) -> float:
+        """Return all the time it has spent waiting, up to now."""
+        if self.state in ("waiting", "held"):
+            return self.waited_s + now_s - self.since_s
+        return self.waited_s

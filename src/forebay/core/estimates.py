@@ -1,0 +1,141 @@
+"""How long the wait is: from measured service times, checked against what really happened.
+
+**Theory.** A lane with c slots and a entries ahead: the slots free up at r_1 <= ... <= r_c, the
+residual times of what runs, each conditional on how long it has run already. Taking those ahead
+one by one into the slot that frees first ("pop-add") with a typical service time m gives the wait
+`r_(a mod c) + (a div c) * m`. The spread adds up over independent services, hence
+p90 = mean + 1.28 * sqrt(variance). Both are then multiplied by a factor that is learned online so
+that half, and nine tenths, of the real waits stay below what was promised (stochastic quantile
+tracking: a step up of q when the promise was broken, a step down of 1 - q when it was kept).
+
+**Bound.** O(log 100) to add a measurement, O(min(c, 16)) to estimate: never a walk over what
+waits. The header's number is simpler on purpose: waiting ahead x mean service / slots.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from math import exp, sqrt
+from typing import TYPE_CHECKING
+
+from forebay.core.snapshot import RECENT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RESIDUALS_MAX = 16
+"""Up to this many running entries are looked at one by one; more are taken as evenly spread."""
+Z90 = 1.2816
+STEP = 0.05
+"""How fast the factors learn: settled after a few dozen waits, calm after that."""
+FACTOR_LOG_MAX = 3.0
+"""No promise is ever corrected by more than e^3, about 20 times."""
+
+
+class Recent:
+    """The last hundred values, in order of arrival and in order of size."""
+
+    __slots__ = ("_arrived", "ordered", "squares", "total")
+
+    def __init__(self) -> None:
+        self._arrived: deque[float] = deque()
+        self.ordered: list[float] = []
+        self.total = 0.0
+        self.squares = 0.0
+
+    def add(self, value: float) -> None:
+        """Take one value; the oldest of more than `RECENT` leaves."""
+        ordered = self.ordered
+        if len(ordered) == RECENT:
+            oldest = self._arrived.popleft()
+            del ordered[bisect_right(ordered, oldest) - 1]
+            self.total -= oldest
+            self.squares -= oldest * oldest
+        self._arrived.append(value)
+        insort(ordered, value)
+        self.total += value
+        self.squares += value * value
+
+
+class ServiceTimes:
+    """The last hundred service times of a lane, and how honest its promises were."""
+
+    __slots__ = ("_log50", "_log90", "_outputs", "_recent")
+
+    def __init__(self) -> None:
+        self._recent = Recent()
+        self._outputs = Recent()
+        self._log50 = 0.0
+        self._log90 = 0.0
+
+    def add(self, service_s: float) -> None:
+        """Take one measured service time."""
+        self._recent.add(service_s)
+
+    def add_output(self, tokens: int) -> None:
+        """Take the measured length of one answer."""
+        self._outputs.add(tokens)
+
+    def output_tokens(self, unmeasured: int) -> float:
+        """Return the median length of an answer here."""
+        ordered = self._outputs.ordered
+        return ordered[len(ordered) // 2] if ordered else unmeasured
+
+    def mean_s(self) -> float | None:
+        """Return the mean service time, or None while nothing has been measured."""
+        ordered = self._recent.ordered
+        return self._recent.total / len(ordered) if ordered else None
+
+    def header_s(self, ahead: int, slots: int) -> float | None:
+        """Return waiting ahead x mean service / slots."""
+        mean_s = self.mean_s()
+        return None if mean_s is None else ahead * mean_s / max(1, slots)
+
+    def wait_s(
+        self, ahead: int, slots: int, elapsed_s: Sequence[float]
+    ) -> tuple[float, float] | None:
+        """Return p50 and p90 of the wait behind `ahead` entries, given how long those run already.
+
+        `elapsed_s` is of the lane's own entries; slots that others hold are taken as evenly spread.
+        """
+        mean_s = self.mean_s()
+        if mean_s is None:
+            return None
+        slots = max(1, slots)
+        rounds, index = divmod(ahead, slots)
+        p50_s = self._free_s(index, slots, elapsed_s, mean_s) + rounds * mean_s
+        count = len(self._recent.ordered)
+        variance = max(0.0, self._recent.squares / count - mean_s * mean_s)
+        # One residual's own spread never vanishes; those ahead add theirs, c at a time.
+        spread_s = sqrt(variance * (1.0 / slots + ahead / (slots * slots)))
+        p90_s = p50_s + Z90 * max(spread_s, 0.05 * mean_s)
+        p50_s *= exp(self._log50)
+        return p50_s, max(p50_s, p90_s * exp(self._log90))
+
+    def learn(self, p50_s: float, p90_s: float, waited_s: float) -> None:
+        """Compare what was promised with what happened."""
+        self._log50 = _track(self._log50, 0.5, waited_s > p50_s)
+        self._log90 = _track(self._log90, 0.9, waited_s > p90_s)
+
+    def _free_s(self, index: int, slots: int, elapsed_s: Sequence[float], mean_s: float) -> float:
+        """Return when the slot number `index` frees up, the soonest being 0."""
+        if not elapsed_s or slots > RESIDUALS_MAX:
+            return mean_s * (index + 0.5) / slots
+        residuals = [self._residual_s(seconds, mean_s) for seconds in elapsed_s]
+        residuals += [mean_s * (other + 0.5) / slots for other in range(slots - len(residuals))]
+        residuals.sort()
+        return residuals[index]
+
+    def _residual_s(self, elapsed_s: float, mean_s: float) -> float:
+        """Return the median of what is left of a service that has run this long."""
+        ordered = self._recent.ordered
+        longer = bisect_right(ordered, elapsed_s)
+        if longer == len(ordered):  # longer than anything seen: as long again, by rule of thumb
+            return max(mean_s, elapsed_s) / 2
+        return ordered[(longer + len(ordered)) // 2] - elapsed_s
+
+
+def _track(log_factor: float, quantile: float, broken: bool) -> float:
+    step = STEP * quantile if broken else -STEP * (1 - quantile)
+    return min(FACTOR_LOG_MAX, max(-FACTOR_LOG_MAX, log_factor + step))

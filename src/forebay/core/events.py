@@ -1,0 +1,165 @@
+"""What happened: the only way into the core.
+
+Events are plain, frozen, serialisable values, because with several replicas they travel between
+processes (`msgspec.msgpack.encode(event)` and a decoder of `Event` are all it takes). Names are
+in the past tense. Late events about a ticket that has ended are harmless: they are ignored.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from forebay.core.options import Options
+
+NodeState: TypeAlias = Literal["online", "loading", "offline", "draining"]
+Family: TypeAlias = str
+
+
+class Arrived(Struct, frozen=True, tag=True, gc=False):
+    """A request came in, or a job wants idle capacity. Answered by a `Decision`."""
+
+    id: str
+    """Unique among everything unfinished; a second one alive is a bug of the caller."""
+    model: str
+    family: Family = "openai"
+    user: str = ""
+    """Whom fairness is between."""
+    priority: str = "normal"
+    """A name of `Options.priorities`; anything else counts as `normal`."""
+    prompt_tokens: int = 0
+    output_limit: int = 0
+    """The caller's own cap on output tokens; 0 when it gave none."""
+    size_bytes: int = 0
+    weight: float = 1.0
+    """The user's share against others; 2 gets twice the service of 1."""
+    session: str = ""
+    """A conversation with its own FIFO: one entry of it runs at a time. "" is none."""
+    affinity: str = ""
+    """Prefer the node that last served this text. Never a reason to wait. "" is none."""
+    max_wait_s: float | None = None
+    """The caller's own limit on waiting; may only shorten `Options.wait_s_max`."""
+    stream: bool = False
+    job: bool = False
+    """Background work: takes only idle slots, outside the bounds and the wait limit."""
+    key: str = ""
+    key_unfinished_max: int = 0
+    """How much the API key `key` may have unfinished at once; 0 is no limit."""
+    deferred: bool = False
+    """Sizes are not known yet; the core asks with `Supply` when the entry heads its session."""
+
+
+class Supplied(Struct, frozen=True, tag=True, gc=False):
+    """The answer to `Supply`: the sizes of a deferred entry."""
+
+    id: str
+    prompt_tokens: int
+    output_limit: int = 0
+    size_bytes: int = 0
+
+
+class Finished(Struct, frozen=True, tag=True, gc=False):
+    """The answer is complete (or broke off after its first byte): the slot is free.
+
+    The token counts are the real cost; -1 means unknown, and the estimate stands.
+    """
+
+    id: str
+    ok: bool = True
+    prompt_tokens: int = -1
+    output_tokens: int = -1
+
+
+class Returned(Struct, frozen=True, tag=True, gc=False):
+    """It failed before its first answer byte: the slot is free, the entry is back in its place."""
+
+    id: str
+    exclude: bool = True
+    """Keep it off that node from now on. False when the node was merely busy."""
+
+
+class Cancelled(Struct, frozen=True, tag=True, gc=False):
+    """Its owner gave it up (the client left, the upstream call is aborted): nobody to answer."""
+
+    id: str
+    prompt_tokens: int = -1
+    output_tokens: int = -1
+
+
+class Revoked(Struct, frozen=True, tag=True, gc=False):
+    """Someone else wants it gone (an admin, a revoked key): its owner must answer with `code`."""
+
+    id: str
+    code: str = "cancelled"
+
+
+class NodeChanged(Struct, frozen=True, tag=True, gc=False):
+    """All that is known of a node now; adds it when it is new. Also the sign of a good probe."""
+
+    name: str
+    slots: int
+    models: tuple[str, ...]
+    families: tuple[Family, ...] = ("openai",)
+    state: NodeState = "online"
+    gpu_load: float = 0.0
+    """0 to 1; unknown is 0."""
+    loaded: tuple[str, ...] | None = None
+    """Models in memory now; None when the node holds all its models and nothing ever swaps."""
+    loaded_max: int = 1
+    """How many models fit in memory together; only read when `loaded` is given."""
+    load_s: float = 0.0
+    """How long it takes to load a model; 0 when unknown."""
+
+
+class NodeRested(Struct, frozen=True, tag=True, gc=False):
+    """A node said it is busy (429, 503): one slot fewer (floor 1), nothing new for `rest_s`."""
+
+    name: str
+    rest_s: float = 1.0
+
+
+class NodeRemoved(Struct, frozen=True, tag=True, gc=False):
+    """A node is gone from the configuration; what runs there may still end well."""
+
+    name: str
+
+
+class OptionsChanged(Struct, frozen=True, tag=True, gc=False):
+    """The operator changed limits. Lower bounds drain: nothing accepted is dropped."""
+
+    options: Options
+
+
+class Ticked(Struct, frozen=True, tag=True, gc=False):
+    """Time has passed: expire what is due. Post it at `Scheduler.next_deadline_s()`."""
+
+
+class Inspected(Struct, frozen=True, tag=True, gc=False):
+    """Someone asks about one ticket; answered by `Describe`, or by nothing when it has ended."""
+
+    id: str
+
+
+class Observed(Struct, frozen=True, tag=True, gc=False):
+    """Someone asks for the whole picture; answered by `Snapshot`."""
+
+
+class ShutDown(Struct, frozen=True, tag=True, gc=False):
+    """No more: every waiter is answered, every newcomer refused; what runs may finish."""
+
+
+Event: TypeAlias = (
+    Arrived
+    | Supplied
+    | Finished
+    | Returned
+    | Cancelled
+    | Revoked
+    | NodeChanged
+    | NodeRested
+    | NodeRemoved
+    | OptionsChanged
+    | Ticked
+    | Inspected
+    | Observed
+    | ShutDown
+)

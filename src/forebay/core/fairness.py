@@ -1,0 +1,228 @@
+"""Who is next inside one class and lane: start-time fair queueing between users.
+
+**Theory.** Each user has a counter: the service received so far, divided by the user's weight, in
+the virtual time of this line. The user with the lowest counter is next; ties go to the oldest
+entry. The counter is charged when the entry is dispatched (charging at the end would let one user
+fill every slot) and corrected when the real cost is known. The line's clock V is the counter of
+the last dispatched user *before* its charge; a user who becomes backlogged is lifted to V minus
+the burst, so that idling banks no credit, and never above it, so that newcomers are not punished.
+(Goyal et al., "Start-time Fair Queueing", 1996; Sheng et al., "Fairness in Serving LLMs", 2024.)
+
+One rule serves the three modes, by what a dispatch costs: `round_robin` 1, `tokens` the estimated
+tokens, `fifo` 0 (all counters stay equal, so the oldest entry wins).
+
+**Bound.** Two users backlogged in the line: their service over weight differs by at most
+2 x the largest charge, plus slots x the error of the cost estimate. Each operation is O(log n).
+
+**Why a clock per line and not one per class.** With one clock, a busy lane winds it up while the
+users of a slow lane stand still; lifting those at the pick makes all of them equal, and the slow
+lane decays to FIFO. Lines on the same node are compared by `forebay.core.shares`, and a dispatch
+is charged in every line whose capacity it used (`charge_elsewhere`), so spreading over models or
+families buys nobody a second share. See docs/decisions/0002-a-clock-per-line.md.
+
+**Laziness.** Heap items are checked when they surface: counters and heads only move up between
+pushes (one that moves down is pushed afresh), so a stale item is met early and pushed again.
+Dead entries are dropped when met, and swept when they are more than half.
+
+**Retries** go before everything else in their class and lane, oldest first: each of them was the
+best entry once, so that is its old place.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING
+
+from forebay.core.bisection import insert_by_seq
+
+if TYPE_CHECKING:
+    from forebay.core.entries import Entry, User
+    from forebay.core.lanes import Lane
+    from forebay.core.nodes import Node
+
+SWEEP_SLACK = 64
+"""Dead items always tolerated, so that small heaps are never swept."""
+
+
+class Account:
+    """One user's standing in one line."""
+
+    __slots__ = ("counter", "entries", "live", "push", "user", "weight")
+
+    def __init__(self, user: User, counter: float, weight: float) -> None:
+        self.user = user
+        self.counter = counter  # service over weight, in the line's virtual time
+        self.weight = weight
+        self.entries: list[tuple[int, Entry]] = []  # heap by seq; may hold dead ones
+        self.live = 0  # entries of this heap that still wait
+        self.push = 0  # the number of its current item in the line's heap; older ones are stale
+
+    def head(self) -> Entry:
+        """Return the oldest live entry; there must be one."""
+        entries = self.entries
+        while True:
+            entry = entries[0][1]
+            if entry.state == "waiting" and entry.account is self:
+                return entry
+            heappop(entries)
+
+    def sweep(self) -> None:
+        """Drop the dead when they are more than half."""
+        if len(self.entries) > 2 * self.live + SWEEP_SLACK:
+            self.entries = [item for item in self.entries if _lives_in(item[1], self)]
+            heapify(self.entries)
+
+
+def _lives_in(entry: Entry, account: Account) -> bool:
+    return entry.state == "waiting" and entry.account is account
+
+
+class Line:
+    """What waits in one class and lane."""
+
+    __slots__ = (
+        "_pushes", "backlogged", "burst", "charge_max", "clock", "heap", "lane", "rank",
+        "returned", "running", "unserved_since_s", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, lane: Lane, rank: int, burst: float) -> None:
+        self.lane = lane
+        self.rank = rank
+        self.burst = burst
+        self.clock = 0.0  # V; never runs backwards
+        self.heap: list[tuple[float, int, int, Account]] = []  # counter, head seq, push, account
+        self.backlogged = 0  # accounts with something live
+        self.waiting = 0  # live entries, returned ones included
+        self.returned: list[Entry] = []  # by seq
+        self.running = 0
+        self.charge_max = 0.0  # the largest charge made here
+        self.unserved_since_s = 0.0  # when it became non-empty, or was last served
+        self._pushes = 0
+
+    def account_of(self, user: User, weight: float) -> Account:
+        """Return the user's standing here, new if there is none."""
+        account = user.accounts.get(self)
+        if account is None:
+            account = user.accounts[self] = Account(user, self.clock - self.burst, weight)
+        elif account.weight != weight:
+            account.weight = weight
+        return account
+
+    def join(self, entry: Entry) -> None:
+        """Put an entry in line, behind its user's older ones."""
+        account = entry.account
+        heappush(account.entries, (entry.seq, entry))
+        self.waiting += 1
+        account.live += 1
+        if account.live == 1:
+            self.backlogged += 1
+            floor = self.clock - self.burst
+            if account.counter < floor:
+                account.counter = floor
+            self._push(account, entry.seq)
+        elif account.head() is entry:  # older than the rest: it came from a lower class
+            self._push(account, entry.seq)
+
+    def rejoin(self, entry: Entry) -> None:
+        """Put an entry that was dispatched back into its place."""
+        insert_by_seq(self.returned, entry)
+        self.waiting += 1
+
+    def drop(self, entry: Entry) -> None:
+        """Forget an entry that no longer waits (its state says so already)."""
+        self.waiting -= 1
+        if entry in self.returned:
+            self.returned.remove(entry)
+        else:
+            self._leave(entry.account)
+
+    def move_out(self, account: Account) -> None:
+        """Forget one entry of an account that has gone to another line."""
+        self.waiting -= 1
+        self._leave(account)
+
+    def _leave(self, account: Account) -> None:
+        account.live -= 1
+        if account.live == 0:
+            self.backlogged -= 1
+            account.entries.clear()
+        else:
+            account.sweep()
+
+    def best(self) -> Account | None:
+        """Return the account that is next, with a valid head, or None when none waits."""
+        heap = self.heap
+        while heap:
+            counter, seq, push, account = heap[0]
+            if push != account.push or account.live == 0:
+                heappop(heap)
+                continue
+            head_seq = account.head().seq
+            if account.counter == counter and head_seq == seq:
+                return account
+            self._pushes += 1
+            account.push = self._pushes
+            heapreplace(heap, (account.counter, head_seq, self._pushes, account))
+        return None
+
+    def first_returned(self, node: Node) -> Entry | None:
+        """Return the oldest retry that may run on that node."""
+        for entry in self.returned:
+            if entry.excluded is None or node.name not in entry.excluded:
+                return entry
+        return None
+
+    def take(self, entry: Entry) -> None:
+        """Take an entry out of line: the head of the best account, or a retry."""
+        self.waiting -= 1
+        if self.returned and entry in self.returned:
+            self.returned.remove(entry)
+            return
+        account = entry.account
+        heappop(account.entries)
+        account.live -= 1
+        if account.live == 0:
+            self.backlogged -= 1
+            account.entries.clear()
+
+    def charge(self, account: Account, amount: float) -> float:
+        """Charge a dispatch; return the counter before it, which is where the clock now is."""
+        start = account.counter
+        floor = self.clock - self.burst
+        if start < floor:
+            start = floor
+        if start > self.clock:
+            self.clock = start
+        if amount > self.charge_max:
+            self.charge_max = amount
+        account.counter = start + amount
+        return start
+
+    def correct(self, account: Account, amount: float) -> None:
+        """Add to an account, or give back (never below the clock less the burst)."""
+        counter = account.counter + amount
+        floor = self.clock - self.burst
+        account.counter = counter if counter > floor else floor
+        if amount < 0 and account.live:
+            self._push(account, account.head().seq)
+
+    def _push(self, account: Account, seq: int) -> None:
+        heap = self.heap
+        if len(heap) > 2 * self.backlogged + SWEEP_SLACK:
+            self.heap = heap = [i for i in heap if i[2] == i[3].push and i[3].live]
+            heapify(heap)
+        self._pushes += 1
+        account.push = self._pushes
+        heappush(heap, (account.counter, seq, self._pushes, account))
+
+
+def charge_elsewhere(user: User, line: Line, node: Node, amount: float) -> None:
+    """Charge the user in the other lines of the class that this node's capacity also serves."""
+    for other, account in user.accounts.items():
+        if (
+            other is not line
+            and account.live
+            and other.rank == line.rank
+            and node.name in other.lane.nodes
+        ):
+            other.correct(account, amount)

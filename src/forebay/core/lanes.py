@@ -1,0 +1,43 @@
+"""Lanes: one model in one family, the nodes that serve it, and what is waiting for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.estimates import ServiceTimes
+from forebay.core.fairness import Line
+
+if TYPE_CHECKING:
+    from forebay.core.entries import Entry
+    from forebay.core.nodes import Node
+
+
+class Lane:
+    """Requests that the same set of nodes can serve."""
+
+    __slots__ = ("family", "lines", "model", "nodes", "running", "slots", "times")
+
+    def __init__(self, model: str, family: str, ranks: int, burst: float) -> None:
+        self.model = model
+        self.family = family
+        self.nodes: dict[str, Node] = {}  # all that list the model, whatever their state
+        self.lines = [Line(self, rank, burst) for rank in range(ranks)]
+        self.running: dict[Entry, None] = {}
+        self.slots = 0  # of nodes that are online
+        self.times = ServiceTimes()
+
+    def count_slots(self) -> None:
+        """Add up the slots that are online, after a node changed."""
+        self.slots = sum(node.slots for node in self.nodes.values() if node.state == "online")
+
+    def is_up(self) -> bool:
+        """Say whether any node could serve it, were it free."""
+        return any(node.state == "online" for node in self.nodes.values())
+
+    def is_loading(self) -> bool:
+        """Say whether every node says by itself that it is still loading or starting."""
+        return bool(self.nodes) and all(node.state == "loading" for node in self.nodes.values())
+
+    def waiting(self) -> int:
+        """Return how many live requests wait here; the last line, of jobs, is left out."""
+        return sum(line.waiting for line in self.lines[:-1])

@@ -1,0 +1,79 @@
+"""What the operator may choose about the queue; the core's own small value, never `Settings`."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+FROZEN_WHILE_RUNNING = ("priorities", "class_order", "fairness", "when_full")
+
+
+class Options(Struct, frozen=True, tag=True, gc=False):
+    """The knobs of the scheduler. Defaults are those of the gateway."""
+
+    enabled: bool = True
+    max_size: int = 100
+    """Requests that may wait, held ones of sessions included; 0 turns waiting off."""
+    bytes_max: int = 268_435_456
+    """What the bodies of waiting requests may weigh together."""
+    per_user_max: int = 0
+    """Requests one user may have waiting; 0 is no limit of its own."""
+    per_session_max: int = 0
+    """Entries one session may have unfinished, the running one included; 0 is no limit."""
+    when_full: Literal["reject", "displace"] = "reject"
+    wait_s_max: float = 60.0
+    queue_streams: bool = True
+    """False refuses a stream that could not start at once."""
+
+    priorities: tuple[str, ...] = ("high", "normal", "low")
+    """Classes, most urgent first. One more level is one more name."""
+    class_order: Literal["strict", "weighted"] = "strict"
+    class_weights: dict[str, float] = {}
+    """Shares in weighted order; a class not named has the default of its rank: 8, 4, 1, 1, ..."""
+    aging_s: float = 0.0
+    """An entry counts one class higher for each such interval waited; 0 never."""
+
+    fairness: Literal["round_robin", "tokens", "fifo"] = "round_robin"
+    burst: float = 0.0
+    """Head start of a returning user over the clock, in cost units over weight."""
+    input_weight: float = 1.0
+    output_weight: float = 2.0
+    """An output token costs a step of its own, an input token shares one: twice is the usual."""
+    output_tokens_unmeasured: int = 256
+    """What an answer is taken to be while the lane has no median of its own."""
+
+    swap_wait_s: float = 60.0
+    """W of the swap rule: how long a cold lane yields to the model in memory, at least."""
+    idle_users_max: int = 10_000
+    """Idle users whose counters are remembered; the longest idle are forgotten first."""
+    affinities_max: int = 10_000
+
+    def normal_rank(self) -> int:
+        """Return the rank of `normal`, or the middle where that name is not in the list."""
+        if "normal" in self.priorities:
+            return self.priorities.index("normal")
+        return len(self.priorities) // 2
+
+    def weight_of(self, rank: int) -> float:
+        """Return the share of a class in weighted order."""
+        default = (8.0, 4.0, 1.0)[rank] if rank < 3 else 1.0
+        return self.class_weights.get(self.priorities[rank], default)
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with these options, naming the field; empty when all is well."""
+        found = [
+            f"{name} must not be negative"
+            for name in (
+                "max_size", "bytes_max", "per_user_max", "per_session_max", "wait_s_max", "aging_s",
+                "burst", "input_weight", "output_weight", "output_tokens_unmeasured",
+                "swap_wait_s", "idle_users_max", "affinities_max",
+            )
+            if not getattr(self, name) >= 0  # `not >=` catches NaN too
+        ]  # fmt: skip
+        if not self.priorities or len(set(self.priorities)) != len(self.priorities):
+            found.append("priorities must be a list of different names, at least one")
+        found += [
+            f"class_weights.{name} must be above 0 and name one of priorities"
+            for name, weight in self.class_weights.items()
+            if name not in self.priorities or not weight > 0
+        ]
+        return found

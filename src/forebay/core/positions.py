@@ -1,0 +1,106 @@
+"""A ticket's place in line: how many of its lane would run before it if nothing more arrived.
+
+In strict order everything of a higher class in the lane runs first; inside the class each user's
+entries have start tags `counter, counter + charge, ...` and run in the order of those tags.
+
+A newcomer is the youngest, so that counting takes one division per user; above `EXACT_MAX` waiting
+entries, in weighted order, and where costs differ, it is an approximation.
+`exact_ahead` looks at every entry of the class and is meant for one ticket that somebody asks for.
+"""
+
+from __future__ import annotations
+
+from math import floor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forebay.core.entries import Entry
+    from forebay.core.fairness import Account, Line
+    from forebay.core.options import Options
+
+EXACT_MAX = 1000
+
+
+def ahead_of_newcomer(
+    line: Line, account: Account | None, weight: float, unit: float, options: Options
+) -> int:
+    """Count what would run before one more entry of a user; `unit` is a typical charge."""
+    older = account.live if account is not None else 0
+    if line.waiting > EXACT_MAX:
+        users = line.backlogged if older else line.backlogged + 1
+        own = min(line.waiting, (older + 1) * users - 1)
+    else:
+        counter = line.clock - line.burst
+        if account is not None and (older or account.counter > counter):
+            counter = account.counter
+        tag = counter + older * unit / weight
+        own = len(line.returned) + _ahead_of_tag(line, account, older, tag, unit)
+    return own + _ahead_in_other_classes(line, own, options)
+
+
+def exact_ahead(entry: Entry, options: Options, charge: Callable[[Entry], float]) -> int:
+    """Count what runs before a waiting entry, looking at each; `charge` says what one costs."""
+    line = entry.line
+    if entry in line.returned:
+        own = line.returned.index(entry)
+    elif line.waiting > EXACT_MAX:
+        older = sum(1 for seq, _ in entry.account.entries if seq < entry.seq)
+        own = min(line.waiting - 1, (older + 1) * line.backlogged - 1)
+    else:
+        own = len(line.returned) + _ahead_by_tags(line, entry, charge)
+    return own + _ahead_in_other_classes(line, own, options)
+
+
+def _backlogged(line: Line) -> Iterator[Account]:
+    return (account for _, _, push, account in line.heap if push == account.push and account.live)
+
+
+def _ahead_of_tag(line: Line, mine: Account | None, older: int, tag: float, unit: float) -> int:
+    """Count entries whose tag is at most this one's: a tie goes to the older."""
+    if unit == 0.0:  # fifo: everyone came before
+        return line.waiting - len(line.returned)
+    ahead = older
+    if line.backlogged == (1 if older else 0):
+        return ahead
+    for _, _, push, account in line.heap:
+        live = account.live
+        if push != account.push or not live or account is mine:
+            continue
+        lead = tag - account.counter
+        if lead >= 0.0:
+            before = floor(lead * account.weight / unit) + 1
+            ahead += before if before < live else live
+    return ahead
+
+
+def _ahead_by_tags(line: Line, entry: Entry, charge: Callable[[Entry], float]) -> int:
+    tags: list[tuple[float, int]] = []
+    mine = (0.0, 0)
+    for account in _backlogged(line):
+        tag = account.counter
+        live = [
+            (seq, other)
+            for seq, other in account.entries
+            if other.state == "waiting" and other.account is account
+        ]
+        for seq, other in sorted(live, key=lambda item: item[0]):
+            if other is entry:
+                mine = (tag, seq)
+            tags.append((tag, seq))
+            tag += charge(other) / account.weight
+    return sum(1 for place in tags if place < mine)
+
+
+def _ahead_in_other_classes(line: Line, own: int, options: Options) -> int:
+    ahead = sum(other.waiting for other in line.lane.lines[: line.rank])
+    if options.class_order == "strict" or line.rank == len(options.priorities):
+        return ahead
+    # Weighted: until its own turn each other class gets its share of turns.
+    weight = options.weight_of(line.rank)
+    return sum(
+        min(other.waiting, round((own + 1) * options.weight_of(other.rank) / weight))
+        for other in line.lane.lines[:-1]
+        if other is not line
+    )

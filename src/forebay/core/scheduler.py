@@ -1,0 +1,280 @@
+"""The scheduler: events in, actions out. Does no I/O and never reads a clock.
+
+Order of choice: priority class -> lane -> user -> session FIFO -> node. `Arrivals` decides about
+newcomers; everything that frees a slot asks `Dispatch` for the next entry until the node is full
+or nothing fits. A node is *open* only while nothing that waits could use its free slot, so that a
+newcomer who finds an open node may go straight to it.
+
+Time matters only through `Timers`: what is due runs before the event that came with it, so that
+nothing starts after its deadline.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.actions import Abort, Expire, Reject
+from forebay.core.arrivals import REASONS, Arrivals, newcomer_wait_s
+from forebay.core.book import Book
+from forebay.core.events import (
+    Arrived,
+    Cancelled,
+    Event,
+    Finished,
+    Inspected,
+    NodeChanged,
+    NodeRemoved,
+    NodeRested,
+    Observed,
+    OptionsChanged,
+    Returned,
+    Revoked,
+    ShutDown,
+    Supplied,
+    Ticked,
+)  # fmt: skip
+from forebay.core.nodes import Node
+from forebay.core.options import FROZEN_WHILE_RUNNING, Options
+from forebay.core.view import describe, snapshot
+from forebay.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from forebay.core.actions import Action, ExpireCode
+    from forebay.core.entries import Entry
+
+    SurroundingEvent: TypeAlias = (
+        Ticked | NodeChanged | NodeRested | NodeRemoved | OptionsChanged | Observed | ShutDown
+    )
+
+
+class Scheduler:
+    """Turn events into actions.
+
+    >>> scheduler = Scheduler()
+    >>> node = NodeChanged("gpu1", slots=1, models=("llama",))
+    >>> scheduler.handle(node, 0.0)
+    []
+    >>> scheduler.handle(Arrived("a", "llama"), 0.0)[0].node
+    'gpu1'
+    >>> scheduler.handle(Arrived("b", "llama"), 0.0)[0].reason
+    'busy'
+    >>> [action.id for action in scheduler.handle(Finished("a"), 2.0)]
+    ['b']
+    """
+
+    def __init__(self, options: Options | None = None) -> None:
+        options = options or Options()
+        _refuse_bad(options)
+        self._book = Book(options)
+        self._arrivals = Arrivals(self._book)
+
+    def handle(self, event: Event, now_s: float) -> Sequence[Action]:
+        """Take one event; return what must be done about it, in order.
+
+        `now_s` is a monotonic clock; one that runs backwards is held at its highest value. Raises
+        only for bugs of the caller: an id that is alive already, options that cannot be.
+        """
+        book = self._book
+        if now_s > book.now_s:
+            book.now_s = now_s
+        actions: list[Action] = []
+        book.actions = actions
+        if now_s >= book.timers.next_s:
+            self._run_due()
+        match event:
+            case Arrived():
+                self._arrivals.decide(event)
+            case Finished():
+                self._finish(event)
+            case Cancelled():
+                self._cancel(event)
+            case Returned():
+                self._return(event)
+            case Supplied() | Revoked() | Inspected():
+                self._handle_aside(event)
+            case _:
+                self._handle_surroundings(event)
+        return actions
+
+    def next_deadline_s(self) -> float | None:
+        """Return when to post `Ticked` if nothing else happens, or None for never."""
+        return self._book.timers.next_live_s()
+
+    def _handle_aside(self, event: Supplied | Revoked | Inspected) -> None:
+        """Take an event about one ticket that is not part of its usual life."""
+        entry = self._book.entries.get(event.id)
+        if entry is None:
+            return
+        match event:
+            case Supplied():
+                self._supply(event, entry)
+            case Revoked():
+                self._revoke(event, entry)
+            case Inspected():
+                self._book.actions.append(describe(self._book, self._arrivals, entry))
+
+    def _handle_surroundings(self, event: SurroundingEvent) -> None:
+        """Take an event about nodes, settings or the whole."""
+        match event:
+            case Ticked():
+                pass  # what is due has run already
+            case NodeChanged():
+                self._change_node(event)
+            case NodeRested():
+                self._rest_node(event)
+            case NodeRemoved():
+                self._book.cluster.remove(event.name)
+            case OptionsChanged():
+                self._change_options(event.options)
+            case Observed():
+                self._book.actions.append(snapshot(self._book))
+            case ShutDown():
+                self._shut_down()
+
+    def _finish(self, event: Finished) -> None:
+        book = self._book
+        entry = book.entries.get(event.id)
+        if entry is None or entry.state != "running":
+            return
+        service_s = book.now_s - entry.since_s
+        node = book.release(entry)
+        book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
+        if event.ok:
+            times = entry.line.lane.times
+            times.add(service_s)
+            if event.output_tokens >= 0:
+                times.add_output(event.output_tokens)
+            book.tally.service.add(service_s)
+            book.tally.served += 1
+        else:
+            book.tally.failed += 1
+        book.end(entry, "finish")
+        book.fill(node)
+
+    def _cancel(self, event: Cancelled) -> None:
+        book = self._book
+        entry = book.entries.get(event.id)
+        if entry is None:
+            return
+        book.tally.cancelled += 1
+        if entry.state != "running":
+            book.end(entry, "cancel")
+            return
+        node = book.release(entry)
+        book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
+        book.end(entry, "cancel")
+        book.fill(node)
+
+    def _return(self, event: Returned) -> None:
+        """Put an entry back into its old place, at its old age, off the node that failed it."""
+        book = self._book
+        entry = book.entries.get(event.id)
+        if entry is None or entry.state != "running":
+            return
+        node = book.release(entry)
+        book.charging.refund(entry, node)
+        book.tally.returned += 1
+        if event.exclude:
+            entry.excluded = (entry.excluded or set()) | {node.name}
+        book.stand_in_line_again(entry)
+        if book.stopping:
+            self._reject(entry, "shutting_down")
+        elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
+            self._expire(entry)
+        else:
+            book.fill_open(entry.line.lane)
+        book.fill(node)
+
+    def _supply(self, event: Supplied, entry: Entry) -> None:
+        book = self._book
+        if entry.state != "held" or not entry.deferred:
+            return
+        book.dequeue(entry)
+        entry.prompt_tokens = event.prompt_tokens
+        entry.output_limit = event.output_limit
+        entry.size_bytes = event.size_bytes
+        entry.deferred = False
+        book.enqueue(entry)
+        if entry.session is None or entry.session.entries[0] is entry:
+            book.make_eligible(entry)
+
+    def _revoke(self, event: Revoked, entry: Entry) -> None:
+        if entry.state == "running":
+            self._book.actions.append(Abort(entry.id, event.code))
+        else:
+            self._book.tally.cancelled += 1
+            self._book.end(entry, "reject")
+            self._book.actions.append(Reject(entry.id, event.code))
+
+    def _reject(self, entry: Entry, code: str) -> None:
+        book = self._book
+        book.end(entry, "reject")
+        book.tally.reject(code)
+        book.actions.append(Reject(entry.id, code, (REASONS["shutting_down"],)))
+
+    def _expire(self, entry: Entry) -> None:
+        book = self._book
+        lane = entry.line.lane
+        book.end(entry, "expire")
+        book.tally.expired += 1
+        code: ExpireCode = "queue_timeout" if lane.is_up() else "no_node"
+        wait_s = newcomer_wait_s(lane, book.now_s)
+        book.actions.append(Expire(entry.id, code, entry.waited_s, wait_s))
+
+    def _run_due(self) -> None:
+        book = self._book
+        for kind, target in book.timers.due(book.now_s):
+            if isinstance(target, Node):
+                self._wake(target)
+            elif kind == "deadline":
+                self._expire(target)
+            else:
+                book.promote(target)
+
+    def _wake(self, node: Node) -> None:
+        book = self._book
+        node.wake_s = 0.0
+        if book.now_s < node.rest_until_s:
+            book.timers.wake(node, node.rest_until_s, book.now_s)
+        book.fill(node)
+
+    def _change_node(self, event: NodeChanged) -> None:
+        book = self._book
+        node = book.cluster.change(event, book.now_s)
+        if event.state == "online":
+            book.cluster.readmit(node)
+        book.fill(node)
+
+    def _rest_node(self, event: NodeRested) -> None:
+        book = self._book
+        node = book.cluster.nodes.get(event.name)
+        if node is None:
+            return
+        if node.slots > 1:
+            node.slots -= 1
+            book.cluster.recount(node)
+        node.rest_until_s = max(node.rest_until_s, book.now_s + event.rest_s)
+        book.cluster.open.pop(node.name, None)
+        book.timers.wake(node, node.rest_until_s, book.now_s)
+
+    def _change_options(self, options: Options) -> None:
+        _refuse_bad(options)
+        for name in FROZEN_WHILE_RUNNING:
+            if getattr(options, name) != getattr(self._book.options, name):
+                raise NotAllowed(f"{name} cannot change while running: restart with the new value")
+        self._book.change_options(options)
+
+    def _shut_down(self) -> None:
+        book = self._book
+        book.stopping = True
+        for entry in [e for e in book.entries.values() if e.state in ("waiting", "held")]:
+            if entry.id in book.entries:
+                self._reject(entry, "shutting_down")
+
+
+def _refuse_bad(options: Options) -> None:
+    if problems := options.problems():
+        raise NotAllowed("; ".join(problems))

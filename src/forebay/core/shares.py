@@ -1,0 +1,67 @@
+"""How one node shares its slots between lines and, in weighted order, between classes.
+
+**Lines.** Each line keeps its users' counters in its own virtual time, so two lines can only be
+compared in the time of the node that serves both. The node keeps an offset per line: a head's
+*tag* is its counter plus that offset, and the lowest tag is next. The node's clock is the tag of
+what it dispatched last. A line whose tag fell behind the clock (it was empty, its model was cold,
+its node was away) is moved up to it, and one too far ahead (another node served it meanwhile) is
+moved back to within its largest charge. Moving the *line* keeps its users' order among themselves.
+For lines that are backlogged here all along neither move ever happens, so they share as if all
+users stood in one line: nine users in one lane and one in another get a tenth each.
+
+**Classes.** Weighted order is start-time fair queueing again, with the class's weight: a class
+that is backlogged on this node gets at least its share of tokens less one largest cost. The state
+is per node, because only a node's own picks tell which classes competed for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.core.fairness import Line
+
+
+class Shares:
+    """One node's virtual times."""
+
+    __slots__ = ("class_clock", "class_tags", "clocks", "offsets")
+
+    def __init__(self, ranks: int) -> None:
+        self.clocks = [0.0] * ranks
+        self.offsets: dict[Line, float] = {}
+        self.class_clock = 0.0
+        self.class_tags = [0.0] * ranks
+
+    def tag(self, line: Line, counter: float) -> float:
+        """Return where a head of that line stands in this node's time."""
+        clock = self.clocks[line.rank]
+        tag = counter + self.offsets.get(line, 0.0)
+        if tag < clock:
+            self.offsets[line] = clock - counter
+            return clock
+        if tag > clock + line.charge_max:
+            tag = clock + line.charge_max
+            self.offsets[line] = tag - counter
+        return tag
+
+    def note_dispatch(self, line: Line, start: float) -> None:
+        """Advance the clock of the class to what was just dispatched."""
+        tag = self.tag(line, start)
+        self.clocks[line.rank] = tag
+
+    def order(self, ranks: Sequence[int]) -> list[int]:
+        """Sort the classes by what they are owed; ties go to the more urgent."""
+        return sorted(ranks, key=lambda rank: (max(self.class_tags[rank], self.class_clock), rank))
+
+    def charge_class(self, rank: int, amount: float) -> None:
+        """Charge a class for a dispatch; `amount` is the cost over the class's weight."""
+        start = max(self.class_tags[rank], self.class_clock)
+        self.class_clock = start
+        self.class_tags[rank] = start + amount
+
+    def correct_class(self, rank: int, amount: float) -> None:
+        """Add to a class's tag, or give back, never behind the clock."""
+        self.class_tags[rank] = max(self.class_tags[rank] + amount, self.class_clock)

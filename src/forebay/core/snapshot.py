@@ -1,0 +1,125 @@
+"""The whole picture as one frozen value: aggregates only, no user, no id, no prompt.
+
+Everything in it is counted as it happens, so that making one costs a walk over nodes and lanes
+(both are configuration, not load) and never over what waits.
+"""
+
+from collections import deque
+
+from msgspec import Struct
+
+RECENT = 100
+"""How many of the last measurements an average covers; DESIGN says 100."""
+
+
+class NodeView(Struct, frozen=True, gc=False):
+    """One node, as a dashboard shows it."""
+
+    name: str
+    state: str
+    slots: int
+    in_flight: int
+    gpu_load: float
+    models: tuple[str, ...]
+    loaded: tuple[str, ...] | None
+
+
+class LaneView(Struct, frozen=True, gc=False):
+    """One model in one family: what waits, what runs, how long a newcomer would wait."""
+
+    model: str
+    family: str
+    waiting: int
+    running: int
+    slots: int
+    service_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+
+
+class Totals(Struct, frozen=True, gc=False):
+    """What has happened since the start; each only grows."""
+
+    accepted: int = 0
+    enqueued: int = 0
+    served: int = 0
+    failed: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    returned: int = 0
+    swaps: int = 0
+    rejected: dict[str, int] = {}
+
+
+class Snapshot(Struct, frozen=True, tag=True, gc=False):
+    """The answer to `Observed`."""
+
+    waiting: int
+    held: int
+    """Of those waiting, how many are behind an earlier entry of their own session."""
+    running: int
+    waiting_bytes: int
+    waiting_jobs: int
+    running_jobs: int
+    max_size: int
+    by_priority: dict[str, int]
+    average_wait_s: float | None
+    average_service_s: float | None
+    totals: Totals
+    nodes: tuple[NodeView, ...]
+    lanes: tuple[LaneView, ...]
+
+
+class RecentMean:
+    """The mean of the last hundred values, in O(1)."""
+
+    __slots__ = ("_sum", "_values")
+
+    def __init__(self) -> None:
+        self._values: deque[float] = deque()
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Take one measurement; the oldest of more than `RECENT` leaves."""
+        self._values.append(value)
+        self._sum += value
+        if len(self._values) > RECENT:
+            self._sum -= self._values.popleft()
+
+    def value(self) -> float | None:
+        """Return the mean, or None before the first measurement."""
+        return self._sum / len(self._values) if self._values else None
+
+
+class Tally:
+    """Plain integers that the scheduler adds to; a snapshot copies them."""
+
+    __slots__ = (
+        "accepted", "cancelled", "enqueued", "expired", "failed", "rejected", "returned",
+        "served", "service", "swaps", "waits",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.accepted = self.enqueued = self.served = self.failed = 0
+        self.expired = self.cancelled = self.returned = self.swaps = 0
+        self.rejected: dict[str, int] = {}
+        self.waits = RecentMean()
+        self.service = RecentMean()
+
+    def reject(self, code: str) -> None:
+        """Count one refusal; codes are ours, so their number is bounded."""
+        self.rejected[code] = self.rejected.get(code, 0) + 1
+
+    def totals(self) -> Totals:
+        """Return the counts as a frozen value."""
+        return Totals(
+            accepted=self.accepted,
+            enqueued=self.enqueued,
+            served=self.served,
+            failed=self.failed,
+            expired=self.expired,
+            cancelled=self.cancelled,
+            returned=self.returned,
+            swaps=self.swaps,
+            rejected=dict(self.rejected),
+        )

@@ -1,0 +1,58 @@
+"""The life of a ticket, as a table. Nothing else may change a state.
+
+An entry is *held* while an earlier one of its session is unfinished, *waiting* while it could run
+but has no slot, *running* while it holds a lease, and then ends in exactly one of four ways. The
+diagram in `docs/internals/scheduler.md` is generated from `TRANSITIONS`.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from forebay.errors import InvariantBroken
+
+State: TypeAlias = Literal[
+    "new", "held", "waiting", "running", "done", "rejected", "expired", "cancelled"
+]
+Cause: TypeAlias = Literal[
+    "hold", "wait", "route", "return", "finish", "reject", "expire", "cancel"
+]
+
+ENDED: frozenset[State] = frozenset({"done", "rejected", "expired", "cancelled"})
+
+TRANSITIONS: Mapping[tuple[State, Cause], State] = {
+    ("new", "route"): "running",
+    ("new", "wait"): "waiting",
+    ("new", "hold"): "held",
+    ("new", "reject"): "rejected",
+    ("new", "expire"): "expired",
+    ("held", "route"): "running",
+    ("held", "wait"): "waiting",
+    ("held", "reject"): "rejected",
+    ("held", "expire"): "expired",
+    ("held", "cancel"): "cancelled",
+    ("waiting", "route"): "running",
+    ("waiting", "reject"): "rejected",
+    ("waiting", "expire"): "expired",
+    ("waiting", "cancel"): "cancelled",
+    ("running", "return"): "waiting",
+    ("running", "finish"): "done",
+    ("running", "cancel"): "cancelled",
+}
+
+
+def after(state: State, cause: Cause) -> State:
+    """Return the next state; a move that the table does not know is a bug and raises."""
+    try:
+        return TRANSITIONS[state, cause]
+    except KeyError:
+        raise InvariantBroken(f"a ticket that is {state} cannot {cause}") from None
+
+
+def mermaid() -> str:
+    """Draw the table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", "    [*] --> new"]
+    lines += [
+        f"    {state} --> {target}: {cause}" for (state, cause), target in TRANSITIONS.items()
+    ]
+    lines += [f"    {state} --> [*]" for state in ("done", "rejected", "expired", "cancelled")]
+    return "\n".join(lines) + "\n"

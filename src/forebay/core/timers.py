@@ -1,0 +1,78 @@
+"""What is due when: one heap for deadlines, promotions and nodes that may be used again.
+
+Items are never removed when they become moot; they are checked when due and swept when more than
+half of them are dead. The shell arms one timer, for `next_s`.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from forebay.core.nodes import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forebay.core.entries import Entry
+
+Kind: TypeAlias = Literal["deadline", "promotion", "wake"]
+SWEEP_SLACK = 256
+
+
+class Timers:
+    """A heap of things to look at."""
+
+    __slots__ = ("_count", "_heap", "_sweep_at", "next_s")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Kind, Entry | Node]] = []
+        self._count = 0
+        self._sweep_at = SWEEP_SLACK
+        self.next_s = float("inf")
+
+    def add(self, at_s: float, kind: Kind, target: Entry | Node) -> None:
+        """Ask to look at something at a given time."""
+        if len(self._heap) >= self._sweep_at:
+            self._sweep()
+        self._count += 1
+        heappush(self._heap, (at_s, self._count, kind, target))
+        if at_s < self.next_s:
+            self.next_s = at_s
+
+    def wake(self, node: Node, at_s: float, now_s: float) -> None:
+        """Ask to look at a node again at a given time, or sooner if that was asked already."""
+        if node.wake_s <= now_s or at_s < node.wake_s:
+            node.wake_s = at_s
+            self.add(at_s, "wake", node)
+
+    def due(self, now_s: float) -> Iterator[tuple[Kind, Entry | Node]]:
+        """Take out what is due, oldest first; what is added meanwhile and due comes too."""
+        while self._heap and self._heap[0][0] <= now_s:
+            at_s, _, kind, target = heappop(self._heap)
+            if _is_live(at_s, kind, target):
+                yield kind, target
+        self.next_s = self._heap[0][0] if self._heap else float("inf")
+
+    def next_live_s(self) -> float | None:
+        """Return when something is due that still matters."""
+        heap = self._heap
+        while heap:
+            at_s, _, kind, target = heap[0]
+            if _is_live(at_s, kind, target):
+                self.next_s = at_s
+                return at_s
+            heappop(heap)
+        self.next_s = float("inf")
+        return None
+
+    def _sweep(self) -> None:
+        self._heap = [item for item in self._heap if _is_live(item[0], item[2], item[3])]
+        heapify(self._heap)
+        self._sweep_at = 2 * len(self._heap) + SWEEP_SLACK
+
+
+def _is_live(at_s: float, kind: Kind, target: Entry | Node) -> bool:
+    if isinstance(target, Node):
+        return target.wake_s == at_s
+    return target.state == "waiting" and (kind == "promotion" or target.deadline_s == at_s)

@@ -1,0 +1,82 @@
+"""What others may see: one ticket, or the whole picture; always as frozen values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.actions import Describe
+from forebay.core.arrivals import elapsed_of
+from forebay.core.positions import exact_ahead
+from forebay.core.snapshot import LaneView, NodeView, Snapshot
+
+if TYPE_CHECKING:
+    from forebay.core.arrivals import Arrivals
+    from forebay.core.book import Book
+    from forebay.core.entries import Entry
+    from forebay.core.lanes import Lane
+    from forebay.core.nodes import Node
+
+
+def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
+    """Tell everything about one ticket."""
+    waited_s = entry.total_wait_s(book.now_s)
+    if entry.state == "running":
+        node = entry.node.name if entry.node is not None else None
+        return Describe(entry.id, "running", waited_s, entry.attempt, node=node)
+    if entry.state == "held":
+        return Describe(entry.id, "held", waited_s, entry.attempt, reason="session")
+    lane = entry.line.lane
+    ahead = exact_ahead(entry, book.options, book.charging.price)
+    estimate = lane.times.wait_s(ahead, lane.slots, elapsed_of(lane, book.now_s))
+    p50_s, p90_s = estimate or (None, None)
+    return Describe(
+        entry.id,
+        entry.state,
+        waited_s,
+        entry.attempt,
+        reason=arrivals.reason(lane, entry.excluded),
+        position=ahead + 1,
+        estimate_s=lane.times.header_s(ahead, lane.slots),
+        p50_s=p50_s,
+        p90_s=p90_s,
+    )
+
+
+def snapshot(book: Book) -> Snapshot:
+    """Draw the whole picture; a walk over nodes and lanes, never over what waits."""
+    bounds, tally = book.bounds, book.tally
+    lanes = tuple(_lane_view(lane, book.now_s) for lane in book.cluster.lanes.values())
+    jobs = sum(lane.lines[-1].running for lane in book.cluster.lanes.values())
+    running = sum(lane.running for lane in lanes)
+    return Snapshot(
+        waiting=bounds.waiting,
+        held=bounds.held,
+        running=running - jobs,
+        waiting_bytes=bounds.bytes,
+        waiting_jobs=book.waiting_jobs,
+        running_jobs=jobs,
+        max_size=book.options.max_size,
+        by_priority=dict(zip(book.options.priorities, bounds.by_rank, strict=True)),
+        average_wait_s=tally.waits.value(),
+        average_service_s=tally.service.value(),
+        totals=tally.totals(),
+        nodes=tuple(_node_view(node) for node in book.cluster.nodes.values()),
+        lanes=lanes,
+    )
+
+
+def _lane_view(lane: Lane, now_s: float) -> LaneView:
+    waiting = lane.waiting()
+    estimate = lane.times.wait_s(waiting, lane.slots, elapsed_of(lane, now_s))
+    p50_s, p90_s = estimate or (None, None)
+    return LaneView(
+        lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),
+        p50_s, p90_s,
+    )  # fmt: skip
+
+
+def _node_view(node: Node) -> NodeView:
+    loaded = None if node.loaded is None else tuple(node.loaded)
+    return NodeView(
+        node.name, node.state, node.slots, len(node.leases), node.gpu_load, node.models, loaded
+    )
