@@ -11,7 +11,6 @@ from forebay.core.positions import ahead_of_newcomer
 if TYPE_CHECKING:
     from forebay.core.actions import RejectCode, WaitReason
     from forebay.core.book import Book
-    from forebay.core.entries import Entry
     from forebay.core.events import Arrived
     from forebay.core.lanes import Lane
 
@@ -90,7 +89,7 @@ class Arrivals:
             name in open_nodes and name not in (excluded or ()) for name in lane.nodes
         ):
             return "turn"
-        return "busy" if lane.is_up() else "offline"
+        return "busy" if lane.is_up else "offline"
 
     def _unroutable(self, arrival: Arrived, lane: Lane | None) -> RejectCode | None:
         if self._book.stopping:
@@ -102,7 +101,7 @@ class Arrivals:
             return "route_not_supported" if known else "model_not_found"
         if lane.is_loading():
             return "model_loading"
-        return None if lane.is_up() or arrival.job else "no_node"
+        return None if lane.is_up or arrival.job else "no_node"
 
     def _is_capped(self, arrival: Arrived, lane: Lane) -> bool:
         book = self._book
@@ -134,7 +133,6 @@ class Arrivals:
         entry = book.accept(arrival, lane)
         if arrival.session:
             book.sessions.join(arrival.session, entry)
-        self._set_limit(entry)
         entry.move("hold")
         book.bounds.held += 1
         book.enqueue(entry)
@@ -152,7 +150,6 @@ class Arrivals:
         entry = book.accept(arrival, lane)
         if arrival.session:
             book.sessions.join(arrival.session, entry)
-        self._set_limit(entry)
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
             book.end(entry, "expire")
             book.tally.expired += 1
@@ -197,11 +194,6 @@ class Arrivals:
             return True
         self.refuse(arrival, "deadline_unreachable", lane, promise.p50_s)
         return False
-
-    def _set_limit(self, entry: Entry) -> None:
-        own_s = entry.arrival.max_wait_s
-        limit_s = self._book.options.wait_s_max
-        entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
 
     def _promise(self, arrival: Arrived, lane: Lane) -> Wait:
         """Say which place a newcomer would have, and how long it would take."""

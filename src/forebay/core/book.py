@@ -78,6 +78,8 @@ class Book:
         entry = Entry(arrival, self.seq, user, self.now_s)
         entry.line = line = lane.lines[self.rank_of(arrival)]
         entry.account = line.account_of(user, arrival.weight)
+        own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max
+        entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
         self.entries[arrival.id] = entry
         self.tally.accepted += 1
         if arrival.key_unfinished_max:
@@ -86,11 +88,10 @@ class Book:
 
     def start(self, entry: Entry, node: Node) -> None:
         """Give an entry a slot and say so."""
-        now_s = self.now_s
+        now_s, line, arrival = self.now_s, entry.line, entry.arrival
         queued = entry.state != "new"
         if entry.state == "waiting":
             self._stop_waiting(entry)
-        line, arrival = entry.line, entry.arrival
         self.charging.charge(entry, node)
         line.unserved_since_s = now_s
         if node.loaded is not None:
@@ -109,7 +110,7 @@ class Book:
         if arrival.affinity:
             self.cluster.note_affinity(arrival.affinity, node)
         if not arrival.job:
-            self.tally.waits.add(entry.waited_s)
+            self.tally.waits.append(entry.waited_s)
         self.actions.append(
             Route(entry.id, node.name, queued, entry.waited_s, entry.attempt, entry.p50_s)
         )
@@ -220,20 +221,22 @@ class Book:
     def end(self, entry: Entry, cause: Cause) -> None:
         """Close a ticket that holds no lease, wherever it stands; its session moves on."""
         state = entry.state
-        entry.waited_s = entry.total_wait_s(self.now_s)
-        entry.move(cause)
-        if state == "waiting":
-            entry.line.drop(entry)
-            self.dispatch.note_leave(entry.line)
         if state in ("waiting", "held"):
+            entry.waited_s = entry.total_wait_s(self.now_s)
             self.dequeue(entry)
             if state == "held":
                 self.bounds.held -= 1
+        entry.move(cause)
+        line = entry.line
+        if state == "waiting":
+            line.drop(entry)
+            self.dispatch.note_leave(line)
         del self.entries[entry.id]
         self.users.leave(entry.user)
-        self._leave_key(entry.arrival)
-        if not entry.line.lane.nodes:
-            self.cluster.forget_if_unused(entry.line.lane)
+        if entry.arrival.key_unfinished_max:
+            self._leave_key(entry.arrival.key)
+        if not line.lane.nodes:
+            self.cluster.forget_if_unused(line.lane)
         if entry.session is not None:
             following = self.sessions.leave(entry)
             if following is not None:
@@ -263,10 +266,9 @@ class Book:
         if entry.p50_s is not None and entry.p90_s is not None and entry.attempt == 0:
             entry.line.lane.times.learn(entry.p50_s, entry.p90_s, entry.waited_s)
 
-    def _leave_key(self, arrival: Arrived) -> None:
-        if arrival.key_unfinished_max:
-            left = self._keys[arrival.key] - 1
-            if left:
-                self._keys[arrival.key] = left
-            else:
-                del self._keys[arrival.key]
+    def _leave_key(self, key: str) -> None:
+        left = self._keys[key] - 1
+        if left:
+            self._keys[key] = left
+        else:
+            del self._keys[key]

@@ -52,7 +52,7 @@ class Holders:
         heappush(newest, (-entry.seq, entry))
 
     def remove(self, entry: Entry) -> None:
-        """Count one place fewer; the entry's state or class has changed already."""
+        """Count one place fewer."""
         user = entry.user
         held = self._held[user] - 1
         self._move(user, held)

@@ -68,7 +68,7 @@ class Charging:
 
     def settle(self, entry: Entry, node: Node, prompt_tokens: int, output_tokens: int) -> None:
         """Correct the charge to the real cost; -1 is unknown and leaves the estimate."""
-        if output_tokens < 0 or not self.needs_cost:
+        if not self.needs_cost or output_tokens < 0:
             return
         options = self._options
         prompt = entry.prompt_tokens if prompt_tokens < 0 else prompt_tokens

@@ -46,6 +46,16 @@ class Dispatch:
 
     def pick(self, node: Node, now_s: float) -> Entry | None:
         """Return the entry that should start on this open node now, or None."""
+        if node.loaded is not None or self.options.class_order == "weighted":
+            return self._pick_in_order(node, now_s)
+        for rank, waiting in enumerate(self._lines):  # strict, and no model ever swaps
+            if waiting:
+                lines = self._lines_for(node, rank)
+                if lines:
+                    return self._best(node, lines)
+        return None
+
+    def _pick_in_order(self, node: Node, now_s: float) -> Entry | None:
         jobs = len(self._lines) - 1
         if node.swap_target is not None and not self._wanted(node, node.swap_target):
             node.swap_target = None
@@ -80,7 +90,9 @@ class Dispatch:
         best_key: tuple[float, int] | None = None
         for line in lines:
             entry = line.first_returned(node) if line.returned else None
-            if entry is None:
+            if entry is not None:
+                key = (node.shares.clocks[line.rank], entry.seq)
+            else:
                 account = line.best()
                 if account is None:
                     continue
@@ -88,8 +100,6 @@ class Dispatch:
                 if len(lines) == 1:
                     return entry
                 key = (node.shares.tag(line, account.counter), entry.seq)
-            else:
-                key = (node.shares.clocks[line.rank], entry.seq)
             if best_key is None or key < best_key:
                 best, best_key = entry, key
         return best

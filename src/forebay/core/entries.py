@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.states import after
+from forebay.core.states import TRANSITIONS, after
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
@@ -64,7 +64,7 @@ class Entry:
 
     def move(self, cause: Cause) -> None:
         """Change state by the table."""
-        self.state = after(self.state, cause)
+        self.state = TRANSITIONS.get((self.state, cause)) or after(self.state, cause)
 
     def total_wait_s(self, now_s: float) -> float:
         """Return all the time it has spent waiting, up to now."""

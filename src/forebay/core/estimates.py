@@ -29,8 +29,10 @@ RESIDUALS_MAX = 16
 Z90 = 1.2816
 STEP = 0.05
 """How fast the factors learn: settled after a few dozen waits, calm after that."""
-FACTOR_LOG_MAX = 3.0
-"""No promise is ever corrected by more than e^3, about 20 times."""
+BROKEN_50, KEPT_50 = exp(STEP * 0.5), exp(-STEP * 0.5)
+BROKEN_90, KEPT_90 = exp(STEP * 0.9), exp(-STEP * 0.1)
+FACTOR_MAX = 20.0
+"""No promise is ever corrected by more than this, up or down."""
 
 
 class Recent:
@@ -61,13 +63,13 @@ class Recent:
 class ServiceTimes:
     """The last hundred service times of a lane, and how honest its promises were."""
 
-    __slots__ = ("_log50", "_log90", "_outputs", "_recent")
+    __slots__ = ("_factor50", "_factor90", "_outputs", "_recent")
 
     def __init__(self) -> None:
         self._recent = Recent()
         self._outputs = Recent()
-        self._log50 = 0.0
-        self._log90 = 0.0
+        self._factor50 = 1.0
+        self._factor90 = 1.0
 
     def add(self, service_s: float) -> None:
         """Take one measured service time."""
@@ -99,27 +101,33 @@ class ServiceTimes:
 
         `elapsed_s` is of the lane's own entries; slots that others hold are taken as evenly spread.
         """
-        mean_s = self.mean_s()
-        if mean_s is None:
+        recent = self._recent
+        count = len(recent.ordered)
+        if not count:
             return None
-        slots = max(1, slots)
-        rounds, index = divmod(ahead, slots)
-        p50_s = self._free_s(index, slots, elapsed_s, mean_s) + rounds * mean_s
-        count = len(self._recent.ordered)
-        variance = max(0.0, self._recent.squares / count - mean_s * mean_s)
+        mean_s = recent.total / count
+        slots = slots or 1
+        p50_s = self._free_s(ahead % slots, slots, elapsed_s, mean_s) + ahead // slots * mean_s
+        variance = recent.squares / count - mean_s * mean_s
         # One residual's own spread never vanishes; those ahead add theirs, c at a time.
-        spread_s = sqrt(variance * (1.0 / slots + ahead / (slots * slots)))
-        p90_s = p50_s + Z90 * max(spread_s, 0.05 * mean_s)
-        p50_s *= exp(self._log50)
-        return p50_s, max(p50_s, p90_s * exp(self._log90))
+        spread_s = sqrt(variance * (slots + ahead)) / slots if variance > 0.0 else 0.0
+        p90_s = (p50_s + Z90 * max(spread_s, 0.05 * mean_s)) * self._factor90
+        p50_s *= self._factor50
+        return p50_s, p90_s if p90_s > p50_s else p50_s
 
     def learn(self, p50_s: float, p90_s: float, waited_s: float) -> None:
         """Compare what was promised with what happened."""
-        self._log50 = _track(self._log50, 0.5, waited_s > p50_s)
-        self._log90 = _track(self._log90, 0.9, waited_s > p90_s)
+        factor = self._factor50 * (BROKEN_50 if waited_s > p50_s else KEPT_50)
+        if 1 / FACTOR_MAX < factor < FACTOR_MAX:
+            self._factor50 = factor
+        factor = self._factor90 * (BROKEN_90 if waited_s > p90_s else KEPT_90)
+        if 1 / FACTOR_MAX < factor < FACTOR_MAX:
+            self._factor90 = factor
 
     def _free_s(self, index: int, slots: int, elapsed_s: Sequence[float], mean_s: float) -> float:
         """Return when the slot number `index` frees up, the soonest being 0."""
+        if slots == 1 and elapsed_s:
+            return self._residual_s(elapsed_s[0], mean_s)
         if not elapsed_s or slots > RESIDUALS_MAX:
             return mean_s * (index + 0.5) / slots
         residuals = [self._residual_s(seconds, mean_s) for seconds in elapsed_s]
@@ -134,8 +142,3 @@ class ServiceTimes:
         if longer == len(ordered):  # longer than anything seen: as long again, by rule of thumb
             return max(mean_s, elapsed_s) / 2
         return ordered[(longer + len(ordered)) // 2] - elapsed_s
-
-
-def _track(log_factor: float, quantile: float, broken: bool) -> float:
-    step = STEP * quantile if broken else -STEP * (1 - quantile)
-    return min(FACTOR_LOG_MAX, max(-FACTOR_LOG_MAX, log_factor + step))

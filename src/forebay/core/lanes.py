@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Lane:
     """Requests that the same set of nodes can serve."""
 
-    __slots__ = ("family", "lines", "model", "nodes", "running", "slots", "times")
+    __slots__ = ("family", "is_up", "lines", "model", "nodes", "running", "slots", "times")
 
     def __init__(self, model: str, family: str, ranks: int, burst: float) -> None:
         self.model = model
@@ -24,15 +24,14 @@ class Lane:
         self.lines = [Line(self, rank, burst) for rank in range(ranks)]
         self.running: dict[Entry, None] = {}
         self.slots = 0  # of nodes that are online
+        self.is_up = False  # whether any node is online
         self.times = ServiceTimes()
 
     def count_slots(self) -> None:
         """Add up the slots that are online, after a node changed."""
-        self.slots = sum(node.slots for node in self.nodes.values() if node.state == "online")
-
-    def is_up(self) -> bool:
-        """Say whether any node could serve it, were it free."""
-        return any(node.state == "online" for node in self.nodes.values())
+        online = [node for node in self.nodes.values() if node.state == "online"]
+        self.slots = sum(node.slots for node in online)
+        self.is_up = bool(online)
 
     def is_loading(self) -> bool:
         """Say whether every node says by itself that it is still loading or starting."""

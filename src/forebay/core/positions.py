@@ -10,7 +10,6 @@ entries, in weighted order, and where costs differ, it is an approximation.
 
 from __future__ import annotations
 
-from math import floor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,13 +64,11 @@ def _ahead_of_tag(line: Line, mine: Account | None, older: int, tag: float, unit
     if line.backlogged == (1 if older else 0):
         return ahead
     for _, _, push, account in line.heap:
-        live = account.live
-        if push != account.push or not live or account is mine:
-            continue
-        lead = tag - account.counter
-        if lead >= 0.0:
-            before = floor(lead * account.weight / unit) + 1
-            ahead += before if before < live else live
+        if push == account.push and account is not mine:
+            before = (tag - account.counter) * account.weight / unit
+            if before >= 0.0:
+                live = account.live
+                ahead += int(before) + 1 if before < live else live
     return ahead
 
 
@@ -94,7 +91,9 @@ def _ahead_by_tags(line: Line, entry: Entry, charge: Callable[[Entry], float]) -
 
 
 def _ahead_in_other_classes(line: Line, own: int, options: Options) -> int:
-    ahead = sum(other.waiting for other in line.lane.lines[: line.rank])
+    ahead = 0
+    for other in line.lane.lines[: line.rank]:
+        ahead += other.waiting
     if options.class_order == "strict" or line.rank == len(options.priorities):
         return ahead
     # Weighted: until its own turn each other class gets its share of turns.

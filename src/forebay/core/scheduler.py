@@ -147,7 +147,7 @@ class Scheduler:
             times.add(service_s)
             if event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
-            book.tally.service.add(service_s)
+            book.tally.service.append(service_s)
             book.tally.served += 1
         else:
             book.tally.failed += 1
@@ -220,7 +220,7 @@ class Scheduler:
         lane = entry.line.lane
         book.end(entry, "expire")
         book.tally.expired += 1
-        code: ExpireCode = "queue_timeout" if lane.is_up() else "no_node"
+        code: ExpireCode = "queue_timeout" if lane.is_up else "no_node"
         wait_s = newcomer_wait_s(lane, book.now_s)
         book.actions.append(Expire(entry.id, code, entry.waited_s, wait_s))
 

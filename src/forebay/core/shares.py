@@ -49,8 +49,12 @@ class Shares:
 
     def note_dispatch(self, line: Line, start: float) -> None:
         """Advance the clock of the class to what was just dispatched."""
-        tag = self.tag(line, start)
-        self.clocks[line.rank] = tag
+        rank = line.rank
+        tag = start + self.offsets[line] if line in self.offsets else start
+        clock = self.clocks[rank]
+        if tag < clock or tag > clock + line.charge_max:
+            tag = self.tag(line, start)
+        self.clocks[rank] = tag
 
     def order(self, ranks: Sequence[int]) -> list[int]:
         """Sort the classes by what they are owed; ties go to the more urgent."""

@@ -70,25 +70,9 @@ class Snapshot(Struct, frozen=True, tag=True, gc=False):
     lanes: tuple[LaneView, ...]
 
 
-class RecentMean:
-    """The mean of the last hundred values, in O(1)."""
-
-    __slots__ = ("_sum", "_values")
-
-    def __init__(self) -> None:
-        self._values: deque[float] = deque()
-        self._sum = 0.0
-
-    def add(self, value: float) -> None:
-        """Take one measurement; the oldest of more than `RECENT` leaves."""
-        self._values.append(value)
-        self._sum += value
-        if len(self._values) > RECENT:
-            self._sum -= self._values.popleft()
-
-    def value(self) -> float | None:
-        """Return the mean, or None before the first measurement."""
-        return self._sum / len(self._values) if self._values else None
+def mean(values: deque[float]) -> float | None:
+    """Return the mean, or None when there is nothing yet."""
+    return sum(values) / len(values) if values else None
 
 
 class Tally:
@@ -103,8 +87,8 @@ class Tally:
         self.accepted = self.enqueued = self.served = self.failed = 0
         self.expired = self.cancelled = self.returned = self.swaps = 0
         self.rejected: dict[str, int] = {}
-        self.waits = RecentMean()
-        self.service = RecentMean()
+        self.waits: deque[float] = deque(maxlen=RECENT)
+        self.service: deque[float] = deque(maxlen=RECENT)
 
     def reject(self, code: str) -> None:
         """Count one refusal; codes are ours, so their number is bounded."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from forebay.core.actions import Describe
 from forebay.core.arrivals import elapsed_of
 from forebay.core.positions import exact_ahead
-from forebay.core.snapshot import LaneView, NodeView, Snapshot
+from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 
 if TYPE_CHECKING:
     from forebay.core.arrivals import Arrivals
@@ -57,8 +57,8 @@ def snapshot(book: Book) -> Snapshot:
         running_jobs=jobs,
         max_size=book.options.max_size,
         by_priority=dict(zip(book.options.priorities, bounds.by_rank, strict=True)),
-        average_wait_s=tally.waits.value(),
-        average_service_s=tally.service.value(),
+        average_wait_s=mean(tally.waits),
+        average_service_s=mean(tally.service),
         totals=tally.totals(),
         nodes=tuple(_node_view(node) for node in book.cluster.nodes.values()),
         lanes=lanes,
