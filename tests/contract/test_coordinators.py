@@ -1,6 +1,8 @@
 """One suite for every coordinator; the in-process one has a few promises of its own."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,6 +11,9 @@ from forebay.core import Action, Arrived, Cancelled, Event, Finished, NodeChange
 from forebay.errors import InvariantBroken
 from forebay.testing import FakeClock
 from forebay.testing.contracts import GPU, CoordinatorContract, routed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class InProcessHarness:
