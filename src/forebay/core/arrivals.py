@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from forebay.core.actions import Expire, Reject, Supply, Wait
 from forebay.core.estimates import RESIDUALS_MAX
-from forebay.core.positions import ahead_of_newcomer
+from forebay.core.positions import Newcomer, ahead_of_newcomer
 
 if TYPE_CHECKING:
     from forebay.core.actions import RejectCode, WaitReason
     from forebay.core.book import Book
+    from forebay.core.entries import Entry
     from forebay.core.events import Arrived
     from forebay.core.lanes import Lane
 
@@ -128,7 +129,7 @@ class Arrivals:
             book.sessions.join(arrival.session, entry)
             book.start(entry, node)
             return
-        if not self._make_room(arrival, lane):
+        if not arrival.job and not self._make_room(arrival, lane):
             return
         entry = book.accept(arrival, lane)
         if arrival.session:
@@ -144,8 +145,9 @@ class Arrivals:
 
     def _wait_or_refuse(self, arrival: Arrived, lane: Lane) -> None:
         book = self._book
-        promise = self._promise(arrival, lane)
-        if not self._is_in_time(arrival, lane, promise) or not self._make_room(arrival, lane):
+        if arrival.max_wait_s is not None and self._is_too_late(arrival, lane):
+            return
+        if not arrival.job and not self._make_room(arrival, lane):
             return
         entry = book.accept(arrival, lane)
         if arrival.session:
@@ -153,22 +155,21 @@ class Arrivals:
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
             book.end(entry, "expire")
             book.tally.expired += 1
-            book.actions.append(Expire(entry.id, "queue_timeout", 0.0, promise.p50_s))
+            wait_s = newcomer_wait_s(lane, book.now_s)
+            book.actions.append(Expire(entry.id, "queue_timeout", 0.0, wait_s))
             return
         book.enqueue(entry)
         book.tally.enqueued += 1
         book.stand_in_line(entry)
         before = len(book.actions)
-        book.fill_open(lane)  # a node that must swap models first may still take it
+        if book.cluster.open:
+            book.fill_open(lane)  # a node that must swap models first may still take it
         if entry.state == "waiting":
-            entry.p50_s, entry.p90_s = promise.p50_s, promise.p90_s
-            book.actions.insert(before, promise)
+            book.actions.insert(before, self._promise(entry, lane))
 
     def _make_room(self, arrival: Arrived, lane: Lane) -> bool:
         """Check the bounds, displacing a waiter where the rules allow it; False when refused."""
         book = self._book
-        if arrival.job:
-            return True
         user = book.users.get(arrival.user)
         code = book.bounds.refusal(arrival, user)
         if code is None:
@@ -185,25 +186,40 @@ class Arrivals:
         self.refuse(arrival, code, lane)
         return False
 
-    def _is_in_time(self, arrival: Arrived, lane: Lane, promise: Wait) -> bool:
+    def _is_too_late(self, arrival: Arrived, lane: Lane) -> bool:
         """Refuse at once what would only wait to die at the caller's own limit."""
-        limit_s = arrival.max_wait_s
-        if limit_s is None or arrival.job or limit_s >= self._book.options.wait_s_max:
-            return True
-        if limit_s > 0.0 and (promise.p50_s is None or promise.p50_s <= limit_s):
-            return True
-        self.refuse(arrival, "deadline_unreachable", lane, promise.p50_s)
-        return False
-
-    def _promise(self, arrival: Arrived, lane: Lane) -> Wait:
-        """Say which place a newcomer would have, and how long it would take."""
         book = self._book
+        limit_s = arrival.max_wait_s
+        if limit_s is None or arrival.job or limit_s >= book.options.wait_s_max:
+            return False
         line = lane.lines[book.rank_of(arrival)]
         user = book.users.get(arrival.user)
         account = user.accounts.get(line) if user is not None else None
-        unit = book.charging.typical_price(lane, arrival)
-        ahead = ahead_of_newcomer(line, account, arrival.weight, unit, book.options)
-        header_s = lane.times.header_s(ahead, lane.slots)
+        older = account.live if account is not None else 0
+        unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
+        counter = account.counter if account is not None else line.clock - line.burst
+        if older == 0:
+            counter = max(counter, line.clock - line.burst)
+        newcomer = Newcomer(account, older, counter + older * unit / arrival.weight, unit)
+        ahead = ahead_of_newcomer(line, newcomer, book.options)
         estimate = lane.times.wait_s(ahead, lane.slots, elapsed_of(lane, book.now_s))
-        p50_s, p90_s = estimate or (None, None)
-        return Wait(arrival.id, self.reason(lane), ahead + 1, header_s, p50_s, p90_s)
+        if limit_s > 0.0 and (estimate is None or estimate[0] <= limit_s):
+            return False
+        self.refuse(arrival, "deadline_unreachable", lane, estimate[0] if estimate else None)
+        return True
+
+    def _promise(self, entry: Entry, lane: Lane) -> Wait:
+        """Tell a newcomer its place and how long it will take, and remember what was said."""
+        book, account, times, slots = self._book, entry.account, lane.times, lane.slots
+        older = account.live - 1
+        unit = book.charging.typical_price(lane, entry.prompt_tokens, entry.output_limit)
+        tag = account.counter + older * unit / account.weight
+        newcomer = Newcomer(account, older, tag, unit)
+        ahead = ahead_of_newcomer(entry.line, newcomer, book.options)
+        estimate = times.wait_s(ahead, slots, elapsed_of(lane, book.now_s))
+        if estimate is not None:
+            entry.p50_s, entry.p90_s = estimate
+        return Wait(
+            entry.id, self.reason(lane), ahead + 1, times.header_s(ahead, slots),
+            entry.p50_s, entry.p90_s,
+        )  # fmt: skip

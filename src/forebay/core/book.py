@@ -73,6 +73,8 @@ class Book:
         """Open a ticket."""
         if arrival.id in self.entries:
             raise InvariantBroken(f"ticket {arrival.id!r} is alive already")
+        if not arrival.weight > 0.0:
+            raise InvariantBroken(f"ticket {arrival.id!r}: weight must be above 0")
         self.seq += 1
         user = self.users.arrive(arrival.user)
         entry = Entry(arrival, self.seq, user, self.now_s)
@@ -138,9 +140,7 @@ class Book:
             if entry is None:
                 self.cluster.open[node.name] = node
                 return
-            entry.line.take(entry)
-            self.dispatch.note_leave(entry.line)
-            self.dequeue(entry)
+            self._take_out(entry)
             self.start(entry, node)
         self.cluster.open.pop(node.name, None)
 
@@ -191,6 +191,16 @@ class Book:
         if line.rank != self.job_rank:
             entry.deadline_s = self.now_s + entry.wait_left_s
             self.timers.add(entry.deadline_s, "deadline", entry)
+
+    def place_again(self, entry: Entry) -> None:
+        """Try other nodes for an entry that has just come back."""
+        lane = entry.line.lane
+        node = self.cluster.choose(lane, entry.arrival.affinity, entry.excluded)
+        if node is None:
+            self.fill_open(lane)
+            return
+        self._take_out(entry)
+        self.start(entry, node)
 
     def promote(self, entry: Entry) -> None:
         """Count a waiting entry one class higher; retries are first in theirs already."""
@@ -244,6 +254,8 @@ class Book:
 
     def make_eligible(self, entry: Entry) -> None:
         """Let a held entry compete: it heads its session now."""
+        if self.stopping:
+            return  # it is about to be answered
         if entry.deferred:
             self.actions.append(Supply(entry.id))
             return
@@ -258,6 +270,13 @@ class Book:
             return
         self.stand_in_line(entry)
         self.fill_open(lane)
+
+    def _take_out(self, entry: Entry) -> None:
+        """Take an entry out of its line and of the count, to start it."""
+        line = entry.line
+        line.take(entry)
+        self.dispatch.note_leave(line)
+        self.dequeue(entry)
 
     def _stop_waiting(self, entry: Entry) -> None:
         waited_s = self.now_s - entry.since_s

@@ -12,7 +12,6 @@ from forebay.core.fairness import charge_elsewhere
 
 if TYPE_CHECKING:
     from forebay.core.entries import Entry
-    from forebay.core.events import Arrived
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
     from forebay.core.options import Options
@@ -43,11 +42,11 @@ class Charging:
         """Return what a dispatch of this entry would charge its user, before weights."""
         return self._cost_of(entry) if self._by_tokens else self._unit
 
-    def typical_price(self, lane: Lane, arrival: Arrived) -> float:
+    def typical_price(self, lane: Lane, prompt_tokens: int, output_limit: int) -> float:
         """Return the price to reckon with for others of the same line."""
         if not self._by_tokens:
             return self._unit
-        return max(1.0, self.cost_tokens(lane, arrival.prompt_tokens, arrival.output_limit))
+        return max(1.0, self.cost_tokens(lane, prompt_tokens, output_limit))
 
     def charge(self, entry: Entry, node: Node) -> None:
         """Charge the start of an entry on a node."""

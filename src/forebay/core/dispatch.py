@@ -111,7 +111,7 @@ class Dispatch:
         if node.swap_target is not None and rank >= node.swap_rank:
             lines = [line for line in lines if line.lane.model == node.swap_target]
         else:
-            warm_below = any(
+            warm_below = rank == len(self._lines) - 1 or any(
                 node.is_warm(line.lane.model)
                 for other in below
                 for line in self._lines_for(node, other)

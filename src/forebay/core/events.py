@@ -74,7 +74,8 @@ class Returned(Struct, frozen=True, tag=True, gc=False):
 
     id: str
     exclude: bool = True
-    """Keep it off that node from now on. False when the node was merely busy."""
+    """Keep it off that node from now on. False when the node was merely busy: then post
+    `NodeRested` first, or it goes straight back there."""
 
 
 class Cancelled(Struct, frozen=True, tag=True, gc=False):

@@ -10,7 +10,7 @@ entries, in weighted order, and where costs differ, it is an approximation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,21 +22,25 @@ if TYPE_CHECKING:
 EXACT_MAX = 1000
 
 
-def ahead_of_newcomer(
-    line: Line, account: Account | None, weight: float, unit: float, options: Options
-) -> int:
-    """Count what would run before one more entry of a user; `unit` is a typical charge."""
-    older = account.live if account is not None else 0
-    if line.waiting > EXACT_MAX:
-        users = line.backlogged if older else line.backlogged + 1
-        own = min(line.waiting, (older + 1) * users - 1)
+class Newcomer(NamedTuple):
+    """The youngest entry of a line, or one that would be."""
+
+    account: Account | None
+    older: int  # entries of the same user that wait already
+    tag: float  # where it starts, in the line's virtual time
+    unit: float  # a typical charge, before weights
+
+
+def ahead_of_newcomer(line: Line, newcomer: Newcomer, options: Options) -> int:
+    """Count what runs before the youngest entry of a line; it may be in line already or not."""
+    older = newcomer.older
+    if line.backlogged == 1 and older:
+        own = older  # nobody else's
+    elif line.waiting > EXACT_MAX:
+        own = min(line.waiting - 1, (older + 1) * line.backlogged - 1)
     else:
-        counter = line.clock - line.burst
-        if account is not None and (older or account.counter > counter):
-            counter = account.counter
-        tag = counter + older * unit / weight
-        own = len(line.returned) + _ahead_of_tag(line, account, older, tag, unit)
-    return own + _ahead_in_other_classes(line, own, options)
+        own = _ahead_of_tag(line, newcomer)
+    return own + len(line.returned) + _ahead_in_other_classes(line, own, options)
 
 
 def exact_ahead(entry: Entry, options: Options, charge: Callable[[Entry], float]) -> int:
@@ -56,19 +60,15 @@ def _backlogged(line: Line) -> Iterator[Account]:
     return (account for _, _, push, account in line.heap if push == account.push and account.live)
 
 
-def _ahead_of_tag(line: Line, mine: Account | None, older: int, tag: float, unit: float) -> int:
-    """Count entries whose tag is at most this one's: a tie goes to the older."""
-    if unit == 0.0:  # fifo: everyone came before
-        return line.waiting - len(line.returned)
-    ahead = older
-    if line.backlogged == (1 if older else 0):
-        return ahead
+def _ahead_of_tag(line: Line, newcomer: Newcomer) -> int:
+    """Count entries whose tag is at most the newcomer's: a tie goes to the older."""
+    mine, ahead, tag, unit = newcomer
     for _, _, push, account in line.heap:
         if push == account.push and account is not mine:
-            before = (tag - account.counter) * account.weight / unit
+            before = (tag - account.counter) * account.weight
             if before >= 0.0:
                 live = account.live
-                ahead += int(before) + 1 if before < live else live
+                ahead += int(before / unit) + 1 if before < live * unit else live
     return ahead
 
 

@@ -185,7 +185,7 @@ class Scheduler:
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
             self._expire(entry)
         else:
-            book.fill_open(entry.line.lane)
+            book.place_again(entry)
         book.fill(node)
 
     def _supply(self, event: Supplied, entry: Entry) -> None:

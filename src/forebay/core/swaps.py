@@ -6,7 +6,8 @@ ever. The bounded rule: stay with the models in memory, but swap for a cold line
 unserved for longer than max(W, 2*M*S / (1 - rho)), M the models wanted here and rho the measured
 load (at most 0.9), once the model that must go has served for 4*S. Nobody waiting for a model in
 memory: swap at once. The rule orders lines inside one class; a higher class swaps too, after at
-most 4*S of residence, and meanwhile lower classes may use the model that is there.
+most 4*S of residence, and meanwhile lower classes may use the model that is there. Jobs never put
+a model out before its 4*S either, even if nobody waits for it: its users may only be thinking.
 
 **Bound.** For rho < 1 a cold line's head waits at most that threshold + the drain of what runs
 + M*(S + 4*S): every other overdue model may go first, once, for its residence.
@@ -57,8 +58,8 @@ def choose(
 ) -> tuple[list[Line], float | None]:
     """Return the lines of one class that may run on the node now, and when to look again.
 
-    `lines` are those with something for this node; `warm_below` says whether a lower class of
-    live requests waits for a model in memory.
+    `lines` are those with something for this node; `warm_below` says whether the models in memory
+    have a claim to their residence: a lower class waits for one of them, or `lines` are jobs.
     """
     loaded = node.loaded
     if loaded is None or has_room(node):

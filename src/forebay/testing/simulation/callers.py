@@ -1,0 +1,159 @@
+"""A simulated client: sends what its plan says, and reacts to what becomes of it.
+
+Everything about a request is drawn when it is sent, from the client's own stream of random
+numbers: two policies under the same seed see the same requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from forebay.core.events import Arrived, Cancelled, Inspected, Revoked, Supplied
+from forebay.testing.simulation.arrivals import Backlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from random import Random
+
+    from forebay.testing.simulation.scenario import ClientPlan
+    from forebay.testing.simulation.stage import Stage
+
+REFUSED_PAUSE_S = 1.0
+"""How long a closed loop waits after a refusal, so that it does not spin in one instant."""
+
+
+@dataclass(slots=True)
+class Ask:
+    """One request as its sender knows it."""
+
+    arrived: Arrived
+    caller: Caller
+    supplied: Supplied
+    """Its true sizes: told with the arrival, or later where it is deferred."""
+    output_tokens: int
+    vanish_share: float | None
+    """After which share of the answer its client leaves; None stays."""
+    vanishes_on_grant: bool
+    running: bool = False
+
+
+class Caller:
+    """Plays one `ClientPlan`."""
+
+    def __init__(self, plan: ClientPlan, random: Random, stage: Stage) -> None:
+        self.plan = plan
+        self._random = random
+        self._stage = stage
+        self._sent = 0
+        self._cycle = cycle(plan.models)
+        self._times: Iterator[float] = iter(())
+        self._until_s = 0.0
+
+    def start(self, until_s: float) -> None:
+        """Begin to send, and stop at `until_s`."""
+        self._until_s = until_s
+        arrivals = self.plan.arrivals
+        if isinstance(arrivals, Backlog):
+            for _ in range(arrivals.depth):
+                self._stage.clock.call_at(arrivals.start_s, self._send)
+        else:
+            self._times = arrivals.times(self._random)
+            self._plan_next()
+
+    def _plan_next(self) -> None:
+        at_s = next(self._times, None)
+        if at_s is not None and at_s < self._until_s:
+            self._stage.clock.call_at(at_s, self._send_and_plan)
+
+    def _send_and_plan(self) -> None:
+        self._send()
+        self._plan_next()
+
+    def _send(self) -> None:
+        if self._sent >= self.plan.count_max or self._stage.now_s() >= self._until_s:
+            return
+        self._sent += 1
+        ask = self._draw()
+        self._stage.asks[ask.arrived.id] = ask
+        self._plan_interference(ask)
+        self._stage.post(ask.arrived)
+
+    def _draw(self) -> Ask:
+        plan, random = self.plan, self._random
+        job = self._chance(plan.job_rate)
+        session = ""
+        if plan.sessions and not job:
+            session = f"{plan.user}/{random.randrange(plan.sessions)}"
+        deferred = bool(session) and self._chance(plan.defer_rate)
+        request_id = f"{plan.user}-{next(self._stage.numbers)}"
+        limit = plan.output_limit
+        output_tokens = max(1, round(plan.output_tokens.draw(random)))
+        sizes = Supplied(
+            id=request_id,
+            prompt_tokens=max(1, round(plan.prompt_tokens.draw(random))),
+            output_limit=limit,
+            size_bytes=max(1, round(plan.size_bytes.draw(random))),
+        )
+        own_limit = plan.max_wait_s is not None and self._chance(plan.max_wait_rate)
+        arrived = Arrived(
+            id=request_id,
+            model=next(self._cycle) if plan.cycle_models else self._pick(plan.models),
+            family=self._pick(plan.families),
+            user=plan.user,
+            priority=self._pick(plan.priorities),
+            prompt_tokens=0 if deferred else sizes.prompt_tokens,
+            output_limit=0 if deferred else limit,
+            size_bytes=0 if deferred else sizes.size_bytes,
+            weight=plan.weight,
+            session=session,
+            affinity=plan.user if self._chance(plan.affinity_rate) else "",
+            max_wait_s=plan.max_wait_s.draw(random)
+            if own_limit and plan.max_wait_s and not job
+            else None,
+            stream=self._chance(plan.stream_rate),
+            job=job,
+            key="" if job else plan.key,
+            key_unfinished_max=0 if job else plan.key_unfinished_max,
+            deferred=deferred,
+        )
+        return Ask(
+            arrived=arrived,
+            caller=self,
+            supplied=sizes,
+            output_tokens=min(output_tokens, limit) if limit else output_tokens,
+            vanish_share=random.random() if self._chance(plan.vanish_rate) else None,
+            vanishes_on_grant=self._chance(plan.vanish_on_grant_rate),
+        )
+
+    def _plan_interference(self, ask: Ask) -> None:
+        plan, request_id, post = self.plan, ask.arrived.id, self._stage.post
+        if self._chance(plan.cancel_rate):
+            self._later(lambda: None if ask.running else post(Cancelled(request_id)), ask)
+        if self._chance(plan.revoke_rate):
+            self._later(lambda: post(Revoked(request_id)), ask)
+        if self._chance(plan.inspect_rate):
+            self._later(lambda: post(Inspected(request_id)), ask)
+
+    def _later(self, action: Callable[[], None], ask: Ask) -> None:
+        patience_s = self.plan.patience_s.draw(self._random)
+        asks = self._stage.asks
+        self._stage.after(patience_s, lambda: action() if ask.arrived.id in asks else None)
+
+    def ended(self, refused: bool) -> None:
+        """Take note that one is over; a closed loop sends its next."""
+        arrivals = self.plan.arrivals
+        if isinstance(arrivals, Backlog):
+            pause_s = arrivals.think_s.draw(self._random)
+            if refused:
+                pause_s = max(pause_s, REFUSED_PAUSE_S)
+            self._stage.after(pause_s, self._send)
+
+    def _chance(self, rate: float) -> bool:
+        return rate > 0.0 and self._random.random() < rate
+
+    def _pick(self, weights: Mapping[str, float]) -> str:
+        if len(weights) == 1:
+            return next(iter(weights))
+        return self._random.choices(list(weights), list(weights.values()))[0]

@@ -1,0 +1,308 @@
+"""Watches every step from outside and raises at the first that breaks a promise.
+
+It follows each ticket through arrival, waiting, running and its one end, and applies the rules of
+`rules` and `refusals` to what the scheduler decided. It reads events and actions only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core.actions import Abort, Action, Describe, Expire, Reject, Route, Supply, Wait
+from forebay.core.events import (
+    Arrived,
+    Cancelled,
+    Event,
+    Finished,
+    Inspected,
+    NodeChanged,
+    NodeRemoved,
+    NodeRested,
+    Observed,
+    OptionsChanged,
+    Returned,
+    Revoked,
+    ShutDown,
+    Supplied,
+    Ticked,
+)
+from forebay.core.snapshot import Snapshot
+from forebay.testing.simulation import refusals, rules
+from forebay.testing.simulation.census import Census
+from forebay.testing.simulation.mirror import Mirror, NodeSeen, Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.core.options import Options
+
+
+class Checker:
+    """One per run; `step` is called after each event with what it led to."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._mirror = Mirror()
+        self._census = Census()
+        self._event: Event = Ticked()
+        self._newcomer: Ticket | None = None
+        """The arrival of this step, until it has been answered."""
+        self._answered: Ticket | None = None
+        self._due_s = float("inf")
+        self._stopping = False
+        self._order = 0
+        self._snapshot: Snapshot | None = None
+
+    def step(
+        self, event: Event, now_s: float, actions: Sequence[Action], next_deadline_s: float | None
+    ) -> None:
+        """Take in one step, and check it."""
+        mirror = self._mirror
+        assert now_s >= mirror.now_s, f"time runs backwards, to {now_s}"
+        mirror.now_s = now_s
+        self._event = event
+        rest = self._take_out_due(actions) if self._due_s <= now_s else actions
+        self._take_in(event)
+        for action in rest:
+            self._take_out(action)
+        assert self._newcomer is None, f"{event} was not answered"
+        self._started_are_running(actions)
+        if self._answered is not None:
+            rules.the_bounds_hold(mirror, self._options, self._answered)
+            self._answered = None
+        rules.no_slot_is_idle(mirror)
+        rules.nothing_is_overdue(mirror)
+        rules.a_timer_is_set(mirror, next_deadline_s)
+        self._due_s = float("inf") if next_deadline_s is None else next_deadline_s
+        if isinstance(event, Ticked):
+            assert next_deadline_s is None or next_deadline_s > now_s, (
+                f"a tick at {now_s} asks for another at {next_deadline_s}"
+            )
+
+    def _started_are_running(self, actions: Sequence[Action]) -> None:
+        """Check that nothing is started and given up in one step: the start would be performed."""
+        for action in actions:
+            if isinstance(action, Route):
+                ticket = self._mirror.tickets.get(action.id)
+                assert ticket is not None and ticket.state == "running", (  # noqa: PT018
+                    f"{action.id} is started in the step that ended it: {self._event}"
+                )
+
+    def nothing_is_starved(self) -> None:
+        """Check, when nothing happens any more, that whatever still waits cannot be served."""
+        for node in self._mirror.nodes.values():
+            ticket = next(self._mirror.waits_for(node), None)
+            assert ticket is None or not node.is_up() or not node.slots, (
+                f"{ticket and ticket.arrived.id} waits for ever, though {node.name} is up"
+            )
+
+    def everything_is_zero(self) -> None:
+        """Check that a drained run leaves nothing behind."""
+        seen = self._snapshot
+        assert seen is not None, "nobody looked"
+        assert not self._mirror.tickets, f"{sorted(self._mirror.tickets)} are unfinished"
+        left = (seen.waiting, seen.held, seen.running, seen.waiting_bytes, seen.waiting_jobs)
+        assert left == (0, 0, 0, 0, 0), f"{left} are left of nothing"
+        assert all(node.in_flight == 0 for node in seen.nodes), "a lease was never given back"
+        assert all(lane.waiting == lane.running == 0 for lane in seen.lanes), "a lane is not empty"
+
+    # What is due runs before the event that came with it
+
+    def _take_out_due(self, actions: Sequence[Action]) -> Sequence[Action]:
+        """Take out the leading actions that were due before the event, and return the others."""
+        for number, action in enumerate(actions):
+            if not self._was_due(action):
+                return actions[number:]
+            self._take_out(action)
+        return ()
+
+    def _was_due(self, action: Action) -> bool:
+        mirror = self._mirror
+        if not isinstance(action, Expire | Route | Supply):
+            return False
+        ticket = mirror.tickets.get(action.id)
+        if ticket is None or ticket.state != "waiting" or not mirror.is_head(ticket):
+            return False
+        if isinstance(action, Route):
+            node = mirror.nodes[action.node]
+            return node.is_usable(mirror.now_s) and not mirror.is_barred(ticket, node)
+        return True
+
+    # Events
+
+    def _take_in(self, event: Event) -> None:
+        mirror = self._mirror
+        match event:
+            case Arrived():
+                self._arrive(event)
+            case Finished() | Cancelled() | Returned() | Supplied():
+                ticket = mirror.tickets.get(event.id)
+                if ticket is not None:
+                    self._move(ticket, event)
+            case NodeChanged():
+                node = mirror.nodes.setdefault(event.name, NodeSeen(event.name))
+                node.take_over(event)
+                self._lift_bars(node)
+            case NodeRested():
+                if event.name in mirror.nodes:
+                    mirror.nodes[event.name].rest(mirror.now_s + event.rest_s)
+            case NodeRemoved():
+                if event.name in mirror.nodes:
+                    mirror.nodes[event.name].removed = True
+            case OptionsChanged():
+                self._options = event.options
+            case ShutDown():
+                self._stopping = True
+            case Revoked() | Ticked() | Inspected() | Observed():
+                pass
+
+    def _arrive(self, event: Arrived) -> None:
+        assert event.id not in self._mirror.tickets, f"{event.id} arrives twice"
+        options = self._options
+        ranks = {name: rank for rank, name in enumerate(options.priorities)}
+        own_s = event.max_wait_s
+        limit_s = options.wait_s_max if own_s is None else min(own_s, options.wait_s_max)
+        self._order += 1
+        self._newcomer = Ticket(
+            arrived=event,
+            order=self._order,
+            rank=ranks.get(event.priority, options.normal_rank()),
+            wait_limit_s=None if event.job else limit_s,
+            size_bytes=event.size_bytes,
+            supplied=not event.deferred,
+        )
+
+    def _move(self, ticket: Ticket, event: Finished | Cancelled | Returned | Supplied) -> None:
+        mirror = self._mirror
+        match event:
+            case Supplied():
+                mirror.supply(ticket, event.size_bytes)
+            case Returned() if ticket.state == "running":
+                self._census.returned += 1
+                mirror.give_back(ticket, event.exclude)
+            case Finished() if ticket.state == "running":
+                self._census.end("served" if event.ok else "failed")
+                mirror.end(ticket)
+            case Cancelled():
+                self._census.end("cancelled")
+                mirror.end(ticket)
+            case _:
+                raise AssertionError(f"{event} is posted while the ticket is {ticket.state}")
+
+    def _lift_bars(self, node: NodeSeen) -> None:
+        """A good probe lets those try again that have no other node."""
+        if node.state != "online":
+            return
+        for ticket in self._mirror.all_waiting():
+            if node.name in ticket.excluded:
+                others = [
+                    other
+                    for other in self._mirror.nodes_of(ticket.lane)
+                    if other.is_up() and other.name not in ticket.excluded
+                ]
+                if not others:
+                    del ticket.excluded[node.name]
+
+    # Actions
+
+    def _take_out(self, action: Action) -> None:
+        match action:
+            case Route():
+                ticket = self._of(action)
+                assert not self._stopping, f"{action.id} starts after the shutdown"
+                rules.may_start(self._mirror, self._options, ticket, action)
+                self._answer(ticket)
+                self._mirror.start(ticket, self._mirror.nodes[action.node])
+            case Wait():
+                self._wait(action)
+            case Reject():
+                self._reject(action)
+            case Expire():
+                self._expire(action)
+            case Supply():
+                ticket = self._of(action)
+                assert self._mirror.is_head(ticket), f"{action.id} is asked before its turn"
+                assert not ticket.supplied, f"{action.id} is asked twice"
+            case Abort():
+                assert isinstance(self._event, Revoked), f"nobody revoked {action.id}"
+                assert self._of(action).state == "running", f"{action.id} does not run"
+                assert action.code == self._event.code, f"{action} was {self._event}"
+            case Describe():
+                self._census.check_description(self._of(action), action, self._mirror)
+            case Snapshot():
+                self._snapshot = action
+                self._census.check(action, self._mirror)
+
+    def _of(self, action: Action) -> Ticket:
+        """Return the ticket an action is about; acting on one that is over is a mistake."""
+        assert not isinstance(action, Snapshot)
+        if self._newcomer is not None and self._newcomer.arrived.id == action.id:
+            return self._newcomer
+        ticket = self._mirror.tickets.get(action.id)
+        state = "over" if action.id in self._mirror.ended else "unknown"
+        assert ticket is not None, f"{action} is about a ticket that is {state}"
+        return ticket
+
+    def _answer(self, ticket: Ticket) -> None:
+        """Note that the newcomer got its decision and is accepted."""
+        if ticket is self._newcomer:
+            self._mirror.accept(ticket)
+            self._newcomer, self._answered = None, ticket
+
+    def _wait(self, action: Wait) -> None:
+        ticket = self._of(action)
+        assert ticket is self._newcomer, f"{action} answers nobody"
+        assert not self._stopping, f"{action.id} waits in a gateway that stops"
+        self._answer(ticket)
+        self._mirror.wait(ticket)
+        self._census.enqueued += 1
+        assert action.position >= 1, f"{action} stands nowhere"
+        held = not self._mirror.is_eligible(ticket)
+        assert (action.reason == "session") == held, f"{action.id} waits for {action.reason}"
+        if action.p50_s is not None and action.p90_s is not None:
+            assert 0.0 <= action.p50_s <= action.p90_s, f"{action} promises nonsense"
+
+    def _reject(self, action: Reject) -> None:
+        ticket = self._of(action)
+        self._census.rejected[action.code] += 1
+        if ticket is self._newcomer:
+            self._newcomer = None
+            refusals.is_deserved(self._mirror, self._options, ticket, action, self._stopping)
+            self._mirror.ended.add(action.id)
+            return
+        assert ticket.state == "waiting", f"{action.id} is rejected while {ticket.state}"
+        match self._event:
+            case Revoked():
+                asked = (self._event.id, self._event.code)
+                assert (action.id, action.code) == asked, f"{action} was {self._event}"
+            case ShutDown() | Returned():
+                assert self._stopping, f"{action.id} is rejected without a shutdown"
+                assert action.code == "shutting_down", f"{action} after a shutdown"
+            case Arrived():
+                assert self._newcomer is not None, f"{action.id} gives way to nobody"
+                refusals.displacement_is_right(
+                    self._mirror, self._options, ticket, self._newcomer
+                )
+            case _:
+                raise AssertionError(f"{action.id} is rejected for no reason")
+        self._census.end("cancelled" if isinstance(self._event, Revoked) else "rejected")
+        self._mirror.end(ticket)
+
+    def _expire(self, action: Expire) -> None:
+        ticket, mirror = self._of(action), self._mirror
+        self._census.end("expired")
+        if ticket is self._newcomer:
+            assert ticket.wait_limit_s == 0.0, f"{action.id} expires on arrival"
+            self._newcomer = None
+            mirror.accepted += 1
+            mirror.ended.add(action.id)
+            return
+        deadline_s = ticket.deadline_s()
+        assert ticket.state == "waiting", f"{action.id} expires while {ticket.state}"
+        assert deadline_s is not None, f"{action.id} expires without a limit"
+        assert mirror.now_s >= deadline_s - rules.TOLERANCE_S, f"{action.id} expires too soon"
+        waited_s = ticket.total_wait_s(mirror.now_s)
+        assert abs(action.waited_s - waited_s) <= rules.TOLERANCE_S, f"{action} waited {waited_s}"
+        is_up = any(node.is_up() for node in mirror.nodes_of(ticket.lane))
+        assert (action.code == "no_node") == (not is_up), f"{action} tells the wrong reason"
+        mirror.end(ticket)

@@ -1,0 +1,242 @@
+"""The world as it can be seen from outside: tickets, sessions, nodes, told by events and actions.
+
+The checker compares what the scheduler does with this. It is written plainly and apart from the
+core on purpose: no heaps, no clocks, no counters that could share a mistake with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forebay.core.events import Arrived, NodeChanged
+
+Lane: TypeAlias = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One accepted request or job."""
+
+    arrived: Arrived
+    order: int
+    """Its place among all arrivals."""
+    rank: int
+    wait_limit_s: float | None
+    """How long it may wait; None without limit."""
+    size_bytes: int
+    supplied: bool
+    state: Literal["new", "waiting", "running", "ended"] = "new"
+    node: str = ""
+    attempt: int = 0
+    queued: bool = False
+    waited_s: float = 0.0
+    """Before the present spell of waiting, time behind its own session included."""
+    waiting_since_s: float = 0.0
+    """When the present spell began; valid while waiting."""
+    spent_s: float = 0.0
+    """What the spells before have used up of its limit."""
+    clock_since_s: float | None = None
+    """Since when its limit is running; None while running, or behind its session."""
+    excluded: dict[str, int] = field(default_factory=dict)
+    """Nodes that failed it, with the number of reports they had made by then."""
+    returned: bool = False
+
+    @property
+    def lane(self) -> Lane:
+        return self.arrived.model, self.arrived.family
+
+    def total_wait_s(self, now_s: float) -> float:
+        spell_s = now_s - self.waiting_since_s if self.state == "waiting" else 0.0
+        return self.waited_s + spell_s
+
+    def deadline_s(self) -> float | None:
+        """Return when it has waited as long as it may; None while its clock stands still."""
+        if self.wait_limit_s is None or self.clock_since_s is None:
+            return None
+        return self.clock_since_s + self.wait_limit_s - self.spent_s
+
+
+@dataclass(slots=True, eq=False)
+class NodeSeen:
+    """One node, by its last report and what was routed to it."""
+
+    name: str
+    slots: int = 0
+    models: frozenset[str] = frozenset()
+    families: frozenset[str] = frozenset()
+    state: str = "offline"
+    swaps: bool = False
+    loaded_max: int = 1
+    rest_until_s: float = 0.0
+    removed: bool = False
+    reports: int = 0
+    leases: dict[str, Ticket] = field(default_factory=dict)
+
+    def take_over(self, event: NodeChanged) -> None:
+        self.slots = max(0, event.slots)
+        self.models = frozenset(event.models)
+        self.families = frozenset(event.families)
+        self.state = event.state
+        self.swaps = event.loaded is not None
+        self.loaded_max = max(1, event.loaded_max)
+        self.reports += 1
+        self.removed = False
+
+    def rest(self, until_s: float) -> None:
+        self.rest_until_s = max(self.rest_until_s, until_s)
+        if self.slots > 1:
+            self.slots -= 1
+
+    def is_up(self) -> bool:
+        return self.state == "online" and not self.removed
+
+    def is_usable(self, now_s: float) -> bool:
+        return self.is_up() and now_s >= self.rest_until_s and len(self.leases) < self.slots
+
+    def serves(self, lane: Lane) -> bool:
+        return lane[0] in self.models and lane[1] in self.families
+
+
+class Mirror:
+    """Everything that is unfinished, and every node."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.tickets: dict[str, Ticket] = {}
+        self.ended: set[str] = set()
+        self.accepted = 0
+        self.nodes: dict[str, NodeSeen] = {}
+        self.lanes: dict[Lane, dict[Ticket, None]] = {}
+        """What waits, by lane."""
+        self.sessions: dict[str, deque[Ticket]] = {}
+        """What is unfinished, by session, in order."""
+        self.waiting = 0
+        """Live requests that wait, held ones included; jobs are not counted."""
+        self.waiting_bytes = 0
+        self.waiting_by_user: Counter[str] = Counter()
+        self.unfinished_by_key: Counter[str] = Counter()
+
+    # Reading
+
+    def all_waiting(self) -> Iterator[Ticket]:
+        for tickets in self.lanes.values():
+            yield from tickets
+
+    def is_head(self, ticket: Ticket) -> bool:
+        """Say whether nothing of its session is before it."""
+        queue = self.sessions.get(ticket.arrived.session)
+        return not queue or queue[0] is ticket
+
+    def is_eligible(self, ticket: Ticket) -> bool:
+        """Say whether it could start now if a slot were free."""
+        return ticket.state == "waiting" and ticket.supplied and self.is_head(ticket)
+
+    def nodes_of(self, lane: Lane) -> list[NodeSeen]:
+        return [node for node in self.nodes.values() if not node.removed and node.serves(lane)]
+
+    def is_barred(self, ticket: Ticket, node: NodeSeen) -> bool:
+        """Say whether the node failed this ticket and has not reported itself since."""
+        return node.name in ticket.excluded
+
+    def waits_for(self, node: NodeSeen) -> Iterator[Ticket]:
+        """Yield what could start on this node now if it had a free slot."""
+        for lane, tickets in self.lanes.items():
+            if tickets and node.serves(lane):
+                for ticket in tickets:
+                    if self.is_eligible(ticket) and not self.is_barred(ticket, node):
+                        yield ticket
+
+    # Changing
+
+    def accept(self, ticket: Ticket) -> None:
+        """Take in a ticket that was not refused."""
+        arrived = ticket.arrived
+        self.accepted += 1
+        self.tickets[arrived.id] = ticket
+        if arrived.session:
+            self.sessions.setdefault(arrived.session, deque()).append(ticket)
+        if arrived.key:
+            self.unfinished_by_key[arrived.key] += 1
+
+    def wait(self, ticket: Ticket) -> None:
+        """Put it, for the first time or again, among those that wait."""
+        ticket.state = "waiting"
+        ticket.queued = True
+        ticket.waiting_since_s = self.now_s
+        self.lanes.setdefault(ticket.lane, {})[ticket] = None
+        self._start_clock(ticket)
+        self._count(ticket, 1)
+
+    def start(self, ticket: Ticket, node: NodeSeen) -> None:
+        """Give it a lease."""
+        if ticket.state == "waiting":
+            self._stop_waiting(ticket)
+        ticket.state = "running"
+        ticket.node = node.name
+        ticket.attempt += 1
+        node.leases[ticket.arrived.id] = ticket
+
+    def supply(self, ticket: Ticket, size_bytes: int) -> None:
+        """Learn the size of a deferred ticket."""
+        if ticket.state == "waiting" and not ticket.arrived.job:
+            self.waiting_bytes += size_bytes - ticket.size_bytes
+        ticket.size_bytes = size_bytes
+        ticket.supplied = True
+        self._start_clock(ticket)
+
+    def give_back(self, ticket: Ticket, exclude: bool) -> None:
+        """End its lease and put it back in its place."""
+        node = self.nodes[ticket.node]
+        del node.leases[ticket.arrived.id]
+        if exclude:
+            ticket.excluded[node.name] = node.reports
+        ticket.returned = True
+        self.wait(ticket)
+
+    def end(self, ticket: Ticket) -> None:
+        """End it, whatever it was doing."""
+        arrived = ticket.arrived
+        if ticket.state == "running":
+            del self.nodes[ticket.node].leases[arrived.id]
+        else:
+            self._stop_waiting(ticket)
+        ticket.state = "ended"
+        del self.tickets[arrived.id]
+        self.ended.add(arrived.id)
+        if arrived.key:
+            self.unfinished_by_key[arrived.key] -= 1
+        if arrived.session:
+            self._leave_session(ticket)
+
+    def _leave_session(self, ticket: Ticket) -> None:
+        queue = self.sessions[ticket.arrived.session]
+        was_head = queue[0] is ticket
+        queue.remove(ticket)
+        if not queue:
+            del self.sessions[ticket.arrived.session]
+        elif was_head:
+            self._start_clock(queue[0])
+
+    def _start_clock(self, ticket: Ticket) -> None:
+        """Begin to count against its limit, once nothing of its own is before it."""
+        if self.is_eligible(ticket):
+            ticket.clock_since_s = self.now_s
+
+    def _stop_waiting(self, ticket: Ticket) -> None:
+        ticket.waited_s = ticket.total_wait_s(self.now_s)
+        if ticket.clock_since_s is not None:
+            ticket.spent_s += self.now_s - ticket.clock_since_s
+            ticket.clock_since_s = None
+        del self.lanes[ticket.lane][ticket]
+        self._count(ticket, -1)
+
+    def _count(self, ticket: Ticket, step: int) -> None:
+        if not ticket.arrived.job:
+            self.waiting += step
+            self.waiting_bytes += step * ticket.size_bytes
+            self.waiting_by_user[ticket.arrived.user] += step
