@@ -38,7 +38,7 @@ lock: setup  ## resolve requirements.lock anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra dev -o requirements.lock pyproject.toml
 
 diagram: setup  ## write the state diagram in docs/internals/scheduler.md anew from the transition table
-	$(BIN)/python -m forebay.core.diagram docs/internals/scheduler.md
+	$(BIN)/python docs/diagram.py
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

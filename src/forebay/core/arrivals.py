@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core.actions import Expire, Reject, Supply, Wait
 from forebay.core.estimates import RESIDUALS_MAX
-from forebay.core.positions import Newcomer, ahead_of_newcomer
+from forebay.core.positions import ahead_of_newcomer
 
 if TYPE_CHECKING:
     from forebay.core.actions import RejectCode, WaitReason
@@ -200,8 +200,8 @@ class Arrivals:
         counter = account.counter if account is not None else line.clock - line.burst
         if older == 0:
             counter = max(counter, line.clock - line.burst)
-        newcomer = Newcomer(account, older, counter + older * unit / arrival.weight, unit)
-        ahead = ahead_of_newcomer(line, newcomer, book.options)
+        tag = counter + older * unit / arrival.weight
+        ahead = ahead_of_newcomer(line, account, older, tag, unit, book.options)
         estimate = lane.times.wait_s(ahead, lane.slots, elapsed_of(lane, book.now_s))
         if limit_s > 0.0 and (estimate is None or estimate[0] <= limit_s):
             return False
@@ -214,8 +214,7 @@ class Arrivals:
         older = account.live - 1
         unit = book.charging.typical_price(lane, entry.prompt_tokens, entry.output_limit)
         tag = account.counter + older * unit / account.weight
-        newcomer = Newcomer(account, older, tag, unit)
-        ahead = ahead_of_newcomer(entry.line, newcomer, book.options)
+        ahead = ahead_of_newcomer(entry.line, account, older, tag, unit, book.options)
         estimate = times.wait_s(ahead, slots, elapsed_of(lane, book.now_s))
         if estimate is not None:
             entry.p50_s, entry.p90_s = estimate

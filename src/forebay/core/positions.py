@@ -10,7 +10,7 @@ entries, in weighted order, and where costs differ, it is an approximation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,25 +22,30 @@ if TYPE_CHECKING:
 EXACT_MAX = 1000
 
 
-class Newcomer(NamedTuple):
-    """The youngest entry of a line, or one that would be."""
+def ahead_of_newcomer(
+    line: Line, mine: Account | None, older: int, tag: float, unit: float, options: Options
+) -> int:
+    """Count what runs before the youngest entry of a line; it may be in line already or not.
 
-    account: Account | None
-    older: int  # entries of the same user that wait already
-    tag: float  # where it starts, in the line's virtual time
-    unit: float  # a typical charge, before weights
-
-
-def ahead_of_newcomer(line: Line, newcomer: Newcomer, options: Options) -> int:
-    """Count what runs before the youngest entry of a line; it may be in line already or not."""
-    older = newcomer.older
+    `mine` is its user's account, `older` how many of the user's entries wait already, `tag` where
+    it starts in the line's virtual time, and `unit` a typical charge before weights.
+    """
     if line.backlogged == 1 and older:
         own = older  # nobody else's
     elif line.waiting > EXACT_MAX:
         own = min(line.waiting - 1, (older + 1) * line.backlogged - 1)
     else:
-        own = _ahead_of_tag(line, newcomer)
-    return own + len(line.returned) + _ahead_in_other_classes(line, own, options)
+        own = older
+        for _, _, push, account in line.heap:
+            if push == account.push and account is not mine:
+                before = (tag - account.counter) * account.weight
+                if before >= 0.0:  # a tie goes to the older one
+                    live = account.live
+                    own += int(before / unit) + 1 if before < live * unit else live
+    own += len(line.returned)
+    if line.rank == 0 and options.class_order == "strict":
+        return own
+    return own + _ahead_in_other_classes(line, own, options)
 
 
 def exact_ahead(entry: Entry, options: Options, charge: Callable[[Entry], float]) -> int:
@@ -58,18 +63,6 @@ def exact_ahead(entry: Entry, options: Options, charge: Callable[[Entry], float]
 
 def _backlogged(line: Line) -> Iterator[Account]:
     return (account for _, _, push, account in line.heap if push == account.push and account.live)
-
-
-def _ahead_of_tag(line: Line, newcomer: Newcomer) -> int:
-    """Count entries whose tag is at most the newcomer's: a tie goes to the older."""
-    mine, ahead, tag, unit = newcomer
-    for _, _, push, account in line.heap:
-        if push == account.push and account is not mine:
-            before = (tag - account.counter) * account.weight
-            if before >= 0.0:
-                live = account.live
-                ahead += int(before / unit) + 1 if before < live * unit else live
-    return ahead
 
 
 def _ahead_by_tags(line: Line, entry: Entry, charge: Callable[[Entry], float]) -> int:
