@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.actions import Expire, Reject, Supply, Wait
-from forebay.core.estimates import RESIDUALS_MAX
+from forebay.core.actions import Reject, Wait
 from forebay.core.positions import ahead_of_newcomer
 
 if TYPE_CHECKING:
@@ -28,20 +27,6 @@ REASONS: dict[RejectCode, str] = {
     "no_node": "every node of this model is offline",
     "shutting_down": "the gateway is shutting down",
 }
-
-
-def elapsed_of(lane: Lane, now_s: float) -> list[float]:
-    """Return how long each entry of a lane has run; empty when there are too many to look at."""
-    running = lane.running
-    if len(running) > RESIDUALS_MAX:
-        return []
-    return [now_s - entry.since_s for entry in running]
-
-
-def newcomer_wait_s(lane: Lane, now_s: float) -> float | None:
-    """Return the median wait of one that came last in the lane: what `Retry-After` is made of."""
-    estimate = lane.times.wait_s(lane.waiting(), lane.slots, elapsed_of(lane, now_s))
-    return None if estimate is None else estimate[0]
 
 
 class Arrivals:
@@ -67,7 +52,7 @@ class Arrivals:
             self._decide_in_session(arrival, lane)
             return
         if book.cluster.open:
-            node = book.cluster.choose(lane, arrival.affinity, None)
+            node = book.cluster.choose(lane, arrival, None)
             if node is not None:
                 book.start(book.accept(arrival, lane), node)
                 return
@@ -80,7 +65,7 @@ class Arrivals:
         book = self._book
         book.tally.reject(code)
         if wait_s is None and lane is not None:
-            wait_s = newcomer_wait_s(lane, book.now_s)
+            wait_s = lane.newcomer_wait_s(book.now_s)
         book.actions.append(Reject(arrival.id, code, (REASONS[code],), wait_s, wait_s))
 
     def reason(self, lane: Lane, excluded: set[str] | None = None) -> WaitReason:
@@ -119,52 +104,61 @@ class Arrivals:
     def _decide_in_session(self, arrival: Arrived, lane: Lane) -> None:
         """Like `decide`, with the session's order before everything else."""
         book = self._book
-        heads = not arrival.session or book.sessions.unfinished(arrival.session) == 0
-        if heads and not arrival.deferred:
-            node = book.cluster.choose(lane, arrival.affinity, None) if book.cluster.open else None
+        if not self._must_hold(arrival):
+            node = book.cluster.choose(lane, arrival, None) if book.cluster.open else None
             if node is None:
                 self._wait_or_refuse(arrival, lane)
                 return
             entry = book.accept(arrival, lane)
             book.sessions.join(arrival.session, entry)
             book.start(entry, node)
-            return
-        if not arrival.job and not self._make_room(arrival, lane):
-            return
+        elif arrival.job or self._make_room(arrival, lane):
+            if self._must_hold(arrival):
+                self._hold(arrival, lane)
+            else:  # what was before it in its session has just been displaced
+                self._enqueue(arrival, lane)
+
+    def _must_hold(self, arrival: Arrived) -> bool:
+        return arrival.deferred or self._book.sessions.unfinished(arrival.session) > 0
+
+    def _hold(self, arrival: Arrived, lane: Lane) -> None:
+        """Keep an entry aside until it heads its session and its sizes are known."""
+        book = self._book
         entry = book.accept(arrival, lane)
-        if arrival.session:
-            book.sessions.join(arrival.session, entry)
+        heads = not arrival.session or book.sessions.join(arrival.session, entry)
         entry.move("hold")
+        entry.told = True
         book.bounds.held += 1
         book.enqueue(entry)
         book.tally.enqueued += 1
         position = book.sessions.unfinished(arrival.session) if arrival.session else 1
         book.actions.append(Wait(entry.id, "session", position))
         if heads:
-            book.actions.append(Supply(entry.id))
+            book.make_eligible(entry)
 
     def _wait_or_refuse(self, arrival: Arrived, lane: Lane) -> None:
-        book = self._book
         if arrival.max_wait_s is not None and self._is_too_late(arrival, lane):
             return
-        if not arrival.job and not self._make_room(arrival, lane):
-            return
+        if arrival.job or self._make_room(arrival, lane):
+            self._enqueue(arrival, lane)
+
+    def _enqueue(self, arrival: Arrived, lane: Lane) -> None:
+        book = self._book
         entry = book.accept(arrival, lane)
         if arrival.session:
             book.sessions.join(arrival.session, entry)
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
-            book.end(entry, "expire")
-            book.tally.expired += 1
-            wait_s = newcomer_wait_s(lane, book.now_s)
-            book.actions.append(Expire(entry.id, "queue_timeout", 0.0, wait_s))
+            for following in book.expire([entry]):
+                book.move_on(following)
             return
         book.enqueue(entry)
-        book.tally.enqueued += 1
         book.stand_in_line(entry)
         before = len(book.actions)
         if book.cluster.open:
             book.fill_open(lane)  # a node that must swap models first may still take it
         if entry.state == "waiting":
+            entry.told = True
+            book.tally.enqueued += 1
             book.actions.insert(before, self._promise(entry, lane))
 
     def _make_room(self, arrival: Arrived, lane: Lane) -> bool:
@@ -177,11 +171,12 @@ class Arrivals:
         if code == "queue_full":
             victim = book.bounds.victim(arrival, book.rank_of(arrival), user)
             if victim is not None:
-                book.end(victim, "reject")
+                following = book.end(victim, "reject")
                 book.tally.reject("queue_full")
-                wait_s = newcomer_wait_s(victim.line.lane, book.now_s)
+                wait_s = victim.line.lane.newcomer_wait_s(book.now_s)
                 reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
                 book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
+                book.move_on(following)
                 return True
         self.refuse(arrival, code, lane)
         return False
@@ -202,7 +197,7 @@ class Arrivals:
             counter = max(counter, line.clock - line.burst)
         tag = counter + older * unit / arrival.weight
         ahead = ahead_of_newcomer(line, account, older, tag, unit, book.options)
-        estimate = lane.times.wait_s(ahead, lane.slots, elapsed_of(lane, book.now_s))
+        estimate = lane.times.wait_s(ahead, lane.slots, lane.elapsed_s(book.now_s))
         if limit_s > 0.0 and (estimate is None or estimate[0] <= limit_s):
             return False
         self.refuse(arrival, "deadline_unreachable", lane, estimate[0] if estimate else None)
@@ -215,7 +210,7 @@ class Arrivals:
         unit = book.charging.typical_price(lane, entry.prompt_tokens, entry.output_limit)
         tag = account.counter + older * unit / account.weight
         ahead = ahead_of_newcomer(entry.line, account, older, tag, unit, book.options)
-        estimate = times.wait_s(ahead, slots, elapsed_of(lane, book.now_s))
+        estimate = times.wait_s(ahead, slots, lane.elapsed_s(book.now_s))
         if estimate is not None:
             entry.p50_s, entry.p90_s = estimate
         return Wait(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.actions import Route, Supply
+from forebay.core.actions import Expire, Route, Supply
 from forebay.core.bounds import Bounds
 from forebay.core.charging import Charging
 from forebay.core.cluster import Cluster
@@ -21,7 +21,7 @@ from forebay.core.users import Users
 from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
-    from forebay.core.actions import Action
+    from forebay.core.actions import Action, ExpireCode
     from forebay.core.events import Arrived
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
@@ -80,6 +80,8 @@ class Book:
         entry = Entry(arrival, self.seq, user, self.now_s)
         entry.line = line = lane.lines[self.rank_of(arrival)]
         entry.account = line.account_of(user, arrival.weight)
+        lane.unfinished += 1
+        entry.promotes_in_s = self.options.aging_s
         own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max
         entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
         self.entries[arrival.id] = entry
@@ -91,7 +93,6 @@ class Book:
     def start(self, entry: Entry, node: Node) -> None:
         """Give an entry a slot and say so."""
         now_s, line, arrival = self.now_s, entry.line, entry.arrival
-        queued = entry.state != "new"
         if entry.state == "waiting":
             self._stop_waiting(entry)
         self.charging.charge(entry, node)
@@ -100,6 +101,7 @@ class Book:
             node.measure_load(now_s)
             if node.note_dispatch(arrival.model, now_s):
                 self.tally.swaps += 1
+                self.dispatch.stale[node.name] = node  # others may have waited for this model
         self.seq += 1
         node.take(entry, arrival.model, self.seq)
         if len(node.leases) >= node.slots:
@@ -114,7 +116,7 @@ class Book:
         if not arrival.job:
             self.tally.waits.append(entry.waited_s)
         self.actions.append(
-            Route(entry.id, node.name, queued, entry.waited_s, entry.attempt, entry.p50_s)
+            Route(entry.id, node.name, entry.told, entry.waited_s, entry.attempt, entry.p50_s)
         )
 
     def release(self, entry: Entry) -> Node:
@@ -144,6 +146,12 @@ class Book:
             self.start(entry, node)
         self.cluster.open.pop(node.name, None)
 
+    def fill_stale(self) -> None:
+        """Fill the nodes whose reason to keep a slot free may be gone."""
+        stale = self.dispatch.stale
+        while stale:
+            self.fill(stale.pop(next(iter(stale))))
+
     def fill_open(self, lane: Lane) -> None:
         """Let the open nodes of a lane look again: something has joined it."""
         if self.cluster.open:
@@ -167,35 +175,22 @@ class Book:
 
     def stand_in_line(self, entry: Entry) -> None:
         """Put an entry that is counted already into its line and start its waiting clock."""
-        line = entry.line
-        entry.since_s = self.now_s
         entry.move("wait")
-        line.join(entry)
-        self.dispatch.note_join(line, self.now_s)
-        if line.rank == self.job_rank:
-            entry.deadline_s = float("inf")
-            return
-        entry.deadline_s = self.now_s + entry.wait_left_s
-        self.timers.add(entry.deadline_s, "deadline", entry)
-        if self.options.aging_s and line.rank > 0:
-            self.timers.add(self.now_s + self.options.aging_s, "promotion", entry)
+        entry.line.join(entry)
+        self._start_clock(entry)
 
     def stand_in_line_again(self, entry: Entry) -> None:
         """Put an entry that ran back into its old place; its waiting clock goes on."""
-        line = entry.line
         entry.move("return")
-        entry.since_s = self.now_s
+        entry.told = True
         self.enqueue(entry)
-        line.rejoin(entry)
-        self.dispatch.note_join(line, self.now_s)
-        if line.rank != self.job_rank:
-            entry.deadline_s = self.now_s + entry.wait_left_s
-            self.timers.add(entry.deadline_s, "deadline", entry)
+        entry.line.rejoin(entry)
+        self._start_clock(entry)
 
     def place_again(self, entry: Entry) -> None:
         """Try other nodes for an entry that has just come back."""
         lane = entry.line.lane
-        node = self.cluster.choose(lane, entry.arrival.affinity, entry.excluded)
+        node = self.cluster.choose(lane, entry.arrival, entry.excluded)
         if node is None:
             self.fill_open(lane)
             return
@@ -203,22 +198,22 @@ class Book:
         self.start(entry, node)
 
     def promote(self, entry: Entry) -> None:
-        """Count a waiting entry one class higher; retries are first in theirs already."""
+        """Count a waiting entry one class higher."""
         line = entry.line
-        if entry in line.returned or line.rank == 0:
-            return
         self.dequeue(entry)
+        returned = line.drop(entry)
+        self.dispatch.note_leave(line)
         higher = line.lane.lines[line.rank - 1]
-        account = entry.account
         entry.line = higher
         entry.account = higher.account_of(entry.user, entry.arrival.weight)
-        line.move_out(account)
-        self.dispatch.note_leave(line)
         self.enqueue(entry)
-        higher.join(entry)
+        if returned:
+            higher.rejoin(entry)
+        else:
+            higher.join(entry)
         self.dispatch.note_join(higher, self.now_s)
-        if higher.rank > 0:
-            self.timers.add(self.now_s + self.options.aging_s, "promotion", entry)
+        entry.promotes_in_s = self.options.aging_s + self.now_s - entry.since_s
+        self._arm_promotion(entry)
 
     def change_options(self, options: Options) -> None:
         """Take over new limits; lower bounds drain."""
@@ -228,8 +223,11 @@ class Book:
         self.charging = Charging(options)
         self.users.idle_max = options.idle_users_max
 
-    def end(self, entry: Entry, cause: Cause) -> None:
-        """Close a ticket that holds no lease, wherever it stands; its session moves on."""
+    def end(self, entry: Entry, cause: Cause) -> Entry | None:
+        """Close a ticket that holds no lease, wherever it stands.
+
+        Returns the next of its session, to be passed to `move_on` once the ticket is answered.
+        """
         state = entry.state
         if state in ("waiting", "held"):
             entry.waited_s = entry.total_wait_s(self.now_s)
@@ -241,35 +239,62 @@ class Book:
         if state == "waiting":
             line.drop(entry)
             self.dispatch.note_leave(line)
+        line.lane.unfinished -= 1
         del self.entries[entry.id]
         self.users.leave(entry.user)
         if entry.arrival.key_unfinished_max:
             self._leave_key(entry.arrival.key)
         if not line.lane.nodes:
             self.cluster.forget_if_unused(line.lane)
-        if entry.session is not None:
-            following = self.sessions.leave(entry)
-            if following is not None:
-                self.make_eligible(following)
+        return self.sessions.leave(entry) if entry.session is not None else None
+
+    def move_on(self, following: Entry | None) -> None:
+        """Let the next of a session compete, unless it has ended meanwhile or is about to."""
+        if following is not None and following.state == "held" and not self.stopping:
+            self.make_eligible(following)
+
+    def expire(self, entries: list[Entry]) -> list[Entry | None]:
+        """End and answer them; nothing else starts before all are out of the way."""
+        followings = [self.end(entry, "expire") for entry in entries]
+        for entry in entries:
+            lane = entry.line.lane
+            code: ExpireCode = "queue_timeout" if lane.is_up else "no_node"
+            wait_s = lane.newcomer_wait_s(self.now_s)
+            self.tally.expired += 1
+            self.actions.append(Expire(entry.id, code, entry.waited_s, wait_s))
+        return followings
 
     def make_eligible(self, entry: Entry) -> None:
-        """Let a held entry compete: it heads its session now."""
-        if self.stopping:
-            return  # it is about to be answered
+        """Let a held entry compete: it heads its session now, and its waiting clock starts."""
         if entry.deferred:
             self.actions.append(Supply(entry.id))
             return
         self.bounds.held -= 1
         entry.waited_s = entry.total_wait_s(self.now_s)
         lane = entry.line.lane
-        node = self.cluster.choose(lane, entry.arrival.affinity, None) if lane.slots else None
+        node = self.cluster.choose(lane, entry.arrival, None) if lane.slots else None
         if node is not None:
             self.dequeue(entry)
-            entry.since_s = self.now_s
             self.start(entry, node)
             return
         self.stand_in_line(entry)
         self.fill_open(lane)
+
+    def _start_clock(self, entry: Entry) -> None:
+        """Count the time from now on as waiting; jobs have all the time in the world."""
+        line = entry.line
+        self.dispatch.note_join(line, self.now_s)
+        entry.since_s = self.now_s
+        if line.rank == self.job_rank:
+            return
+        entry.deadline_s = self.now_s + entry.wait_left_s
+        self.timers.add(entry.deadline_s, "deadline", entry)
+        self._arm_promotion(entry)
+
+    def _arm_promotion(self, entry: Entry) -> None:
+        if self.options.aging_s and entry.line.rank > 0:
+            entry.promotes_at_s = entry.since_s + entry.promotes_in_s
+            self.timers.add(entry.promotes_at_s, "promotion", entry)
 
     def _take_out(self, entry: Entry) -> None:
         """Take an entry out of its line and of the count, to start it."""
@@ -282,6 +307,7 @@ class Book:
         waited_s = self.now_s - entry.since_s
         entry.waited_s += waited_s
         entry.wait_left_s -= waited_s
+        entry.promotes_in_s -= waited_s
         if entry.p50_s is not None and entry.p90_s is not None and entry.attempt == 0:
             entry.line.lane.times.learn(entry.p50_s, entry.p90_s, entry.waited_s)
 

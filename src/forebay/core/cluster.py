@@ -14,7 +14,7 @@ from forebay.core.lanes import Lane
 from forebay.core.nodes import Node
 
 if TYPE_CHECKING:
-    from forebay.core.events import NodeChanged
+    from forebay.core.events import Arrived, NodeChanged
     from forebay.core.options import Options
 
 
@@ -58,9 +58,8 @@ class Cluster:
             self._detach(node, key)
         for key in sorted(wanted):
             self._lane(*key).nodes[node.name] = node
-        for key in before | wanted:
-            if key in self.lanes:
-                self.lanes[key].count_slots()
+        for key in wanted:
+            self.lanes[key].count_slots()
         return node
 
     def remove(self, name: str) -> Node | None:
@@ -70,8 +69,6 @@ class Cluster:
             return None
         for key in self._lanes_of(node):
             self._detach(node, key)
-            if key in self.lanes:
-                self.lanes[key].count_slots()
         node.removed = True
         node.models = ()
         if node.leases:
@@ -103,8 +100,9 @@ class Cluster:
         for key in self._lanes_of(node):
             self.lanes[key].count_slots()
 
-    def choose(self, lane: Lane, affinity: str, excluded: set[str] | None) -> Node | None:
+    def choose(self, lane: Lane, arrival: Arrived, excluded: set[str] | None) -> Node | None:
         """Return the best open node for an entry of that lane, or None."""
+        affinity = arrival.affinity
         open_nodes, nodes = self.open, lane.nodes
         best: Node | None = None
         best_key: tuple[bool, bool, float, int] | None = None
@@ -114,7 +112,7 @@ class Cluster:
             if node is None or name not in open_nodes or (excluded and name in excluded):
                 continue
             warm = node.loaded is None or lane.model in node.loaded
-            if node.loaded is not None and not self._may_start(node, warm):
+            if node.loaded is not None and not self._may_start(node, warm, arrival.job):
                 continue
             key = (not warm, name != favourite, node.score(), node.used_at)
             if best_key is None or key < best_key:
@@ -131,7 +129,7 @@ class Cluster:
 
     def forget_if_unused(self, lane: Lane) -> None:
         """Drop a lane that no node lists, once nothing is left in it."""
-        if not lane.nodes and not lane.running and not any(line.waiting for line in lane.lines):
+        if not lane.nodes and not lane.unfinished:
             self.lanes.pop((lane.model, lane.family), None)
             families = self.models.get(lane.model, set())
             families.discard(lane.family)
@@ -139,9 +137,14 @@ class Cluster:
                 self.models.pop(lane.model, None)
 
     @staticmethod
-    def _may_start(node: Node, warm: bool) -> bool:
-        """Say whether an arrival may go straight to a node that swaps models."""
-        return node.swap_target is None and (warm or swaps.may_load(node))
+    def _may_start(node: Node, warm: bool, job: bool) -> bool:
+        """Say whether an entry may go straight to a node that swaps models.
+
+        A job that would put a model out must stand in line, where the swap rule holds it.
+        """
+        if node.swap_target is not None:
+            return False
+        return warm or (swaps.has_room(node) if job else swaps.may_load(node))
 
     def _lane(self, model: str, family: str) -> Lane:
         lane = self.lanes.get((model, family))
@@ -158,6 +161,7 @@ class Cluster:
     def _detach(self, node: Node, key: tuple[str, str]) -> None:
         lane = self.lanes[key]
         lane.nodes.pop(node.name, None)
+        lane.count_slots()
         for line in lane.lines:
             node.shares.offsets.pop(line, None)
         self.forget_if_unused(lane)

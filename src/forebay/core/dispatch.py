@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 class Dispatch:
     """The lines that are not empty, and the choice among them."""
 
-    __slots__ = ("_lines", "_timers", "options")
+    __slots__ = ("_lines", "_timers", "options", "stale")
 
     def __init__(self, options: Options, timers: Timers) -> None:
         self.options = options
         self._timers = timers
+        self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done
         self._lines: list[dict[Line, None]] = [{} for _ in range(len(options.priorities) + 1)]
 
     def note_join(self, line: Line, now_s: float) -> None:
@@ -40,9 +41,13 @@ class Dispatch:
             line.unserved_since_s = now_s
 
     def note_leave(self, line: Line) -> None:
-        """Forget a line that has just become empty."""
+        """Forget a line that has just become empty, and look again at nodes that drain for it."""
         if line.waiting == 0:
             self._lines[line.rank].pop(line, None)
+        if line.backlogged == 0:
+            for node in line.lane.nodes.values():
+                if node.swap_target == line.lane.model:
+                    self.stale[node.name] = node
 
     def pick(self, node: Node, now_s: float) -> Entry | None:
         """Return the entry that should start on this open node now, or None."""
@@ -56,14 +61,11 @@ class Dispatch:
         return None
 
     def _pick_in_order(self, node: Node, now_s: float) -> Entry | None:
-        jobs = len(self._lines) - 1
+        """Like `pick`, for nodes that swap models and for weighted order."""
         if node.swap_target is not None and not self._wanted(node, node.swap_target):
             node.swap_target = None
-        ranks = [rank for rank in range(jobs) if self._lines[rank]]
-        if len(ranks) > 1 and self.options.class_order == "weighted":
-            ranks = node.shares.order(ranks)
-        if self._lines[jobs]:
-            ranks.append(jobs)
+        jobs = len(self._lines) - 1
+        ranks = self._ranks_in_order(node)
         for place, rank in enumerate(ranks):
             lines = self._lines_for(node, rank)
             if lines and node.loaded is not None:
@@ -73,7 +75,20 @@ class Dispatch:
                     return None  # draining: classes that could go first have been asked
             if lines:
                 return self._best(node, lines)
-        return None
+        if node.swap_target is None:
+            return None
+        node.swap_target = None  # nobody may load it after all: let the others on
+        return self._pick_in_order(node, now_s)
+
+    def _ranks_in_order(self, node: Node) -> list[int]:
+        """Return the classes that wait for something, the next one first; jobs are last."""
+        jobs = len(self._lines) - 1
+        ranks = [rank for rank in range(jobs) if self._lines[rank]]
+        if len(ranks) > 1 and self.options.class_order == "weighted":
+            ranks = node.shares.order(ranks)
+        if self._lines[jobs]:
+            ranks.append(jobs)
+        return ranks
 
     def _lines_for(self, node: Node, rank: int) -> list[Line]:
         """Return the lines of a class that have an entry which may run on this node."""
@@ -108,8 +123,10 @@ class Dispatch:
         self, node: Node, rank: int, lines: list[Line], below: list[int], now_s: float
     ) -> list[Line]:
         """Return the lines that the swap rule lets run now; may start a drain."""
-        if node.swap_target is not None and rank >= node.swap_rank:
-            lines = [line for line in lines if line.lane.model == node.swap_target]
+        target = node.swap_target
+        wanted = [line for line in lines if line.lane.model == target]
+        if target is not None and (rank >= node.swap_rank or len(wanted) == len(lines)):
+            lines = wanted  # the swap is decided: who wants that model goes by class
         else:
             warm_below = rank == len(self._lines) - 1 or any(
                 node.is_warm(line.lane.model)
@@ -125,8 +142,9 @@ class Dispatch:
         return lines
 
     def _wanted(self, node: Node, model: str) -> bool:
+        """Say whether anyone of the class that asked for a swap, or of a higher one, still does."""
         return any(
             line.lane.model == model
-            for rank in range(len(self._lines))
+            for rank in range(node.swap_rank + 1)
             for line in self._lines_for(node, rank)
         )

@@ -32,8 +32,8 @@ class Entry:
     __slots__ = (
         "account", "arrival", "attempt", "charged", "class_charged", "cost", "deadline_s",
         "deferred", "excluded", "id", "line", "node", "output_limit", "p50_s", "p90_s",
-        "prompt_tokens", "seq", "session", "since_s", "size_bytes", "state", "user",
-        "wait_left_s", "waited_s",
+        "promotes_at_s", "promotes_in_s", "prompt_tokens", "seq", "session", "since_s",
+        "size_bytes", "state", "told", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -59,6 +59,9 @@ class Entry:
         self.excluded: set[str] | None = None  # nodes that failed it
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
         self.deadline_s = 0.0  # valid while waiting
+        self.promotes_in_s = 0.0  # what is left of the interval before it counts one class higher
+        self.promotes_at_s = 0.0  # valid while waiting
+        self.told = False  # whether its owner was told to wait
         self.p50_s: float | None = None  # promised on arrival
         self.p90_s: float | None = None
 

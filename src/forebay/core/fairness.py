@@ -18,7 +18,8 @@ tokens, `fifo` 0 (all counters stay equal, so the oldest entry wins).
 users of a slow lane stand still; lifting those at the pick makes all of them equal, and the slow
 lane decays to FIFO. Lines on the same node are compared by `forebay.core.shares`, and a dispatch
 is charged in every line whose capacity it used (`charge_elsewhere`), so spreading over models or
-families buys nobody a second share. See docs/decisions/0002-a-clock-per-line.md.
+families buys nobody a second share. Debts made elsewhere are bounded: who joins stands at most
+one largest charge behind the clock. See docs/decisions/0002-a-clock-per-line.md.
 
 **Laziness.** Heap items are checked when they surface: counters and heads only move up between
 pushes (one that moves down is pushed afresh), so a stale item is met early and pushed again.
@@ -116,9 +117,11 @@ class Line:
         account.live += 1
         if account.live == 1:
             self.backlogged += 1
-            floor = self.clock - self.burst
+            floor, ceiling = self.clock - self.burst, self.clock + self.charge_max
             if account.counter < floor:
                 account.counter = floor
+            elif account.counter > ceiling:
+                account.counter = ceiling
             self._push(account, entry.seq)
         elif account.head() is entry:  # older than the rest: it came from a lower class
             self._push(account, entry.seq)
@@ -128,18 +131,14 @@ class Line:
         insert_by_seq(self.returned, entry)
         self.waiting += 1
 
-    def drop(self, entry: Entry) -> None:
-        """Forget an entry that no longer waits (its state says so already)."""
+    def drop(self, entry: Entry) -> bool:
+        """Let an entry go, to its end or to another line; return whether it is a retry."""
         self.waiting -= 1
         if entry in self.returned:
             self.returned.remove(entry)
-        else:
-            self._leave(entry.account)
-
-    def move_out(self, account: Account) -> None:
-        """Forget one entry of an account that has gone to another line."""
-        self.waiting -= 1
-        self._leave(account)
+            return True
+        self._leave(entry.account)
+        return False
 
     def _leave(self, account: Account) -> None:
         account.live -= 1
@@ -219,10 +218,5 @@ class Line:
 def charge_elsewhere(user: User, line: Line, node: Node, amount: float) -> None:
     """Charge the user in the other lines of the class that this node's capacity also serves."""
     for other, account in user.accounts.items():
-        if (
-            other is not line
-            and account.live
-            and other.rank == line.rank
-            and node.name in other.lane.nodes
-        ):
+        if other is not line and other.rank == line.rank and node.name in other.lane.nodes:
             other.correct(account, amount)

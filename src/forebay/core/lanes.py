@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.estimates import ServiceTimes
+from forebay.core.estimates import RESIDUALS_MAX, ServiceTimes
 from forebay.core.fairness import Line
 
 if TYPE_CHECKING:
@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 class Lane:
     """Requests that the same set of nodes can serve."""
 
-    __slots__ = ("family", "is_up", "lines", "model", "nodes", "running", "slots", "times")
+    __slots__ = (
+        "family",
+        "is_up",
+        "lines",
+        "model",
+        "nodes",
+        "running",
+        "slots",
+        "times",
+        "unfinished",
+    )
 
     def __init__(self, model: str, family: str, ranks: int, burst: float) -> None:
         self.model = model
@@ -23,6 +33,7 @@ class Lane:
         self.nodes: dict[str, Node] = {}  # all that list the model, whatever their state
         self.lines = [Line(self, rank, burst) for rank in range(ranks)]
         self.running: dict[Entry, None] = {}
+        self.unfinished = 0  # everything accepted for it and not ended
         self.slots = 0  # of nodes that are online
         self.is_up = False  # whether any node is online
         self.times = ServiceTimes()
@@ -40,3 +51,14 @@ class Lane:
     def waiting(self) -> int:
         """Return how many live requests wait here; the last line, of jobs, is left out."""
         return sum(line.waiting for line in self.lines[:-1])
+
+    def elapsed_s(self, now_s: float) -> list[float]:
+        """Return how long each entry has run; empty when there are too many to look at."""
+        if len(self.running) > RESIDUALS_MAX:
+            return []
+        return [now_s - entry.since_s for entry in self.running]
+
+    def newcomer_wait_s(self, now_s: float) -> float | None:
+        """Return the median wait of one that came last: what `Retry-After` is made of."""
+        estimate = self.times.wait_s(self.waiting(), self.slots, self.elapsed_s(now_s))
+        return None if estimate is None else estimate[0]

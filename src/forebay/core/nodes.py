@@ -7,6 +7,7 @@ is the size of a dict. A lowered slot count drains: no lease is ever taken away.
 
 from __future__ import annotations
 
+from itertools import islice
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -123,7 +124,10 @@ class Node:
         if event.loaded is None:
             self.loaded = None
             return
-        # A report may be older than our last dispatch: what runs here is loaded or loading.
-        present = dict.fromkeys((*event.loaded, *self.leases.values()))
+        # A report may be older than our last dispatch: what runs here is loaded or loading, and
+        # what was reported beside it has gone where there is no room for both.
+        self.loaded_max = max(self.loaded_max, len(event.loaded))
+        present = dict.fromkeys((*self.leases.values(), *event.loaded))
         before = self.loaded or {}
-        self.loaded = {model: before.get(model, now_s) for model in present}
+        room = max(self.loaded_max, len(set(self.leases.values())))
+        self.loaded = {model: before.get(model, now_s) for model in islice(present, room)}

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.actions import Abort, Expire, Reject
-from forebay.core.arrivals import REASONS, Arrivals, newcomer_wait_s
+from forebay.core.actions import Abort, Reject
+from forebay.core.arrivals import REASONS, Arrivals
 from forebay.core.book import Book
 from forebay.core.events import (
     Arrived,
@@ -33,7 +33,6 @@ from forebay.core.events import (
     Supplied,
     Ticked,
 )  # fmt: skip
-from forebay.core.nodes import Node
 from forebay.core.options import FROZEN_WHILE_RUNNING, Options
 from forebay.core.view import describe, snapshot
 from forebay.errors import NotAllowed
@@ -42,8 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TypeAlias
 
-    from forebay.core.actions import Action, ExpireCode
+    from forebay.core.actions import Action
     from forebay.core.entries import Entry
+    from forebay.core.nodes import Node
 
     SurroundingEvent: TypeAlias = (
         Ticked | NodeChanged | NodeRested | NodeRemoved | OptionsChanged | Observed | ShutDown
@@ -83,7 +83,7 @@ class Scheduler:
         actions: list[Action] = []
         book.actions = actions
         if now_s >= book.timers.next_s:
-            self._run_due()
+            self._pass_time(event)
         match event:
             case Arrived():
                 self._arrivals.decide(event)
@@ -93,15 +93,23 @@ class Scheduler:
                 self._cancel(event)
             case Returned():
                 self._return(event)
-            case Supplied() | Revoked() | Inspected():
-                self._handle_aside(event)
             case _:
-                self._handle_surroundings(event)
+                self._handle_rare(event)
+        if book.dispatch.stale or now_s >= book.timers.next_s:
+            book.fill_stale()
+            self._pass_time()
         return actions
 
     def next_deadline_s(self) -> float | None:
         """Return when to post `Ticked` if nothing else happens, or None for never."""
         return self._book.timers.next_live_s()
+
+    def _handle_rare(self, event: Supplied | Revoked | Inspected | SurroundingEvent) -> None:
+        match event:
+            case Supplied() | Revoked() | Inspected():
+                self._handle_aside(event)
+            case _:
+                self._handle_surroundings(event)
 
     def _handle_aside(self, event: Supplied | Revoked | Inspected) -> None:
         """Take an event about one ticket that is not part of its usual life."""
@@ -151,7 +159,7 @@ class Scheduler:
             book.tally.served += 1
         else:
             book.tally.failed += 1
-        book.end(entry, "finish")
+        book.move_on(book.end(entry, "finish"))
         book.fill(node)
 
     def _cancel(self, event: Cancelled) -> None:
@@ -161,11 +169,11 @@ class Scheduler:
             return
         book.tally.cancelled += 1
         if entry.state != "running":
-            book.end(entry, "cancel")
+            book.move_on(book.end(entry, "cancel"))
             return
         node = book.release(entry)
         book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
-        book.end(entry, "cancel")
+        book.move_on(book.end(entry, "cancel"))
         book.fill(node)
 
     def _return(self, event: Returned) -> None:
@@ -183,7 +191,8 @@ class Scheduler:
         if book.stopping:
             self._reject(entry, "shutting_down")
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
-            self._expire(entry)
+            for following in book.expire([entry]):
+                book.move_on(following)
         else:
             book.place_again(entry)
         book.fill(node)
@@ -206,33 +215,33 @@ class Scheduler:
             self._book.actions.append(Abort(entry.id, event.code))
         else:
             self._book.tally.cancelled += 1
-            self._book.end(entry, "reject")
+            following = self._book.end(entry, "reject")
             self._book.actions.append(Reject(entry.id, event.code))
+            self._book.move_on(following)
 
     def _reject(self, entry: Entry, code: str) -> None:
         book = self._book
-        book.end(entry, "reject")
+        following = book.end(entry, "reject")
         book.tally.reject(code)
         book.actions.append(Reject(entry.id, code, (REASONS["shutting_down"],)))
+        book.move_on(following)
 
-    def _expire(self, entry: Entry) -> None:
+    def _pass_time(self, event: Event | None = None) -> None:
+        """Do what is due before the event is looked at, but start nothing that it takes back."""
         book = self._book
-        lane = entry.line.lane
-        book.end(entry, "expire")
-        book.tally.expired += 1
-        code: ExpireCode = "queue_timeout" if lane.is_up else "no_node"
-        wait_s = newcomer_wait_s(lane, book.now_s)
-        book.actions.append(Expire(entry.id, code, entry.waited_s, wait_s))
-
-    def _run_due(self) -> None:
-        book = self._book
-        for kind, target in book.timers.due(book.now_s):
-            if isinstance(target, Node):
-                self._wake(target)
-            elif kind == "deadline":
-                self._expire(target)
-            else:
-                book.promote(target)
+        while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
+            due = book.timers.due(book.now_s)
+            followings = book.expire(due.expired)
+            if isinstance(event, Cancelled):
+                self._cancel(event)
+            for following in followings:
+                book.move_on(following)
+            for entry in due.promoted:
+                if entry.state == "waiting":
+                    book.promote(entry)
+            for node in due.nodes:
+                self._wake(node)
+            book.fill_stale()
 
     def _wake(self, node: Node) -> None:
         book = self._book

@@ -7,17 +7,23 @@ half of them are dead. The shell arms one timer, for `next_s`.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from forebay.core.nodes import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from forebay.core.entries import Entry
 
 Kind: TypeAlias = Literal["deadline", "promotion", "wake"]
 SWEEP_SLACK = 256
+
+
+class Due(NamedTuple):
+    """What is due, in the order in which it must be dealt with: nothing starts once expired."""
+
+    expired: list[Entry]
+    promoted: list[Entry]
+    nodes: list[Node]
 
 
 class Timers:
@@ -46,13 +52,22 @@ class Timers:
             node.wake_s = at_s
             self.add(at_s, "wake", node)
 
-    def due(self, now_s: float) -> Iterator[tuple[Kind, Entry | Node]]:
-        """Take out what is due, oldest first; what is added meanwhile and due comes too."""
-        while self._heap and self._heap[0][0] <= now_s:
-            at_s, _, kind, target = heappop(self._heap)
-            if _is_live(at_s, kind, target):
-                yield kind, target
-        self.next_s = self._heap[0][0] if self._heap else float("inf")
+    def due(self, now_s: float) -> Due:
+        """Take out what is due."""
+        due = Due([], [], [])
+        heap = self._heap
+        while heap and heap[0][0] <= now_s:
+            at_s, _, kind, target = heappop(heap)
+            if not _is_live(at_s, kind, target):
+                continue
+            if isinstance(target, Node):
+                due.nodes.append(target)
+            elif kind == "deadline":
+                due.expired.append(target)
+            else:
+                due.promoted.append(target)
+        self.next_s = heap[0][0] if heap else float("inf")
+        return due
 
     def next_live_s(self) -> float | None:
         """Return when something is due that still matters."""
@@ -75,4 +90,5 @@ class Timers:
 def _is_live(at_s: float, kind: Kind, target: Entry | Node) -> bool:
     if isinstance(target, Node):
         return target.wake_s == at_s
-    return target.state == "waiting" and (kind == "promotion" or target.deadline_s == at_s)
+    due_s = target.deadline_s if kind == "deadline" else target.promotes_at_s
+    return target.state == "waiting" and due_s == at_s

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import Describe
-from forebay.core.arrivals import elapsed_of
 from forebay.core.positions import exact_ahead
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 
@@ -27,7 +26,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         return Describe(entry.id, "held", waited_s, entry.attempt, reason="session")
     lane = entry.line.lane
     ahead = exact_ahead(entry, book.options, book.charging.price)
-    estimate = lane.times.wait_s(ahead, lane.slots, elapsed_of(lane, book.now_s))
+    estimate = lane.times.wait_s(ahead, lane.slots, lane.elapsed_s(book.now_s))
     p50_s, p90_s = estimate or (None, None)
     return Describe(
         entry.id,
@@ -67,7 +66,7 @@ def snapshot(book: Book) -> Snapshot:
 
 def _lane_view(lane: Lane, now_s: float) -> LaneView:
     waiting = lane.waiting()
-    estimate = lane.times.wait_s(waiting, lane.slots, elapsed_of(lane, now_s))
+    estimate = lane.times.wait_s(waiting, lane.slots, lane.elapsed_s(now_s))
     p50_s, p90_s = estimate or (None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),
