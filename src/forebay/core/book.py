@@ -21,6 +21,8 @@ from forebay.core.users import Users
 from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forebay.core.actions import Action, ExpireCode
     from forebay.core.events import Arrived
     from forebay.core.lanes import Lane
@@ -253,7 +255,7 @@ class Book:
         if following is not None and following.state == "held" and not self.stopping:
             self.make_eligible(following)
 
-    def expire(self, entries: list[Entry]) -> list[Entry | None]:
+    def expire(self, entries: Iterable[Entry]) -> list[Entry | None]:
         """End and answer them; nothing else starts before all are out of the way."""
         followings = [self.end(entry, "expire") for entry in entries]
         for entry in entries:

@@ -232,7 +232,7 @@ class Scheduler:
         while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
             due = book.timers.due(book.now_s)
             followings = book.expire(due.expired)
-            if isinstance(event, Cancelled):
+            if isinstance(event, Cancelled) and self._is_waiting(event.id):
                 self._cancel(event)
             for following in followings:
                 book.move_on(following)
@@ -242,6 +242,10 @@ class Scheduler:
             for node in due.nodes:
                 self._wake(node)
             book.fill_stale()
+
+    def _is_waiting(self, ticket_id: str) -> bool:
+        entry = self._book.entries.get(ticket_id)
+        return entry is not None and entry.state != "running"
 
     def _wake(self, node: Node) -> None:
         book = self._book

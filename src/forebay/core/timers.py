@@ -21,9 +21,9 @@ SWEEP_SLACK = 256
 class Due(NamedTuple):
     """What is due, in the order in which it must be dealt with: nothing starts once expired."""
 
-    expired: list[Entry]
-    promoted: list[Entry]
-    nodes: list[Node]
+    expired: dict[Entry, None]
+    promoted: dict[Entry, None]
+    nodes: dict[Node, None]
 
 
 class Timers:
@@ -54,18 +54,19 @@ class Timers:
 
     def due(self, now_s: float) -> Due:
         """Take out what is due."""
-        due = Due([], [], [])
         heap = self._heap
+        # Dicts, because a deadline that is set twice to the same time is in the heap twice.
+        due = Due({}, {}, {})
         while heap and heap[0][0] <= now_s:
             at_s, _, kind, target = heappop(heap)
             if not _is_live(at_s, kind, target):
                 continue
             if isinstance(target, Node):
-                due.nodes.append(target)
+                due.nodes[target] = None
             elif kind == "deadline":
-                due.expired.append(target)
+                due.expired[target] = None
             else:
-                due.promoted.append(target)
+                due.promoted[target] = None
         self.next_s = heap[0][0] if heap else float("inf")
         return due
 

@@ -1,7 +1,7 @@
 """Play random scenarios over many seeds, or replay one and show it.
 
-    python -m forebay.testing.simulation --seeds 2000
-    python -m forebay.testing.simulation --seed 17
+python -m forebay.testing.simulation --seeds 2000
+python -m forebay.testing.simulation --seed 17
 """
 
 from __future__ import annotations

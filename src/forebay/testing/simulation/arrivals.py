@@ -6,7 +6,7 @@ it keeps a number of requests unfinished and sends the next when one ends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from forebay.testing.simulation.distributions import Always, Distribution
@@ -61,7 +61,7 @@ class Backlog:
     """Closed loop: always `depth` unfinished; the next comes `think_s` after one ended."""
 
     depth: int
-    think_s: Distribution = Always(0.0)
+    think_s: Distribution = field(default=Always(0.0))
     start_s: float = 0.0
 
 

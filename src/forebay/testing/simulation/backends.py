@@ -55,9 +55,7 @@ class Run:
 class Backend:
     """Plays one `NodePlan`."""
 
-    def __init__(
-        self, plan: NodePlan, random: Random, stage: Stage, attempts_max: int = 3
-    ) -> None:
+    def __init__(self, plan: NodePlan, random: Random, stage: Stage, attempts_max: int = 3) -> None:
         self.plan = plan
         self._random = random
         self._stage = stage

@@ -61,7 +61,7 @@ class Checker:
         assert now_s >= mirror.now_s, f"time runs backwards, to {now_s}"
         mirror.now_s = now_s
         self._event = event
-        rest = self._take_out_due(actions) if self._due_s <= now_s else actions
+        rest = self._take_out_due(event, actions) if self._due_s <= now_s else actions
         self._take_in(event)
         for action in rest:
             self._take_out(action)
@@ -91,10 +91,9 @@ class Checker:
     def nothing_is_starved(self) -> None:
         """Check, when nothing happens any more, that whatever still waits cannot be served."""
         for node in self._mirror.nodes.values():
-            ticket = next(self._mirror.waits_for(node), None)
-            assert ticket is None or not node.is_up() or not node.slots, (
-                f"{ticket and ticket.arrived.id} waits for ever, though {node.name} is up"
-            )
+            if node.is_up() and node.slots:
+                left = [ticket.arrived.id for ticket in self._mirror.waits_for(node)]
+                assert not left, f"{left} wait for ever, though {node.name} is up"
 
     def everything_is_zero(self) -> None:
         """Check that a drained run leaves nothing behind."""
@@ -106,17 +105,25 @@ class Checker:
         assert all(node.in_flight == 0 for node in seen.nodes), "a lease was never given back"
         assert all(lane.waiting == lane.running == 0 for lane in seen.lanes), "a lane is not empty"
 
-    # What is due runs before the event that came with it
+    # What is due runs before the event that came with it, where a tick came late
 
-    def _take_out_due(self, actions: Sequence[Action]) -> Sequence[Action]:
+    def _take_out_due(self, event: Event, actions: Sequence[Action]) -> Sequence[Action]:
         """Take out the leading actions that were due before the event, and return the others."""
+        freed = ""
+        if isinstance(event, Finished | Cancelled | Returned):
+            ticket = self._mirror.tickets.get(event.id)
+            freed = ticket.node if ticket is not None and ticket.state == "running" else ""
+            expired = any(isinstance(one, Expire) and one.id == event.id for one in actions)
+            if ticket is not None and not freed and not expired:
+                return actions  # it was given up while it waited, which comes before all else
         for number, action in enumerate(actions):
-            if not self._was_due(action):
+            if not self._was_due(action, freed):
                 return actions[number:]
             self._take_out(action)
         return ()
 
-    def _was_due(self, action: Action) -> bool:
+    def _was_due(self, action: Action, freed: str) -> bool:
+        """Say whether an action could have come about without the event."""
         mirror = self._mirror
         if not isinstance(action, Expire | Route | Supply):
             return False
@@ -125,7 +132,8 @@ class Checker:
             return False
         if isinstance(action, Route):
             node = mirror.nodes[action.node]
-            return node.is_usable(mirror.now_s) and not mirror.is_barred(ticket, node)
+            usable = node.is_usable(mirror.now_s) and node.name != freed
+            return usable and not mirror.is_barred(ticket, node)
         return True
 
     # Events
@@ -139,22 +147,25 @@ class Checker:
                 ticket = mirror.tickets.get(event.id)
                 if ticket is not None:
                     self._move(ticket, event)
-            case NodeChanged():
-                node = mirror.nodes.setdefault(event.name, NodeSeen(event.name))
-                node.take_over(event)
-                self._lift_bars(node)
-            case NodeRested():
-                if event.name in mirror.nodes:
-                    mirror.nodes[event.name].rest(mirror.now_s + event.rest_s)
-            case NodeRemoved():
-                if event.name in mirror.nodes:
-                    mirror.nodes[event.name].removed = True
+            case NodeChanged() | NodeRested() | NodeRemoved():
+                self._change_node(event)
             case OptionsChanged():
                 self._options = event.options
             case ShutDown():
                 self._stopping = True
             case Revoked() | Ticked() | Inspected() | Observed():
                 pass
+
+    def _change_node(self, event: NodeChanged | NodeRested | NodeRemoved) -> None:
+        node = self._mirror.nodes.setdefault(event.name, NodeSeen(event.name))
+        match event:
+            case NodeChanged():
+                node.take_over(event)
+                self._lift_bars(node)
+            case NodeRested():
+                node.rest(self._mirror.now_s + event.rest_s)
+            case NodeRemoved():
+                node.removed = True
 
     def _arrive(self, event: Arrived) -> None:
         assert event.id not in self._mirror.tickets, f"{event.id} arrives twice"
@@ -208,11 +219,7 @@ class Checker:
     def _take_out(self, action: Action) -> None:
         match action:
             case Route():
-                ticket = self._of(action)
-                assert not self._stopping, f"{action.id} starts after the shutdown"
-                rules.may_start(self._mirror, self._options, ticket, action)
-                self._answer(ticket)
-                self._mirror.start(ticket, self._mirror.nodes[action.node])
+                self._start(action)
             case Wait():
                 self._wait(action)
             case Reject():
@@ -220,18 +227,18 @@ class Checker:
             case Expire():
                 self._expire(action)
             case Supply():
-                ticket = self._of(action)
-                assert self._mirror.is_head(ticket), f"{action.id} is asked before its turn"
-                assert not ticket.supplied, f"{action.id} is asked twice"
+                self._supply(action)
             case Abort():
-                assert isinstance(self._event, Revoked), f"nobody revoked {action.id}"
-                assert self._of(action).state == "running", f"{action.id} does not run"
-                assert action.code == self._event.code, f"{action} was {self._event}"
-            case Describe():
-                self._census.check_description(self._of(action), action, self._mirror)
-            case Snapshot():
-                self._snapshot = action
-                self._census.check(action, self._mirror)
+                self._abort(action)
+            case Describe() | Snapshot():
+                self._compare(action)
+
+    def _compare(self, action: Describe | Snapshot) -> None:
+        if isinstance(action, Snapshot):
+            self._snapshot = action
+            self._census.check(action, self._mirror)
+        else:
+            self._census.check_description(self._of(action), action, self._mirror)
 
     def _of(self, action: Action) -> Ticket:
         """Return the ticket an action is about; acting on one that is over is a mistake."""
@@ -242,6 +249,26 @@ class Checker:
         state = "over" if action.id in self._mirror.ended else "unknown"
         assert ticket is not None, f"{action} is about a ticket that is {state}"
         return ticket
+
+    def _start(self, action: Route) -> None:
+        ticket = self._of(action)
+        assert not self._stopping, f"{action.id} starts after the shutdown"
+        rules.may_start(self._mirror, self._options, ticket, action)
+        self._answer(ticket)
+        self._mirror.start(ticket, self._mirror.nodes[action.node])
+
+    def _supply(self, action: Supply) -> None:
+        event = self._event
+        if isinstance(event, Cancelled | Revoked) and event.id == action.id in self._mirror.ended:
+            return  # it came to head its session in the step that ended it: nobody will answer
+        ticket = self._of(action)
+        assert self._mirror.is_head(ticket), f"{action.id} is asked before its turn"
+        assert not ticket.supplied, f"{action.id} is asked twice"
+
+    def _abort(self, action: Abort) -> None:
+        assert isinstance(self._event, Revoked), f"nobody revoked {action.id}"
+        assert self._of(action).state == "running", f"{action.id} does not run"
+        assert action.code == self._event.code, f"{action} was {self._event}"
 
     def _answer(self, ticket: Ticket) -> None:
         """Note that the newcomer got its decision and is accepted."""
@@ -280,9 +307,7 @@ class Checker:
                 assert action.code == "shutting_down", f"{action} after a shutdown"
             case Arrived():
                 assert self._newcomer is not None, f"{action.id} gives way to nobody"
-                refusals.displacement_is_right(
-                    self._mirror, self._options, ticket, self._newcomer
-                )
+                refusals.displacement_is_right(self._mirror, self._options, ticket, self._newcomer)
             case _:
                 raise AssertionError(f"{action.id} is rejected for no reason")
         self._census.end("cancelled" if isinstance(self._event, Revoked) else "rejected")

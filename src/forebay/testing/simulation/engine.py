@@ -9,6 +9,7 @@ does not change who sends what and when.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, Protocol
@@ -128,17 +129,18 @@ class Simulation:
             random = Random(f"{seed}/client/{number}")
             Caller(client, random, self._stage).start(scenario.duration_s)
         for disturbance in scenario.disturbances:
-            self._at(disturbance.at_s, lambda kept=disturbance: self._disturb(kept))
+            self._at(disturbance.at_s, partial(self._disturb, disturbance))
         self._every(scenario.probe_s, self._probe)
         if scenario.observe_s:
             self._every(scenario.observe_s, lambda: self._post(Observed()))
 
     def _is_going_on(self) -> bool:
-        now_s = self._clock.monotonic_s()
-        if now_s < self._scenario.duration_s:
-            return True
-        quiet_s = max(QUIET_S, QUIET_PROBES * self._scenario.probe_s)
-        return bool(self._asks) and now_s < self._acted_at_s + quiet_s
+        """Say whether anything can still happen; probes alone go on for ever."""
+        next_s = self._clock.next_timer_s()
+        if next_s is None or next_s >= self._scenario.duration_s:
+            quiet_s = max(QUIET_S, QUIET_PROBES * self._scenario.probe_s)
+            return bool(self._asks) and self._clock.monotonic_s() < self._acted_at_s + quiet_s
+        return True
 
     def _finish(self) -> None:
         """Give up what nothing can serve any more, and see that nothing is left over."""

@@ -132,7 +132,9 @@ def displacement_is_right(
     assert _may_displace(mirror, newcomer), (
         f"{newcomer.arrived.id} has no right to displace {victim.arrived.id}"
     )
-    mine = [ticket for ticket in _live(mirror, lowest) if ticket.arrived.user == victim.arrived.user]
+    mine = [
+        ticket for ticket in _live(mirror, lowest) if ticket.arrived.user == victim.arrived.user
+    ]
     assert len(mine) == max(held.values()), f"{victim.arrived.user} is not the largest holder"
     newest = max(mine, key=lambda ticket: ticket.order)
     assert newest is victim, f"{newest.arrived.id} is newer than {victim.arrived.id}"

@@ -198,12 +198,14 @@ class Recorder:
         self._slot_s: defaultdict[str, float] = defaultdict(float)
         self._busy_s: defaultdict[str, float] = defaultdict(float)
         self._now_s = 0.0
+        self._ended_s = 0.0
         self.steps = 0
 
     def note(self, event: Event, now_s: float, actions: Sequence[Action]) -> None:
         """Take in one step."""
         self.steps += 1
-        self._integrate(now_s)
+        if self._open or isinstance(event, Arrived):
+            self._integrate(now_s)
         match event:
             case Arrived():
                 self._open[event.id] = _Open(event, now_s)
@@ -214,14 +216,19 @@ class Recorder:
                 self._close(event.id, "cancelled")
             case Returned():
                 self._release(event.id)
-            case NodeChanged():
-                self._slots[event.name] = event.slots if event.state == "online" else 0
-            case NodeRemoved():
-                self._slots.pop(event.name, None)
+            case NodeChanged() | NodeRemoved():
+                self._resize(event, now_s)
             case _:
                 pass
         for action in actions:
             self._note_action(action)
+
+    def _resize(self, event: NodeChanged | NodeRemoved, now_s: float) -> None:
+        up = isinstance(event, NodeChanged) and event.state == "online"
+        slots = event.slots if isinstance(event, NodeChanged) and up else 0
+        if self._slots.get(event.name) != slots:
+            self._integrate(now_s)
+            self._slots[event.name] = slots
 
     def _note_action(self, action: Action) -> None:
         match action:
@@ -240,6 +247,7 @@ class Recorder:
                 pass
 
     def _integrate(self, now_s: float) -> None:
+        """Count time up to now; what comes after the last request is not counted."""
         elapsed_s = now_s - self._now_s
         if elapsed_s > 0.0:
             for name, slots in self._slots.items():
@@ -257,6 +265,7 @@ class Recorder:
         self._release(request_id)
         seen = self._open.pop(request_id, None)
         if seen is not None:
+            self._ended_s = self._now_s
             self._closed.append(seen.close(outcome, tokens if outcome == "served" else 0))
 
     def report(self, seed: int, loads: int, digest: str) -> Report:
@@ -270,11 +279,11 @@ class Recorder:
         for record in records:
             by_user[record.user].append(record)
             by_priority[record.priority].append(record)
-        counted_s = max(1e-9, self._now_s - self._warmup_s)
+        counted_s = max(1e-9, self._ended_s - self._warmup_s)
         served = [record for record in records if record.outcome == "served"]
         return Report(
             seed=seed,
-            ended_s=self._now_s,
+            ended_s=self._ended_s,
             steps=self.steps,
             users={user: Group.of(kept) for user, kept in by_user.items()},
             priorities={name: Group.of(kept) for name, kept in by_priority.items()},

@@ -81,8 +81,8 @@ def _nobody_is_passed_over(
     if node.swaps:  # the swap rule orders lanes; inside a lane, classes keep their order
         rivals = [rival for rival in rivals if rival.lane == ticket.lane]
     if ticket.arrived.job:
-        live = next((rival for rival in rivals if not rival.arrived.job), None)
-        assert live is None, f"job {ticket.arrived.id} starts while {live and live.arrived.id} waits"
+        live = next((rival.arrived.id for rival in rivals if not rival.arrived.job), None)
+        assert live is None, f"job {ticket.arrived.id} starts while {live} waits"
     elif options.class_order == "strict":
         least = _rank_at_best(ticket, options, mirror.now_s)
         for rival in rivals:
@@ -125,20 +125,19 @@ def _rank_at_worst(ticket: Ticket, options: Options, now_s: float) -> int:
 def no_slot_is_idle(mirror: Mirror) -> None:
     """Check invariant 3: no free slot while something waits that could use it.
 
-    A node that swaps models may hold a slot for a swap, but not while it does nothing at all, and
-    not when all that waits for it wants a model that is running there.
+    A node that swaps models may hold a slot for a swap, but not while it does nothing at all and a
+    live request waits, and not when all that waits for it wants a model that is running there.
     """
     for node in mirror.nodes.values():
         if not node.is_usable(mirror.now_s):
             continue
-        ticket = next(mirror.waits_for(node), None)
-        if ticket is not None and node.swaps and node.leases:
+        waiting = list(mirror.waits_for(node))
+        if waiting and node.swaps:
             hot = {lease.arrived.model for lease in node.leases.values()}
-            if any(waiting.arrived.model not in hot for waiting in mirror.waits_for(node)):
-                continue
-        assert ticket is None, (
-            f"{node.name} has a free slot while {ticket and ticket.arrived.id} waits for it"
-        )
+            if any(ticket.arrived.model not in hot for ticket in waiting):
+                waiting = [t for t in waiting if not node.leases and not t.arrived.job]
+        first = next((ticket.arrived.id for ticket in waiting), None)
+        assert first is None, f"{node.name} has a free slot while {first} waits for it"
 
 
 def nothing_is_overdue(mirror: Mirror) -> None:

@@ -24,7 +24,7 @@ class NodePlan:
     slots: int = 1
     models: tuple[str, ...] = ("m",)
     families: tuple[str, ...] = ("openai",)
-    service_s: Distribution = Exponential(1.0)
+    service_s: Distribution = field(default=Exponential(1.0))
     """How long one answer takes, loading aside."""
     service_s_by_model: Mapping[str, Distribution] = field(default_factory=dict)
     """Where a model differs from `service_s`."""
@@ -52,7 +52,7 @@ class ClientPlan:
     """One user's traffic. Rates are probabilities per request."""
 
     user: str
-    arrivals: Arrivals = Poisson(1.0)
+    arrivals: Arrivals = field(default=Poisson(1.0))
     count_max: int = 1_000_000
     """Sends no more than this many."""
     weight: float = 1.0
@@ -62,12 +62,12 @@ class ClientPlan:
     """Ask for the models in turn (A B C A B C) instead of by weight."""
     families: Mapping[str, float] = field(default_factory=lambda: {"openai": 1.0})
     priorities: Mapping[str, float] = field(default_factory=lambda: {"normal": 1.0})
-    prompt_tokens: Distribution = Always(100)
-    output_tokens: Distribution = Always(100)
+    prompt_tokens: Distribution = field(default=Always(100))
+    output_tokens: Distribution = field(default=Always(100))
     """What the answer really costs; the scheduler learns it at the end."""
     output_limit: int = 0
     """The cap that is sent along; 0 sends none. Answers are never longer."""
-    size_bytes: Distribution = Always(400)
+    size_bytes: Distribution = field(default=Always(400))
     sessions: int = 0
     """Spread over this many conversations; 0 uses none."""
     key: str = ""
@@ -75,7 +75,7 @@ class ClientPlan:
     max_wait_s: Distribution | None = None
     """The client's own limit on waiting, sent with a share `max_wait_rate` of its requests."""
     max_wait_rate: float = 1.0
-    patience_s: Distribution = Exponential(5.0)
+    patience_s: Distribution = field(default=Exponential(5.0))
     cancel_rate: float = 0.0
     """Gives up after `patience_s` of waiting."""
     vanish_rate: float = 0.0
@@ -156,7 +156,7 @@ class Scenario:
 
     nodes: tuple[NodePlan, ...]
     clients: tuple[ClientPlan, ...]
-    options: Options = Options()
+    options: Options = field(default=Options())
     duration_s: float = 60.0
     """When clients stop sending; what was accepted is still played to its end."""
     warmup_s: float = 0.0
@@ -168,7 +168,7 @@ class Scenario:
     """Every node is probed, and reported, this often."""
     observe_s: float = 0.0
     """The whole picture is asked for, and checked, this often; 0 only at the end."""
-    tick_late_s: Distribution = Always(0.0)
+    tick_late_s: Distribution = field(default=Always(0.0))
     """How late the timer fires: event loops stall."""
     late_rate: float = 0.0
     """How often a late event follows for a request that is over: networks repeat themselves."""

@@ -163,7 +163,9 @@ class _Draw:
             models=self.mix((*self.served, "unknown") if self.chance(0.1) else self.served),
             families=self.mix(self.families),
             priorities=self.mix(tuple(asked)),
-            prompt_tokens=random.choice((Always(100), Uniform(1, 500), Mixture((50, 4000), (9, 1)))),
+            prompt_tokens=random.choice(
+                (Always(100), Uniform(1, 500), Mixture((50, 4000), (9, 1)))
+            ),
             output_tokens=random.choice((Always(100), Exponential(200))),
             output_limit=random.choice((0, 0, 100)),
             size_bytes=random.choice((Always(400), Uniform(1, 2000))),
