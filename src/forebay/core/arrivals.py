@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core.actions import Reject, Wait
 from forebay.core.positions import ahead_of_newcomer
+from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from forebay.core.actions import RejectCode, WaitReason
@@ -40,6 +41,8 @@ class Arrivals:
     def decide(self, arrival: Arrived) -> None:
         """Route an arrival, let it wait, or refuse it."""
         book = self._book
+        if arrival.id in book.entries or not arrival.weight > 0.0:
+            self.refuse_nonsense(arrival)
         lane = book.cluster.lanes.get((arrival.model, arrival.family))
         if lane is None or not lane.slots or book.stopping:
             code = self._unroutable(arrival, lane)
@@ -57,6 +60,13 @@ class Arrivals:
                 book.start(book.accept(arrival, lane), node)
                 return
         self._wait_or_refuse(arrival, lane)
+
+    def refuse_nonsense(self, arrival: Arrived) -> None:
+        """Raise for an arrival that is a bug of the caller, before it changes anything."""
+        if arrival.id in self._book.entries:
+            raise InvariantBroken(f"ticket {arrival.id!r} is alive already")
+        if not arrival.weight > 0.0:
+            raise InvariantBroken(f"ticket {arrival.id!r}: weight must be above 0")
 
     def refuse(
         self, arrival: Arrived, code: RejectCode, lane: Lane | None, wait_s: float | None = None

@@ -14,11 +14,12 @@ from forebay.core.charging import Charging
 from forebay.core.cluster import Cluster
 from forebay.core.dispatch import Dispatch
 from forebay.core.entries import Entry
+from forebay.core.options import FROZEN_WHILE_RUNNING
 from forebay.core.sessions import Sessions
 from forebay.core.snapshot import Tally
 from forebay.core.timers import Timers
 from forebay.core.users import Users
-from forebay.errors import InvariantBroken
+from forebay.errors import InvariantBroken, NotAllowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,10 +74,6 @@ class Book:
 
     def accept(self, arrival: Arrived, lane: Lane) -> Entry:
         """Open a ticket."""
-        if arrival.id in self.entries:
-            raise InvariantBroken(f"ticket {arrival.id!r} is alive already")
-        if not arrival.weight > 0.0:
-            raise InvariantBroken(f"ticket {arrival.id!r}: weight must be above 0")
         self.seq += 1
         user = self.users.arrive(arrival.user)
         entry = Entry(arrival, self.seq, user, self.now_s)
@@ -217,9 +214,16 @@ class Book:
         entry.promotes_in_s = self.options.aging_s + self.now_s - entry.since_s
         self._arm_promotion(entry)
 
+    def refuse_frozen(self, options: Options) -> None:
+        """Raise when new options differ in what cannot change while running."""
+        for name in FROZEN_WHILE_RUNNING:
+            if getattr(options, name) != getattr(self.options, name):
+                raise NotAllowed(f"{name} cannot change while running: restart with the new value")
+
     def change_options(self, options: Options) -> None:
         """Take over new limits; lower bounds drain."""
         self.options = options
+        self.cluster.options = options
         self.bounds.options = options
         self.dispatch.options = options
         self.charging = Charging(options)

@@ -24,16 +24,16 @@ class Cluster:
     __slots__ = (
         "_affinities",
         "_leaving",
-        "_options",
         "_ranks",
         "lanes",
         "models",
         "nodes",
         "open",
+        "options",
     )
 
     def __init__(self, options: Options) -> None:
-        self._options = options
+        self.options = options
         self._ranks = len(options.priorities) + 1  # the last one is for jobs
         self.nodes: dict[str, Node] = {}
         self.lanes: dict[tuple[str, str], Lane] = {}
@@ -124,7 +124,7 @@ class Cluster:
         known = self._affinities
         known.pop(affinity, None)
         known[affinity] = node.name
-        if len(known) > self._options.affinities_max:
+        if len(known) > self.options.affinities_max:
             del known[next(iter(known))]
 
     def forget_if_unused(self, lane: Lane) -> None:
@@ -149,7 +149,7 @@ class Cluster:
     def _lane(self, model: str, family: str) -> Lane:
         lane = self.lanes.get((model, family))
         if lane is None:
-            lane = Lane(model, family, self._ranks, self._options.burst)
+            lane = Lane(model, family, self._ranks, self.options.burst)
             self.lanes[model, family] = lane
             self.models.setdefault(model, set()).add(family)
         return lane

@@ -33,7 +33,7 @@ from forebay.core.events import (
     Supplied,
     Ticked,
 )  # fmt: skip
-from forebay.core.options import FROZEN_WHILE_RUNNING, Options
+from forebay.core.options import Options
 from forebay.core.view import describe, snapshot
 from forebay.errors import NotAllowed
 
@@ -136,7 +136,8 @@ class Scheduler:
             case NodeRemoved():
                 self._book.cluster.remove(event.name)
             case OptionsChanged():
-                self._change_options(event.options)
+                self._refuse_nonsense(event)
+                self._book.change_options(event.options)
             case Observed():
                 self._book.actions.append(snapshot(self._book))
             case ShutDown():
@@ -229,6 +230,8 @@ class Scheduler:
     def _pass_time(self, event: Event | None = None) -> None:
         """Do what is due before the event is looked at, but start nothing that it takes back."""
         book = self._book
+        if event is not None:
+            self._refuse_nonsense(event)  # before anything is done that an error would lose
         while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
             due = book.timers.due(book.now_s)
             followings = book.expire(due.expired)
@@ -242,6 +245,14 @@ class Scheduler:
             for node in due.nodes:
                 self._wake(node)
             book.fill_stale()
+
+    def _refuse_nonsense(self, event: Event) -> None:
+        """Raise for an event that is a bug of the caller."""
+        if isinstance(event, Arrived):
+            self._arrivals.refuse_nonsense(event)
+        elif isinstance(event, OptionsChanged):
+            _refuse_bad(event.options)
+            self._book.refuse_frozen(event.options)
 
     def _is_waiting(self, ticket_id: str) -> bool:
         entry = self._book.entries.get(ticket_id)
@@ -272,13 +283,6 @@ class Scheduler:
         node.rest_until_s = max(node.rest_until_s, book.now_s + event.rest_s)
         book.cluster.open.pop(node.name, None)
         book.timers.wake(node, node.rest_until_s, book.now_s)
-
-    def _change_options(self, options: Options) -> None:
-        _refuse_bad(options)
-        for name in FROZEN_WHILE_RUNNING:
-            if getattr(options, name) != getattr(self._book.options, name):
-                raise NotAllowed(f"{name} cannot change while running: restart with the new value")
-        self._book.change_options(options)
 
     def _shut_down(self) -> None:
         book = self._book
