@@ -223,7 +223,7 @@ class Book:
     def change_options(self, options: Options) -> None:
         """Take over new limits; lower bounds drain."""
         self.options = options
-        self.cluster.options = options
+        self.cluster.change_options(options)
         self.bounds.options = options
         self.dispatch.options = options
         self.charging = Charging(options)

@@ -62,6 +62,13 @@ class Cluster:
             self.lanes[key].count_slots()
         return node
 
+    def change_options(self, options: Options) -> None:
+        """Take over new options, in the lanes that exist too."""
+        self.options = options
+        for lane in self.lanes.values():
+            for line in lane.lines:
+                line.burst = options.burst
+
     def remove(self, name: str) -> Node | None:
         """Take a node out; what runs there keeps its lease until it ends."""
         node = self.nodes.pop(name, None)

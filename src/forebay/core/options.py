@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-FROZEN_WHILE_RUNNING = ("priorities", "class_order", "fairness", "burst", "when_full")
+FROZEN_WHILE_RUNNING = ("priorities", "class_order", "fairness", "when_full")
 
 
 class Options(Struct, frozen=True, tag=True, gc=False):
