@@ -15,8 +15,9 @@ finishes, the budget grows, and it is served.
 
 What this promises:
 - the batch holds at most `max_count` requests and at most `budget` bytes, in order;
-- at most `max_skips` calls ever pass a request over, so at most `max_skips x max_count` requests
-  overtake it; 0 means strict order. Those ahead of it (higher priority, earlier) do not count;
+- at most `max_skips` calls pass a request over (see below for one that can never fit), so at
+  most `max_skips x max_count` requests overtake it; 0 means strict order. Those ahead of it, of
+  higher priority or earlier, do not count;
 - while nothing is reserved, no request that fits is left behind (but for `max_count`).
 
 When it can never fit. A reservation for a request larger than any budget would hold up the line
@@ -29,9 +30,9 @@ passed over freely and hold up nobody, until a call brings a larger budget. `deq
 budget and delivers them in their turn.
 
 Cost. A second heap knows the smallest request that waits, so the search ends as soon as nothing
-fits: each request looked at in vain is then one passed over, at most `max_skips` times in its
-life. A batch of k costs O(k log n), and only what was passed over is put back. (Requests that
-are passed over freely, see above, are looked at in each call.)
+fits: a request looked at in vain was passed over, at most `max_skips` times in its life. A batch
+of k costs O(k log n), and only what was passed over is put back. (Two kinds are looked at in
+each call: those passed over freely, and those that do not fit ahead of a reservation.)
 
 What it does not do: age. Strict priority can starve the lower ones; that is what it says.
 

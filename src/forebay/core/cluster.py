@@ -67,7 +67,7 @@ class Cluster:
         self.options = options
         for lane in self.lanes.values():
             for line in lane.lines:
-                line.burst = options.burst
+                line.burst = options.line_burst()
 
     def remove(self, name: str) -> Node | None:
         """Take a node out; what runs there keeps its lease until it ends."""
@@ -156,7 +156,7 @@ class Cluster:
     def _lane(self, model: str, family: str) -> Lane:
         lane = self.lanes.get((model, family))
         if lane is None:
-            lane = Lane(model, family, self._ranks, self.options.burst)
+            lane = Lane(model, family, self._ranks, self.options.line_burst())
             self.lanes[model, family] = lane
             self.models.setdefault(model, set()).add(family)
         return lane

@@ -49,6 +49,7 @@ class Checker:
         """The arrival of this step, until it has been answered."""
         self._answered: Ticket | None = None
         self._due_s = float("inf")
+        self._before_s = 0.0
         self._stopping = False
         self._order = 0
         self._snapshot: Snapshot | None = None
@@ -59,6 +60,7 @@ class Checker:
         """Take in one step, and check it."""
         mirror = self._mirror
         assert now_s >= mirror.now_s, f"time runs backwards, to {now_s}"
+        self._before_s = mirror.now_s
         mirror.now_s = now_s
         self._event = event
         rest = self._take_out_due(event, actions) if self._due_s <= now_s else actions
@@ -132,7 +134,8 @@ class Checker:
             return False
         if isinstance(action, Route):
             node = mirror.nodes[action.node]
-            usable = node.is_usable(mirror.now_s) and node.name != freed
+            rested = node.rest_until_s > self._before_s  # until after the last step
+            usable = node.is_usable(mirror.now_s) and (rested or node.name != freed)
             return usable and not mirror.is_barred(ticket, node)
         return True
 
