@@ -138,13 +138,13 @@ class Arrivals:
         heads = not arrival.session or book.sessions.join(arrival.session, entry)
         entry.move("hold")
         entry.told = True
-        book.bounds.held += 1
+        book.count_held(entry, 1)
         book.enqueue(entry)
         book.tally.enqueued += 1
         position = book.sessions.unfinished(arrival.session) if arrival.session else 1
         book.actions.append(Wait(entry.id, "session", position))
         if heads:
-            book.make_eligible(entry)
+            book.move_on(entry)
 
     def _wait_or_refuse(self, arrival: Arrived, lane: Lane) -> None:
         if arrival.max_wait_s is not None and self._is_too_late(arrival, lane):
@@ -165,7 +165,7 @@ class Arrivals:
         book.stand_in_line(entry)
         before = len(book.actions)
         if book.cluster.open:
-            book.fill_open(lane)  # a node that must swap models first may still take it
+            book.fill_open(lane, entry)  # a node that must swap models first may still take it
         if entry.state == "waiting":
             entry.told = True
             book.tally.enqueued += 1

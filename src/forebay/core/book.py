@@ -130,8 +130,12 @@ class Book:
         entry.line.running -= 1
         return node
 
-    def fill(self, node: Node) -> None:
-        """Start what may start on a node, until it is full or nothing fits."""
+    def fill(self, node: Node, fresh: Entry | None = None) -> None:
+        """Start what may start on a node, until it is full or nothing fits.
+
+        What has waited could use no other node, or it would run there. Only a `fresh` entry, which
+        has just become eligible, may still find a better one.
+        """
         now_s = self.now_s
         if node.removed:
             self.cluster.forget_if_idle(node)
@@ -141,8 +145,12 @@ class Book:
             if entry is None:
                 self.cluster.open[node.name] = node
                 return
+            better = None
+            if entry is fresh:
+                self.cluster.open[node.name] = node
+                better = self.cluster.choose(entry.line.lane, entry.arrival, entry.excluded)
             self._take_out(entry)
-            self.start(entry, node)
+            self.start(entry, better or node)
         self.cluster.open.pop(node.name, None)
 
     def fill_stale(self) -> None:
@@ -151,12 +159,12 @@ class Book:
         while stale:
             self.fill(stale.pop(next(iter(stale))))
 
-    def fill_open(self, lane: Lane) -> None:
+    def fill_open(self, lane: Lane, fresh: Entry) -> None:
         """Let the open nodes of a lane look again: something has joined it."""
         if self.cluster.open:
             for node in list(lane.nodes.values()):
                 if node.name in self.cluster.open:
-                    self.fill(node)
+                    self.fill(node, fresh)
 
     def enqueue(self, entry: Entry) -> None:
         """Count an entry as waiting; jobs are outside the bounds."""
@@ -186,19 +194,11 @@ class Book:
         entry.line.rejoin(entry)
         self._start_clock(entry)
 
-    def place_again(self, entry: Entry) -> None:
-        """Try other nodes for an entry that has just come back."""
-        lane = entry.line.lane
-        node = self.cluster.choose(lane, entry.arrival, entry.excluded)
-        if node is None:
-            self.fill_open(lane)
-            return
-        self._take_out(entry)
-        self.start(entry, node)
-
     def promote(self, entry: Entry) -> None:
         """Count a waiting entry one class higher."""
         line = entry.line
+        if not self.options.aging_s:
+            return
         self.dequeue(entry)
         returned = line.drop(entry)
         self.dispatch.note_leave(line)
@@ -239,7 +239,7 @@ class Book:
             entry.waited_s = entry.total_wait_s(self.now_s)
             self.dequeue(entry)
             if state == "held":
-                self.bounds.held -= 1
+                self.count_held(entry, -1)
         entry.move(cause)
         line = entry.line
         if state == "waiting":
@@ -254,10 +254,14 @@ class Book:
             self.cluster.forget_if_unused(line.lane)
         return self.sessions.leave(entry) if entry.session is not None else None
 
-    def move_on(self, following: Entry | None) -> None:
-        """Let the next of a session compete, unless it has ended meanwhile or is about to."""
+    def move_on(self, following: Entry | None, freed: Node | None = None) -> None:
+        """Let the next of a session compete for the slot just freed, if any, or for another."""
         if following is not None and following.state == "held" and not self.stopping:
             self.make_eligible(following)
+        if freed is not None:
+            self.fill(freed, following)
+        if following is not None and following.state == "waiting":
+            self.fill_open(following.line.lane, following)
 
     def expire(self, entries: Iterable[Entry]) -> list[Entry | None]:
         """End and answer them; nothing else starts before all are out of the way."""
@@ -271,20 +275,18 @@ class Book:
         return followings
 
     def make_eligible(self, entry: Entry) -> None:
-        """Let a held entry compete: it heads its session now, and its waiting clock starts."""
+        """Let a held entry stand in line: it heads its session now, and its clock starts."""
         if entry.deferred:
             self.actions.append(Supply(entry.id))
             return
-        self.bounds.held -= 1
+        self.count_held(entry, -1)
         entry.waited_s = entry.total_wait_s(self.now_s)
-        lane = entry.line.lane
-        node = self.cluster.choose(lane, entry.arrival, None) if lane.slots else None
-        if node is not None:
-            self.dequeue(entry)
-            self.start(entry, node)
-            return
         self.stand_in_line(entry)
-        self.fill_open(lane)
+
+    def count_held(self, entry: Entry, change: int) -> None:
+        """Count what waits behind its own session; jobs are outside the count."""
+        if entry.line.rank != self.job_rank:
+            self.bounds.held += change
 
     def _start_clock(self, entry: Entry) -> None:
         """Count the time from now on as waiting; jobs have all the time in the world."""

@@ -32,7 +32,7 @@ class Entry:
     __slots__ = (
         "account", "arrival", "attempt", "charged", "class_charged", "cost", "deadline_s",
         "deferred", "excluded", "id", "line", "node", "output_limit", "p50_s", "p90_s",
-        "promotes_at_s", "promotes_in_s", "prompt_tokens", "seq", "session", "since_s",
+        "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq", "session", "since_s",
         "size_bytes", "state", "told", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
@@ -56,6 +56,7 @@ class Entry:
         self.node: Node | None = None  # set exactly while it holds a lease
         self.account: Account
         self.line: Line
+        self.revoked = ""  # the code to answer with, once its owner was told to abort it
         self.excluded: set[str] | None = None  # nodes that failed it
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
         self.deadline_s = 0.0  # valid while waiting

@@ -160,8 +160,7 @@ class Scheduler:
             book.tally.served += 1
         else:
             book.tally.failed += 1
-        book.move_on(book.end(entry, "finish"))
-        book.fill(node)
+        book.move_on(book.end(entry, "finish"), node)
 
     def _cancel(self, event: Cancelled) -> None:
         book = self._book
@@ -174,8 +173,7 @@ class Scheduler:
             return
         node = book.release(entry)
         book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
-        book.move_on(book.end(entry, "cancel"))
-        book.fill(node)
+        book.move_on(book.end(entry, "cancel"), node)
 
     def _return(self, event: Returned) -> None:
         """Put an entry back into its old place, at its old age, off the node that failed it."""
@@ -189,13 +187,13 @@ class Scheduler:
         if event.exclude:
             entry.excluded = (entry.excluded or set()) | {node.name}
         book.stand_in_line_again(entry)
-        if book.stopping:
-            self._reject(entry, "shutting_down")
+        if entry.revoked or book.stopping:
+            self._reject(entry, entry.revoked or "shutting_down")
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
             for following in book.expire([entry]):
                 book.move_on(following)
         else:
-            book.place_again(entry)
+            book.fill_open(entry.line.lane, entry)
         book.fill(node)
 
     def _supply(self, event: Supplied, entry: Entry) -> None:
@@ -209,22 +207,26 @@ class Scheduler:
         entry.deferred = False
         book.enqueue(entry)
         if entry.session is None or entry.session.entries[0] is entry:
-            book.make_eligible(entry)
+            book.move_on(entry)
 
     def _revoke(self, event: Revoked, entry: Entry) -> None:
         if entry.state == "running":
+            entry.revoked = event.code  # should it come back, it must not start again
             self._book.actions.append(Abort(entry.id, event.code))
         else:
-            self._book.tally.cancelled += 1
-            following = self._book.end(entry, "reject")
-            self._book.actions.append(Reject(entry.id, event.code))
-            self._book.move_on(following)
+            self._reject(entry, event.code)
 
     def _reject(self, entry: Entry, code: str) -> None:
+        """End one that waits, because others want it gone or everything stops."""
         book = self._book
         following = book.end(entry, "reject")
-        book.tally.reject(code)
-        book.actions.append(Reject(entry.id, code, (REASONS["shutting_down"],)))
+        reasons: tuple[str, ...] = ()
+        if code == "shutting_down":
+            book.tally.reject(code)
+            reasons = (REASONS["shutting_down"],)
+        else:
+            book.tally.cancelled += 1
+        book.actions.append(Reject(entry.id, code, reasons))
         book.move_on(following)
 
     def _pass_time(self, event: Event | None = None) -> None:

@@ -6,6 +6,7 @@ It follows each ticket through arrival, waiting, running and its one end, and ap
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import Abort, Action, Describe, Expire, Reject, Route, Supply, Wait
@@ -49,7 +50,6 @@ class Checker:
         """The arrival of this step, until it has been answered."""
         self._answered: Ticket | None = None
         self._due_s = float("inf")
-        self._before_s = 0.0
         self._stopping = False
         self._order = 0
         self._snapshot: Snapshot | None = None
@@ -58,28 +58,50 @@ class Checker:
         self, event: Event, now_s: float, actions: Sequence[Action], next_deadline_s: float | None
     ) -> None:
         """Take in one step, and check it."""
-        mirror = self._mirror
-        assert now_s >= mirror.now_s, f"time runs backwards, to {now_s}"
-        self._before_s = mirror.now_s
-        mirror.now_s = now_s
+        assert now_s >= self._mirror.now_s, f"time runs backwards, to {now_s}"
+        self._mirror.now_s = now_s
         self._event = event
-        rest = self._take_out_due(event, actions) if self._due_s <= now_s else actions
-        self._take_in(event)
-        for action in rest:
-            self._take_out(action)
-        assert self._newcomer is None, f"{event} was not answered"
-        self._started_are_running(actions)
-        if self._answered is not None:
-            rules.the_bounds_hold(mirror, self._options, self._answered)
-            self._answered = None
-        rules.no_slot_is_idle(mirror)
-        rules.nothing_is_overdue(mirror)
-        rules.a_timer_is_set(mirror, next_deadline_s)
+        if self._due_s <= now_s and len(actions) > 0:
+            self._take_in_late(event, actions)
+        else:
+            self._take_in_order(event, actions, due=0)
+        rules.no_slot_is_idle(self._mirror)
+        rules.nothing_is_overdue(self._mirror)
+        rules.a_timer_is_set(self._mirror, next_deadline_s)
         self._due_s = float("inf") if next_deadline_s is None else next_deadline_s
         if isinstance(event, Ticked):
             assert next_deadline_s is None or next_deadline_s > now_s, (
                 f"a tick at {now_s} asks for another at {next_deadline_s}"
             )
+
+    def _take_in_late(self, event: Event, actions: Sequence[Action]) -> None:
+        """Take in a step in which something was overdue: its actions come before the event's.
+
+        Which of them do cannot be seen from outside; there must be one way to read the list.
+        """
+        before = copy.deepcopy(self.__dict__)
+        failure: AssertionError | None = None
+        for due in range(len(actions), -1, -1):
+            try:
+                self._take_in_order(event, actions, due)
+            except AssertionError as error:
+                failure = failure or error
+                self.__dict__.update(copy.deepcopy(before))
+            else:
+                return
+        raise failure or AssertionError(event)
+
+    def _take_in_order(self, event: Event, actions: Sequence[Action], due: int) -> None:
+        for action in actions[:due]:
+            self._take_out(action)
+        self._take_in(event)
+        for action in actions[due:]:
+            self._take_out(action)
+        assert self._newcomer is None, f"{event} was not answered"
+        self._started_are_running(actions)
+        if self._answered is not None:
+            rules.the_bounds_hold(self._mirror, self._options, self._answered)
+            self._answered = None
 
     def _started_are_running(self, actions: Sequence[Action]) -> None:
         """Check that nothing is started and given up in one step: the start would be performed."""
@@ -106,38 +128,6 @@ class Checker:
         assert left == (0, 0, 0, 0, 0), f"{left} are left of nothing"
         assert all(node.in_flight == 0 for node in seen.nodes), "a lease was never given back"
         assert all(lane.waiting == lane.running == 0 for lane in seen.lanes), "a lane is not empty"
-
-    # What is due runs before the event that came with it, where a tick came late
-
-    def _take_out_due(self, event: Event, actions: Sequence[Action]) -> Sequence[Action]:
-        """Take out the leading actions that were due before the event, and return the others."""
-        freed = ""
-        if isinstance(event, Finished | Cancelled | Returned):
-            ticket = self._mirror.tickets.get(event.id)
-            freed = ticket.node if ticket is not None and ticket.state == "running" else ""
-            expired = any(isinstance(one, Expire) and one.id == event.id for one in actions)
-            if ticket is not None and not freed and not expired:
-                return actions  # it was given up while it waited, which comes before all else
-        for number, action in enumerate(actions):
-            if not self._was_due(action, freed):
-                return actions[number:]
-            self._take_out(action)
-        return ()
-
-    def _was_due(self, action: Action, freed: str) -> bool:
-        """Say whether an action could have come about without the event."""
-        mirror = self._mirror
-        if not isinstance(action, Expire | Route | Supply):
-            return False
-        ticket = mirror.tickets.get(action.id)
-        if ticket is None or ticket.state != "waiting" or not mirror.is_head(ticket):
-            return False
-        if isinstance(action, Route):
-            node = mirror.nodes[action.node]
-            rested = node.rest_until_s > self._before_s  # until after the last step
-            usable = node.is_usable(mirror.now_s) and (rested or node.name != freed)
-            return usable and not mirror.is_barred(ticket, node)
-        return True
 
     # Events
 
