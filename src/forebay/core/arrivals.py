@@ -158,8 +158,7 @@ class Arrivals:
         if arrival.session:
             book.sessions.join(arrival.session, entry)
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
-            for following in book.expire([entry]):
-                book.move_on(following)
+            book.move_on(book.expire([entry])[0])
             return
         book.enqueue(entry)
         book.stand_in_line(entry)

@@ -24,6 +24,7 @@ class Cluster:
     __slots__ = (
         "_affinities",
         "_leaving",
+        "_nodes_seen",
         "_ranks",
         "lanes",
         "models",
@@ -38,6 +39,7 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.lanes: dict[tuple[str, str], Lane] = {}
         self.models: dict[str, set[str]] = {}  # model -> the families that know it
+        self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
         self._leaving: dict[str, Node] = {}  # removed, but not all leases are back
         self._affinities: dict[str, str] = {}  # affinity -> node, least recently used first
@@ -46,7 +48,7 @@ class Cluster:
         """Add a node or take over what is new about it."""
         node = self.nodes.get(event.name)
         if node is None:  # one that comes back soon still has its old leases
-            node = self._leaving.pop(event.name, None) or Node(event.name, self._ranks)
+            node = self._leaving.pop(event.name, None) or self._new_node(event.name)
             node.removed = False
             self.nodes[event.name] = node
         before = self._lanes_of(node)
@@ -152,6 +154,10 @@ class Cluster:
         if node.swap_target is not None:
             return False
         return warm or (swaps.has_room(node) if job else swaps.may_load(node))
+
+    def _new_node(self, name: str) -> Node:
+        self._nodes_seen += 1
+        return Node(name, self._nodes_seen, self._ranks)
 
     def _lane(self, model: str, family: str) -> Lane:
         lane = self.lanes.get((model, family))

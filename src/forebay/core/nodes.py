@@ -31,12 +31,13 @@ class Node:
 
     __slots__ = (
         "_busy", "_busy_at_s", "families", "gpu_load", "leases", "load_s", "loaded", "loaded_max",
-        "models", "name", "removed", "rest_until_s", "shares", "slots", "state", "swap_rank",
+        "models", "name", "removed", "rest_until_s", "seq", "shares", "slots", "state", "swap_rank",
         "swap_target", "used_at", "wake_s",
     )  # fmt: skip
 
-    def __init__(self, name: str, ranks: int) -> None:
+    def __init__(self, name: str, seq: int, ranks: int) -> None:
         self.name = name
+        self.seq = seq  # in which order nodes became known
         self.state = "offline"
         self.slots = 0
         self.gpu_load = 0.0

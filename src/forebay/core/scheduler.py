@@ -188,13 +188,12 @@ class Scheduler:
             entry.excluded = (entry.excluded or set()) | {node.name}
         book.stand_in_line_again(entry)
         if entry.revoked or book.stopping:
-            self._reject(entry, entry.revoked or "shutting_down")
+            book.move_on(self._reject(entry, entry.revoked or "shutting_down"), node)
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
-            for following in book.expire([entry]):
-                book.move_on(following)
+            book.move_on(book.expire([entry])[0], node)
         else:
             book.fill_open(entry.line.lane, entry)
-        book.fill(node)
+            book.fill(node)
 
     def _supply(self, event: Supplied, entry: Entry) -> None:
         book = self._book
@@ -214,10 +213,13 @@ class Scheduler:
             entry.revoked = event.code  # should it come back, it must not start again
             self._book.actions.append(Abort(entry.id, event.code))
         else:
-            self._reject(entry, event.code)
+            self._book.move_on(self._reject(entry, event.code))
 
-    def _reject(self, entry: Entry, code: str) -> None:
-        """End one that waits, because others want it gone or everything stops."""
+    def _reject(self, entry: Entry, code: str) -> Entry | None:
+        """End one that waits, because others want it gone or everything stops.
+
+        Returns the next of its session, for `Book.move_on`.
+        """
         book = self._book
         following = book.end(entry, "reject")
         reasons: tuple[str, ...] = ()
@@ -227,7 +229,7 @@ class Scheduler:
         else:
             book.tally.cancelled += 1
         book.actions.append(Reject(entry.id, code, reasons))
-        book.move_on(following)
+        return following
 
     def _pass_time(self, event: Event | None = None) -> None:
         """Do what is due before the event is looked at, but start nothing that it takes back."""

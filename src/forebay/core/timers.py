@@ -1,7 +1,8 @@
 """What is due when: one heap for deadlines, promotions and nodes that may be used again.
 
 Items are never removed when they become moot; they are checked when due and swept when more than
-half of them are dead. The shell arms one timer, for `next_s`.
+half of them are dead. What is due at the same time comes in order of arrival, so that neither
+sweeping nor asking for the next deadline can be told from outside. The shell arms one timer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Timers:
     __slots__ = ("_count", "_heap", "_sweep_at", "next_s")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Kind, Entry | Node]] = []
+        self._heap: list[tuple[float, int, int, Kind, Entry | Node]] = []
         self._count = 0
         self._sweep_at = SWEEP_SLACK
         self.next_s = float("inf")
@@ -42,7 +43,7 @@ class Timers:
         if len(self._heap) >= self._sweep_at:
             self._sweep()
         self._count += 1
-        heappush(self._heap, (at_s, self._count, kind, target))
+        heappush(self._heap, (at_s, target.seq, self._count, kind, target))
         if at_s < self.next_s:
             self.next_s = at_s
 
@@ -58,7 +59,7 @@ class Timers:
         # Dicts, because a deadline that is set twice to the same time is in the heap twice.
         due = Due({}, {}, {})
         while heap and heap[0][0] <= now_s:
-            at_s, _, kind, target = heappop(heap)
+            at_s, _, _, kind, target = heappop(heap)
             if not _is_live(at_s, kind, target):
                 continue
             if isinstance(target, Node):
@@ -74,7 +75,7 @@ class Timers:
         """Return when something is due that still matters."""
         heap = self._heap
         while heap:
-            at_s, _, kind, target = heap[0]
+            at_s, _, _, kind, target = heap[0]
             if _is_live(at_s, kind, target):
                 self.next_s = at_s
                 return at_s
@@ -83,7 +84,7 @@ class Timers:
         return None
 
     def _sweep(self) -> None:
-        self._heap = [item for item in self._heap if _is_live(item[0], item[2], item[3])]
+        self._heap = [item for item in self._heap if _is_live(item[0], item[3], item[4])]
         heapify(self._heap)
         self._sweep_at = 2 * len(self._heap) + SWEEP_SLACK
 

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
     from forebay.core.options import Options
 
+WITHOUT_EFFECT = (Arrived, Ticked, Observed, Inspected, Revoked)
+"""Events that by themselves change nothing that could be seen: only what is done about them does."""
+
 
 class Checker:
     """One per run; `step` is called after each event with what it led to."""
@@ -61,7 +64,7 @@ class Checker:
         assert now_s >= self._mirror.now_s, f"time runs backwards, to {now_s}"
         self._mirror.now_s = now_s
         self._event = event
-        if self._due_s <= now_s and len(actions) > 0:
+        if self._due_s <= now_s and actions and not isinstance(event, WITHOUT_EFFECT):
             self._take_in_late(event, actions)
         else:
             self._take_in_order(event, actions, due=0)
@@ -79,14 +82,15 @@ class Checker:
 
         Which of them do cannot be seen from outside; there must be one way to read the list.
         """
-        before = copy.deepcopy(self.__dict__)
+        values = {id(ticket.arrived): ticket.arrived for ticket in self._mirror.tickets.values()}
+        before = copy.deepcopy(self.__dict__, dict(values))
         failure: AssertionError | None = None
         for due in range(len(actions), -1, -1):
             try:
                 self._take_in_order(event, actions, due)
             except AssertionError as error:
                 failure = failure or error
-                self.__dict__.update(copy.deepcopy(before))
+                self.__dict__.update(copy.deepcopy(before, dict(values)))
             else:
                 return
         raise failure or AssertionError(event)
@@ -260,7 +264,9 @@ class Checker:
 
     def _abort(self, action: Abort) -> None:
         assert isinstance(self._event, Revoked), f"nobody revoked {action.id}"
-        assert self._of(action).state == "running", f"{action.id} does not run"
+        ticket = self._of(action)
+        assert ticket.state == "running", f"{action.id} does not run"
+        ticket.revoked = action.code
         assert action.code == self._event.code, f"{action} was {self._event}"
 
     def _answer(self, ticket: Ticket) -> None:
@@ -296,8 +302,8 @@ class Checker:
                 asked = (self._event.id, self._event.code)
                 assert (action.id, action.code) == asked, f"{action} was {self._event}"
             case ShutDown() | Returned():
-                assert self._stopping, f"{action.id} is rejected without a shutdown"
-                assert action.code == "shutting_down", f"{action} after a shutdown"
+                expected = ticket.revoked or ("shutting_down" if self._stopping else "nothing")
+                assert action.code == expected, f"{action} where {expected} was asked for"
             case Arrived():
                 assert self._newcomer is not None, f"{action.id} gives way to nobody"
                 refusals.displacement_is_right(self._mirror, self._options, ticket, self._newcomer)

@@ -1,0 +1,203 @@
+"""What the naive model makes of arrivals: run now, wait, or be refused for the first reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core import Expire, Reject, Supply, Wait
+
+from .naive_book import NaiveBook
+from .naive_order import Lane, Ticket
+
+if TYPE_CHECKING:
+    from forebay.core import Action, Arrived
+
+
+class NaiveArrivals(NaiveBook):
+    """Judges what the core answered to an arrival."""
+
+    def arrive(self, arrival: Arrived) -> None:
+        """Refuse by the first reason that holds, run now, or wait."""
+        code = self.refusal_at_the_door(arrival)
+        if code is not None:
+            self.expect_reject(arrival.id, code)
+            return
+        lane = (arrival.model, arrival.family, self.lanes[arrival.model, arrival.family])
+        if self.starts_at_once(arrival, lane):
+            return
+        if self.may_compete(arrival) and self.comes_too_late(arrival):
+            return
+        code = None if arrival.job else self.refusal_for_room(arrival)
+        if code == "queue_full" and self.displaces(arrival):
+            code = None
+        if code is not None:
+            self.expect_reject(arrival.id, code)
+        elif self.is_told_to_wait(arrival) or not self.starts_at_once(arrival, lane):
+            self.join_queue(self.accept(arrival))
+
+    def may_compete(self, arrival: Arrived) -> bool:
+        return not self.session(arrival.session) and not arrival.deferred
+
+    def is_told_to_wait(self, arrival: Arrived) -> bool:
+        return any(isinstance(action, Wait) and action.id == arrival.id for action in self.others)
+
+    def refusal_at_the_door(self, arrival: Arrived) -> str | None:
+        lane = (arrival.model, arrival.family, self.lanes.get((arrival.model, arrival.family), 0))
+        nodes = self.nodes_of(lane).values()
+        reasons = [
+            ("shutting_down", self.stopping),
+            ("route_not_supported", not nodes and self.is_known(arrival.model)),
+            ("model_not_found", not nodes),
+            ("model_loading", all(node.said.state == "loading" for node in nodes)),
+            ("no_node", not self.is_up(lane) and not arrival.job),
+            ("user_queue_full", self.key_is_full(arrival)),
+            ("session_queue_full", self.session_is_full(arrival)),
+        ]
+        return next((code for code, holds in reasons if holds), None)
+
+    def is_known(self, model: str) -> bool:
+        nodes = self.nodes.values()
+        return any(model in node.said.models and not node.removed for node in nodes)
+
+    def key_is_full(self, arrival: Arrived) -> bool:
+        mine = [t for t in self.tickets.values() if t.arrival.key == arrival.key]
+        return 0 < arrival.key_unfinished_max <= len(mine)
+
+    def session_is_full(self, arrival: Arrived) -> bool:
+        mine = self.session(arrival.session)
+        return bool(mine) and 0 < self.options.per_session_max <= len(mine)
+
+    def comes_too_late(self, arrival: Arrived) -> bool:
+        """Take over the core's refusal for an estimate if it agrees with the number it tells."""
+        own_s = arrival.max_wait_s
+        refusals = [a for a in self.others if isinstance(a, Reject) and a.id == arrival.id]
+        refused = [a for a in refusals if a.code == "deadline_unreachable"]
+        may = own_s is not None and not arrival.job and own_s < self.options.wait_s_max
+        if not refused:
+            assert not (may and own_s == 0.0), f"{arrival.id} will not wait, but was not refused"
+            return False
+        assert may
+        assert own_s is not None
+        assert own_s == 0.0 or (refused[0].estimate_s or 0.0) > own_s
+        self.others.remove(refused[0])
+        return True
+
+    def refusal_for_room(self, arrival: Arrived) -> str | None:
+        options, queued = self.options, self.queued()
+        mine = sum(1 for ticket in queued if ticket.user == arrival.user)
+        size = sum(ticket.size_bytes for ticket in queued)
+        reasons = [
+            ("queue_disabled", not options.enabled or options.max_size == 0),
+            ("stream_not_queued", arrival.stream and not options.queue_streams),
+            ("user_queue_full", 0 < options.per_user_max <= mine),
+            ("queue_full", len(queued) >= options.max_size),
+            ("queue_full", size + arrival.size_bytes > options.bytes_max),
+        ]
+        return next((code for code, holds in reasons if holds), None)
+
+    def displaces(self, arrival: Arrived) -> bool:
+        """Say whether a newcomer takes a waiter's place, and let the core say whose."""
+        victims = self.victims(arrival)
+        size = sum(ticket.size_bytes for ticket in self.queued()) + arrival.size_bytes
+        room = len(self.queued()) <= self.options.max_size
+        fitting = [v for v in victims if room and size - v.size_bytes <= self.options.bytes_max]
+        for victim in fitting:
+            told = [a for a in self.others if isinstance(a, Reject) and a.id == victim.id]
+            if told:
+                self.expect_reject(victim.id, "queue_full")
+                self.end(victim, "displaced")
+                return True
+        assert not fitting or len(fitting) < len(victims), f"one of {victims} must make room"
+        return False
+
+    def victims(self, arrival: Arrived) -> list[Ticket]:
+        """Return the newest entries of the largest holders, where the newcomer has a claim."""
+        rank, queued = self.rank_of(arrival), self.queued()
+        lowest = max((ticket.rank for ticket in queued), default=-1)
+        held: dict[str, list[Ticket]] = {}
+        for ticket in sorted((t for t in queued if t.rank == lowest), key=lambda t: t.seq):
+            held.setdefault(ticket.user, []).append(ticket)
+        largest = max(map(len, held.values()), default=0)
+        lead = largest - len(held.get(arrival.user, []))
+        if self.options.when_full != "displace" or lowest < rank or (lowest == rank and lead < 2):
+            return []
+        return [tickets[-1] for tickets in held.values() if len(tickets) == largest]
+
+    def accept(self, arrival: Arrived) -> Ticket:
+        self.seq += 1
+        own_s, most_s = arrival.max_wait_s, self.options.wait_s_max
+        ticket = Ticket(
+            arrival=arrival,
+            seq=self.seq,
+            rank=self.rank_of(arrival),
+            lane=(arrival.model, arrival.family, self.lanes[arrival.model, arrival.family]),
+            since_s=self.now_s,
+            wait_left_s=most_s if own_s is None else min(own_s, most_s),
+            prompt_tokens=arrival.prompt_tokens,
+            output_limit=arrival.output_limit,
+            size_bytes=arrival.size_bytes,
+            deferred=arrival.deferred,
+            promote_left_s=self.options.aging_s,
+        )
+        if arrival.user in self.accounts.idle:
+            self.accounts.idle.remove(arrival.user)
+        self.accounts.open(ticket.line, arrival.user, arrival.weight)
+        self.tickets[arrival.id] = ticket
+        return ticket
+
+    def starts_at_once(self, arrival: Arrived, lane: Lane) -> bool:
+        """Start a newcomer where a slot is free: then nobody who waits can use it."""
+        free = [name for name in self.nodes_of(lane) if self.is_free(name)]
+        if not free or not self.may_compete(arrival):
+            return False
+        best = self.preferred(free, arrival.affinity)
+        assert self.routes, f"{arrival.id} must start on one of {best}"
+        route = self.routes.pop(0)
+        assert route.id == arrival.id
+        assert route.node in best, f"{arrival.id} should go to {best}, not {route.node}"
+        self.start(self.accept(arrival), route)
+        return True
+
+    def join_queue(self, ticket: Ticket) -> None:
+        arrival = ticket.arrival
+        mine = self.session(arrival.session)
+        heads = not mine or mine[0] is ticket
+        if heads and not ticket.deferred and ticket.wait_left_s <= 0.0 and not arrival.job:
+            told = self.expect(lambda action: isinstance(action, Expire), "Expire")
+            assert isinstance(told, Expire)
+            assert (told.id, told.code, told.waited_s) == (ticket.id, "queue_timeout", 0.0)
+            self.end(ticket, "expired")
+            return
+        told_wait = self.expect(lambda a: isinstance(a, Wait) and a.id == ticket.id, "Wait")
+        assert isinstance(told_wait, Wait)
+        if heads and not ticket.deferred:
+            self.stand_in_line(ticket)
+            assert told_wait.reason == self.reason(ticket)
+            self.check_position(ticket, told_wait.position)
+            own_s = arrival.max_wait_s
+            if own_s is not None and own_s < self.options.wait_s_max and not arrival.job:
+                assert told_wait.p50_s is None or told_wait.p50_s <= own_s
+            return
+        ticket.state = "held"
+        assert told_wait.reason == "session"
+        if heads:
+            self.expect(lambda action: action == Supply(ticket.id), "Supply")
+
+    def expect_reject(self, ticket_id: str, code: str) -> None:
+        def matches(action: Action) -> bool:
+            return isinstance(action, Reject) and (action.id, action.code) == (ticket_id, code)
+
+        self.expect(matches, f"Reject({ticket_id}, {code})")
+
+    def reason(self, ticket: Ticket) -> str:
+        if any(self.is_free(name) for name in self.nodes_of(ticket.lane)):
+            return "busy" if ticket.excluded else "turn"
+        return "busy" if self.is_up(ticket.lane) else "offline"
+
+    def check_position(self, ticket: Ticket, told: int | None) -> None:
+        """Positions are exact in strict order where every dispatch costs the same."""
+        if self.options.class_order == "strict" and self.options.fairness != "tokens":
+            assert told == self.position(ticket), f"{ticket.id}: {self.position(ticket)}"
+        else:
+            assert told is not None
+            assert told >= 1

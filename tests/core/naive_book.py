@@ -1,0 +1,353 @@
+"""The state of the naive model, and the moves that change it: lists, dicts and nothing clever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core import Expire, Route, Supply
+
+from .naive_order import Accounts, Lane, NaiveNode, Ticket, first_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from forebay.core import Action, Arrived, Options
+
+
+class NaiveBook:
+    """What is unfinished, and what must happen next."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.job_rank = len(options.priorities)
+        self.now_s = 0.0
+        self.seq = 0
+        self.stopping = False
+        self.tickets: dict[str, Ticket] = {}
+        self.ended: dict[str, str] = {}
+        self.nodes: dict[str, NaiveNode] = {}
+        self.lanes: dict[tuple[str, str], int] = {}
+        self.births = 0
+        self.accounts = Accounts(options)
+        self.affinity: dict[str, str] = {}
+        self.given_up = ""
+        self.steps = 0
+        self.routes: list[Route] = []
+        self.step_routes: list[Route] = []
+        self.others: list[Action] = []
+
+    # -- what the core answered
+
+    def begin(self, now_s: float, actions: Sequence[Action]) -> None:
+        """Take note of what the core did; what is too old ends before anything else."""
+        self.now_s = max(self.now_s, now_s)
+        self.routes = [action for action in actions if isinstance(action, Route)]
+        self.others = [action for action in actions if not isinstance(action, Route)]
+        self.step_routes = list(self.routes)
+        self.steps += 1
+        self.expire_due()
+
+    def finish(self) -> None:
+        """Check that the core did everything and nothing more."""
+        self.drain()
+        for ticket in self.tickets.values():
+            ticket.fresh = False
+        self.expire_due()
+        self.drain()
+        assert self.routes == [], f"must not start: {self.routes}"
+        assert self.others == [], f"must not happen: {self.others}"
+
+    def expect(self, matches: Callable[[Action], bool], what: str) -> Action:
+        found = [action for action in self.others if matches(action)]
+        assert found, f"{what} is missing from {self.others} and {self.routes}"
+        self.others.remove(found[0])
+        return found[0]
+
+    # -- what is where
+
+    def in_state(self, *states: str) -> list[Ticket]:
+        return [ticket for ticket in self.tickets.values() if ticket.state in states]
+
+    def queued(self) -> list[Ticket]:
+        """Live requests that wait, held ones included: what the bounds count."""
+        return [t for t in self.in_state("waiting", "held") if not t.arrival.job]
+
+    def leases(self, name: str) -> int:
+        return sum(1 for ticket in self.in_state("running") if ticket.node == name)
+
+    def nodes_of(self, lane: Lane) -> dict[str, NaiveNode]:
+        return {name: node for name, node in self.nodes.items() if node.serves(lane)}
+
+    def is_up(self, lane: Lane) -> bool:
+        return any(node.said.state == "online" for node in self.nodes_of(lane).values())
+
+    def is_free(self, name: str) -> bool:
+        node = self.nodes[name]
+        awake = not node.removed and node.said.state == "online" and self.now_s >= node.rest_until_s
+        return awake and self.leases(name) < node.slots
+
+    def session(self, name: str) -> list[Ticket]:
+        mine = [t for t in self.tickets.values() if name and t.arrival.session == name]
+        return sorted(mine, key=lambda ticket: ticket.seq)
+
+    def rank_of(self, arrival: Arrived) -> int:
+        names = self.options.priorities
+        if arrival.job:
+            return self.job_rank
+        return names.index(arrival.priority if arrival.priority in names else "normal")
+
+    # -- who runs next, and where
+
+    def candidates(self, name: str) -> list[Ticket]:
+        """What waits and may run on a node."""
+        node = self.nodes[name]
+        waiting = self.in_state("waiting")
+        return [t for t in waiting if node.serves(t.lane) and name not in t.excluded]
+
+    def next_on(self, name: str, *, look_only: bool = True) -> Ticket | None:
+        """Return what a free slot of that node must go to."""
+        if not self.is_free(name):
+            return None
+        tickets = self.candidates(name)
+        if not tickets:
+            return None
+        node = self.nodes[name]
+        rank = self.first_class({ticket.rank for ticket in tickets}, node)
+        tickets = [ticket for ticket in tickets if ticket.rank == rank]
+        return first_of(tickets, node, self.accounts, look_only=look_only)
+
+    def first_class(self, ranks: set[int], node: NaiveNode) -> int:
+        live = ranks - {self.job_rank}
+        if not live or self.options.class_order == "strict":
+            return min(ranks)
+        return min(live, key=lambda rank: (node.time.class_start(rank), rank))
+
+    def preferred(self, names: Iterable[str], affinity: str) -> set[str]:
+        """Return the nodes that an entry should go to: several only when never used."""
+
+        def key(name: str) -> tuple[bool, float, tuple[int, int]]:
+            node = self.nodes[name]
+            busy = 0.3 * node.said.gpu_load + 0.7 * self.leases(name) / node.slots
+            known = bool(affinity) and self.affinity.get(affinity) == name
+            return (not known, busy, node.used_at)
+
+        names = list(names)
+        best = min(map(key, names))
+        return {name for name in names if key(name) == best}
+
+    def drain(self) -> None:
+        """Let the core start what must start, until no free slot has anybody left."""
+        while any(self.next_on(name) for name in self.nodes):
+            assert self.routes, f"a free slot is left unused: {self._unused()}"
+            route = next((r for r in self.routes if self.is_turn_of(r)), None)
+            assert route is not None, f"{self.routes}: it is the turn of {self._unused()}"
+            self.routes.remove(route)
+            ticket = self.next_on(route.node, look_only=False)
+            assert ticket is not None
+            if ticket.fresh and self.step_routes == [route]:
+                self.check_choice(ticket, route.node)
+            self.start(ticket, route)
+
+    def is_turn_of(self, route: Route) -> bool:
+        ticket = self.next_on(route.node)
+        return ticket is not None and ticket.id == route.id
+
+    def check_choice(self, ticket: Ticket, name: str) -> None:
+        """Of several nodes a newly eligible entry goes to the best, or the best it has alone."""
+        mine = [other for other in self.nodes if self.next_on(other) is ticket]
+        alone = [other for other in mine if len(self.candidates(other)) == 1]
+        elsewhere = [other for other in mine if other != ticket.came_from]
+        best = self.preferred(mine, ticket.arrival.affinity)
+        for some in (alone, elsewhere if ticket.came_from else []):
+            best |= self.preferred(some, ticket.arrival.affinity) if some else set()
+        assert name in best, f"{ticket.id} should go to {best}, not {name}"
+
+    def _unused(self) -> dict[str, str]:
+        found = {name: self.next_on(name) for name in self.nodes}
+        return {name: ticket.id for name, ticket in found.items() if ticket is not None}
+
+    # -- the moves
+
+    def start(self, ticket: Ticket, route: Route) -> None:
+        node = self.nodes[route.node]
+        queued = ticket.state != "new"
+        if ticket.state == "waiting":
+            self.stop_clock(ticket)
+        ticket.attempt += 1
+        expected = (queued, ticket.waited_s, ticket.attempt)
+        assert (route.queued, route.waited_s, route.attempt) == expected, f"{route}: {expected}"
+        ticket.state, ticket.returned, ticket.since_s = "running", False, self.now_s
+        ticket.node = route.node
+        self.charge(ticket, node)
+        node.used_at = (self.steps, self.step_routes.index(route))
+        if ticket.arrival.affinity:
+            self.affinity[ticket.arrival.affinity] = route.node
+
+    def stop_clock(self, ticket: Ticket) -> None:
+        waited_s = self.now_s - ticket.since_s
+        ticket.waited_s += waited_s
+        ticket.wait_left_s -= waited_s
+        ticket.promote_left_s -= waited_s
+
+    def charge(self, ticket: Ticket, node: NaiveNode) -> None:
+        options, accounts, line = self.options, self.accounts, ticket.line
+        output = accounts.typical_output(ticket.lane, options.output_tokens_unmeasured)
+        if ticket.output_limit:
+            output = min(output, ticket.output_limit)
+        tokens = options.input_weight * ticket.prompt_tokens + options.output_weight * output
+        ticket.cost = tokens
+        price = {"round_robin": 1.0, "fifo": 0.0, "tokens": tokens}[options.fairness]
+        ticket.charged = price / accounts.weight[line, ticket.user]
+        start = accounts.charge(line, ticket.user, ticket.charged)
+        self.charge_elsewhere(ticket, node, ticket.charged)
+        tag = node.time.place(line, start, accounts.largest[line])
+        node.time.clock[ticket.rank] = tag
+        if options.class_order == "weighted" and ticket.rank < self.job_rank:
+            ticket.class_charged = tokens / options.weight_of(ticket.rank)
+            node.time.class_clock = node.time.class_start(ticket.rank)
+            node.time.class_tag[ticket.rank] = node.time.class_clock + ticket.class_charged
+
+    def charge_elsewhere(self, ticket: Ticket, node: NaiveNode, amount: float) -> None:
+        """A user known in another lane of the class on this node has used its capacity too."""
+        lines = {line for line, user in self.accounts.counter if user == ticket.user}
+        for line in lines - {ticket.line}:
+            if line[0] == ticket.rank and node.serves(line[1]) and self.lives(line[1]):
+                self.accounts.correct(line, ticket.user, amount)
+
+    def lives(self, lane: Lane) -> bool:
+        return self.lanes.get(lane[:2]) == lane[2]
+
+    def settle(self, ticket: Ticket, prompt: int, output: int) -> None:
+        """Put the charge right when the real cost is known."""
+        if output < 0:
+            return
+        node = self.nodes[ticket.node]
+        prompt = ticket.prompt_tokens if prompt < 0 else prompt
+        real = self.options.input_weight * prompt + self.options.output_weight * output
+        if self.options.fairness == "tokens":
+            weight = self.accounts.weight[ticket.line, ticket.user]
+            self.give(ticket, node, (real - ticket.cost) / weight)
+        if ticket.class_charged:
+            change = (real - ticket.cost) / self.options.weight_of(ticket.rank)
+            self.give_class(ticket, node, change)
+
+    def refund(self, ticket: Ticket) -> None:
+        node = self.nodes[ticket.node]
+        self.give(ticket, node, -ticket.charged)
+        if ticket.class_charged:
+            self.give_class(ticket, node, -ticket.class_charged)
+        ticket.class_charged = 0.0
+
+    def give(self, ticket: Ticket, node: NaiveNode, amount: float) -> None:
+        self.accounts.correct(ticket.line, ticket.user, amount)
+        self.charge_elsewhere(ticket, node, amount)
+
+    def give_class(self, ticket: Ticket, node: NaiveNode, amount: float) -> None:
+        tag = node.time.class_tag.get(ticket.rank, 0.0) + amount
+        node.time.class_tag[ticket.rank] = max(tag, node.time.class_clock)
+
+    def stand_in_line(self, ticket: Ticket) -> None:
+        """Let a ticket compete, and its waiting clock run."""
+        ticket.state, ticket.since_s, ticket.fresh = "waiting", self.now_s, True
+        if not ticket.returned:
+            mine = [t for t in self.in_state("waiting") if t.line == ticket.line and not t.returned]
+            if not any(t is not ticket and t.user == ticket.user for t in mine):
+                self.accounts.lift(ticket.line, ticket.user)
+        self.seq += 1
+        ticket.stood = self.seq
+        if not ticket.arrival.job:
+            ticket.deadline_s = self.now_s + ticket.wait_left_s
+
+    def end(self, ticket: Ticket, how: str) -> None:
+        """Close a ticket; the next of its session may compete now."""
+        mine = self.session(ticket.arrival.session)
+        headed = bool(mine) and mine[0] is ticket
+        del self.tickets[ticket.id]
+        self.ended[ticket.id] = how
+        if not any(other.user == ticket.user for other in self.tickets.values()):
+            self.accounts.forget(ticket.user, self.options.idle_users_max)
+        self.learn_lanes()
+        if headed and len(mine) > 1 and not self.stopping:
+            self.make_eligible(mine[1])
+
+    def make_eligible(self, ticket: Ticket) -> None:
+        if ticket.deferred:
+            if ticket.id == self.given_up:
+                return
+            self.expect(lambda a: a == Supply(ticket.id), f"Supply of {ticket.id}")
+            return
+        ticket.waited_s += self.now_s - ticket.since_s
+        self.stand_in_line(ticket)
+
+    def learn_lanes(self) -> None:
+        """A lane is born when a node lists it; it dies unlisted, with nothing of it unfinished."""
+        listed = {
+            (model, family)
+            for node in self.nodes.values()
+            for model in node.said.models
+            for family in node.said.families
+            if not node.removed
+        }
+        used = {ticket.lane[:2] for ticket in self.tickets.values()}
+        for key in sorted(listed - self.lanes.keys()):
+            self.births += 1
+            self.lanes[key] = self.births
+        self.lanes = {key: born for key, born in self.lanes.items() if key in listed | used}
+
+    def expire_due(self) -> None:
+        """End what is too old; one whose turn to compete has only just come may still start."""
+        told = {action.id for action in self.others if isinstance(action, Expire)}
+        while due := [t for t in self.in_state("waiting") if t.is_too_old(self.now_s, told)]:
+            ticket = min(due, key=lambda t: (t.deadline_s, t.stood))
+            assert all(self.next_on(name) is not ticket for name in self.nodes if ticket.fresh)
+            self.expire(ticket)
+
+    def count_promotions(self) -> None:
+        """An entry counts one class higher for each interval waited in line."""
+        aging = [t for t in self.in_state("waiting") if 0 < t.rank < self.job_rank]
+        for ticket in sorted(aging, key=lambda t: (t.since_s + t.promote_left_s, t.stood)):
+            if self.options.aging_s and ticket.since_s + ticket.promote_left_s <= self.now_s:
+                self.promote(ticket)
+
+    def expire(self, ticket: Ticket) -> None:
+        waited_s = ticket.waited_s + self.now_s - ticket.since_s
+        code = "queue_timeout" if self.is_up(ticket.lane) else "no_node"
+
+        def matches(action: Action) -> bool:
+            if not isinstance(action, Expire):
+                return False
+            return (action.id, action.code, action.waited_s) == (ticket.id, code, waited_s)
+
+        self.expect(matches, f"Expire({ticket.id}, {code}, {waited_s})")
+        self.end(ticket, "expired")
+
+    def promote(self, ticket: Ticket) -> None:
+        ticket.rank -= 1
+        ticket.promote_left_s += self.options.aging_s
+        self.accounts.open(ticket.line, ticket.user, ticket.arrival.weight)
+        since_s, deadline_s = ticket.since_s, ticket.deadline_s
+        self.stand_in_line(ticket)
+        ticket.since_s, ticket.deadline_s = since_s, deadline_s
+
+    # -- positions
+
+    def position(self, ticket: Ticket) -> int:
+        """Run the lane dry on paper and say when the ticket's turn comes."""
+        lane = [t for t in self.in_state("waiting") if t.lane == ticket.lane]
+        ahead = sum(1 for other in lane if other.rank < ticket.rank)
+        left = sorted((t for t in lane if t.rank == ticket.rank), key=lambda t: t.seq)
+        counter = {t.user: self.accounts.standing(t.line, t.user) for t in left}
+        clock = self.accounts.clock.get(ticket.line, 0.0)
+        unit = 0.0 if self.options.fairness == "fifo" else 1.0
+        while left:
+            heads = {t.user: t for t in reversed(left)}
+            usual = min(heads.values(), key=lambda t: (counter[t.user], t.seq))
+            head = next((t for t in left if t.returned), usual)
+            left.remove(head)
+            ahead += 1
+            if head is ticket:
+                return ahead
+            start = max(counter[head.user], clock - self.accounts.burst)
+            clock = max(clock, start)
+            counter[head.user] = start + unit / self.accounts.weight[head.line, head.user]
+        raise AssertionError(f"{ticket.id} does not wait")

@@ -1,0 +1,219 @@
+"""The scheduler once more, written from its rules alone, to check the real one against.
+
+`NaiveModel.take` is told an event and what the core did about it. It works out by itself what had
+to happen and fails where the core did anything else: it consumes the core's actions one by one,
+and both too many and too few are errors. What no rule fixes is left to the core: which of several
+equally large holders is displaced, which of two nodes never used is taken first, and the numbers
+of the estimates (a refusal for the sake of a deadline must agree with the number it tells).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core import (
+    Abort,
+    Arrived,
+    Cancelled,
+    Describe,
+    Finished,
+    Inspected,
+    NodeChanged,
+    NodeRemoved,
+    NodeRested,
+    Observed,
+    OptionsChanged,
+    Returned,
+    Revoked,
+    ShutDown,
+    Snapshot,
+    Supplied,
+    Ticked,
+)
+
+from .naive_arrivals import NaiveArrivals
+from .naive_order import NaiveNode, Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from forebay.core import Action, Event
+
+    AboutOne: TypeAlias = Finished | Returned | Cancelled | Supplied | Revoked | Inspected
+
+
+class NaiveModel(NaiveArrivals):
+    """Takes events, and judges what the core did about them."""
+
+    snapshot: Snapshot | None = None
+
+    def take(self, event: Event, now_s: float, actions: Sequence[Action]) -> None:
+        """Follow one event; fails where `actions` is not what had to be done."""
+        self.given_up = event.id if isinstance(event, Cancelled) else ""
+        self.begin(now_s, actions)
+        if isinstance(event, Cancelled):  # what is given up now is not started first
+            self.take_event(event)
+        self.count_promotions()
+        self.drain()
+        if not isinstance(event, Cancelled):
+            self.take_event(event)
+        self.finish()
+
+    def take_event(self, event: Event) -> None:
+        match event:
+            case Arrived():
+                self.arrive(event)
+            case Finished() | Returned() | Cancelled() | Supplied() | Revoked() | Inspected():
+                ticket = self.tickets.get(event.id)
+                if ticket is not None and ticket.state == "running":
+                    self.take_running(event, ticket)
+                elif ticket is not None:
+                    self.take_waiting(event, ticket)
+            case NodeChanged() | NodeRested() | NodeRemoved():
+                self.take_node(event)
+            case _:
+                self.take_whole(event)
+
+    def take_running(self, event: AboutOne, ticket: Ticket) -> None:
+        match event:
+            case Finished():
+                self.settle(ticket, event.prompt_tokens, event.output_tokens)
+                if event.ok and event.output_tokens >= 0:
+                    outputs = self.accounts.outputs.setdefault(ticket.lane, [])
+                    outputs.append(event.output_tokens)
+                self.leave_node(ticket, "done" if event.ok else "failed")
+            case Cancelled():
+                self.settle(ticket, event.prompt_tokens, event.output_tokens)
+                self.leave_node(ticket, "cancelled")
+            case Returned():
+                self.come_back(event, ticket)
+            case Revoked():
+                ticket.revoked = event.code
+                self.expect(lambda action: action == Abort(ticket.id, event.code), "Abort")
+            case Inspected():
+                self.inspect(ticket)
+            case Supplied():
+                pass
+
+    def take_waiting(self, event: AboutOne, ticket: Ticket) -> None:
+        match event:
+            case Cancelled():
+                self.end(ticket, "cancelled")
+            case Revoked():
+                self.expect_reject(ticket.id, event.code)
+                self.end(ticket, "revoked")
+            case Supplied():
+                self.supply(event, ticket)
+            case Inspected():
+                self.inspect(ticket)
+            case Finished() | Returned():
+                pass
+
+    def take_whole(self, event: OptionsChanged | ShutDown | Observed | Ticked) -> None:
+        match event:
+            case OptionsChanged():
+                self.options = event.options
+            case ShutDown():
+                self.shut_down()
+            case Observed():
+                self.observe()
+            case Ticked():
+                pass
+
+    # -- one ticket
+
+    def leave_node(self, ticket: Ticket, how: str) -> None:
+        name, ticket.state = ticket.node, "new"
+        self.end(ticket, how)
+        self.forget_node(name)
+
+    def forget_node(self, name: str) -> None:
+        """A removed node is forgotten with its last lease."""
+        if self.nodes[name].removed and not self.leases(name):
+            del self.nodes[name]
+
+    def come_back(self, event: Returned, ticket: Ticket) -> None:
+        self.refund(ticket)
+        name = ticket.node
+        if event.exclude:
+            ticket.excluded.add(name)
+        ticket.returned = True
+        self.stand_in_line(ticket)
+        ticket.node, ticket.came_from = "", name
+        self.forget_node(name)
+        if ticket.revoked or self.stopping:
+            self.expect_reject(ticket.id, ticket.revoked or "shutting_down")
+            self.end(ticket, "rejected")
+        elif ticket.deadline_s <= self.now_s:  # its time was up when it started, to the instant
+            self.expire(ticket)
+
+    def supply(self, event: Supplied, ticket: Ticket) -> None:
+        if ticket.state != "held" or not ticket.deferred:
+            return
+        ticket.prompt_tokens, ticket.output_limit = event.prompt_tokens, event.output_limit
+        ticket.size_bytes, ticket.deferred = event.size_bytes, False
+        mine = self.session(ticket.arrival.session)
+        if not mine or mine[0] is ticket:
+            self.make_eligible(ticket)
+
+    def inspect(self, ticket: Ticket) -> None:
+        told = self.expect(lambda action: isinstance(action, Describe), "Describe")
+        assert isinstance(told, Describe)
+        waited_s = ticket.waited_s
+        if ticket.state != "running":
+            waited_s += self.now_s - ticket.since_s
+        got = (told.id, told.state, told.waited_s, told.attempt, told.node)
+        assert got == (ticket.id, ticket.state, waited_s, ticket.attempt, ticket.node or None)
+        if ticket.state == "waiting":
+            assert told.reason == self.reason(ticket)
+            self.check_position(ticket, told.position)
+
+    # -- nodes and the whole
+
+    def take_node(self, event: NodeChanged | NodeRested | NodeRemoved) -> None:
+        node = self.nodes.get(event.name)
+        match event:
+            case NodeChanged():
+                self.change_node(event, node)
+            case NodeRested() if node is not None and not node.removed:
+                node.slots = max(min(node.slots, 1), node.slots - 1)
+                node.rest_until_s = max(node.rest_until_s, self.now_s + event.rest_s)
+            case NodeRemoved() if node is not None and not node.removed:
+                node.removed = True
+                node.time.offset.clear()
+                self.forget_node(event.name)
+                self.learn_lanes()
+            case _:
+                pass
+
+    def change_node(self, event: NodeChanged, node: NaiveNode | None) -> None:
+        if node is None:
+            node = NaiveNode(event, event.slots)
+            self.nodes[event.name] = node
+        node.said, node.slots, node.removed = event, event.slots, False
+        offsets = node.time.offset
+        node.time.offset = {line: off for line, off in offsets.items() if node.serves(line[1])}
+        self.learn_lanes()
+        if event.state == "online":
+            for ticket in self.in_state("waiting"):
+                if node.serves(ticket.lane) and not self.has_other_node(ticket):
+                    ticket.excluded.discard(event.name)
+
+    def has_other_node(self, ticket: Ticket) -> bool:
+        """Say whether a node is up that has not failed it yet."""
+        return any(
+            node.said.state == "online" and name not in ticket.excluded
+            for name, node in self.nodes_of(ticket.lane).items()
+        )
+
+    def shut_down(self) -> None:
+        self.stopping = True
+        for ticket in self.in_state("waiting", "held"):
+            self.expect_reject(ticket.id, "shutting_down")
+            self.end(ticket, "rejected")
+
+    def observe(self) -> None:
+        seen = self.expect(lambda action: isinstance(action, Snapshot), "Snapshot")
+        assert isinstance(seen, Snapshot)
+        self.snapshot = seen

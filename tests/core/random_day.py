@@ -1,0 +1,225 @@
+"""Seeded days: a stream of events that fits what the scheduler has just done.
+
+Plain `random` rather than Hypothesis: ten times as many steps in the same time, at the price of
+failures that do not shrink. The seed is the whole failure report.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core import (
+    Arrived,
+    Cancelled,
+    Finished,
+    Inspected,
+    NodeChanged,
+    NodeRemoved,
+    NodeRested,
+    Observed,
+    Options,
+    OptionsChanged,
+    Returned,
+    Revoked,
+    Route,
+    ShutDown,
+    Supplied,
+    Ticked,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from forebay.core import Action, Event
+
+NODES = ("n1", "n2", "n3")
+WEIGHTS = {"ann": 1.0, "bob": 2.0, "cat": 0.5}
+"""Powers of two, so that every sum is exact and equal counters are equal."""
+LIMITS = (
+    "enabled", "max_size", "bytes_max", "per_user_max", "per_session_max", "wait_s_max",
+    "queue_streams",
+)  # fmt: skip
+
+
+def draw_options(rng: Random) -> Options:
+    pick = rng.choice
+    return Options(
+        enabled=rng.random() < 0.93,
+        max_size=pick((0, 1, 2, 3, 4, 6, 100, 100)),
+        bytes_max=pick((6, 12, 1000)),
+        per_user_max=pick((0, 0, 0, 1, 2)),
+        per_session_max=pick((0, 0, 2)),
+        when_full=pick(("reject", "displace")),
+        wait_s_max=pick((2.0, 5.0, 60.0, 60.0)),
+        queue_streams=rng.random() < 0.8,
+        class_order=pick(("strict", "strict", "weighted")),
+        aging_s=pick((0.0, 0.0, 2.0)),
+        fairness=pick(("round_robin", "tokens", "fifo")),
+        burst=pick((0.0, 0.0, 2.0)),
+        output_tokens_unmeasured=pick((0, 4)),
+        swap_wait_s=pick((0.0, 2.0, 60.0)),
+        idle_users_max=pick((0, 1, 10_000)),
+    )
+
+
+class Day:
+    """One day's mood, and the tickets it knows of."""
+
+    def __init__(self, rng: Random, *, swaps: bool) -> None:
+        self.rng = rng
+        self.swaps = swaps
+        self.options = draw_options(rng)
+        self.count = 0
+        self.users = rng.choice((("ann",), ("ann", "bob"), tuple(WEIGHTS)))
+        self.sessions, self.jobs = rng.choice((0.0, 0.2, 0.5)), rng.choice((0.0, 0.1, 0.4))
+        self.second_model = rng.choice((0.0, 0.4))
+        self.ends = rng.random() < 0.2
+        self.known: list[str] = []
+        self.running: list[str] = []
+        self.deferred: list[str] = []
+        changes = rng.choice((0.5, 3.0, 10.0))
+        self.kinds: list[tuple[Callable[[], Event | None], float]] = [
+            (self.arrive, 45.0), (self.finish, 25.0), (self.come_back, 8.0), (self.cancel, 4.0),
+            (self.revoke, 2.0), (self.supply, 3.0), (self.inspect, 3.0), (self.tick, 6.0),
+            (self.rest, 2.0), (self.change_node, changes * 0.7), (self.remove, changes * 0.3),
+            (self.change_limits, 1.0), (self.shut_down, 0.5), (self.speak_of_the_dead, 1.0),
+        ]  # fmt: skip
+
+    def beginning(self) -> list[Event]:
+        """Name the nodes the day begins with."""
+        number = self.rng.choice((1, 1, 2, 2, 3))
+        return [self.draw_node(name, online=True) for name in NODES[:number]]
+
+    def next_event(self) -> tuple[Event, float]:
+        """Draw an event and how long after the last one it comes."""
+        rng = self.rng
+        while True:
+            made = rng.choices([k for k, _ in self.kinds], [w for _, w in self.kinds])[0]()
+            if made is None:
+                continue
+            if isinstance(made, Ticked):
+                return made, rng.choice((0.5, 2.0, 10.0))
+            return made, rng.choice((0.0, 0.0, 0.0, 0.0, 0.25, 0.25, 1.0, 3.0))
+
+    def note(self, event: Event, actions: Sequence[Action]) -> None:
+        """Keep track of what runs, so that the next events make sense."""
+        if isinstance(event, Finished | Returned | Cancelled) and event.id in self.running:
+            self.running.remove(event.id)
+        self.running += [action.id for action in actions if isinstance(action, Route)]
+
+    # -- the events
+
+    def arrive(self) -> Event:
+        rng = self.rng
+        self.count += 1
+        user = rng.choice(self.users)
+        session = rng.choice("st") if rng.random() < self.sessions else ""
+        second = rng.random() < self.second_model
+        key = "key" if rng.random() < 0.1 else ""
+        deferred = rng.random() < 0.05
+        arrival = Arrived(
+            f"r{self.count}",
+            "m2" if second else rng.choice(("m1", "m1", "m1", "m1", "m3")),
+            "ollama" if rng.random() < 0.1 else "openai",
+            user,
+            rng.choice(("normal", "normal", "high", "low", "urgent")),
+            prompt_tokens=rng.randint(0, 5),
+            output_limit=rng.choice((0, 0, 2, 50)),
+            size_bytes=rng.randint(0, 4),
+            weight=WEIGHTS[user],
+            session=session,
+            affinity=rng.choice(("", "x")),
+            max_wait_s=rng.choice((None, None, None, None, 0.0, 1.0, 4.0, 90.0)),
+            stream=rng.random() < 0.2,
+            job=rng.random() < self.jobs,
+            key=key,
+            key_unfinished_max=2 if key else 0,
+            deferred=deferred,
+        )
+        self.known.append(arrival.id)
+        if deferred:
+            self.deferred.append(arrival.id)
+        return arrival
+
+    def finish(self) -> Event | None:
+        rng = self.rng
+        prompt, output = rng.choice((-1, 0, 1, 10)), rng.choice((-1, 0, 1, 10, 100))
+        name = self.any_of(self.running)
+        return None if name is None else Finished(name, rng.random() < 0.9, prompt, output)
+
+    def come_back(self) -> Event | None:
+        name = self.any_of(self.running)
+        return None if name is None else Returned(name, self.rng.random() < 0.5)
+
+    def cancel(self) -> Event | None:
+        name = self.any_of(self.known[-12:] + self.running)
+        return None if name is None else Cancelled(name, output_tokens=self.rng.choice((-1, 3)))
+
+    def revoke(self) -> Event | None:
+        name = self.any_of(self.known[-12:] + self.running)
+        return None if name is None else Revoked(name)
+
+    def supply(self) -> Event | None:
+        name = self.any_of(self.deferred[-3:])
+        return (
+            None
+            if name is None
+            else Supplied(name, self.rng.randint(0, 4), 0, self.rng.randint(0, 2))
+        )
+
+    def inspect(self) -> Event | None:
+        name = self.any_of(self.known[-12:] + self.running)
+        return None if name is None else Inspected(name)
+
+    def speak_of_the_dead(self) -> Event | None:
+        name = self.any_of(self.known)
+        kind = self.rng.choice((Finished, Returned, Inspected, Observed))
+        if kind is Observed:
+            return Observed()
+        return None if name is None else kind(name)
+
+    def tick(self) -> Event:
+        return Ticked()
+
+    def rest(self) -> Event | None:
+        if self.options.aging_s:  # no rule says which comes first where both are due at once
+            return None
+        return NodeRested(self.rng.choice(NODES), self.rng.choice((0.5, 2.0)))
+
+    def change_node(self) -> Event:
+        return self.draw_node(self.rng.choice(NODES), online=False)
+
+    def remove(self) -> Event:
+        return NodeRemoved(self.rng.choice(NODES))
+
+    def change_limits(self) -> Event:
+        drawn = draw_options(self.rng)
+        kept = {name: getattr(self.options, name) for name in Options.__struct_fields__}
+        limits = {name: getattr(drawn, name) for name in LIMITS}
+        return OptionsChanged(Options(**{**kept, **limits}))
+
+    def shut_down(self) -> Event | None:
+        return ShutDown() if self.ends and self.count > 12 else None
+
+    def draw_node(self, name: str, *, online: bool) -> NodeChanged:
+        pick = self.rng.choice
+        states = ("online", "online", "online", "loading", "offline", "draining")
+        models = pick((("m1", "m2"), ("m1",), ("m1", "m2"), ("m2",)))
+        loaded = None
+        if self.swaps and self.rng.random() < 0.9:
+            loaded = tuple(self.rng.sample(models, self.rng.randint(0, len(models))))
+        return NodeChanged(
+            name,
+            pick((1, 1, 2, 3) if online else (0, 1, 1, 2, 3)),
+            models,
+            pick((("openai",), ("openai", "ollama"))),
+            "online" if online else pick(states),  # type: ignore[arg-type]  # mypy widens it
+            pick((0.0, 0.5)),
+            loaded,
+            pick((1, 1, 2)),
+            pick((0.0, 1.0, 3.0)),
+        )
+
+    def any_of(self, names: list[str]) -> str | None:
+        return self.rng.choice(names) if names else None

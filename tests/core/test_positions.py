@@ -1,0 +1,140 @@
+"""Positions: 1 + the entries of the lane that run first if nothing more arrives."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from .rig import Rig
+
+WEIGHTS = {"a": 1.0, "b": 2.0, "c": 0.5}
+CLASSES = st.sampled_from(["high", "normal", "normal", "low"])
+entries = st.lists(st.tuples(st.sampled_from("abc"), CLASSES, st.integers(0, 9)), max_size=14)
+
+
+def fill(rig: Rig, drawn: list[tuple[str, str, int]], offset: int = 0) -> list[str]:
+    """Let these wait, and check that each is told the place it would have."""
+    names = []
+    for number, (user, priority, tokens) in enumerate(drawn, offset):
+        name = f"{user}{number}"
+        told = rig.wait(name, priority=priority, prompt_tokens=tokens, weight=WEIGHTS[user])
+        names.append(name)
+        assert told.position <= number + 1
+    return names
+
+
+@pytest.mark.parametrize("fairness", ["round_robin", "tokens", "fifo"])
+@given(before=entries, runs=st.integers(0, 6), later=entries, retried=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_a_place_is_when_the_turn_really_comes(
+    fairness: str,
+    before: list[tuple[str, str, int]],
+    runs: int,
+    later: list[tuple[str, str, int]],
+    retried: bool,
+) -> None:
+    rig = Rig(fairness=fairness, output_weight=0.0)
+    rig.node()
+    rig.start("z")
+    fill(rig, before)
+    running = "z"
+    for _ in range(runs):  # so that counters differ
+        started = rig.finish(running)
+        if not started:
+            return
+        running = started[0]
+    if retried and running != "z":
+        rig.give_rest("n", 0.5)
+        rig.come_back(running, exclude=False)
+    else:
+        retried = False
+    fill(rig, later, offset=len(before))
+    waiting = [name for name in named(before + later) if is_waiting(rig, name)]
+    places = {name: rig.describe(name).position for name in waiting}
+    first = Rig.started(rig.tick(at_s=0.5)) if retried else []
+    order = first + rig.run_dry(*(first or [running]))
+    assert places == {name: place for place, name in enumerate(order, 1)}
+
+
+def named(drawn: list[tuple[str, str, int]]) -> list[str]:
+    return [f"{user}{number}" for number, (user, _, _) in enumerate(drawn)]
+
+
+def is_waiting(rig: Rig, name: str) -> bool:
+    found = [a for a in rig.give_inspection(name) if getattr(a, "state", "") == "waiting"]
+    return bool(found)
+
+
+@pytest.mark.parametrize("fairness", ["round_robin", "fifo"])
+@given(drawn=entries, runs=st.integers(0, 6), last=st.tuples(st.sampled_from("abc"), CLASSES))
+@settings(max_examples=100, deadline=None)
+def test_a_newcomer_is_told_the_same_place_as_one_who_asks(
+    fairness: str, drawn: list[tuple[str, str, int]], runs: int, last: tuple[str, str]
+) -> None:
+    rig = Rig(fairness=fairness)
+    rig.node()
+    rig.start("z")
+    fill(rig, drawn)
+    running = ["z"]
+    for _ in range(min(runs, len(drawn))):
+        running = rig.finish(running[0])
+    user, priority = last
+    told = rig.wait(f"{user}-last", priority=priority, weight=WEIGHTS[user])
+    assert told.position == rig.describe(f"{user}-last").position
+
+
+def test_a_place_counts_only_its_own_lane() -> None:
+    rig = Rig()
+    rig.node("n", 1, "m", "other")
+    rig.start("z")
+    for name in ("a", "b", "c"):
+        rig.wait(name, "other")
+    assert rig.wait("d").position == 1
+
+
+def test_a_higher_class_in_the_lane_is_ahead_and_a_lower_is_not() -> None:
+    rig = Rig()
+    rig.node()
+    rig.start("z")
+    rig.wait("h", priority="high")
+    rig.wait("l", priority="low")
+    assert rig.wait("n").position == 2
+    assert rig.describe("l").position == 3
+
+
+def test_a_place_may_grow() -> None:
+    rig = Rig()
+    rig.node()
+    rig.start("z")
+    rig.wait("a1")
+    rig.wait("a2")
+    assert rig.describe("a2").position == 2
+    rig.wait("b1")
+    assert rig.describe("a2").position == 3
+
+
+def test_one_that_runs_has_no_place() -> None:
+    rig = Rig()
+    rig.node()
+    rig.start("z")
+    told = rig.describe("z")
+    assert (told.state, told.node, told.position, told.reason) == ("running", "n", None, None)
+
+
+def test_one_that_has_ended_is_not_described() -> None:
+    rig = Rig()
+    rig.node()
+    rig.start("z")
+    rig.finish("z")
+    assert rig.give_inspection("z") == []
+
+
+def test_beyond_a_thousand_a_place_is_still_within_the_line() -> None:
+    rig = Rig(max_size=5000)
+    rig.node()
+    rig.start("z")
+    for number in range(1200):
+        told = rig.wait(f"u{number}", user=f"user{number % 7}")
+    assert 1 <= told.position <= 1200
+    assert rig.wait("new", user="newcomer").position <= 8

@@ -1,0 +1,77 @@
+"""Many seeded days: against the naive model, and with model swaps against the invariants."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forebay.core import Observed, Scheduler, Snapshot, Ticked
+
+from .naive_model import NaiveModel
+from .outsider import Outsider
+from .random_day import Day
+
+if TYPE_CHECKING:
+    from forebay.core import Action, Event
+
+STEPS = 70
+BLOCK = 50
+"""Seeds in one test."""
+
+
+def drive(seed: int, *, swaps: bool) -> None:
+    day = Day(Random(seed), swaps=swaps)
+    late = seed % 2 == 0 and not day.options.aging_s
+    core, now_s = Scheduler(day.options), 0.0
+    model = None if swaps else NaiveModel(day.options)
+    outsider = None if late else Outsider(day.options)
+    log: list[tuple[float, Event, list[Action]]] = []
+
+    def give(event: Event, at_s: float) -> list[Action]:
+        actions = list(core.handle(event, at_s))
+        log.append((at_s, event, actions))
+        day.note(event, actions)
+        if model is not None:
+            model.take(event, at_s, actions)
+        if outsider is not None:
+            outsider.watch(event, at_s, actions)
+        return actions
+
+    for event in day.beginning():
+        give(event, now_s)
+    for _ in range(STEPS):
+        event, pause_s = day.next_event()
+        now_s += pause_s
+        while not late and (due_s := core.next_deadline_s()) is not None and due_s <= now_s:
+            give(Ticked(), due_s)
+        give(event, now_s)
+        pictures = [a for a in give(Observed(), now_s) if isinstance(a, Snapshot)]
+        if outsider is not None:
+            outsider.check_free_slots(pictures[0])
+    check_replay(log, Scheduler(day.options))
+
+
+def check_replay(log: list[tuple[float, Event, list[Action]]], core: Scheduler) -> None:
+    """13: same seed and events, same order."""
+    for at_s, event, actions in log:
+        assert list(core.handle(event, at_s)) == actions
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_a_day_goes_as_the_model_says(block: int) -> None:
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        try:
+            drive(seed, swaps=False)
+        except Exception as error:
+            raise AssertionError(f"replay with drive({seed}, swaps=False)") from error
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_a_day_with_swaps_keeps_the_invariants(block: int) -> None:
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        try:
+            drive(seed * 2 + 1, swaps=True)
+        except Exception as error:
+            raise AssertionError(f"replay with drive({seed * 2 + 1}, swaps=True)") from error

@@ -1,0 +1,103 @@
+"""Promised waits are kept as often as promised (invariant 15): p90 in 85 to 95 % of cases."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from forebay.core import Scheduler
+from forebay.core.actions import Action, Wait
+from forebay.core.events import Event
+from forebay.core.options import Options
+from forebay.testing.simulation import (
+    ClientPlan,
+    Coverage,
+    Decider,
+    Distribution,
+    Exponential,
+    Lognormal,
+    NodePlan,
+    Poisson,
+    RequestRecord,
+    Scenario,
+    Simulation,
+    Uniform,
+)
+
+SEEDS = range(3)
+ARRIVALS = 2000
+USERS = 4
+
+
+def stationary(
+    slots: int, service_s: Distribution, load: float, options: Options | None = None
+) -> Scenario:
+    """A steady stream of requests at a share `load` of what one node can serve."""
+    rate_per_s = load * slots / service_s.mean()
+    duration_s = ARRIVALS / rate_per_s
+    return Scenario(
+        nodes=(NodePlan("n", slots=slots, service_s=service_s),),
+        clients=tuple(
+            ClientPlan(f"user{number}", Poisson(rate_per_s / USERS)) for number in range(USERS)
+        ),
+        options=options or Options(max_size=100_000, wait_s_max=1e9),
+        duration_s=duration_s,
+        warmup_s=duration_s / 10,
+        probe_s=duration_s,
+    )
+
+
+CASES = {
+    "one slot, exponential": stationary(1, Exponential(1.0), 0.9),
+    "four slots, lognormal": stationary(4, Lognormal(2.0, 0.8), 0.9),
+    "two slots, uniform": stationary(2, Uniform(0.5, 1.5), 0.9),
+    "one slot, lognormal, less busy": stationary(1, Lognormal(5.0, 1.0), 0.7),
+    "first come, first served": stationary(
+        1, Exponential(1.0), 0.9, Options(max_size=100_000, wait_s_max=1e9, fairness="fifo")
+    ),
+}
+
+
+class TooBold:
+    """Promises a third of what the real scheduler would."""
+
+    def __init__(self, options: Options) -> None:
+        self._scheduler = Scheduler(options)
+
+    def handle(self, event: Event, now_s: float) -> Sequence[Action]:
+        return [
+            msgspec.structs.replace(action, p50_s=action.p50_s / 3, p90_s=action.p90_s / 3)
+            if isinstance(action, Wait) and action.p50_s is not None and action.p90_s is not None
+            else action
+            for action in self._scheduler.handle(event, now_s)
+        ]
+
+    def next_deadline_s(self) -> float | None:
+        return self._scheduler.next_deadline_s()
+
+
+def coverage(scenario: Scenario, bold: bool = False) -> Coverage:
+    """Return how often the promises of several runs were kept, taken together."""
+    records: list[RequestRecord] = []
+    for seed in SEEDS:
+        scheduler: Decider | None = TooBold(scenario.options) if bold else None
+        records += Simulation(scenario, seed, scheduler).run().requests
+    return Coverage.of(records)
+
+
+def assert_promises_are_kept(kept: Coverage) -> None:
+    assert kept.promised > ARRIVALS  # enough of them waited
+    assert kept.p50 is not None
+    assert kept.p90 is not None
+    assert 0.85 <= kept.p90 <= 0.95, f"p90 was kept in {kept.p90:.1%} of cases"
+    assert 0.40 <= kept.p50 <= 0.60, f"p50 was kept in {kept.p50:.1%} of cases"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_waits_are_as_long_as_promised(case: str) -> None:
+    assert_promises_are_kept(coverage(CASES[case]))
+
+
+def test_promises_that_are_too_bold_are_caught() -> None:
+    with pytest.raises(AssertionError, match="was kept in"):
+        assert_promises_are_kept(coverage(CASES["one slot, exponential"], bold=True))
