@@ -6,16 +6,14 @@ tokenizing is not the queue's work. Each figure is the best of `repeats` rounds,
 turns within each round, so that a noisy neighbour meets both.
 """
 
-import gc
-from collections.abc import Callable
 from queue import PriorityQueue
 from time import perf_counter
 
+from bench.core.comparison import Row, compare
 from forebay.batching import CancelToken, Priority, Request, RequestQueue
 
 OPERATIONS = 5_000
 BATCH = 64
-Row = dict[str, float | str]
 Item = tuple[int, int, Request]
 
 
@@ -56,13 +54,17 @@ def put_and_get(depth: int, repeats: int, *, tokens: bool) -> Row:
         return (perf_counter() - start_s) / OPERATIONS
 
     name = f"enqueue + dequeue, {depth:,} waiting" + (", with a cancel token" if tokens else "")
-    return compare(name, ours, reference, repeats)
+    return compare(name, ours, reference, repeats, target="5 x")
 
 
 def take_a_batch(repeats: int) -> Row:
     """One `get_requests(64)` of 10,000, beside 64 times `get`."""
     return compare(
-        f"get_requests({BATCH}), 10,000 waiting", lambda: one_batch(0), sixty_four_gets, repeats
+        f"get_requests({BATCH}), 10,000 waiting",
+        lambda: one_batch(0),
+        sixty_four_gets,
+        repeats,
+        "one pass",
     )
 
 
@@ -97,25 +99,6 @@ def sixty_four_gets() -> float:
     spent_s = perf_counter() - start_s
     assert len(batch) == BATCH
     return spent_s
-
-
-def compare(
-    name: str, ours: Callable[[], float], reference: Callable[[], float], repeats: int
-) -> Row:
-    """Run both in turn, `repeats` times, and keep the best of each."""
-    ours_s: list[float] = []
-    reference_s: list[float] = []
-    for _ in range(repeats):
-        for times_s, run in ((ours_s, ours), (reference_s, reference)):
-            gc.collect()
-            times_s.append(run())
-    best_s, best_reference_s = min(ours_s), min(reference_s)
-    return {
-        "name": name,
-        "ours_us": best_s * 1e6,
-        "reference_us": best_reference_s * 1e6,
-        "ratio": best_s / best_reference_s,
-    }
 
 
 def new_queue() -> RequestQueue:

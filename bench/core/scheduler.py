@@ -9,10 +9,11 @@ import heapq
 from collections.abc import Callable
 from time import perf_counter
 
-from bench.core.comparison import Row, compare, quiet_collector
+from bench.core.comparison import Row, compare
 from forebay.core import Arrived, Cancelled, Finished, NodeChanged, Options, Scheduler
 
-BATCH = 1_000
+BATCH = 256
+"""Operations in a round: a few milliseconds, so that some rounds meet no noise."""
 DEPTH_BATCH = 64
 NODE = NodeChanged("gpu1", slots=1, models=("llama",))
 OPTIONS = Options(max_size=10_000_000, wait_s_max=3600.0)
@@ -21,8 +22,8 @@ OPTIONS = Options(max_size=10_000_000, wait_s_max=3600.0)
 def measure(repeats: int) -> list[Row]:
     """Measure all, and return one row each: microseconds per operation, and ours / heapq."""
     rows = [arrive_and_route(repeats), finish_and_dispatch(repeats)]
-    rows += [enqueue_and_dispatch(10_000, 1_000, "round_robin", repeats, target_us=20.0)]
-    rows += [enqueue_and_dispatch(10_000, 1_000, "tokens", repeats, target_us=20.0)]
+    rows += [enqueue_and_dispatch(10_000, 1_000, "round_robin", repeats, target="20 µs")]
+    rows += [enqueue_and_dispatch(10_000, 1_000, "tokens", repeats, target="20 µs")]
     rows += [enqueue_and_dispatch(depth, depth // 10, "round_robin", repeats)
              for depth in (1_000, 10_000, 100_000, 1_000_000)]  # fmt: skip
     rows += [reject(depth, repeats) for depth in (1_000, 1_000_000)]
@@ -71,13 +72,12 @@ def arrive_and_route(repeats: int) -> Row:
         scheduler.handle(NodeChanged("gpu1", slots=10 * BATCH, models=("llama",)), 0.0)
         events = [Arrived(f"r{number}", "llama", user="u") for number in range(BATCH)]
         handle = scheduler.handle
-        with quiet_collector():
-            start_s = perf_counter()
-            for event in events:
-                handle(event, 1.0)
-            return (perf_counter() - start_s) / BATCH
+        start_s = perf_counter()
+        for event in events:
+            handle(event, 1.0)
+        return (perf_counter() - start_s) / BATCH
 
-    return compare("arrive + route, empty queue", ours, push_and_pop(0), repeats, target_us=5.0)
+    return compare("arrive + route, empty queue", ours, push_and_pop(0), repeats, target="5 µs")
 
 
 def finish_and_dispatch(repeats: int) -> Row:
@@ -92,20 +92,19 @@ def finish_and_dispatch(repeats: int) -> Row:
             for number in range(DEPTH_BATCH):
                 handle(Arrived(f"n{count + number}", "llama", user=f"u{number % 16}"), 1.0)
             count += DEPTH_BATCH
-            with quiet_collector():
-                start_s = perf_counter()
-                for _ in range(DEPTH_BATCH):
-                    running = handle(Finished(running), 1.0)[0].id  # type: ignore[union-attr] # a Route
-                spent_s += perf_counter() - start_s
+            start_s = perf_counter()
+            for _ in range(DEPTH_BATCH):
+                running = handle(Finished(running), 1.0)[0].id  # type: ignore[union-attr] # a Route
+            spent_s += perf_counter() - start_s
         return spent_s / (BATCH // DEPTH_BATCH * DEPTH_BATCH)
 
     return compare(
-        "finish + dispatch, 64 waiting", ours, push_and_pop(DEPTH_BATCH), repeats, target_us=10.0
+        "finish + dispatch, 64 waiting", ours, push_and_pop(DEPTH_BATCH), repeats, target="10 µs"
     )
 
 
 def enqueue_and_dispatch(
-    depth: int, users: int, fairness: str, repeats: int, target_us: float | None = None
+    depth: int, users: int, fairness: str, repeats: int, target: str = ""
 ) -> Row:
     """One arrival that must wait and one finish that starts another, while `depth` wait."""
     options = Options(max_size=OPTIONS.max_size, wait_s_max=3600.0, fairness=fairness)  # type: ignore[arg-type]
@@ -120,15 +119,14 @@ def enqueue_and_dispatch(
             for n in range(BATCH)
         ]
         count += BATCH
-        with quiet_collector():
-            start_s = perf_counter()
-            for event in events:
-                handle(event, 1.0)
-                running = handle(Finished(running), 1.0)[0].id  # type: ignore[union-attr] # a Route
-            return (perf_counter() - start_s) / BATCH
+        start_s = perf_counter()
+        for event in events:
+            handle(event, 1.0)
+            running = handle(Finished(running), 1.0)[0].id  # type: ignore[union-attr] # a Route
+        return (perf_counter() - start_s) / BATCH
 
     name = f"enqueue + dispatch, {depth:,} waiting, {users:,} users, {fairness}"
-    return compare(name, ours, push_and_pop(depth), repeats, target_us)
+    return compare(name, ours, push_and_pop(depth), repeats, target)
 
 
 def reject(depth: int, repeats: int) -> Row:
@@ -138,11 +136,10 @@ def reject(depth: int, repeats: int) -> Row:
 
     def ours() -> float:
         handle = scheduler.handle
-        with quiet_collector():
-            start_s = perf_counter()
-            for event in events:
-                handle(event, 1.0)
-            return (perf_counter() - start_s) / BATCH
+        start_s = perf_counter()
+        for event in events:
+            handle(event, 1.0)
+        return (perf_counter() - start_s) / BATCH
 
     return compare(f"reject when full, {depth:,} waiting", ours, push_and_pop(depth), repeats)
 
@@ -160,10 +157,9 @@ def cancel(depth: int, repeats: int) -> Row:
         for number, name in enumerate(names):
             handle(Arrived(name, "llama", user=f"u{number % 10}"), 1.0)
         events = [Cancelled(name) for name in names]
-        with quiet_collector():
-            start_s = perf_counter()
-            for event in events:
-                handle(event, 1.0)
-            return (perf_counter() - start_s) / BATCH
+        start_s = perf_counter()
+        for event in events:
+            handle(event, 1.0)
+        return (perf_counter() - start_s) / BATCH
 
     return compare(f"cancel, {depth:,} waiting", ours, push_and_pop(depth), repeats)

@@ -277,6 +277,16 @@ def test_one_that_came_back_is_found_again() -> None:
     assert ids(queue.get_requests(1, 50)) == ["small"]
 
 
+def test_one_that_was_passed_over_and_came_back_is_found_again() -> None:
+    queue = new_queue()
+    enqueue_sizes(queue, {"middle": 40, "small": 10, "big": 80})
+    assert ids(queue.get_requests(1, 30)) == ["small"]
+    middle = queue.dequeue()
+    assert queue.get_requests(1, 50) == []
+    queue.requeue(middle)
+    assert ids(queue.get_requests(1, 50)) == ["middle"]
+
+
 def test_the_small_ones_that_left_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = new_queue(capacity=None)
     enqueue_sizes(queue, {"small": 1})

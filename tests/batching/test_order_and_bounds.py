@@ -276,7 +276,7 @@ def test_what_changed_while_the_estimate_was_made_counts(what: str) -> None:
 
     queue = RequestQueue(capacity=1, estimator=estimator)
     with pytest.raises(error):
-        queue.enqueue(slow)
+        Running(lambda: queue.enqueue(slow)).result()
     assert len(queue) == (what != "closed")
     assert token.registered == 0
 

@@ -18,6 +18,7 @@ from forebay.batching import (
 )
 
 from .sized import drained, fill, ids, new_queue, sized
+from .threads import Running
 
 
 def test_a_dequeued_request_returns_to_its_old_place() -> None:
@@ -153,7 +154,7 @@ def test_what_was_cancelled_meanwhile_is_dropped() -> None:
     queue.enqueue(sized("a", cancel=token))
     request = queue.dequeue()
     token.cancel()
-    assert not queue.requeue(request)
+    assert not Running(lambda: queue.requeue(request)).result()
     assert (len(queue), token.registered) == (0, 0)
     with pytest.raises(NotTaken):
         queue.requeue(request)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from forebay.core import Scheduler
 from forebay.core.actions import Action, Route
-from forebay.core.events import Arrived, Event, Finished, NodeChanged, Ticked
+from forebay.core.events import Arrived, Event, Finished, NodeChanged, Returned, Ticked
 from forebay.core.options import Options
 from forebay.testing import FakeClock
 
@@ -54,6 +54,8 @@ class Party:
     """What the answer really is; the scheduler learns it when it ends."""
     output_limit: int = 0
     service_s: float = 1.0
+    returns: int = 0
+    """How often each request comes back before its first byte, and is tried again."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One start, and who was waiting for the same node in that instant."""
+    """One start that came to an answer, and who was waiting for the same node in that instant."""
 
     at_s: float
     user: str
@@ -188,7 +190,11 @@ class _Player:
             for party, model, _ in self._waiting.values()
             if model in station.models
         )
-        party, _, sent_s = self._waiting.pop(action.id)
+        party, _, sent_s = waiting = self._waiting.pop(action.id)
+        if action.attempt <= party.returns:
+            self._waiting[action.id] = waiting
+            self._clock.call_at(now_s, lambda: self._post(Returned(action.id, exclude=False)))
+            return
         cost = self._load.cost(party)
         self._log.dispatches.append(
             Dispatch(

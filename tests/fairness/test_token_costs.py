@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from forebay.core.options import Options
+
 from .judgement import assert_max_min, assert_no_pair_drifts_apart, largest_cost_over_weight
 from .load import ROUND_ROBIN, TOKENS, Load, Log, Party, Station, play
 
@@ -107,3 +109,17 @@ def test_a_long_prompt_costs_as_well() -> None:
     assert_no_pair_drifts_apart(log, bound=2 * largest_cost_over_weight(load))
     starts = [one.user for one in log.dispatches]
     assert starts.count("question") / starts.count("document") == pytest.approx(8200 / 250, rel=0.1)
+
+
+@pytest.mark.parametrize("options", [ROUND_ROBIN, TOKENS], ids=["requests", "tokens"])
+@pytest.mark.parametrize("returns", [1, 3])
+def test_a_request_that_comes_back_is_charged_only_once(options: Options, returns: int) -> None:
+    load = Load(
+        (
+            Party("unlucky", backlog=10, output_limit=100, returns=returns),
+            Party("lucky", backlog=10, output_limit=100),
+        ),
+        options=options,
+    )
+    log = play(load)
+    assert_max_min(log, 0.0, 200.0, slack=2 * largest_cost_over_weight(load))

@@ -293,7 +293,8 @@ class RequestQueue:
         if request.cancel is not None and request.cancel.cancelled:
             raise Cancelled(f"request {request.id!r} was cancelled before it could wait")
         self._check_unique(request.id)
-        if request._ticket is not None and request._ticket.request is not None:
+        ticket = request._ticket
+        if ticket is not None and ticket.request is not None:
             raise DuplicateRequest(f"request {request.id!r} refused: it waits in another queue")
         waiting = len(self._line.waiting)
         if waiting >= self._capacity:

@@ -62,14 +62,17 @@ class Request:
     @property
     def memory_bytes(self) -> int | None:
         """Return the estimate made at `enqueue`, in bytes; None if it has no place in a queue."""
-        return None if self._ticket is None else self._ticket.memory_bytes
+        ticket = self._ticket  # read once: another thread may remove the request meanwhile
+        return None if ticket is None else ticket.memory_bytes
 
     @property
     def priority(self) -> "Priority | None":
         """Return the priority it was enqueued with; None if it has no place in a queue."""
-        return None if self._ticket is None else self._ticket.priority
+        ticket = self._ticket  # read once: another thread may remove the request meanwhile
+        return None if ticket is None else ticket.priority
 
     @property
     def enqueued_s(self) -> float | None:
         """Return the clock's reading at `enqueue`, in seconds; None if it has no place."""
-        return None if self._ticket is None else self._ticket.enqueued_s
+        ticket = self._ticket  # read once: another thread may remove the request meanwhile
+        return None if ticket is None else ticket.enqueued_s

@@ -220,9 +220,9 @@ class Arrivals:
         tag = account.counter + older * unit / account.weight
         ahead = ahead_of_newcomer(entry.line, account, older, tag, unit, book.options)
         estimate = times.wait_s(ahead, slots, lane.elapsed_s(book.now_s))
+        header_s = None
         if estimate is not None:
-            entry.p50_s, entry.p90_s = estimate
+            entry.p50_s, entry.p90_s, header_s = estimate
         return Wait(
-            entry.id, self.reason(lane), ahead + 1, times.header_s(ahead, slots),
-            entry.p50_s, entry.p90_s,
+            entry.id, self.reason(lane), ahead + 1, header_s, entry.p50_s, entry.p90_s
         )  # fmt: skip

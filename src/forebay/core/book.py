@@ -140,7 +140,10 @@ class Book:
         if node.removed:
             self.cluster.forget_if_idle(node)
             return
-        while node.is_open(now_s):
+        if not node.is_open(now_s):
+            self.cluster.open.pop(node.name, None)
+            return
+        while len(node.leases) < node.slots:
             entry = self.dispatch.pick(node, now_s)
             if entry is None:
                 self.cluster.open[node.name] = node
@@ -150,8 +153,7 @@ class Book:
                 self.cluster.open[node.name] = node
                 better = self.cluster.choose(entry.line.lane, entry.arrival, entry.excluded)
             self._take_out(entry)
-            self.start(entry, better or node)
-        self.cluster.open.pop(node.name, None)
+            self.start(entry, better or node)  # a node that is full is open no more
 
     def fill_stale(self) -> None:
         """Fill the nodes whose reason to keep a slot free may be gone."""

@@ -54,10 +54,8 @@ class Dispatch:
         if node.loaded is not None or self.options.class_order == "weighted":
             return self._pick_in_order(node, now_s)
         for rank, waiting in enumerate(self._lines):  # strict, and no model ever swaps
-            if waiting:
-                lines = self._lines_for(node, rank)
-                if lines:
-                    return self._best(node, lines)
+            if waiting and (lines := self._lines_for(node, rank)):
+                return self._best(node, lines)
         return None
 
     def _pick_in_order(self, node: Node, now_s: float) -> Entry | None:
@@ -101,6 +99,8 @@ class Dispatch:
         ]
 
     def _best(self, node: Node, lines: list[Line]) -> Entry | None:
+        if len(lines) == 1 and not lines[0].returned:
+            return lines[0].best()
         best: Entry | None = None
         best_key: tuple[float, int] | None = None
         for line in lines:
@@ -108,13 +108,10 @@ class Dispatch:
             if entry is not None:
                 key = (node.shares.clocks[line.rank], entry.seq)
             else:
-                account = line.best()
-                if account is None:
+                entry = line.best()
+                if entry is None:
                     continue
-                entry = account.head()
-                if len(lines) == 1:
-                    return entry
-                key = (node.shares.tag(line, account.counter), entry.seq)
+                key = (node.shares.tag(line, entry.account.counter), entry.seq)
             if best_key is None or key < best_key:
                 best, best_key = entry, key
         return best

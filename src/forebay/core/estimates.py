@@ -89,17 +89,13 @@ class ServiceTimes:
         ordered = self._recent.ordered
         return self._recent.total / len(ordered) if ordered else None
 
-    def header_s(self, ahead: int, slots: int) -> float | None:
-        """Return waiting ahead x mean service / slots."""
-        mean_s = self.mean_s()
-        return None if mean_s is None else ahead * mean_s / max(1, slots)
-
     def wait_s(
         self, ahead: int, slots: int, elapsed_s: Sequence[float]
-    ) -> tuple[float, float] | None:
-        """Return p50 and p90 of the wait behind `ahead` entries, given how long those run already.
+    ) -> tuple[float, float, float] | None:
+        """Return p50, p90 and the header's number for the wait behind `ahead` entries.
 
-        `elapsed_s` is of the lane's own entries; slots that others hold are taken as evenly spread.
+        `elapsed_s` says how long the lane's own entries have run; slots that others hold are taken
+        as evenly spread. None while nothing has been measured.
         """
         recent = self._recent
         count = len(recent.ordered)
@@ -113,7 +109,7 @@ class ServiceTimes:
         spread_s = sqrt(variance * (slots + ahead)) / slots if variance > 0.0 else 0.0
         p90_s = (p50_s + Z90 * max(spread_s, 0.05 * mean_s)) * self._factor90
         p50_s *= self._factor50
-        return p50_s, p90_s if p90_s > p50_s else p50_s
+        return p50_s, p90_s if p90_s > p50_s else p50_s, ahead * mean_s / slots
 
     def learn(self, p50_s: float, p90_s: float, waited_s: float) -> None:
         """Compare what was promised with what happened."""

@@ -148,20 +148,20 @@ class Line:
         else:
             account.sweep()
 
-    def best(self) -> Account | None:
-        """Return the account that is next, with a valid head, or None when none waits."""
+    def best(self) -> Entry | None:
+        """Return the entry that is next, retries aside, or None when none waits."""
         heap = self.heap
         while heap:
             counter, seq, push, account = heap[0]
             if push != account.push or account.live == 0:
                 heappop(heap)
                 continue
-            head_seq = account.head().seq
-            if account.counter == counter and head_seq == seq:
-                return account
+            head = account.head()
+            if account.counter == counter and head.seq == seq:
+                return head
             self._pushes += 1
             account.push = self._pushes
-            heapreplace(heap, (account.counter, head_seq, self._pushes, account))
+            heapreplace(heap, (account.counter, head.seq, self._pushes, account))
         return None
 
     def first_returned(self, node: Node) -> Entry | None:

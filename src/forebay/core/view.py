@@ -27,7 +27,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
     lane = entry.line.lane
     ahead = exact_ahead(entry, book.options, book.charging.price)
     estimate = lane.times.wait_s(ahead, lane.slots, lane.elapsed_s(book.now_s))
-    p50_s, p90_s = estimate or (None, None)
+    p50_s, p90_s, header_s = estimate or (None, None, None)
     return Describe(
         entry.id,
         entry.state,
@@ -35,7 +35,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         entry.attempt,
         reason=arrivals.reason(lane, entry.excluded),
         position=ahead + 1,
-        estimate_s=lane.times.header_s(ahead, lane.slots),
+        estimate_s=header_s,
         p50_s=p50_s,
         p90_s=p90_s,
     )
@@ -67,7 +67,7 @@ def snapshot(book: Book) -> Snapshot:
 def _lane_view(lane: Lane, now_s: float) -> LaneView:
     waiting = lane.waiting()
     estimate = lane.times.wait_s(waiting, lane.slots, lane.elapsed_s(now_s))
-    p50_s, p90_s = estimate or (None, None)
+    p50_s, p90_s, _ = estimate or (None, None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),
         p50_s, p90_s,
