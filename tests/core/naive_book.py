@@ -198,7 +198,8 @@ class NaiveBook:
         ticket.cost = tokens
         price = {"round_robin": 1.0, "fifo": 0.0, "tokens": tokens}[options.fairness]
         ticket.charged = price / accounts.weight[line, ticket.user]
-        start = accounts.charge(line, ticket.user, ticket.charged)
+        retry = ticket.attempt > 1
+        start = accounts.charge(line, ticket.user, ticket.charged, retry=retry)
         self.charge_elsewhere(ticket, node, ticket.charged)
         tag = node.time.place(line, start, accounts.largest[line])
         node.time.clock[ticket.rank] = tag
@@ -348,6 +349,6 @@ class NaiveBook:
             if head is ticket:
                 return ahead
             start = max(counter[head.user], clock - self.accounts.burst)
-            clock = max(clock, start)
+            clock = clock if head.returned else max(clock, start)
             counter[head.user] = start + unit / self.accounts.weight[head.line, head.user]
         raise AssertionError(f"{ticket.id} does not wait")

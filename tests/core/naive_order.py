@@ -131,10 +131,14 @@ class Accounts:
         counter = min(self.standing(line, user), ceiling)
         self.counter[line, user] = max(counter, self.floor(line))
 
-    def charge(self, line: Line, user: str, amount: float) -> float:
-        """Charge a dispatch; the clock is the counter before the charge, and never runs back."""
+    def charge(self, line: Line, user: str, amount: float, *, retry: bool) -> float:
+        """Charge a dispatch; the clock is the counter before the charge, and never runs back.
+
+        A retry is served out of turn, so where its user stands says nothing about the others:
+        moving the clock there would take from them what they are owed.
+        """
         start = max(self.standing(line, user), self.floor(line))
-        self.clock[line] = max(self.clock.get(line, 0.0), start)
+        self.clock[line] = max(self.clock.get(line, 0.0), 0.0 if retry else start)
         self.largest[line] = max(self.largest.get(line, 0.0), amount)
         self.counter[line, user] = start + amount
         return start

@@ -43,23 +43,25 @@ LIMITS = (
 
 
 def draw_options(rng: Random) -> Options:
+    """Draw how the day is run: half of them with room for everyone, so that lines grow."""
     pick = rng.choice
+    narrow = rng.random() < 0.5
     return Options(
-        enabled=rng.random() < 0.93,
-        max_size=pick((0, 1, 2, 3, 4, 6, 100, 100)),
-        bytes_max=pick((6, 12, 1000)),
-        per_user_max=pick((0, 0, 0, 1, 2)),
+        enabled=not narrow or rng.random() < 0.9,
+        max_size=pick((0, 1, 2, 3, 4, 6)) if narrow else 100,
+        bytes_max=pick((6, 12, 1000)) if narrow else 1000,
+        per_user_max=pick((0, 0, 1, 2)) if narrow else 0,
         per_session_max=pick((0, 0, 2)),
         when_full=pick(("reject", "displace")),
-        wait_s_max=pick((2.0, 5.0, 60.0, 60.0)),
-        queue_streams=rng.random() < 0.8,
+        wait_s_max=pick((2.0, 5.0, 60.0)) if narrow else pick((10.0, 60.0)),
+        queue_streams=not narrow or rng.random() < 0.6,
         class_order=pick(("strict", "strict", "weighted")),
-        aging_s=pick((0.0, 0.0, 2.0)),
-        fairness=pick(("round_robin", "tokens", "fifo")),
+        aging_s=pick((0.0, 0.0, 0.0, 2.0)),
+        fairness=pick(("round_robin", "round_robin", "tokens", "tokens", "fifo")),
         burst=pick((0.0, 0.0, 2.0)),
         output_tokens_unmeasured=pick((0, 4)),
         swap_wait_s=pick((0.0, 2.0, 60.0)),
-        idle_users_max=pick((0, 1, 10_000)),
+        idle_users_max=pick((0, 1, 10_000, 10_000)),
     )
 
 
@@ -71,16 +73,17 @@ class Day:
         self.swaps = swaps
         self.options = draw_options(rng)
         self.count = 0
-        self.users = rng.choice((("ann",), ("ann", "bob"), tuple(WEIGHTS)))
-        self.sessions, self.jobs = rng.choice((0.0, 0.2, 0.5)), rng.choice((0.0, 0.1, 0.4))
+        self.users = rng.choice((("ann", "bob"), tuple(WEIGHTS), tuple(WEIGHTS)))
+        self.sessions, self.jobs = rng.choice((0.0, 0.1, 0.4)), rng.choice((0.0, 0.1, 0.4))
         self.second_model = rng.choice((0.0, 0.4))
+        self.odd = rng.choice((0.0, 0.2, 1.0))
         self.ends = rng.random() < 0.2
         self.known: list[str] = []
         self.running: list[str] = []
         self.deferred: list[str] = []
-        changes = rng.choice((0.5, 3.0, 10.0))
+        changes = rng.choice((0.0, 1.0, 8.0))
         self.kinds: list[tuple[Callable[[], Event | None], float]] = [
-            (self.arrive, 45.0), (self.finish, 25.0), (self.come_back, 8.0), (self.cancel, 4.0),
+            (self.arrive, 45.0), (self.finish, 30.0), (self.come_back, 6.0), (self.cancel, 4.0),
             (self.revoke, 2.0), (self.supply, 3.0), (self.inspect, 3.0), (self.tick, 6.0),
             (self.rest, 2.0), (self.change_node, changes * 0.7), (self.remove, changes * 0.3),
             (self.change_limits, 1.0), (self.shut_down, 0.5), (self.speak_of_the_dead, 1.0),
@@ -116,22 +119,23 @@ class Day:
         user = rng.choice(self.users)
         session = rng.choice("st") if rng.random() < self.sessions else ""
         second = rng.random() < self.second_model
-        key = "key" if rng.random() < 0.1 else ""
-        deferred = rng.random() < 0.05
+        odd = rng.random() < self.odd
+        key = "key" if odd and rng.random() < 0.1 else ""
+        deferred = odd and rng.random() < 0.1
         arrival = Arrived(
             f"r{self.count}",
-            "m2" if second else rng.choice(("m1", "m1", "m1", "m1", "m3")),
-            "ollama" if rng.random() < 0.1 else "openai",
+            "m2" if second else "m3" if odd and rng.random() < 0.1 else "m1",
+            "ollama" if odd and rng.random() < 0.2 else "openai",
             user,
-            rng.choice(("normal", "normal", "high", "low", "urgent")),
+            rng.choice(("normal", "high", "low", "urgent")) if odd else "normal",
             prompt_tokens=rng.randint(0, 5),
             output_limit=rng.choice((0, 0, 2, 50)),
             size_bytes=rng.randint(0, 4),
             weight=WEIGHTS[user],
             session=session,
             affinity=rng.choice(("", "x")),
-            max_wait_s=rng.choice((None, None, None, None, 0.0, 1.0, 4.0, 90.0)),
-            stream=rng.random() < 0.2,
+            max_wait_s=rng.choice((None, None, 0.0, 1.0, 4.0, 90.0)) if odd else None,
+            stream=odd and rng.random() < 0.3,
             job=rng.random() < self.jobs,
             key=key,
             key_unfinished_max=2 if key else 0,
@@ -205,13 +209,13 @@ class Day:
     def draw_node(self, name: str, *, online: bool) -> NodeChanged:
         pick = self.rng.choice
         states = ("online", "online", "online", "loading", "offline", "draining")
-        models = pick((("m1", "m2"), ("m1",), ("m1", "m2"), ("m2",)))
+        models = pick((("m1", "m2"), ("m1", "m2"), ("m1",), ("m1", "m2") if online else ("m2",)))
         loaded = None
         if self.swaps and self.rng.random() < 0.9:
             loaded = tuple(self.rng.sample(models, self.rng.randint(0, len(models))))
         return NodeChanged(
             name,
-            pick((1, 1, 2, 3) if online else (0, 1, 1, 2, 3)),
+            pick((1, 1, 1, 2, 3) if online else (0, 1, 1, 2, 3)),
             models,
             pick((("openai",), ("openai", "ollama"))),
             "online" if online else pick(states),  # type: ignore[arg-type]  # mypy widens it

@@ -207,6 +207,25 @@ def test_a_refund_gives_the_turn_back() -> None:
     assert rig.run_dry("a2") == ["b1", "b2"]
 
 
+def test_retries_of_one_who_is_ahead_take_nothing_from_the_others() -> None:
+    """Invariant 4: estimates too low by 99 and two slots allow 2 * 100 + 2 * 99."""
+    rig = Rig(fairness="tokens", output_weight=0.0, max_size=1000, wait_s_max=1e9)
+    rig.node(slots=2)
+    running = [rig.start("z0").id, rig.start("z1").id]
+    backlog(rig, "a", [1] * 200, 1.0)
+    backlog(rig, "b", [1] * 200, 1.0)
+    real, served, failed = {"a": 100, "b": 1, "z": 0}, {"a": 0, "b": 0, "z": 0}, set()
+    for _ in range(150):
+        running.sort(key=lambda name: name[0] == "a")  # those of b end first
+        name = running.pop(0)
+        served[name[0]] += real[name[0]]
+        running += rig.finish(name, prompt_tokens=real[name[0]], output_tokens=0)
+        if running[0][0] == "a" and running[0] not in failed:  # the other one fails once
+            failed.add(running[0])
+            running[0:1] = Rig.started(rig.come_back(running[0], exclude=False))
+        assert abs(served["a"] - served["b"]) <= 2 * 100 + 2 * 99
+
+
 def test_two_models_buy_no_second_share() -> None:
     rig = Rig(max_size=1000)
     rig.node("n", 1, "m", "k")

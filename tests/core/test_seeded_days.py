@@ -16,7 +16,7 @@ from .random_day import Day
 if TYPE_CHECKING:
     from forebay.core import Action, Event
 
-STEPS = 70
+STEPS = 90
 BLOCK = 50
 """Seeds in one test."""
 

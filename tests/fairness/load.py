@@ -22,6 +22,7 @@ def roomy(**more: Any) -> Options:
     return Options(**{"max_size": 1_000_000, "wait_s_max": 1e9, **more})
 
 
+FAILS_AFTER_S = 0.01
 ROUND_ROBIN = roomy()
 FIFO = roomy(fairness="fifo")
 TOKENS = roomy(fairness="tokens")
@@ -193,7 +194,9 @@ class _Player:
         party, _, sent_s = waiting = self._waiting.pop(action.id)
         if action.attempt <= party.returns:
             self._waiting[action.id] = waiting
-            self._clock.call_at(now_s, lambda: self._post(Returned(action.id, exclude=False)))
+            self._clock.call_at(
+                now_s + FAILS_AFTER_S, lambda: self._post(Returned(action.id, exclude=False))
+            )
             return
         cost = self._load.cost(party)
         self._log.dispatches.append(

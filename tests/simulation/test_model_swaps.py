@@ -6,6 +6,7 @@ The bound is invariant 10: the head of a cold lane waits at most the threshold
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
@@ -150,6 +151,19 @@ def test_a_higher_class_swaps_within_the_residence_of_a_lower_one() -> None:
     assert report.users["urgent"].served > 50
     longest_s = longest_waits_as_head(report)["b"]
     assert longest_s <= residence_s + LOAD_S + SERVICE_S
+
+
+def test_a_higher_class_does_not_take_the_residence_of_a_lower_one_away() -> None:
+    """However often the urgent model is asked for, the other serves for 4*S between two swaps."""
+    background = ClientPlan("background", Backlog(5), models={"a": 1.0}, priorities={"low": 1})
+    urgent = ClientPlan("urgent", Poisson(0.04), models={"b": 1.0}, priorities={"high": 1})
+    scenario = one_gpu("ab", (background, urgent), SWAP_WAIT_S, duration_s=5000.0)
+    report = Simulation(scenario, seed=1).run()
+    starts = sorted((one.arrived_s + (one.waited_s or 0.0), one.model) for one in report.requests)
+    rows = ["".join(group) for _, group in groupby(model for _, model in starts)]
+    turns = [len(row) for row in rows[1:-1] if row[0] == "a"]
+    assert len(turns) > 10
+    assert min(turns) >= RESIDENCE_LOADS * LOAD_S / SERVICE_S
 
 
 def test_two_models_that_fit_together_are_never_swapped() -> None:

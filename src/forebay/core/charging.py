@@ -57,7 +57,7 @@ class Charging:
             if self._by_tokens:
                 price = entry.cost
         amount = entry.charged = price / account.weight
-        start = line.charge(account, amount)
+        start = line.charge(account, amount, retry=entry.attempt > 0)
         if len(entry.user.accounts) > 1:
             charge_elsewhere(entry.user, line, node, amount)
         node.shares.note_dispatch(line, start)

@@ -184,13 +184,17 @@ class Line:
             self.backlogged -= 1
             account.entries.clear()
 
-    def charge(self, account: Account, amount: float) -> float:
-        """Charge a dispatch; return the counter before it, which is where the clock now is."""
+    def charge(self, account: Account, amount: float, retry: bool) -> float:
+        """Charge a dispatch; return the counter before it, which is where the clock now is.
+
+        A retry is served out of turn: where its user stands says nothing about the others, and the
+        clock stays, or they would lose what they are owed.
+        """
         start = account.counter
         floor = self.clock - self.burst
         if start < floor:
             start = floor
-        if start > self.clock:
+        if start > self.clock and not retry:
             self.clock = start
         if amount > self.charge_max:
             self.charge_max = amount
