@@ -31,10 +31,10 @@ best entry once, so that is its old place.
 
 from __future__ import annotations
 
+from bisect import insort
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
 from typing import TYPE_CHECKING
-
-from forebay.core.bisection import insert_by_seq
 
 if TYPE_CHECKING:
     from forebay.core.entries import Entry, User
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 SWEEP_SLACK = 64
 """Dead items always tolerated, so that small heaps are never swept."""
+
+
+_by_seq = attrgetter("seq")
 
 
 class Account:
@@ -128,7 +131,7 @@ class Line:
 
     def rejoin(self, entry: Entry) -> None:
         """Put an entry that was dispatched back into its place."""
-        insert_by_seq(self.returned, entry)
+        insort(self.returned, entry, key=_by_seq)
         self.waiting += 1
 
     def drop(self, entry: Entry) -> bool:

@@ -95,7 +95,7 @@ class _Draw:
         return Options(
             enabled=not self.chance(0.05),
             max_size=random.choice((0, 1, 2, 5, 10)) if small else 100,
-            bytes_max=random.choice((1000, 3000, 10_000)) if self.chance(0.2) else 268_435_456,
+            bytes_max=random.choice((800, 2000, 10_000)) if self.chance(0.2) else 268_435_456,
             per_user_max=random.choice((1, 3, 5)) if self.chance(0.3) else 0,
             per_session_max=random.choice((1, 2, 5)) if self.chance(0.4) else 0,
             when_full=random.choice(("reject", "displace")),
