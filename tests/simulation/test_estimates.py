@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from forebay.core import Scheduler
-from forebay.core.actions import Action, Wait
+from forebay.core.actions import Action, Route, Wait
 from forebay.core.events import Event
 from forebay.core.options import Options
 from forebay.testing.simulation import (
@@ -65,12 +65,14 @@ class TooBold:
         self._scheduler = Scheduler(options)
 
     def handle(self, event: Event, now_s: float) -> Sequence[Action]:
-        return [
-            msgspec.structs.replace(action, p50_s=action.p50_s / 3, p90_s=action.p90_s / 3)
-            if isinstance(action, Wait) and action.p50_s is not None and action.p90_s is not None
-            else action
-            for action in self._scheduler.handle(event, now_s)
-        ]
+        return [self._embolden(action) for action in self._scheduler.handle(event, now_s)]
+
+    def _embolden(self, action: Action) -> Action:
+        if isinstance(action, Wait) and action.p50_s is not None and action.p90_s is not None:
+            return msgspec.structs.replace(action, p50_s=action.p50_s / 3, p90_s=action.p90_s / 3)
+        if isinstance(action, Route) and action.predicted_s is not None:
+            return msgspec.structs.replace(action, predicted_s=action.predicted_s / 3)
+        return action
 
     def next_deadline_s(self) -> float | None:
         return self._scheduler.next_deadline_s()

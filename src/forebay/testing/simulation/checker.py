@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from forebay.core.options import Options
 
 WITHOUT_EFFECT = (Arrived, Ticked, Observed, Inspected, Revoked)
-"""Events that by themselves change nothing that could be seen: only what is done about them does."""
+"""Events that by themselves change nothing that can be seen: only what is done about them does."""
 
 
 class Checker:
@@ -282,6 +282,7 @@ class Checker:
         self._answer(ticket)
         self._mirror.wait(ticket)
         self._census.enqueued += 1
+        ticket.promised_s = action.p50_s
         assert action.position >= 1, f"{action} stands nowhere"
         held = not self._mirror.is_eligible(ticket)
         assert (action.reason == "session") == held, f"{action.id} waits for {action.reason}"

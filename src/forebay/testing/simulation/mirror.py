@@ -45,6 +45,8 @@ class Ticket:
     excluded: dict[str, int] = field(default_factory=dict)
     """Nodes that failed it, with the number of reports they had made by then."""
     returned: bool = False
+    promised_s: float | None = None
+    """The p50 it was told on arrival."""
     revoked: str = ""
     """The code with which its owner must answer, once somebody else wanted it gone."""
 

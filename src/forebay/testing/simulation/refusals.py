@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CAPACITY_CODES = frozenset(
     {"queue_full", "queue_disabled", "stream_not_queued", "deadline_unreachable"}
 )
-"""Refusals that a free slot would have avoided, like `user_queue_full` of a user's own bound."""
+"""Refusals that a free slot would have avoided."""
 
 
 def is_deserved(
@@ -32,7 +32,8 @@ def is_deserved(
     assert reason(mirror, options, arrived, action), (
         f"{arrived.id} is refused with {action.code}, which is not so"
     )
-    if action.code in CAPACITY_CODES:
+    own_bound = action.code == "user_queue_full" and not _is_key_full(mirror, arrived)
+    if action.code in CAPACITY_CODES or own_bound:
         _no_slot_was_free(mirror, arrived)
     if action.code == "queue_full":
         nobody_could_give_way(mirror, options, newcomer)
@@ -53,11 +54,13 @@ def _queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -
 
 
 def _user_queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
-    cap = arrived.key_unfinished_max
-    if cap and mirror.unfinished_by_key[arrived.key] >= cap:
-        return True
     held = mirror.waiting_by_user[arrived.user]
-    return not arrived.job and 0 < options.per_user_max <= held
+    is_user_full = not arrived.job and 0 < options.per_user_max <= held
+    return is_user_full or _is_key_full(mirror, arrived)
+
+
+def _is_key_full(mirror: Mirror, arrived: Arrived) -> bool:
+    return 0 < arrived.key_unfinished_max <= mirror.unfinished_by_key[arrived.key]
 
 
 def _session_queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:

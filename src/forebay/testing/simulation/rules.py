@@ -56,6 +56,7 @@ def _ticket_is_due(mirror: Mirror, ticket: Ticket, action: Route) -> None:
     )
     assert action.attempt == ticket.attempt + 1, f"{request_id} is at attempt {ticket.attempt + 1}"
     assert action.queued == ticket.queued, f"{request_id}: queued should be {ticket.queued}"
+    assert action.predicted_s == ticket.promised_s, f"{request_id} was told {ticket.promised_s}"
     waited_s = ticket.total_wait_s(now_s)
     assert abs(action.waited_s - waited_s) <= TOLERANCE_S, (
         f"{request_id} waited {waited_s}, not {action.waited_s}"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MODELS = ("a", "b", "c", "d")
 FAMILIES = ("openai", "anthropic")
 DURATION_S = 30.0
-ARRIVALS_AIM = 60
+ARRIVALS_AIM = 50
 """About how many requests a scenario sends; each makes three to five steps."""
 
 
@@ -81,7 +81,7 @@ class _Draw:
             disturbances=self.disturbances(options, nodes) if self.faults else (),
             attempts_max=random.choice((1, 3, 3, 5)),
             probe_s=random.choice((3.0, 10.0)),
-            observe_s=random.choice((1.0, 5.0)),
+            observe_s=random.choice((2.0, 10.0)),
             tick_late_s=Exponential(0.5) if self.chance(0.4) else Always(0.0),
             late_rate=0.2 if self.chance(0.3) else 0.0,
             name=name,
