@@ -190,6 +190,13 @@ class NaiveBook:
         ticket.promote_left_s -= waited_s
 
     def charge(self, ticket: Ticket, node: NaiveNode) -> None:
+        """Charge the user for the first start only; the class for each, on the node of each."""
+        if ticket.attempt == 1:
+            ticket.charged_on, ticket.charged_line = node, ticket.line
+            self.charge_user(ticket, node)
+        self.charge_class(ticket, node)
+
+    def charge_user(self, ticket: Ticket, node: NaiveNode) -> None:
         options, accounts, line = self.options, self.accounts, ticket.line
         output = accounts.typical_output(ticket.lane, options.output_tokens_unmeasured)
         if ticket.output_limit:
@@ -198,11 +205,13 @@ class NaiveBook:
         ticket.cost = tokens
         price = {"round_robin": 1.0, "fifo": 0.0, "tokens": tokens}[options.fairness]
         ticket.charged = price / accounts.weight[line, ticket.user]
-        retry = ticket.attempt > 1
-        start = accounts.charge(line, ticket.user, ticket.charged, retry=retry)
+        start = accounts.charge(line, ticket.user, ticket.charged)
         self.charge_elsewhere(ticket, node, ticket.charged)
         tag = node.time.place(line, start, accounts.largest[line])
         node.time.clock[ticket.rank] = tag
+
+    def charge_class(self, ticket: Ticket, node: NaiveNode) -> None:
+        options, tokens = self.options, ticket.cost
         if options.class_order == "weighted" and ticket.rank < self.job_rank:
             ticket.class_charged = tokens / options.weight_of(ticket.rank)
             node.time.class_clock = node.time.class_start(ticket.rank)
@@ -210,9 +219,11 @@ class NaiveBook:
 
     def charge_elsewhere(self, ticket: Ticket, node: NaiveNode, amount: float) -> None:
         """A user known in another lane of the class on this node has used its capacity too."""
+        mine = ticket.charged_line
+        assert mine is not None
         lines = {line for line, user in self.accounts.counter if user == ticket.user}
-        for line in lines - {ticket.line}:
-            if line[0] == ticket.rank and node.serves(line[1]) and self.lives(line[1]):
+        for line in lines - {mine}:
+            if line[0] == mine[0] and node.serves(line[1]) and self.lives(line[1]):
                 self.accounts.correct(line, ticket.user, amount)
 
     def lives(self, lane: Lane) -> bool:
@@ -226,21 +237,27 @@ class NaiveBook:
         prompt = ticket.prompt_tokens if prompt < 0 else prompt
         real = self.options.input_weight * prompt + self.options.output_weight * output
         if self.options.fairness == "tokens":
-            weight = self.accounts.weight[ticket.line, ticket.user]
+            assert ticket.charged_line is not None
+            weight = self.accounts.weight[ticket.charged_line, ticket.user]
             self.give(ticket, node, (real - ticket.cost) / weight)
         if ticket.class_charged:
             change = (real - ticket.cost) / self.options.weight_of(ticket.rank)
             self.give_class(ticket, node, change)
 
     def refund(self, ticket: Ticket) -> None:
+        """A retry that ends in line has used nothing."""
+        if ticket.charged_on is not None:
+            self.give(ticket, ticket.charged_on, -ticket.charged)
+
+    def refund_class(self, ticket: Ticket) -> None:
         node = self.nodes[ticket.node]
-        self.give(ticket, node, -ticket.charged)
         if ticket.class_charged:
             self.give_class(ticket, node, -ticket.class_charged)
         ticket.class_charged = 0.0
 
     def give(self, ticket: Ticket, node: NaiveNode, amount: float) -> None:
-        self.accounts.correct(ticket.line, ticket.user, amount)
+        assert ticket.charged_line is not None
+        self.accounts.correct(ticket.charged_line, ticket.user, amount)
         self.charge_elsewhere(ticket, node, amount)
 
     def give_class(self, ticket: Ticket, node: NaiveNode, amount: float) -> None:
@@ -263,6 +280,8 @@ class NaiveBook:
         """Close a ticket; the next of its session may compete now."""
         mine = self.session(ticket.arrival.session)
         headed = bool(mine) and mine[0] is ticket
+        if ticket.state == "waiting":
+            self.refund(ticket)
         del self.tickets[ticket.id]
         self.ended[ticket.id] = how
         if not any(other.user == ticket.user for other in self.tickets.values()):
@@ -348,7 +367,9 @@ class NaiveBook:
             ahead += 1
             if head is ticket:
                 return ahead
+            if head.returned:
+                continue  # charged already
             start = max(counter[head.user], clock - self.accounts.burst)
-            clock = clock if head.returned else max(clock, start)
+            clock = max(clock, start)
             counter[head.user] = start + unit / self.accounts.weight[head.line, head.user]
         raise AssertionError(f"{ticket.id} does not wait")

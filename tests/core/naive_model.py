@@ -134,7 +134,7 @@ class NaiveModel(NaiveArrivals):
             del self.nodes[name]
 
     def come_back(self, event: Returned, ticket: Ticket) -> None:
-        self.refund(ticket)
+        self.refund_class(ticket)
         name = ticket.node
         if event.exclude:
             ticket.excluded.add(name)

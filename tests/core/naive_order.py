@@ -48,6 +48,8 @@ class Ticket:
     attempt: int = 0
     cost: float = 0.0
     charged: float = 0.0
+    charged_on: NaiveNode | None = None
+    charged_line: Line | None = None
     class_charged: float = 0.0
 
     def is_too_old(self, now_s: float, told: set[str]) -> bool:
@@ -131,14 +133,10 @@ class Accounts:
         counter = min(self.standing(line, user), ceiling)
         self.counter[line, user] = max(counter, self.floor(line))
 
-    def charge(self, line: Line, user: str, amount: float, *, retry: bool) -> float:
-        """Charge a dispatch; the clock is the counter before the charge, and never runs back.
-
-        A retry is served out of turn, so where its user stands says nothing about the others:
-        moving the clock there would take from them what they are owed.
-        """
+    def charge(self, line: Line, user: str, amount: float) -> float:
+        """Charge a dispatch; the clock is the counter before the charge, and never runs back."""
         start = max(self.standing(line, user), self.floor(line))
-        self.clock[line] = max(self.clock.get(line, 0.0), 0.0 if retry else start)
+        self.clock[line] = max(self.clock.get(line, 0.0), start)
         self.largest[line] = max(self.largest.get(line, 0.0), amount)
         self.counter[line, user] = start + amount
         return start

@@ -238,13 +238,14 @@ class Outsider:
             resting = self.now_s < self.rest_until_s.get(view.name, 0.0)
             if view.state == "online" and view.in_flight < view.slots and not resting:
                 able = [t for t in self.tickets.values() if self.may_run(t, view.name)]
-                if able:
+                doubtful = any(view.name in ticket.failed_on for ticket in able)
+                if able and not doubtful:  # whether a good probe ended an exclusion is not told
                     self.check_hold(view, able)
 
     def may_run(self, ticket: Seen, name: str) -> bool:
         node, arrival = self.nodes[name], ticket.arrival
         served = arrival.model in node.models and arrival.family in node.families
-        if ticket.state != "waiting" or name in ticket.failed_on or not served:
+        if ticket.state != "waiting" or name in ticket.excluded or not served:
             return False
         return not self.is_held(ticket)
 

@@ -284,8 +284,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
 
 CoreAgainstModel.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=150,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

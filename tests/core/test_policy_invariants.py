@@ -194,17 +194,17 @@ def test_equal_weights_and_costs_are_exact_round_robin(queue: list[str], mode: s
     assert rig.run_dry("z") == expected
 
 
-def test_a_refund_gives_the_turn_back() -> None:
+def test_a_retry_that_ends_in_line_gives_its_turn_back() -> None:
     rig = Rig()
     rig.node()
     rig.start("z")
-    for name in ("a1", "a2", "b1", "b2"):
+    for name in ("a1", "b1", "b2", "a2"):
         rig.wait(name)
     assert rig.finish("z") == ["a1"]
     rig.come_back("a1")  # it stays off its only node, so others go on
-    assert rig.routed[-1].id == "a2"  # refunded, a is level with b again, and older
+    assert rig.routed[-1].id == "b1"  # a has had its turn, whatever comes of it
     rig.cancel("a1")
-    assert rig.run_dry("a2") == ["b1", "b2"]
+    assert rig.run_dry("b1") == ["a2", "b2"]  # nothing came of it: a is before b again
 
 
 def test_retries_of_one_who_is_ahead_take_nothing_from_the_others() -> None:

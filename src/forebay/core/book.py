@@ -213,7 +213,7 @@ class Book:
         else:
             higher.join(entry)
         self.dispatch.note_join(higher, self.now_s)
-        entry.promotes_in_s = self.options.aging_s + self.now_s - entry.since_s
+        entry.promotes_in_s += self.options.aging_s
         self._arm_promotion(entry)
 
     def refuse_frozen(self, options: Options) -> None:
@@ -247,6 +247,7 @@ class Book:
         if state == "waiting":
             line.drop(entry)
             self.dispatch.note_leave(line)
+            self.charging.refund(entry)
         line.lane.unfinished -= 1
         del self.entries[entry.id]
         self.users.leave(entry.user)

@@ -1,7 +1,8 @@
 """What a dispatch costs its user and its class, and how that is put right afterwards.
 
 Charged at dispatch by estimate, `input_weight * prompt + output_weight * min(limit, median)`;
-trued up when the real counts are known; given back whole when the request returns to its place.
+trued up when the real counts are known; kept when the request returns to its place, and given
+back whole when it ends there.
 """
 
 from __future__ import annotations
@@ -49,7 +50,15 @@ class Charging:
         return max(1.0, self.cost_tokens(lane, prompt_tokens, output_limit))
 
     def charge(self, entry: Entry, node: Node) -> None:
-        """Charge the start of an entry on a node."""
+        """Charge the start of an entry on a node: its user once, its class on every node."""
+        line = entry.line
+        if entry.charged_on is None:
+            self._charge_user(entry, node)
+        if self._weighted and line.rank < len(self._weights):
+            entry.class_charged = entry.cost / self._weights[line.rank]
+            node.shares.charge_class(line.rank, entry.class_charged)
+
+    def _charge_user(self, entry: Entry, node: Node) -> None:
         line, account = entry.line, entry.account
         price = self._unit
         if self.needs_cost:
@@ -57,13 +66,11 @@ class Charging:
             if self._by_tokens:
                 price = entry.cost
         amount = entry.charged = price / account.weight
-        start = line.charge(account, amount, retry=entry.attempt > 0)
+        entry.charged_on, entry.charged_line, entry.charged_account = node, line, account
+        start = line.charge(account, amount)
         if len(entry.user.accounts) > 1:
             charge_elsewhere(entry.user, line, node, amount)
         node.shares.note_dispatch(line, start)
-        if self._weighted and line.rank < len(self._weights):
-            entry.class_charged = entry.cost / self._weights[line.rank]
-            node.shares.charge_class(line.rank, entry.class_charged)
 
     def settle(self, entry: Entry, node: Node, prompt_tokens: int, output_tokens: int) -> None:
         """Correct the charge to the real cost; -1 is unknown and leaves the estimate."""
@@ -74,26 +81,34 @@ class Charging:
         real = options.input_weight * prompt + options.output_weight * output_tokens
         self._correct(entry, node, real - entry.cost)
 
-    def refund(self, entry: Entry, node: Node) -> None:
-        """Give the whole charge back."""
-        self._correct_user(entry, node, -entry.charged)
+    def come_back(self, entry: Entry, node: Node) -> None:
+        """Take note of a return: the class did not use this node after all; the user still owes.
+
+        The user's charge stays while the entry is back in line, as if it ran on, and is not made
+        again. Giving it back and charging anew would cost the user what the clock moved meanwhile.
+        """
         if entry.class_charged:
             node.shares.correct_class(entry.line.rank, -entry.class_charged)
             entry.class_charged = 0.0
-        entry.charged = 0.0
+
+    def refund(self, entry: Entry) -> None:
+        """Give the whole charge of a retry back that ends before it runs again."""
+        if entry.charged_on is not None:
+            self._correct_user(entry, entry.charged_on, -entry.charged)
 
     def _cost_of(self, entry: Entry) -> float:
         return self.cost_tokens(entry.line.lane, entry.prompt_tokens, entry.output_limit)
 
     def _correct(self, entry: Entry, node: Node, tokens: float) -> None:
         if self._by_tokens:
-            self._correct_user(entry, node, tokens / entry.account.weight)
+            self._correct_user(entry, node, tokens / entry.charged_account.weight)
         if entry.class_charged:
             rank = entry.line.rank
             node.shares.correct_class(rank, tokens / self._weights[rank])
 
     @staticmethod
     def _correct_user(entry: Entry, node: Node, amount: float) -> None:
-        entry.line.correct(entry.account, amount)
+        line = entry.charged_line
+        line.correct(entry.charged_account, amount)
         if len(entry.user.accounts) > 1:
-            charge_elsewhere(entry.user, entry.line, node, amount)
+            charge_elsewhere(entry.user, line, node, amount)

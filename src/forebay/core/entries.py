@@ -30,8 +30,8 @@ class Entry:
     """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
 
     __slots__ = (
-        "account", "arrival", "attempt", "charged", "class_charged", "cost", "deadline_s",
-        "deferred", "excluded", "id", "line", "node", "output_limit", "p50_s", "p90_s",
+        "account", "arrival", "attempt", "charged", "charged_account", "charged_line",
+        "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "id", "line", "node", "output_limit", "p50_s", "p90_s",
         "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq", "session", "since_s",
         "size_bytes", "state", "told", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
@@ -52,6 +52,9 @@ class Entry:
         self.attempt = 0
         self.cost = 0.0  # tokens, as estimated at dispatch
         self.charged = 0.0  # what its user's account was charged at dispatch
+        self.charged_on: Node | None = None  # where; None before its first start
+        self.charged_line: Line  # the line and account then: age may have moved it since
+        self.charged_account: Account
         self.class_charged = 0.0  # what its class was charged on its node
         self.node: Node | None = None  # set exactly while it holds a lease
         self.account: Account

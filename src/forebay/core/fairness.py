@@ -26,7 +26,8 @@ pushes (one that moves down is pushed afresh), so a stale item is met early and 
 Dead entries are dropped when met, and swept when they are more than half.
 
 **Retries** go before everything else in their class and lane, oldest first: each of them was the
-best entry once, so that is its old place.
+best entry once, so that is its old place. They are not charged again, and being served out of
+turn they do not move the clock.
 """
 
 from __future__ import annotations
@@ -187,17 +188,13 @@ class Line:
             self.backlogged -= 1
             account.entries.clear()
 
-    def charge(self, account: Account, amount: float, retry: bool) -> float:
-        """Charge a dispatch; return the counter before it, which is where the clock now is.
-
-        A retry is served out of turn: where its user stands says nothing about the others, and the
-        clock stays, or they would lose what they are owed.
-        """
+    def charge(self, account: Account, amount: float) -> float:
+        """Charge a dispatch; return the counter before it, which is where the clock now is."""
         start = account.counter
         floor = self.clock - self.burst
         if start < floor:
             start = floor
-        if start > self.clock and not retry:
+        if start > self.clock:
             self.clock = start
         if amount > self.charge_max:
             self.charge_max = amount

@@ -61,35 +61,21 @@ def _backlogged(line: Line) -> Iterator[Account]:
 
 def _others_ahead(line: Line, mine: Account | None, tag: float, unit: float) -> int:
     """Count entries of other users whose tag is at most this one: a tie goes to the older."""
-    debts = _debts_of_retries(line, lambda _: unit) if line.returned else {}
-    tag += debts.get(mine, 0.0)
     ahead = 0
     for _, _, push, account in line.heap:
         if push == account.push and account is not mine:
             before = (tag - account.counter) * account.weight
-            if debts:
-                before -= debts.get(account, 0.0) * account.weight
             if before >= 0.0:
                 live = account.live
                 ahead += int(before / unit) + 1 if before < live * unit else live
     return ahead
 
 
-def _debts_of_retries(line: Line, charge: Callable[[Entry], float]) -> dict[Account | None, float]:
-    """Return what the retries, which all go first, will add to their users' counters."""
-    debts: dict[Account | None, float] = {}
-    for entry in line.returned:
-        account = entry.account
-        debts[account] = debts.get(account, 0.0) + charge(entry) / account.weight
-    return debts
-
-
 def _ahead_by_tags(line: Line, entry: Entry, charge: Callable[[Entry], float]) -> int:
     tags: list[tuple[float, int]] = []
     mine = (0.0, 0)
-    debts = _debts_of_retries(line, charge)
     for account in _backlogged(line):
-        tag = account.counter + debts.get(account, 0.0)
+        tag = account.counter
         live = [
             (seq, other)
             for seq, other in account.entries

@@ -182,7 +182,7 @@ class Scheduler:
         if entry is None or entry.state != "running":
             return
         node = book.release(entry)
-        book.charging.refund(entry, node)
+        book.charging.come_back(entry, node)
         book.tally.returned += 1
         if event.exclude:
             entry.excluded = (entry.excluded or set()) | {node.name}
