@@ -31,9 +31,10 @@ class Entry:
 
     __slots__ = (
         "account", "arrival", "attempt", "charged", "charged_account", "charged_line",
-        "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "id", "line", "node", "output_limit", "p50_s", "p90_s",
-        "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq", "session", "since_s",
-        "size_bytes", "state", "told", "user", "wait_left_s", "waited_s",
+        "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "id", "line",
+        "node", "output_limit", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s",
+        "prompt_tokens", "revoked", "seq", "session", "since_s", "size_bytes", "state", "told",
+        "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
