@@ -121,6 +121,8 @@ def test_a_request_that_comes_back_is_charged_only_once(options: Options, return
         ),
         (Station(slots=2),),
         options=options,
+        duration_s=2000.0,
     )
     served = play(load).served(SETTLED_S)
-    assert served["unlucky"] == pytest.approx(served["lucky"], rel=0.05)
+    slack = 3 * largest_cost_over_weight(load)  # two slots, and where the window was cut
+    assert served["unlucky"] == pytest.approx(served["lucky"], abs=slack)

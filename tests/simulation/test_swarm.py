@@ -1,4 +1,4 @@
-"""Random worlds by the hundred, played and checked step by step; and the command that does it."""
+"""Random worlds by the thousand, played and checked step by step; and the command that does it."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from forebay.core import Scheduler
 from forebay.testing.simulation import Simulation, random_scenario
 from forebay.testing.simulation.__main__ import play
 
-CHUNKS = 12
+CHUNKS = 80
 SEEDS_PER_CHUNK = 25
 FIRST_SEED = 100_000
 """Apart from the seeds of `make sim`, so that together they see more."""
