@@ -48,7 +48,7 @@ class NaiveArrivals(NaiveBook):
             ("shutting_down", self.stopping),
             ("route_not_supported", not nodes and self.is_known(arrival.model)),
             ("model_not_found", not nodes),
-            ("model_loading", all(node.said.state == "loading" for node in nodes)),
+            ("model_loading", not arrival.job and all(n.said.state == "loading" for n in nodes)),
             ("no_node", not self.is_up(lane) and not arrival.job),
             ("user_queue_full", self.key_is_full(arrival)),
             ("session_queue_full", self.session_is_full(arrival)),

@@ -239,7 +239,9 @@ class NaiveBook:
         if self.options.fairness == "tokens":
             assert ticket.charged_line is not None
             weight = self.accounts.weight[ticket.charged_line, ticket.user]
-            self.give(ticket, node, (real - ticket.cost) / weight)
+            change = (real - ticket.cost) / weight
+            self.give(ticket, node, change)
+            self.accounts.note(ticket.charged_line, ticket.charged + change)
         if ticket.class_charged:
             change = (real - ticket.cost) / self.options.weight_of(ticket.rank)
             self.give_class(ticket, node, change)

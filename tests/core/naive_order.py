@@ -137,9 +137,12 @@ class Accounts:
         """Charge a dispatch; the clock is the counter before the charge, and never runs back."""
         start = max(self.standing(line, user), self.floor(line))
         self.clock[line] = max(self.clock.get(line, 0.0), start)
-        self.largest[line] = max(self.largest.get(line, 0.0), amount)
+        self.note(line, amount)
         self.counter[line, user] = start + amount
         return start
+
+    def note(self, line: Line, amount: float) -> None:
+        self.largest[line] = max(self.largest.get(line, 0.0), amount)
 
     def correct(self, line: Line, user: str, amount: float) -> None:
         self.counter[line, user] = max(self.standing(line, user) + amount, self.floor(line))

@@ -78,6 +78,8 @@ class InProcess:
             errors.append(error)
             return
         for action in actions:
+            if self._stopped:  # by one of these callbacks
+                return
             try:
                 self._perform(action)
             except Exception as error:

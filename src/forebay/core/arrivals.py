@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import Reject, Wait
@@ -29,6 +30,9 @@ REASONS: dict[RejectCode, str] = {
     "shutting_down": "the gateway is shutting down",
 }
 
+WEIGHT_MIN, WEIGHT_MAX = 0.000001, 1000000.0
+"""Beyond these a share means nothing, and charges over weights would not stay finite."""
+
 
 class Arrivals:
     """Takes arrivals and decides about them."""
@@ -41,7 +45,7 @@ class Arrivals:
     def decide(self, arrival: Arrived) -> None:
         """Route an arrival, let it wait, or refuse it."""
         book = self._book
-        if arrival.id in book.entries or not arrival.weight > 0.0:
+        if arrival.id in book.entries or arrival.weight != 1.0 or arrival.max_wait_s is not None:
             self.refuse_nonsense(arrival)
         lane = book.cluster.lanes.get((arrival.model, arrival.family))
         if lane is None or not lane.slots or book.stopping:
@@ -55,7 +59,7 @@ class Arrivals:
             self._decide_in_session(arrival, lane)
             return
         if book.cluster.open:
-            node = book.cluster.choose(lane, arrival, None)
+            node = book.cluster.choose(lane.lines[book.rank_of(arrival)], arrival, None)
             if node is not None:
                 book.start(book.accept(arrival, lane), node)
                 return
@@ -65,8 +69,12 @@ class Arrivals:
         """Raise for an arrival that is a bug of the caller, before it changes anything."""
         if arrival.id in self._book.entries:
             raise InvariantBroken(f"ticket {arrival.id!r} is alive already")
-        if not arrival.weight > 0.0:
-            raise InvariantBroken(f"ticket {arrival.id!r}: weight must be above 0")
+        if not WEIGHT_MIN <= arrival.weight <= WEIGHT_MAX:
+            raise InvariantBroken(
+                f"ticket {arrival.id!r}: weight must be between {WEIGHT_MIN} and {WEIGHT_MAX:.0f}"
+            )
+        if arrival.max_wait_s is not None and isnan(arrival.max_wait_s):
+            raise InvariantBroken(f"ticket {arrival.id!r}: max_wait_s must be a number")
 
     def refuse(
         self, arrival: Arrived, code: RejectCode, lane: Lane | None, wait_s: float | None = None
@@ -95,9 +103,9 @@ class Arrivals:
             lanes = self._book.cluster.lanes
             known = any(lanes[arrival.model, family].nodes for family in families)
             return "route_not_supported" if known else "model_not_found"
-        if lane.is_loading():
-            return "model_loading"
-        return None if lane.is_up or arrival.job else "no_node"
+        if lane.is_up or arrival.job:
+            return None
+        return "model_loading" if lane.is_loading() else "no_node"
 
     def _is_capped(self, arrival: Arrived, lane: Lane) -> bool:
         book = self._book
@@ -115,7 +123,8 @@ class Arrivals:
         """Like `decide`, with the session's order before everything else."""
         book = self._book
         if not self._must_hold(arrival):
-            node = book.cluster.choose(lane, arrival, None) if book.cluster.open else None
+            line = lane.lines[book.rank_of(arrival)]
+            node = book.cluster.choose(line, arrival, None) if book.cluster.open else None
             if node is None:
                 self._wait_or_refuse(arrival, lane)
                 return
@@ -147,9 +156,14 @@ class Arrivals:
             book.move_on(entry)
 
     def _wait_or_refuse(self, arrival: Arrived, lane: Lane) -> None:
-        if arrival.max_wait_s is not None and self._is_too_late(arrival, lane):
+        """Let it wait, unless it will not, may not, or would only wait to die at its own limit."""
+        if arrival.job:
+            self._enqueue(arrival, lane)
             return
-        if arrival.job or self._make_room(arrival, lane):
+        limit_s = arrival.max_wait_s
+        if limit_s is not None and limit_s <= 0.0 < self._book.options.wait_s_max:
+            self.refuse(arrival, "deadline_unreachable", lane)
+        elif self._make_room(arrival, lane):
             self._enqueue(arrival, lane)
 
     def _enqueue(self, arrival: Arrived, lane: Lane) -> None:
@@ -175,41 +189,44 @@ class Arrivals:
         book = self._book
         user = book.users.get(arrival.user)
         code = book.bounds.refusal(arrival, user)
-        if code is None:
-            return True
+        victim = None
         if code == "queue_full":
             victim = book.bounds.victim(arrival, book.rank_of(arrival), user)
-            if victim is not None:
-                following = book.end(victim, "reject")
-                book.tally.reject("queue_full")
-                wait_s = victim.line.lane.newcomer_wait_s(book.now_s)
-                reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
-                book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
-                book.move_on(following)
-                return True
-        self.refuse(arrival, code, lane)
-        return False
+        if code is not None and victim is None:
+            self.refuse(arrival, code, lane)
+            return False
+        if arrival.max_wait_s is not None and self._is_too_late(arrival, lane):
+            return False
+        if victim is not None:
+            self._displace(victim)
+        return True
+
+    def _displace(self, victim: Entry) -> None:
+        book = self._book
+        following = book.end(victim, "reject")
+        book.tally.reject("queue_full")
+        wait_s = victim.line.lane.newcomer_wait_s(book.now_s)
+        reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
+        book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
+        book.move_on(following)
 
     def _is_too_late(self, arrival: Arrived, lane: Lane) -> bool:
         """Refuse at once what would only wait to die at the caller's own limit."""
         book = self._book
         limit_s = arrival.max_wait_s
-        if limit_s is None or arrival.job or limit_s >= book.options.wait_s_max:
+        if limit_s is None or limit_s >= book.options.wait_s_max or self._must_hold(arrival):
             return False
         line = lane.lines[book.rank_of(arrival)]
         user = book.users.get(arrival.user)
         account = user.accounts.get(line) if user is not None else None
         older = account.live if account is not None else 0
         unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
-        counter = account.counter if account is not None else line.clock - line.burst
-        if older == 0:
-            counter = max(counter, line.clock - line.burst)
-        tag = counter + older * unit / arrival.weight
+        tag = line.standing(account) + older * unit / arrival.weight
         ahead = ahead_of_newcomer(line, account, older, tag, unit, book.options)
         estimate = lane.times.wait_s(ahead, lane.slots, lane.elapsed_s(book.now_s))
-        if limit_s > 0.0 and (estimate is None or estimate[0] <= limit_s):
+        if estimate is None or estimate[0] <= limit_s:
             return False
-        self.refuse(arrival, "deadline_unreachable", lane, estimate[0] if estimate else None)
+        self.refuse(arrival, "deadline_unreachable", lane, estimate[0])
         return True
 
     def _promise(self, entry: Entry, lane: Lane) -> Wait:

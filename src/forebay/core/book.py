@@ -98,9 +98,11 @@ class Book:
         line.unserved_since_s = now_s
         if node.loaded is not None:
             node.measure_load(now_s)
-            if node.note_dispatch(arrival.model, now_s):
-                self.tally.swaps += 1
-                self.dispatch.stale[node.name] = node  # others may have waited for this model
+            interrupted = node.swap_target is not None  # a drain, to be decided about again
+            loads = node.note_dispatch(arrival.model, now_s)
+            self.tally.swaps += loads
+            if loads or interrupted:  # others may have waited for this model, or for the drain
+                self.dispatch.stale[node.name] = node
         self.seq += 1
         node.take(entry, arrival.model, self.seq)
         if len(node.leases) >= node.slots:
@@ -151,7 +153,7 @@ class Book:
             better = None
             if entry is fresh:
                 self.cluster.open[node.name] = node
-                better = self.cluster.choose(entry.line.lane, entry.arrival, entry.excluded)
+                better = self.cluster.choose(entry.line, entry.arrival, entry.excluded)
             self._take_out(entry)
             self.start(entry, better or node)  # a node that is full is open no more
 
@@ -269,12 +271,14 @@ class Book:
     def expire(self, entries: Iterable[Entry]) -> list[Entry | None]:
         """End and answer them; nothing else starts before all are out of the way."""
         followings = [self.end(entry, "expire") for entry in entries]
+        waits_s: dict[Lane, float | None] = {}
         for entry in entries:
             lane = entry.line.lane
+            if lane not in waits_s:
+                waits_s[lane] = lane.newcomer_wait_s(self.now_s)
             code: ExpireCode = "queue_timeout" if lane.is_up else "no_node"
-            wait_s = lane.newcomer_wait_s(self.now_s)
             self.tally.expired += 1
-            self.actions.append(Expire(entry.id, code, entry.waited_s, wait_s))
+            self.actions.append(Expire(entry.id, code, entry.waited_s, waits_s[lane]))
         return followings
 
     def make_eligible(self, entry: Entry) -> None:

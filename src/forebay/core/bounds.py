@@ -124,7 +124,7 @@ class Bounds:
         """Return the entry that must make room for a newcomer when full, or None to refuse it."""
         if self._holders is None or self.waiting == 0:
             return None
-        lowest = max(rank for rank, waiting in enumerate(self.by_rank) if waiting)
+        lowest = max(other for other, waiting in enumerate(self.by_rank) if waiting)
         holders = self._holders[lowest]
         if lowest < rank:
             return None

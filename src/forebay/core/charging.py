@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from forebay.core.nodes import Node
     from forebay.core.options import Options
 
+TOKENS_MAX = 1 << 40
+"""No count that a client or a node claims is believed beyond this: sums must stay finite."""
+
 
 class Charging:
     """The three fairness modes as three prices."""
@@ -37,7 +40,8 @@ class Charging:
         output = lane.times.output_tokens(options.output_tokens_unmeasured)
         if 0 < output_limit < output:
             output = output_limit
-        return options.input_weight * prompt_tokens + options.output_weight * output
+        prompt = min(prompt_tokens, TOKENS_MAX)
+        return options.input_weight * prompt + options.output_weight * output
 
     def price(self, entry: Entry) -> float:
         """Return what a dispatch of this entry would charge its user, before weights."""
@@ -78,7 +82,8 @@ class Charging:
             return
         options = self._options
         prompt = entry.prompt_tokens if prompt_tokens < 0 else prompt_tokens
-        real = options.input_weight * prompt + options.output_weight * output_tokens
+        prompt, output = min(prompt, TOKENS_MAX), min(output_tokens, TOKENS_MAX)
+        real = options.input_weight * prompt + options.output_weight * output
         self._correct(entry, node, real - entry.cost)
 
     def come_back(self, entry: Entry, node: Node) -> None:
@@ -101,7 +106,9 @@ class Charging:
 
     def _correct(self, entry: Entry, node: Node, tokens: float) -> None:
         if self._by_tokens:
-            self._correct_user(entry, node, tokens / entry.charged_account.weight)
+            amount = tokens / entry.charged_account.weight
+            self._correct_user(entry, node, amount)
+            entry.charged_line.note_charge(entry.charged + amount)
         if entry.class_charged:
             rank = entry.line.rank
             node.shares.correct_class(rank, tokens / self._weights[rank])

@@ -15,6 +15,7 @@ from forebay.core.nodes import Node
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived, NodeChanged
+    from forebay.core.fairness import Line
     from forebay.core.options import Options
 
 
@@ -54,7 +55,6 @@ class Cluster:
         before = self._lanes_of(node)
         node.measure_load(now_s)
         node.update(event, now_s)
-        node.slots = max(0, event.slots)
         wanted = {(model, family) for model in node.models for family in node.families}
         for key in before - wanted:
             self._detach(node, key)
@@ -109,8 +109,9 @@ class Cluster:
         for key in self._lanes_of(node):
             self.lanes[key].count_slots()
 
-    def choose(self, lane: Lane, arrival: Arrived, excluded: set[str] | None) -> Node | None:
-        """Return the best open node for an entry of that lane, or None."""
+    def choose(self, line: Line, arrival: Arrived, excluded: set[str] | None) -> Node | None:
+        """Return the best open node for an entry of that line, or None."""
+        lane = line.lane
         affinity = arrival.affinity
         open_nodes, nodes = self.open, lane.nodes
         best: Node | None = None
@@ -120,8 +121,8 @@ class Cluster:
             node = nodes.get(name)
             if node is None or name not in open_nodes or (excluded and name in excluded):
                 continue
-            warm = node.loaded is None or lane.model in node.loaded
-            if node.loaded is not None and not self._may_start(node, warm, arrival.job):
+            warm = node.is_warm(lane.model)
+            if node.loaded is not None and not self._may_start(node, warm, line.rank):
                 continue
             key = (not warm, name != favourite, node.score(), node.used_at)
             if best_key is None or key < best_key:
@@ -133,7 +134,7 @@ class Cluster:
         known = self._affinities
         known.pop(affinity, None)
         known[affinity] = node.name
-        if len(known) > self.options.affinities_max:
+        while len(known) > self.options.affinities_max:
             del known[next(iter(known))]
 
     def forget_if_unused(self, lane: Lane) -> None:
@@ -145,15 +146,17 @@ class Cluster:
             if not families:
                 self.models.pop(lane.model, None)
 
-    @staticmethod
-    def _may_start(node: Node, warm: bool, job: bool) -> bool:
+    def _may_start(self, node: Node, warm: bool, rank: int) -> bool:
         """Say whether an entry may go straight to a node that swaps models.
 
+        A drain keeps others out, but in strict order not a higher class whose model is still warm.
         A job that would put a model out must stand in line, where the swap rule holds it.
         """
         if node.swap_target is not None:
-            return False
-        return warm or (swaps.has_room(node) if job else swaps.may_load(node))
+            return warm and rank < node.swap_rank and self.options.class_order == "strict"
+        if warm:
+            return True
+        return swaps.has_room(node) if rank == self._ranks - 1 else swaps.may_load(node)
 
     def _new_node(self, name: str) -> Node:
         self._nodes_seen += 1

@@ -118,16 +118,14 @@ class Line:
         account = entry.account
         heappush(account.entries, (entry.seq, entry))
         self.waiting += 1
-        account.live += 1
-        if account.live == 1:
+        if account.live == 0:
             self.backlogged += 1
-            floor, ceiling = self.clock - self.burst, self.clock + self.charge_max
-            if account.counter < floor:
-                account.counter = floor
-            elif account.counter > ceiling:
-                account.counter = ceiling
+            account.counter = self.standing(account)
+            account.live = 1
             self._push(account, entry.seq)
-        elif account.head() is entry:  # older than the rest: it came from a lower class
+            return
+        account.live += 1
+        if account.head() is entry:  # older than the rest: it came from a lower class
             self._push(account, entry.seq)
 
     def rejoin(self, entry: Entry) -> None:
@@ -138,7 +136,7 @@ class Line:
     def drop(self, entry: Entry) -> bool:
         """Let an entry go, to its end or to another line; return whether it is a retry."""
         self.waiting -= 1
-        if entry in self.returned:
+        if entry.attempt:
             self.returned.remove(entry)
             return True
         self._leave(entry.account)
@@ -178,7 +176,7 @@ class Line:
     def take(self, entry: Entry) -> None:
         """Take an entry out of line: the head of the best account, or a retry."""
         self.waiting -= 1
-        if self.returned and entry in self.returned:
+        if entry.attempt:
             self.returned.remove(entry)
             return
         account = entry.account
@@ -201,6 +199,25 @@ class Line:
         account.counter = start + amount
         return start
 
+    def note_charge(self, amount: float) -> None:
+        """Remember a charge that turned out larger than it was made."""
+        if amount > self.charge_max:
+            self.charge_max = amount
+
+    def standing(self, account: Account | None) -> float:
+        """Return the counter with which a user stands in line, or would if it joined now.
+
+        Who joins has banked no credit, and at most one largest charge of debt.
+        """
+        if account is None:
+            return self.clock - self.burst
+        if account.live:
+            return account.counter
+        ceiling = self.clock + self.charge_max
+        counter = account.counter if account.counter < ceiling else ceiling
+        floor = self.clock - self.burst
+        return counter if counter > floor else floor
+
     def correct(self, account: Account, amount: float) -> None:
         """Add to an account, or give back (never below the clock less the burst)."""
         counter = account.counter + amount
@@ -221,6 +238,11 @@ class Line:
 
 def charge_elsewhere(user: User, line: Line, node: Node, amount: float) -> None:
     """Charge the user in the other lines of the class that this node's capacity also serves."""
+    gone = []
     for other, account in user.accounts.items():
         if other is not line and other.rank == line.rank and node.name in other.lane.nodes:
             other.correct(account, amount)
+        elif not other.lane.nodes and not other.lane.unfinished:
+            gone.append(other)
+    for other in gone:  # its lane is no more
+        del user.accounts[other]

@@ -116,7 +116,7 @@ class Node:
     def update(self, event: NodeChanged, now_s: float) -> None:
         """Take over what is reported, keeping what only the core knows."""
         self.state = event.state
-        self.slots = event.slots
+        self.slots = max(0, event.slots)
         self.gpu_load = event.gpu_load
         self.models = event.models
         self.families = event.families

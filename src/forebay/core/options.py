@@ -1,10 +1,16 @@
 """What the operator may choose about the queue; the core's own small value, never `Settings`."""
 
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
 
 FROZEN_WHILE_RUNNING = ("priorities", "class_order", "fairness", "when_full")
+
+
+FINITE_MAX = 1e18
+LIMITS = {"wait_s_max": inf, "aging_s": inf, "swap_wait_s": inf}
+"""What may be as large as it likes; everything else is added up and must stay finite."""
 
 
 class Options(Struct, frozen=True, tag=True, gc=False):
@@ -65,13 +71,13 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     def problems(self) -> list[str]:
         """Say what is wrong with these options, naming the field; empty when all is well."""
         found = [
-            f"{name} must not be negative"
+            f"{name} must be a number from 0 on, and finite"
             for name in (
                 "max_size", "bytes_max", "per_user_max", "per_session_max", "wait_s_max", "aging_s",
                 "burst", "input_weight", "output_weight", "output_tokens_unmeasured",
                 "swap_wait_s", "idle_users_max", "affinities_max",
             )
-            if not getattr(self, name) >= 0  # `not >=` catches NaN too
+            if not 0 <= getattr(self, name) <= LIMITS.get(name, FINITE_MAX)  # NaN is neither
         ]  # fmt: skip
         if not self.priorities or len(set(self.priorities)) != len(self.priorities):
             found.append("priorities must be a list of different names, at least one")

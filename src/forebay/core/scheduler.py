@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
 
-    SurroundingEvent: TypeAlias = (
+    ClusterEvent: TypeAlias = (
         Ticked | NodeChanged | NodeRested | NodeRemoved | OptionsChanged | Observed | ShutDown
     )
 
@@ -80,6 +80,8 @@ class Scheduler:
         book = self._book
         if now_s > book.now_s:
             book.now_s = now_s
+        else:
+            now_s = book.now_s
         actions: list[Action] = []
         book.actions = actions
         if now_s >= book.timers.next_s:
@@ -94,7 +96,7 @@ class Scheduler:
             case Returned():
                 self._return(event)
             case _:
-                self._handle_rare(event)
+                self._handle_other(event)
         if book.dispatch.stale or now_s >= book.timers.next_s:
             book.fill_stale()
             self._pass_time()
@@ -104,14 +106,14 @@ class Scheduler:
         """Return when to post `Ticked` if nothing else happens, or None for never."""
         return self._book.timers.next_live_s()
 
-    def _handle_rare(self, event: Supplied | Revoked | Inspected | SurroundingEvent) -> None:
+    def _handle_other(self, event: Supplied | Revoked | Inspected | ClusterEvent) -> None:
         match event:
             case Supplied() | Revoked() | Inspected():
-                self._handle_aside(event)
+                self._handle_ticket(event)
             case _:
-                self._handle_surroundings(event)
+                self._handle_cluster(event)
 
-    def _handle_aside(self, event: Supplied | Revoked | Inspected) -> None:
+    def _handle_ticket(self, event: Supplied | Revoked | Inspected) -> None:
         """Take an event about one ticket that is not part of its usual life."""
         entry = self._book.entries.get(event.id)
         if entry is None:
@@ -124,7 +126,7 @@ class Scheduler:
             case Inspected():
                 self._book.actions.append(describe(self._book, self._arrivals, entry))
 
-    def _handle_surroundings(self, event: SurroundingEvent) -> None:
+    def _handle_cluster(self, event: ClusterEvent) -> None:
         """Take an event about nodes, settings or the whole."""
         match event:
             case Ticked():

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from forebay.core.entries import Entry
 
 
+SWEEP_SLACK = 64
+"""Ended entries always tolerated behind a head that goes on."""
+
+
 class Session:
     """One conversation."""
 
@@ -60,7 +64,9 @@ class Sessions:
         headed = entries[0] is entry
         while entries and entries[0].state in ENDED:
             entries.popleft()
+        if len(entries) > 2 * session.unfinished + SWEEP_SLACK:
+            session.entries = deque(e for e in entries if e.state not in ENDED)
         if session.unfinished == 0:
             del self._sessions[session.name]
             return None
-        return entries[0] if headed else None
+        return session.entries[0] if headed else None

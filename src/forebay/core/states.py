@@ -24,7 +24,6 @@ TRANSITIONS: Mapping[tuple[State, Cause], State] = {
     ("new", "wait"): "waiting",
     ("new", "hold"): "held",
     ("new", "expire"): "expired",
-    ("held", "route"): "running",
     ("held", "wait"): "waiting",
     ("held", "reject"): "rejected",
     ("held", "cancel"): "cancelled",
@@ -52,5 +51,5 @@ def mermaid() -> str:
     lines += [
         f"    {state} --> {target}: {cause}" for (state, cause), target in TRANSITIONS.items()
     ]
-    lines += [f"    {state} --> [*]" for state in ("done", "rejected", "expired", "cancelled")]
+    lines += [f"    {state} --> [*]" for state in sorted(ENDED)]
     return "\n".join(lines) + "\n"

@@ -50,7 +50,7 @@ class Users:
             del accounts[line]
         if accounts:
             self._idle[user.name] = None
-            if len(self._idle) > self.idle_max:
+            while len(self._idle) > self.idle_max:
                 self._forget(next(iter(self._idle)))
         else:
             del self._known[user.name]
