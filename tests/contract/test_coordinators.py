@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.coordination import InProcess
-from forebay.core import Action, Arrived, Cancelled, Event, Finished, NodeChanged, Options, Route
+from forebay.core import (
+    Action,
+    Arrived,
+    Cancelled,
+    Event,
+    Finished,
+    NodeChanged,
+    Options,
+    Route,
+    ShutDown,
+)
 from forebay.errors import InvariantBroken
 from forebay.testing import FakeClock
 from forebay.testing.contracts import GPU, CoordinatorContract, routed
@@ -104,3 +114,12 @@ class TestInProcess(CoordinatorContract):
         assert harness.clock.next_timer_s() is None
         harness.post(NodeChanged("gpu1", slots=1, models=("llama",), state="offline"))
         assert harness.clock.next_timer_s() is None
+
+    def test_stop_from_a_callback_ends_it_there(self, harness: InProcessHarness) -> None:
+        harness.post(GPU)
+        for name in "abc":
+            harness.post(Arrived(name, "llama"))
+        harness.on_action = lambda _: harness.stop()
+        before = len(harness.actions)
+        harness.post(ShutDown())
+        assert len(harness.actions) == before + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.core.estimates import TOKENS_MAX
 from forebay.core.fairness import charge_elsewhere
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
     from forebay.core.options import Options
-
-TOKENS_MAX = 1 << 40
-"""No count that a client or a node claims is believed beyond this: sums must stay finite."""
 
 
 class Charging:

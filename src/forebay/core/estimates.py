@@ -24,6 +24,8 @@ from forebay.core.snapshot import RECENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+TOKENS_MAX = 1 << 40
+"""No count that a client or a node claims is believed beyond this: sums must stay finite."""
 RESIDUALS_MAX = 16
 """Up to this many running entries are looked at one by one; more are taken as evenly spread."""
 Z90 = 1.2816
@@ -77,7 +79,7 @@ class ServiceTimes:
 
     def add_output(self, tokens: int) -> None:
         """Take the measured length of one answer."""
-        self._outputs.add(tokens)
+        self._outputs.add(min(tokens, TOKENS_MAX))
 
     def output_tokens(self, unmeasured: int) -> float:
         """Return the median length of an answer here."""

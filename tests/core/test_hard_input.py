@@ -1,0 +1,141 @@
+"""Input that nobody means and bounds that nobody sees until they break."""
+
+import gc
+
+import pytest
+
+from forebay.core import (
+    Arrived,
+    Cancelled,
+    Expire,
+    Finished,
+    NodeChanged,
+    Options,
+    Reject,
+    Route,
+    Scheduler,
+    Ticked,
+    Wait,
+)  # fmt: skip
+from forebay.core.entries import Entry
+from forebay.errors import InvariantBroken, NotAllowed
+
+GPU = NodeChanged("gpu", slots=1, models=("m",))
+TWO_MODELS = NodeChanged("gpu", slots=2, models=("a", "b"), loaded=("a",), load_s=1.0)
+
+
+def started(options: Options | None = None, node: NodeChanged = GPU) -> Scheduler:
+    scheduler = Scheduler(options)
+    scheduler.handle(node, 0.0)
+    return scheduler
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, 1e-320, float("inf"), float("nan")])
+def test_a_weight_that_means_nothing_is_refused_loudly(weight: float) -> None:
+    with pytest.raises(InvariantBroken, match="weight"):
+        started().handle(Arrived("a", "m", weight=weight), 0.0)
+
+
+def test_a_limit_that_is_not_a_number_cannot_stop_the_clock() -> None:
+    scheduler = started()
+    scheduler.handle(Arrived("head", "m", session="s"), 0.0)
+    scheduler.handle(Arrived("waits", "m"), 0.0)
+    with pytest.raises(InvariantBroken, match="max_wait_s"):
+        scheduler.handle(Arrived("odd", "m", session="s", max_wait_s=float("nan")), 0.0)
+    (expired,) = scheduler.handle(Ticked(), 100.0)
+    assert isinstance(expired, Expire)
+    assert expired.id == "waits"
+
+
+@pytest.mark.parametrize("name", ["burst", "input_weight", "max_size"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -1])
+def test_options_that_do_not_stay_finite_are_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(NotAllowed, match=name):
+        Scheduler(Options(**{name: value}))  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_an_absurd_count_of_tokens_neither_wedges_a_ticket_nor_the_line() -> None:
+    scheduler = started(Options(fairness="tokens"))
+    scheduler.handle(Arrived("a", "m", prompt_tokens=10**400), 0.0)
+    scheduler.handle(Arrived("b", "m"), 0.0)
+    (route,) = scheduler.handle(Finished("a", prompt_tokens=10**400, output_tokens=10**400), 1.0)
+    assert isinstance(route, Route)
+    assert route.id == "b"
+    assert scheduler.handle(Finished("b"), 2.0) == []
+
+
+def test_a_clock_that_runs_back_is_held_where_it_was() -> None:
+    scheduler = started(Options(wait_s_max=5.0))
+    scheduler.handle(Arrived("a", "m"), 0.0)
+    scheduler.handle(Arrived("b", "m"), 0.0)
+    scheduler.handle(Ticked(), 4.0)
+    scheduler.handle(Ticked(), 1.0)
+    assert scheduler.next_deadline_s() == 5.0
+    (expired,) = scheduler.handle(Ticked(), 5.0)
+    assert isinstance(expired, Expire)
+    assert expired.waited_s == 5.0
+
+
+def test_who_comes_and_goes_behind_a_running_head_leaves_nothing() -> None:
+    scheduler = started()
+    scheduler.handle(Arrived("head", "m", session="s"), 0.0)
+    for number in range(2_000):
+        scheduler.handle(Arrived(f"r{number}", "m", session="s"), 0.0)
+        scheduler.handle(Cancelled(f"r{number}"), 0.0)
+    assert sum(isinstance(thing, Entry) for thing in gc.get_objects()) < 500
+
+
+def test_a_drain_for_a_job_refuses_no_request_whose_model_is_still_there() -> None:
+    scheduler = started(Options(max_size=0), TWO_MODELS)
+    scheduler.handle(Arrived("runs", "a"), 0.0)
+    scheduler.handle(Arrived("job", "b", job=True), 10.0)
+    (decision,) = scheduler.handle(Arrived("chat", "a"), 10.0)
+    assert isinstance(decision, Route)
+
+
+def test_a_drain_for_a_lower_class_refuses_no_higher_one() -> None:
+    scheduler = started(Options(max_size=1), TWO_MODELS)
+    scheduler.handle(Arrived("runs", "a"), 0.0)
+    (cold,) = scheduler.handle(Arrived("cold", "b"), 10.0)
+    assert isinstance(cold, Wait)
+    (decision,) = scheduler.handle(Arrived("urgent", "a", priority="high"), 10.0)
+    assert isinstance(decision, Route)
+    (same_class,) = scheduler.handle(Arrived("same", "a"), 10.0)
+    assert isinstance(same_class, Reject)
+
+
+def test_the_drain_goes_on_after_a_higher_class_has_passed() -> None:
+    scheduler = started(None, TWO_MODELS)
+    scheduler.handle(Arrived("runs", "a"), 0.0)
+    scheduler.handle(Arrived("cold", "b"), 10.0)
+    scheduler.handle(Arrived("urgent", "a", priority="high"), 10.0)
+    assert scheduler.handle(Finished("runs"), 11.0) == []
+    (route,) = scheduler.handle(Finished("urgent"), 12.0)
+    assert isinstance(route, Route)
+    assert route.id == "cold"
+
+
+def test_debts_are_not_forgiven_to_who_sends_one_at_a_time() -> None:
+    """Estimates are far too low for `greedy`, whose true-up must count though it waits anew."""
+    scheduler = started(Options(fairness="tokens", max_size=1000, wait_s_max=1e9))
+    real = {"greedy": 8000, "modest": 100}
+    served = {"greedy": 0, "modest": 0}
+    names = iter(range(1_000_000))
+
+    def arrive(user: str) -> None:
+        scheduler.handle(Arrived(f"{user}-{next(names)}", "m", user=user), 0.0)
+
+    scheduler.handle(Arrived("modest-first", "m", user="modest"), 0.0)
+    for _ in range(20):
+        arrive("modest")
+    arrive("greedy")
+    running = "modest-first"
+    for now in range(4000):
+        user = running.split("-")[0]
+        served[user] += real[user]
+        arrive(user)
+        done = Finished(running, prompt_tokens=0, output_tokens=real[user])
+        (route,) = scheduler.handle(done, float(now))
+        assert isinstance(route, Route)
+        running = route.id
+    assert served["greedy"] == pytest.approx(served["modest"], abs=3 * 8000)
