@@ -105,10 +105,14 @@ def test_a_drain_for_a_lower_class_refuses_no_higher_one() -> None:
 
 
 def test_the_drain_goes_on_after_a_higher_class_has_passed() -> None:
-    scheduler = started(None, TWO_MODELS)
+    three_slots = NodeChanged("gpu", slots=3, models=("a", "b"), loaded=("a",), load_s=1.0)
+    scheduler = started(None, three_slots)
     scheduler.handle(Arrived("runs", "a"), 0.0)
     scheduler.handle(Arrived("cold", "b"), 10.0)
     scheduler.handle(Arrived("urgent", "a", priority="high"), 10.0)
+    (behind,) = scheduler.handle(Arrived("behind", "a"), 10.0)
+    assert isinstance(behind, Wait)
+    scheduler.handle(Cancelled("behind"), 10.0)
     assert scheduler.handle(Finished("runs"), 11.0) == []
     (route,) = scheduler.handle(Finished("urgent"), 12.0)
     assert isinstance(route, Route)
@@ -128,14 +132,16 @@ def test_debts_are_not_forgiven_to_who_sends_one_at_a_time() -> None:
     scheduler.handle(Arrived("modest-first", "m", user="modest"), 0.0)
     for _ in range(20):
         arrive("modest")
-    arrive("greedy")
     running = "modest-first"
     for now in range(4000):
         user = running.split("-")[0]
         served[user] += real[user]
-        arrive(user)
         done = Finished(running, prompt_tokens=0, output_tokens=real[user])
         (route,) = scheduler.handle(done, float(now))
         assert isinstance(route, Route)
         running = route.id
+        arrive(user)
+        if now == 150:  # by now a typical answer here has 100 tokens
+            served["modest"] = 0
+            arrive("greedy")
     assert served["greedy"] == pytest.approx(served["modest"], abs=3 * 8000)
