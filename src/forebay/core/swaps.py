@@ -13,7 +13,8 @@ a model out before its 4*S either, even if nobody waits for it: its users may on
 + M*(S + 4*S): every other overdue model may go first, once, for its residence.
 
 A swap needs the outgoing model idle (work that runs is never killed), so the node drains: its
-`swap_target` keeps newcomers of other models out, except those of a higher class.
+`swap_target` keeps newcomers of other models out, except, in strict order, those of a higher class
+whose model is still there. (In weighted order it is the class's turn, and it gets the node.)
 """
 
 from __future__ import annotations
