@@ -24,10 +24,13 @@ def measure(repeats: int) -> list[Row]:
     rows = [arrive_and_route(repeats), finish_and_dispatch(repeats)]
     rows.append(enqueue_and_dispatch(10_000, 1_000, "round_robin", repeats, "20 µs"))
     rows.append(enqueue_and_dispatch(10_000, 1_000, "tokens", repeats, "20 µs"))
-    for depth in (1_000, 100_000, 1_000_000):
-        rows.append(enqueue_and_dispatch(depth, depth // 10, "round_robin", repeats))
-    for depth in (100, 900):  # where the exact place in line looks at every user
-        rows.append(enqueue_and_dispatch(depth, depth, "round_robin", repeats))
+    rows += [
+        enqueue_and_dispatch(depth, depth // 10, "round_robin", repeats)
+        for depth in (1_000, 100_000, 1_000_000)
+    ]
+    rows += [  # where the exact place in line looks at every user
+        enqueue_and_dispatch(depth, depth, "round_robin", repeats) for depth in (100, 900)
+    ]
     rows += [reject(depth, repeats) for depth in (1_000, 1_000_000)]
     rows += [cancel(depth, repeats) for depth in (1_000, 1_000_000)]
     return rows

@@ -55,24 +55,21 @@ class Charging:
         """Charge the start of an entry on a node: its user once, its class on every node."""
         line = entry.line
         if entry.charged_on is None:
-            self._charge_user(entry, node)
+            account = entry.account
+            price = self._unit
+            if self.needs_cost:
+                entry.cost = self._cost_of(entry)
+                if self._by_tokens:
+                    price = entry.cost
+            amount = entry.charged = price / account.weight
+            entry.charged_on, entry.charged_line, entry.charged_account = node, line, account
+            start = line.charge(account, amount)
+            if len(entry.user.accounts) > 1:
+                charge_elsewhere(entry.user, line, node, amount)
+            node.shares.note_dispatch(line, start)
         if self._weighted and line.rank < len(self._weights):
             entry.class_charged = entry.cost / self._weights[line.rank]
             node.shares.charge_class(line.rank, entry.class_charged)
-
-    def _charge_user(self, entry: Entry, node: Node) -> None:
-        line, account = entry.line, entry.account
-        price = self._unit
-        if self.needs_cost:
-            entry.cost = self._cost_of(entry)
-            if self._by_tokens:
-                price = entry.cost
-        amount = entry.charged = price / account.weight
-        entry.charged_on, entry.charged_line, entry.charged_account = node, line, account
-        start = line.charge(account, amount)
-        if len(entry.user.accounts) > 1:
-            charge_elsewhere(entry.user, line, node, amount)
-        node.shares.note_dispatch(line, start)
 
     def settle(self, entry: Entry, node: Node, prompt_tokens: int, output_tokens: int) -> None:
         """Correct the charge to the real cost; -1 is unknown and leaves the estimate."""

@@ -54,7 +54,13 @@ class Dispatch:
         if node.loaded is not None or self.options.class_order == "weighted":
             return self._pick_in_order(node, now_s)
         for rank, waiting in enumerate(self._lines):  # strict, and no model ever swaps
-            if waiting and (lines := self._lines_for(node, rank)):
+            if not waiting:
+                continue
+            (line, *others) = waiting
+            if not others and not line.returned:  # by far the most common: nothing to compare
+                if node.name in line.lane.nodes:
+                    return line.best()
+            elif lines := self._lines_for(node, rank):
                 return self._best(node, lines)
         return None
 
@@ -99,8 +105,6 @@ class Dispatch:
         ]
 
     def _best(self, node: Node, lines: list[Line]) -> Entry | None:
-        if len(lines) == 1 and not lines[0].returned:
-            return lines[0].best()
         best: Entry | None = None
         best_key: tuple[float, int] | None = None
         for line in lines:

@@ -72,7 +72,10 @@ class Entry:
 
     def move(self, cause: Cause) -> None:
         """Change state by the table."""
-        self.state = TRANSITIONS.get((self.state, cause)) or after(self.state, cause)
+        try:
+            self.state = TRANSITIONS[self.state, cause]
+        except KeyError:
+            self.state = after(self.state, cause)  # raises, and says what is wrong
 
     def total_wait_s(self, now_s: float) -> float:
         """Return all the time it has spent waiting, up to now."""
