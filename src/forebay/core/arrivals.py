@@ -223,7 +223,7 @@ class Arrivals:
         unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
         tag = line.standing(account) + older * unit / arrival.weight
         ahead = ahead_of_newcomer(line, account, older, tag, unit, book.options)
-        estimate = lane.times.wait_s(ahead, lane.slots, lane.elapsed_s(book.now_s))
+        estimate = lane.wait_s(ahead, book.now_s)
         if estimate is None or estimate[0] <= limit_s:
             return False
         self.refuse(arrival, "deadline_unreachable", lane, estimate[0])
@@ -231,12 +231,12 @@ class Arrivals:
 
     def _promise(self, entry: Entry, lane: Lane) -> Wait:
         """Tell a newcomer its place and how long it will take, and remember what was said."""
-        book, account, times, slots = self._book, entry.account, lane.times, lane.slots
+        book, account = self._book, entry.account
         older = account.live - 1
         unit = book.charging.typical_price(lane, entry.prompt_tokens, entry.output_limit)
         tag = account.counter + older * unit / account.weight
         ahead = ahead_of_newcomer(entry.line, account, older, tag, unit, book.options)
-        estimate = times.wait_s(ahead, slots, lane.elapsed_s(book.now_s))
+        estimate = lane.wait_s(ahead, book.now_s)
         header_s = None
         if estimate is not None:
             entry.p50_s, entry.p90_s, header_s = estimate

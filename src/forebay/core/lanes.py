@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
 
+FAR_ROUNDS = 8
+"""After so many rounds of the slots it no longer matters how long what runs now has run."""
+
 
 class Lane:
     """Requests that the same set of nodes can serve."""
@@ -52,13 +55,16 @@ class Lane:
         """Return how many live requests wait here; the last line, of jobs, is left out."""
         return sum(line.waiting for line in self.lines[:-1])
 
-    def elapsed_s(self, now_s: float) -> list[float]:
-        """Return how long each entry has run; empty when there are too many to look at."""
-        if len(self.running) > RESIDUALS_MAX:
-            return []
-        return [now_s - entry.since_s for entry in self.running]
+    def wait_s(self, ahead: int, now_s: float) -> tuple[float, float, float] | None:
+        """Return p50, p90 and the header's number for the wait behind `ahead` entries."""
+        running = self.running
+        if len(running) > RESIDUALS_MAX or ahead > FAR_ROUNDS * self.slots:
+            elapsed_s: list[float] = []
+        else:
+            elapsed_s = [now_s - entry.since_s for entry in running]
+        return self.times.wait_s(ahead, self.slots, elapsed_s)
 
     def newcomer_wait_s(self, now_s: float) -> float | None:
         """Return the median wait of one that came last: what `Retry-After` is made of."""
-        estimate = self.times.wait_s(self.waiting(), self.slots, self.elapsed_s(now_s))
+        estimate = self.wait_s(self.waiting(), now_s)
         return None if estimate is None else estimate[0]

@@ -26,7 +26,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         return Describe(entry.id, "held", waited_s, entry.attempt, reason="session")
     lane = entry.line.lane
     ahead = exact_ahead(entry, book.options, book.charging.price)
-    estimate = lane.times.wait_s(ahead, lane.slots, lane.elapsed_s(book.now_s))
+    estimate = lane.wait_s(ahead, book.now_s)
     p50_s, p90_s, header_s = estimate or (None, None, None)
     return Describe(
         entry.id,
@@ -66,7 +66,7 @@ def snapshot(book: Book) -> Snapshot:
 
 def _lane_view(lane: Lane, now_s: float) -> LaneView:
     waiting = lane.waiting()
-    estimate = lane.times.wait_s(waiting, lane.slots, lane.elapsed_s(now_s))
+    estimate = lane.wait_s(waiting, now_s)
     p50_s, p90_s, _ = estimate or (None, None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),
