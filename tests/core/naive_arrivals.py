@@ -97,6 +97,9 @@ class NaiveArrivals(NaiveBook):
 
     def displaces(self, arrival: Arrived) -> bool:
         """Say whether a newcomer takes a waiter's place, and let the core say whose."""
+        own_s = arrival.max_wait_s
+        if self.options.wait_s_max <= 0.0 or (own_s is not None and own_s <= 0.0):
+            return False  # who may not wait takes nobody's place
         victims = self.victims(arrival)
         size = sum(ticket.size_bytes for ticket in self.queued()) + arrival.size_bytes
         room = len(self.queued()) <= self.options.max_size

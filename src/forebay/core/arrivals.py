@@ -190,7 +190,7 @@ class Arrivals:
         user = book.users.get(arrival.user)
         code = book.bounds.refusal(arrival, user)
         victim = None
-        if code == "queue_full":
+        if code == "queue_full" and self._has_time(arrival):
             victim = book.bounds.victim(arrival, book.rank_of(arrival), user)
         if code is not None and victim is None:
             self.refuse(arrival, code, lane)
@@ -200,6 +200,11 @@ class Arrivals:
         if victim is not None:
             self._displace(victim)
         return True
+
+    def _has_time(self, arrival: Arrived) -> bool:
+        """Say whether it may wait at all: who may not takes nobody's place."""
+        own_s = arrival.max_wait_s
+        return self._book.options.wait_s_max > 0.0 and (own_s is None or own_s > 0.0)
 
     def _displace(self, victim: Entry) -> None:
         book = self._book

@@ -105,6 +105,8 @@ class Dispatch:
         ]
 
     def _best(self, node: Node, lines: list[Line]) -> Entry | None:
+        if len(lines) == 1:  # nothing to compare, so nothing is placed in the node's time yet
+            return lines[0].first_returned(node) or lines[0].best()
         best: Entry | None = None
         best_key: tuple[float, int] | None = None
         for line in lines:

@@ -145,6 +145,9 @@ def displacement_is_right(
 
 def nobody_could_give_way(mirror: Mirror, options: Options, newcomer: Ticket) -> None:
     """Check that a newcomer was not refused where it should have displaced a waiter."""
+    own_s = newcomer.arrived.max_wait_s
+    if options.wait_s_max <= 0.0 or (own_s is not None and own_s <= 0.0):
+        return  # who may not wait takes nobody's place
     if options.when_full != "displace" or options.aging_s or not mirror.waiting:
         return
     only_by_one = mirror.waiting == options.max_size
