@@ -3,6 +3,7 @@
 import json
 import platform
 import sys
+from multiprocessing import cpu_count
 from pathlib import Path
 
 from rich.console import Console
@@ -46,7 +47,11 @@ def main() -> None:
     queue = request_queue.measure(repeats)
     console.print(table("RequestQueue, per operation", "PriorityQueue", queue))
     RESULTS.parent.mkdir(exist_ok=True)
-    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": cpu_count(),
+    }
     raw = {"machine": machine, "repeats": repeats, "core": core, "queue": queue}
     RESULTS.write_text(json.dumps(raw, indent=1) + "\n")
     console.print("raw results: bench/results/core.json")
