@@ -1,6 +1,7 @@
 """Input that nobody means and bounds that nobody sees until they break."""
 
 import gc
+import sys
 
 import pytest
 
@@ -145,3 +146,47 @@ def test_debts_are_not_forgiven_to_who_sends_one_at_a_time() -> None:
             served["modest"] = 0
             arrive("greedy")
     assert served["greedy"] == pytest.approx(served["modest"], abs=3 * 8000)
+
+
+def test_a_clock_that_runs_back_does_not_keep_what_is_due() -> None:
+    scheduler = started()
+    scheduler.handle(Arrived("z", "m"), 0.0)
+    scheduler.handle(Arrived("s0", "m", session="s"), 0.0)
+    scheduler.handle(Arrived("s1", "m", session="s", max_wait_s=0.0), 0.0)
+    scheduler.handle(Ticked(), 10.0)
+    (expired,) = scheduler.handle(Cancelled("s0"), 5.0)  # s1 heads its session, with no time at all
+    assert isinstance(expired, Expire)
+    assert expired.id == "s1"
+
+
+def test_late_ticks_do_not_delay_the_next_promotion() -> None:
+    scheduler = started(Options(aging_s=1.0))
+    scheduler.handle(Arrived("z", "m"), 0.0)
+    scheduler.handle(Arrived("old", "m", priority="low"), 0.0)
+    scheduler.handle(Ticked(), 1.9)
+    assert scheduler.next_deadline_s() == 2.0
+
+
+def calls_of_a_refusal(users: int) -> int:
+    scheduler = started(Options(max_size=users))
+    scheduler.handle(Arrived("z", "m"), 0.0)
+    for number in range(users):
+        scheduler.handle(Arrived(f"r{number}", "m", user=f"u{number}"), 0.0)
+    scheduler.handle(Finished("z"), 5.0)  # something has been measured
+    scheduler.handle(Arrived("last", "m", user="last"), 5.0)
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    (refused,) = scheduler.handle(Arrived("no", "m", user="new", max_wait_s=1.0), 5.0)
+    sys.setprofile(None)
+    assert isinstance(refused, Reject)
+    assert refused.code == "queue_full"
+    return calls
+
+
+def test_a_refusal_for_want_of_room_looks_at_nobody_even_with_a_deadline() -> None:
+    assert calls_of_a_refusal(10) == calls_of_a_refusal(500)

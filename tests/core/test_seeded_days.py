@@ -75,3 +75,9 @@ def test_a_day_with_swaps_keeps_the_invariants(block: int) -> None:
             drive(seed * 2 + 1, swaps=True)
         except Exception as error:
             raise AssertionError(f"replay with drive({seed * 2 + 1}, swaps=True)") from error
+
+
+@pytest.mark.parametrize("seed", [6254, 6559])
+def test_days_that_once_went_wrong_go_right(seed: int) -> None:
+    """A retry that a node may not take moved that node's time; a waiter was displaced in vain."""
+    drive(seed, swaps=False)
