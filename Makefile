@@ -9,13 +9,18 @@ SEEDS ?= 2000
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: .venv/.ready  ## make .venv with everything the project needs
+setup: .venv/.ready  ## make .venv with everything the tests need, too
 
-.venv/.ready: pyproject.toml requirements.lock
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+.venv/.run: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Forebay needs Python 3.11 or newer; try: make setup PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements.lock
+	@touch $@
+
+.venv/.ready: .venv/.run requirements-dev.lock
+	$(PIP) --require-hashes -r requirements-dev.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 check: setup  ## lint, types, imports, tidiness
@@ -34,8 +39,10 @@ sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay o
 bench: setup  ## measure the core and the library queue, as ratios to heapq in the same run
 	$(BIN)/python -m bench.core
 
-lock: setup  ## resolve requirements.lock anew from pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra dev -o requirements.lock pyproject.toml
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu
+lock: setup  ## resolve both lock files anew from pyproject.toml
+	$(BIN)/$(COMPILE) -o requirements.lock pyproject.toml
+	$(BIN)/$(COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 
 diagram: setup  ## write the state diagram in docs/internals/scheduler.md anew from the transition table
 	$(BIN)/python docs/diagram.py

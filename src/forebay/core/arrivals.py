@@ -98,10 +98,10 @@ class Arrivals:
     def _unroutable(self, arrival: Arrived, lane: Lane | None) -> RejectCode | None:
         if self._book.stopping:
             return "shutting_down"
-        if lane is None or not lane.nodes:
+        if lane is None or not lane.is_known():
             families = self._book.cluster.models.get(arrival.model, set())
             lanes = self._book.cluster.lanes
-            known = any(lanes[arrival.model, family].nodes for family in families)
+            known = any(lanes[arrival.model, family].is_known() for family in families)
             return "route_not_supported" if known else "model_not_found"
         if lane.is_up or arrival.job:
             return None

@@ -255,7 +255,7 @@ class Book:
         self.users.leave(entry.user)
         if entry.arrival.key_unfinished_max:
             self._leave_key(entry.arrival.key)
-        if not line.lane.nodes:
+        if not line.lane.is_known():
             self.cluster.forget_if_unused(line.lane)
         return self.sessions.leave(entry) if entry.session is not None else None
 

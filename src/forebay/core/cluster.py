@@ -59,9 +59,7 @@ class Cluster:
         for key in before - wanted:
             self._detach(node, key)
         for key in sorted(wanted):
-            self._lane(*key).nodes[node.name] = node
-        for key in wanted:
-            self.lanes[key].count_slots()
+            self._attach(node, self._lane(*key), serves=key[0] not in event.failing)
         return node
 
     def change_options(self, options: Options) -> None:
@@ -139,7 +137,7 @@ class Cluster:
 
     def forget_if_unused(self, lane: Lane) -> None:
         """Drop a lane that no node lists, once nothing is left in it."""
-        if not lane.nodes and not lane.unfinished:
+        if not lane.is_known() and not lane.unfinished:
             self.lanes.pop((lane.model, lane.family), None)
             families = self.models.get(lane.model, set())
             families.discard(lane.family)
@@ -172,11 +170,21 @@ class Cluster:
 
     def _lanes_of(self, node: Node) -> set[tuple[str, str]]:
         keys = {(model, family) for model in node.models for family in node.families}
-        return {key for key in keys if key in self.lanes and node.name in self.lanes[key].nodes}
+        return {key for key in keys if key in self.lanes and self._lists(self.lanes[key], node)}
+
+    def _lists(self, lane: Lane, node: Node) -> bool:
+        return node.name in lane.nodes or node.name in lane.resting
+
+    def _attach(self, node: Node, lane: Lane, *, serves: bool) -> None:
+        here, there = (lane.nodes, lane.resting) if serves else (lane.resting, lane.nodes)
+        there.pop(node.name, None)
+        here[node.name] = node
+        lane.count_slots()
 
     def _detach(self, node: Node, key: tuple[str, str]) -> None:
         lane = self.lanes[key]
         lane.nodes.pop(node.name, None)
+        lane.resting.pop(node.name, None)
         lane.count_slots()
         for line in lane.lines:
             node.shares.offsets.pop(line, None)

@@ -109,6 +109,8 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False):
     """How many models fit in memory together; only read when `loaded` is given."""
     load_s: float = 0.0
     """How long it takes to load a model; 0 when unknown."""
+    failing: tuple[str, ...] = ()
+    """Models it lists but cannot serve now (a load that fails): known here, nothing is sent."""
 
 
 class NodeRested(Struct, frozen=True, tag=True, gc=False):

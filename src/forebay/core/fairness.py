@@ -242,7 +242,7 @@ def charge_elsewhere(user: User, line: Line, node: Node, amount: float) -> None:
     for other, account in user.accounts.items():
         if other is not line and other.rank == line.rank and node.name in other.lane.nodes:
             other.correct(account, amount)
-        elif not other.lane.nodes and not other.lane.unfinished:
+        elif not other.lane.is_known() and not other.lane.unfinished:
             gone.append(other)
     for other in gone:  # its lane is no more
         del user.accounts[other]

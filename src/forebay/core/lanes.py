@@ -24,6 +24,7 @@ class Lane:
         "lines",
         "model",
         "nodes",
+        "resting",
         "running",
         "slots",
         "times",
@@ -33,7 +34,8 @@ class Lane:
     def __init__(self, model: str, family: str, ranks: int, burst: float) -> None:
         self.model = model
         self.family = family
-        self.nodes: dict[str, Node] = {}  # all that list the model, whatever their state
+        self.nodes: dict[str, Node] = {}  # all that can serve the model when they are online
+        self.resting: dict[str, Node] = {}  # that list it, but fail to serve it now
         self.lines = [Line(self, rank, burst) for rank in range(ranks)]
         self.running: dict[Entry, None] = {}
         self.unfinished = 0  # everything accepted for it and not ended
@@ -46,6 +48,10 @@ class Lane:
         online = [node for node in self.nodes.values() if node.state == "online"]
         self.slots = sum(node.slots for node in online)
         self.is_up = bool(online)
+
+    def is_known(self) -> bool:
+        """Say whether any node lists the model, whatever its state."""
+        return bool(self.nodes or self.resting)
 
     def is_loading(self) -> bool:
         """Say whether every node says by itself that it is still loading or starting."""
