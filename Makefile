@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 2000
 
-.PHONY: help setup check test sim bench lock diagram clean
+.PHONY: help setup run check test sim bench lock reference diagram clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -16,12 +16,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 	@$(PYTHON) -c 'import sys; sys.exit("Forebay needs Python 3.11 or newer; try: make setup PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
 	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/.ready: .venv/.run requirements-dev.lock
 	$(PIP) --require-hashes -r requirements-dev.lock
-	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
+
+run: .venv/.run  ## start the gateway, with a small real model if you run none: make run [ARGS="--port 7801"]
+	@$(BIN)/forebay serve $(ARGS)
 
 check: setup  ## lint, types, imports, tidiness
 	$(BIN)/ruff format --check --quiet . || (echo "run: .venv/bin/ruff format ." && exit 1)
@@ -39,10 +42,13 @@ sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay o
 bench: setup  ## measure the core and the library queue, as ratios to heapq in the same run
 	$(BIN)/python -m bench.core
 
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra build
 lock: setup  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/$(COMPILE) -o requirements.lock pyproject.toml
 	$(BIN)/$(COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+reference: setup  ## write the reference pages, the example file and the schemas anew from the code
+	$(BIN)/python -m forebay.settings.reference
 
 diagram: setup  ## write the state diagram in docs/internals/scheduler.md anew from the transition table
 	$(BIN)/python docs/diagram.py

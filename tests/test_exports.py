@@ -11,6 +11,8 @@ PACKAGES = (
     "forebay.core",
     "forebay.batching",
     "forebay.coordination",
+    "forebay.nodes",
+    "forebay.settings",
     "forebay.testing",
     "forebay.testing.simulation",
 )

@@ -1,6 +1,8 @@
 """Time as something that is handed in: the only module of the server that reads a clock."""
 
+import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -27,3 +29,34 @@ class SystemClock:
     def utc(self) -> datetime:
         """Return the machine's time of day."""
         return datetime.now(UTC)
+
+
+class TimerHandle(Protocol):
+    """What a timer source returns, as `asyncio.TimerHandle` is one."""
+
+    def cancel(self) -> None:
+        """Make sure that the callback does not run any more."""
+        ...
+
+
+class Timers(Clock, Protocol):
+    """A clock that also calls back; what everything with a time limit takes."""
+
+    def call_at(self, at_s: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call back at a time of this clock's `monotonic_s`."""
+        ...
+
+
+class LoopClock(SystemClock):
+    """The event loop's own clock and timers: read once per turn of the loop, so nearly free."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def monotonic_s(self) -> float:
+        """Return the loop's time, in seconds."""
+        return self._loop.time()
+
+    def call_at(self, at_s: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call back from the loop, no earlier than that."""
+        return self._loop.call_at(at_s, callback)

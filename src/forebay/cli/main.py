@@ -5,6 +5,10 @@ from typing import Annotated
 import typer
 
 from forebay import __version__
+from forebay.cli.config import config_app
+from forebay.cli.keys import keys_app
+from forebay.cli.serve import serve
+from forebay.cli.sim_node import sim_node
 
 app = typer.Typer(
     name="forebay",
@@ -15,6 +19,10 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+app.command("serve")(serve)
+app.add_typer(config_app)
+app.add_typer(keys_app)
+app.command("sim-node")(sim_node)
 
 
 def _print_version(wanted: bool) -> None:

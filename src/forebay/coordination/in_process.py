@@ -4,11 +4,18 @@
 done, before the outer `post` returns. One timer is armed, for the core's next deadline.
 """
 
-from collections import deque
-from collections.abc import Callable
+from __future__ import annotations
 
-from forebay.coordination.port import CallAt, Perform, TimerHandle
+from collections import deque
+from typing import TYPE_CHECKING
+
 from forebay.core import Event, Options, Scheduler, Ticked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.clock import TimerHandle
+    from forebay.coordination.port import CallAt, Perform
 
 
 class InProcess:

@@ -8,18 +8,11 @@ works unchanged when several replicas share one queue.
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from forebay.clock import TimerHandle
 from forebay.core import Action, Event
 
 Perform: TypeAlias = Callable[[Action], None]
 """Do what an action says. Must not block; may post."""
-
-
-class TimerHandle(Protocol):
-    """What a timer source returns, as `asyncio.TimerHandle` is one."""
-
-    def cancel(self) -> None:
-        """Make sure that the callback does not run any more."""
-        ...
 
 
 CallAt: TypeAlias = Callable[[float, Callable[[], None]], TimerHandle]

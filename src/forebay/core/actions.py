@@ -47,6 +47,8 @@ class Route(Struct, frozen=True, tag=True, gc=False):
     attempt: int = 1
     predicted_s: float | None = None
     """The p50 that was promised on arrival; compare it with `waited_s` to publish the error."""
+    model: str = ""
+    """Which model it runs with, where the arrival had fallbacks to choose from."""
 
 
 class Wait(Struct, frozen=True, tag=True, gc=False):

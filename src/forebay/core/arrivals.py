@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from forebay.core.actions import Reject, Wait
 from forebay.core.positions import ahead_of_newcomer
 from forebay.errors import InvariantBroken
@@ -45,8 +47,14 @@ class Arrivals:
     def decide(self, arrival: Arrived) -> None:
         """Route an arrival, let it wait, or refuse it."""
         book = self._book
-        if arrival.id in book.entries or arrival.weight != 1.0 or arrival.max_wait_s is not None:
+        if (
+            arrival.id in book.entries
+            or arrival.weight != 1.0
+            or arrival.max_wait_s is not None
+            or arrival.fallbacks
+        ):
             self.refuse_nonsense(arrival)
+            arrival = self._with_a_model_that_runs(arrival)
         lane = book.cluster.lanes.get((arrival.model, arrival.family))
         if lane is None or not lane.slots or book.stopping:
             code = self._unroutable(arrival, lane)
@@ -64,6 +72,22 @@ class Arrivals:
                 book.start(book.accept(arrival, lane), node)
                 return
         self._wait_or_refuse(arrival, lane)
+
+    def _with_a_model_that_runs(self, arrival: Arrived) -> Arrived:
+        """Settle on a model: one with a free slot, else one that a node is up for."""
+        if not arrival.fallbacks:
+            return arrival
+        book = self._book
+        rank = book.rank_of(arrival)
+        up: str | None = None
+        for model in (arrival.model, *arrival.fallbacks):
+            lane = book.cluster.lanes.get((model, arrival.family))
+            if lane is None or not lane.is_up:
+                continue
+            if book.cluster.choose(lane.lines[rank], arrival, None) is not None:
+                return replace(arrival, model=model)
+            up = up or model
+        return arrival if up is None else replace(arrival, model=up)
 
     def refuse_nonsense(self, arrival: Arrived) -> None:
         """Raise for an arrival that is a bug of the caller, before it changes anything."""

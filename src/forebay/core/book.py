@@ -117,7 +117,15 @@ class Book:
         if not arrival.job:
             self.tally.waits.append(entry.waited_s)
         self.actions.append(
-            Route(entry.id, node.name, entry.told, entry.waited_s, entry.attempt, entry.p50_s)
+            Route(
+                entry.id,
+                node.name,
+                entry.told,
+                entry.waited_s,
+                entry.attempt,
+                entry.p50_s,
+                arrival.model if arrival.fallbacks else "",
+            )
         )
 
     def release(self, entry: Entry) -> Node:

@@ -44,6 +44,9 @@ class Arrived(Struct, frozen=True, tag=True, gc=False):
     key: str = ""
     key_unfinished_max: int = 0
     """How much the API key `key` may have unfinished at once; 0 is no limit."""
+    fallbacks: tuple[str, ...] = ()
+    """Models to run instead, in order, where `model` cannot run now. Settled before any waiting:
+    if none of them can run at once either, it waits for the first that a node is up for."""
     deferred: bool = False
     """Sizes are not known yet; the core asks with `Supply` when the entry heads its session."""
 

@@ -1,0 +1,65 @@
+"""`forebay sim-node`: run the simulated node."""
+
+import asyncio
+import signal
+from typing import Annotated
+
+import typer
+
+from forebay.nodes.sim_engine import SimOptions
+from forebay.nodes.sim_node import SimNode
+
+
+def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    model: Annotated[
+        list[str] | None, typer.Option(help="Model to offer, as NAME or NAME@GB; repeatable.")
+    ] = None,
+    slots: Annotated[int, typer.Option(min=1, help="Requests at once; more get 503.")] = 1,
+    ttft_ms: Annotated[float, typer.Option(min=0, help="Time to first token, in ms.")] = 200.0,
+    tokens_per_second: Annotated[
+        float, typer.Option(min=0, help="Speed of one answer; 0 is as fast as possible.")
+    ] = 50.0,
+    load_seconds: Annotated[
+        float, typer.Option(min=0, help="Time to load a model; 0 keeps all of them in memory.")
+    ] = 0.0,
+    vram_gb: Annotated[
+        float, typer.Option(min=0, help="Memory for models; 0 holds one at a time.")
+    ] = 0.0,
+    fail_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of requests answered with 500.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of the failures.")] = 0,
+) -> None:
+    """Run a simulated node: the timing of a model without a model, for tests and demos."""
+    options = SimOptions(
+        models=tuple(model or ["sim-model"]),
+        slots=slots,
+        ttft_s=ttft_ms / 1000.0,
+        tokens_per_second=tokens_per_second,
+        load_s=load_seconds,
+        vram_gb=vram_gb,
+        fail_rate=fail_rate,
+        seed=seed,
+    )
+    try:
+        asyncio.run(_serve(SimNode(options, host, port)))
+    except OSError as error:
+        typer.echo(f"cannot listen on {host}:{port}: {error}. Try another --port.", err=True)
+        raise typer.Exit(1) from error
+
+
+async def _serve(node: SimNode) -> None:
+    """Serve until told to stop (Ctrl-C, SIGTERM)."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await node.start()
+    names = ", ".join(node.engine.sizes_gb)
+    typer.echo(f"simulated node on {node.url} with {node.engine.options.slots} slots: {names}")
+    try:
+        await stopping.wait()
+    finally:
+        await node.stop()

@@ -1,0 +1,1 @@
+"""The HTTP surface that composes everything: routes, errors to statuses, keys, metrics."""

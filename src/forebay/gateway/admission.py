@@ -1,0 +1,121 @@
+"""From a request's bytes to a call: the body read and bounded, the model resolved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from forebay.relay.anthropic import ANTHROPIC
+from forebay.relay.call import Call
+from forebay.relay.fields import prompt_tokens
+from forebay.relay.members import InvalidBody
+from forebay.relay.ollama import OLLAMA
+from forebay.relay.openai import OPENAI
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from forebay.gateway.callers import Caller, Callers
+    from forebay.relay.family import Family
+    from forebay.relay.fields import Fields
+    from forebay.relay.relay import Relay
+    from forebay.settings import ModelsSettings, ResolvedKey
+    from forebay.wire.heads import RequestHead
+
+FAMILIES: Final = (OPENAI, ANTHROPIC, OLLAMA)
+HOT_ROUTES: Final = {
+    route.encode(): (family, route) for family in FAMILIES for route in family.routes
+}
+"""Path -> the family and the route's name, for the metrics."""
+OUTPUT_LIMIT_MAX = 1_000_000_000
+
+
+class Admission:
+    """Makes calls out of requests, or says what is wrong with them."""
+
+    def __init__(
+        self, callers: Callers, models: ModelsSettings, relay: Relay, random: Random
+    ) -> None:
+        self.callers = callers
+        self._relay = relay
+        self._random = random
+        self.change(models)
+
+    def change(self, models: ModelsSettings) -> None:
+        """Take over other aliases and fallbacks."""
+        self.aliases = {name: _last(name, models.aliases) for name in models.aliases}
+        self._fallbacks = {
+            name: tuple(self.aliases.get(model, model) for model in targets)
+            for name, targets in models.fallbacks.items()
+        }
+
+    def admit(
+        self, family: Family, head: RequestHead, caller: Caller, body: bytes
+    ) -> Call | Problem:
+        """Read a body that is small enough to be read at once."""
+        try:
+            fields = family.reader.read(body)
+        except InvalidBody as error:
+            return Problem(error.code, str(error), error.param)
+        return self.make(family, head, caller, body, fields)
+
+    def refusal(self, caller: Caller) -> Problem | None:
+        """Say what is wrong with a request before its body is looked at."""
+        if caller.problem is not None:
+            return caller.problem
+        if caller.multipart:
+            return Problem("unsupported", "multipart requests are not offered", "content-type")
+        if caller.encoded:
+            return Problem("unsupported", "send the body as it is", "content-encoding")
+        return None
+
+    def make(
+        self, family: Family, head: RequestHead, caller: Caller, body: bytes, fields: Fields
+    ) -> Call | Problem:
+        """Return the call that a body asks for."""
+        unsupported = fields.unsupported()
+        if unsupported is not None:
+            return Problem("unsupported", unsupported.message, unsupported.param)
+        asked = fields.model
+        model = self.aliases.get(asked, asked)
+        key = caller.key
+        if key is not None and key.models and not _may_use(key, asked, model):
+            return Problem("forbidden", "this key may not use this model", "model")
+        request_id = self._unique_id(caller.request_id)
+        return Call(
+            request_id,
+            family,
+            head.target,
+            model,
+            body,
+            asked,
+            self._fallbacks.get(model) or self._fallbacks.get(asked, ()),
+            caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
+            caller.credentials,
+            family.is_stream(fields),
+            self.callers.user_of(caller, fields.user),
+            self.callers.priority_of(caller, fields.service_tier),
+            caller.affinity,
+            caller.max_wait_s,
+            prompt_tokens(body),
+            int(min(max(fields.output_limit(), 0), OUTPUT_LIMIT_MAX)),
+            *(("", 0, 1.0) if key is None else (key.name, key.max_running, key.weight)),
+        )
+
+    def _unique_id(self, asked: str) -> str:
+        """Return the caller's own id unless it is in use, else one that nobody can guess."""
+        if asked and asked not in self._relay.exchanges:
+            return asked
+        return f"{self._random.getrandbits(96):024x}"
+
+
+def _last(name: str, aliases: Mapping[str, str]) -> str:
+    """Follow an alias to its end; the settings have refused loops."""
+    while (target := aliases.get(name)) is not None:
+        name = target
+    return name
+
+
+def _may_use(key: ResolvedKey, asked: str, model: str) -> bool:
+    return asked in key.models or model in key.models

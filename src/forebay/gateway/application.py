@@ -1,0 +1,125 @@
+"""The Starlette application: everything that is not an inference route."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from forebay.gateway.admin_routes import AdminRoutes
+from forebay.gateway.admission import HOT_ROUTES
+from forebay.gateway.asking import Refused
+from forebay.gateway.callers import EXPOSED
+from forebay.gateway.model_routes import ModelRoutes
+from forebay.gateway.openapi import document
+from forebay.gateway.page import PAGE, PAGE_HEADERS
+from forebay.gateway.status_routes import StatusRoutes, json_answer
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from forebay.gateway.parts import Parts
+
+logger = logging.getLogger("forebay.gateway")
+
+CODES_OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
+
+
+def make_application(parts: Parts) -> ASGIApp:
+    """Return the application."""
+
+    async def openapi(request: Request) -> Response:
+        parts.asking.anyone(request)
+        return json_answer(document())
+
+    async def page(request: Request) -> Response:
+        parts.asking.anyone(request)
+        return HTMLResponse(PAGE, headers=PAGE_HEADERS)
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        return parts.asking.answer(error, request)
+
+    async def not_there(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
+        is_hot = request.url.path.encode() in HOT_ROUTES
+        if is_hot:
+            code = "method_not_allowed"
+        answer = parts.asking.answer(Refused(Problem(code, _words(code, request))), request)
+        allow = (error.headers or {}).get("Allow") or ("POST" if is_hot else "")
+        if allow and code == "method_not_allowed":
+            answer.headers["allow"] = allow
+        return answer
+
+    async def broken(request: Request, error: Exception) -> Response:
+        # The traceback is in the log; callers are told nothing that could help an attacker.
+        logger.error("a route failed", exc_info=error, extra={"path": request.url.path})
+        problem = Problem("internal_error", "an internal error; the log has the details")
+        return parts.asking.answer(Refused(problem), request)
+
+    app = Starlette(
+        routes=[
+            *StatusRoutes(parts).routes,
+            *ModelRoutes(parts).routes,
+            *AdminRoutes(parts).routes,
+            Route("/openapi.json", openapi),
+            Route("/", page),
+        ],
+        exception_handlers={Refused: refused, HTTPException: not_there, Exception: broken},
+    )
+    app.router.redirect_slashes = False
+    return Cors(app, parts)
+
+
+def _words(code: str, request: Request) -> str:
+    path = request.url.path[:128]
+    if code == "method_not_allowed":
+        return f"{request.method} is not allowed for {path}"
+    return f"there is nothing at {path}; see /openapi.json"
+
+
+class Cors:
+    """Lets pages of the listed origins read answers; off unless `server.cors_origins` says so."""
+
+    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+        self._app = app
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer preflights, and mark other answers."""
+        headers = dict(scope.get("headers", ()))
+        origin = self._parts.hosts.cors_origin(headers.get(b"origin"))
+        if origin is None:
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            asked = headers.get(b"access-control-request-headers", b"authorization, content-type")
+            answer = Response(status_code=204)
+            answer.raw_headers += [
+                (b"access-control-allow-origin", origin),
+                (b"access-control-allow-methods", b"GET, POST, DELETE"),
+                (b"access-control-allow-headers", asked),
+                (b"access-control-max-age", b"600"),
+                (b"vary", b"Origin"),
+            ]
+            await answer(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"access-control-allow-origin", origin),
+                    (b"access-control-expose-headers", EXPOSED),
+                    (b"vary", b"Origin"),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, marked)

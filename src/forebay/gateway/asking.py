@@ -1,0 +1,107 @@
+"""Who is asking for a page that is not hot, and whether they may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import Response
+
+from forebay.gateway.hosts import host_name, is_loopback
+from forebay.relay.anthropic import ANTHROPIC
+from forebay.relay.ollama import OLLAMA
+from forebay.relay.openai import OPENAI
+from forebay.relay.problem import Problem
+from forebay.wire.heads import RequestHead
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from forebay.gateway.callers import Caller, Callers
+    from forebay.gateway.keys import KeyRing
+    from forebay.gateway.problem import Problems
+    from forebay.relay.family import Family
+
+FORWARDING: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+
+
+class Refused(Exception):
+    """The answer is an error."""
+
+    def __init__(self, problem: Problem, language: str = "en") -> None:
+        super().__init__(problem.code)
+        self.problem = problem
+        self.language = language
+
+
+class Asking:
+    """Authorises what is not inference."""
+
+    def __init__(
+        self, callers: Callers, keys: KeyRing, problems: Problems, *, public_status: bool
+    ) -> None:
+        self._callers = callers
+        self._keys = keys
+        self._problems = problems
+        self._public_status = public_status
+
+    def caller(self, request: Request) -> Caller:
+        """Return who asks, with a key where keys are needed; raises Refused."""
+        caller = self._read(request)
+        if caller.problem is not None:
+            raise Refused(caller.problem, caller.language)
+        return caller
+
+    def anyone(self, request: Request) -> Caller:
+        """Return who asks; a key is not needed, but the Host must be ours."""
+        caller = self._read(request)
+        if caller.problem is not None and caller.problem.code == "forbidden_host":
+            raise Refused(caller.problem, caller.language)
+        return caller
+
+    def observer(self, request: Request) -> Caller:
+        """Return who asks for aggregates; open to all with `server.public_status`."""
+        return self.anyone(request) if self._public_status else self.caller(request)
+
+    def admin(self, request: Request) -> Caller:
+        """Return an admin: by key, or without any keys someone at this machine."""
+        caller = self.caller(request)
+        if self._keys:
+            if caller.key is None or not caller.key.admin:
+                raise Refused(Problem("forbidden", "this needs an admin key"), caller.language)
+        elif not _is_at_this_machine(request):
+            raise Refused(
+                Problem("forbidden", "without keys, admin routes are for this machine only"),
+                caller.language,
+            )
+        return caller
+
+    def answer(self, refused: Refused, request: Request) -> Response:
+        """Return an error in the dialect of the route."""
+        family = family_of(request.url.path)
+        rendered = self._problems.render(refused.problem, family, refused.language)
+        headers = {name.decode(): value.decode() for name, value in rendered.headers}
+        return Response(rendered.body, rendered.status, headers)
+
+    def _read(self, request: Request) -> Caller:
+        head = RequestHead(
+            request.method.encode(), request.url.path.encode(), list(request.headers.raw),
+            True, True,
+        )  # fmt: skip
+        return self._callers.read(head, request.client.host if request.client else "")
+
+
+def family_of(path: str) -> Family:
+    """Return the dialect in which errors of a route are told."""
+    if path.startswith("/api/"):
+        return OLLAMA
+    return ANTHROPIC if path.startswith("/v1/messages") else OPENAI
+
+
+def _is_at_this_machine(request: Request) -> bool:
+    """Say whether the peer is local, asks for a local name, and speaks for nobody else."""
+    peer = request.client.host if request.client else ""
+    return (
+        is_loopback(peer)
+        and is_loopback(host_name(request.headers.get("host", "")))
+        and not any(name in request.headers for name in FORWARDING)
+    )

@@ -1,0 +1,207 @@
+"""What a request head says about its caller: the key, the user, the priority, the headers to pass.
+
+Clients keep their connections and send the same headers with every request, so what one head
+says is remembered by the connection and read again only when it changes (`CallerMemory`); reading
+it costs as much as everything else on the way in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from forebay.core import capped_priority, parse_priority
+from forebay.gateway.keys import KeyRing, presented_secret
+from forebay.gateway.problem import preferred_language
+from forebay.relay.problem import Problem
+from forebay.settings import ResolvedKey
+from forebay.wire.heads import HOP_BY_HOP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.gateway.hosts import HostGuard
+    from forebay.gateway.proxies import TrustedProxies
+    from forebay.wire.client import Headers
+    from forebay.wire.heads import RequestHead
+
+OURS: Final = frozenset(
+    b"host content-length expect accept-encoding authorization x-api-key api-key origin"
+    b" x-forebay-priority x-nexus-priority x-forebay-user x-forebay-session x-forebay-max-wait"
+    b" x-request-id forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip".split()
+)
+"""Headers that are for us, or that we write ourselves; the rest go on to the node."""
+
+EXPOSED = (
+    b"x-request-id, x-forebay-node, x-queue-status, x-queue-wait-ms, x-queue-position,"
+    b" x-estimated-wait, retry-after, retry-after-ms, x-should-retry"
+)
+USER_LENGTH_MAX = 256
+_PLAIN_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+class Caller(Struct, gc=False):
+    """Everything a head says, apart from what it asks for."""
+
+    key: ResolvedKey | None = None
+    header_block: bytes = b""
+    credentials: bytes = b""
+    language: str = "en"
+    priority: str | None = None
+    """As the header asks, capped by the key; None when no header is given."""
+    user: str | None = None
+    """As the header says; whether it counts is for `user_of` to decide."""
+    address: str = ""
+    affinity: str = ""
+    max_wait_s: float | None = None
+    request_id: str = ""
+    multipart: bool = False
+    encoded: bool = False
+    answer_block: bytes = b""
+    """Headers of every answer to this caller, written out: CORS, where it is on."""
+    problem: Problem | None = None
+
+
+class Callers:
+    """Reads heads."""
+
+    def __init__(
+        self,
+        keys: KeyRing,
+        hosts: HostGuard,
+        proxies: TrustedProxies,
+        priorities: Sequence[str],
+    ) -> None:
+        self._keys = keys
+        self._hosts = hosts
+        self._proxies = proxies
+        self._priorities = priorities
+        self.generation = 0
+        """Rises when the keys change: what was remembered before is void."""
+
+    def read(self, head: RequestHead, peer: str) -> Caller:
+        """Return what a head says; `problem` is set where it must be refused."""
+        values = dict(reversed(head.headers))  # the first of a name counts
+        caller = Caller(
+            header_block=_passed_on(head.headers),
+            language=preferred_language(values.get(b"accept-language")),
+            affinity=values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1"),
+            multipart=values.get(b"content-type", b"").lower().startswith(b"multipart/"),
+            encoded=values.get(b"content-encoding", b"identity").lower() != b"identity",
+            answer_block=cors_block(self._hosts.cors_origin(values.get(b"origin"))),
+            address=self._proxies.client(peer, values.get(b"x-forwarded-for")),
+        )
+        user = values.get(b"x-forebay-user")
+        caller.user = None if user is None else user.decode("utf-8", "replace")
+        request_id = values.get(b"x-request-id", b"")
+        if _PLAIN_ID.fullmatch(request_id) is not None:
+            caller.request_id = request_id.decode()
+        caller.problem = (
+            self._host_problem(values)
+            or self._authenticate(caller, values)
+            or _read_wait(caller, values.get(b"x-forebay-max-wait"))
+        )
+        self._read_priority(caller, values)
+        return caller
+
+    def user_of(self, caller: Caller, named: str | None) -> str:
+        """Return whom fairness counts the request for."""
+        key = caller.key
+        if key is not None and not key.trust_user:
+            return key.user
+        name = named or caller.user
+        if not name:
+            return key.user if key is not None else caller.address
+        if len(name) > USER_LENGTH_MAX:  # a bound on memory, not on names
+            name = name[:USER_LENGTH_MAX]
+        return f"{key.name}/{name}" if key is not None else name
+
+    def priority_of(self, caller: Caller, tier: str | None) -> str:
+        """Return the class: the header's, else that of OpenAI's `service_tier`."""
+        if caller.priority is not None:
+            return caller.priority
+        name = _TIERS.get(tier or "", "normal")
+        return self._capped(caller, name)
+
+    def _read_priority(self, caller: Caller, values: dict[bytes, bytes]) -> None:
+        asked = values.get(b"x-forebay-priority", values.get(b"x-nexus-priority"))
+        if asked is not None:
+            caller.priority = self._capped(caller, asked[:64].decode("latin-1"))
+
+    def _capped(self, caller: Caller, name: str) -> str:
+        priority = parse_priority(name, self._priorities)
+        if caller.key is None:
+            return priority
+        return capped_priority(priority, caller.key.max_priority, self._priorities)
+
+    def _host_problem(self, values: dict[bytes, bytes]) -> Problem | None:
+        host = values.get(b"host")
+        if not self._hosts.allows_host(host):
+            return Problem("forbidden_host", "this Host is not served here", "host")
+        if not self._hosts.allows_origin(values.get(b"origin"), host):
+            return Problem("forbidden_host", "pages of this Origin may not call", "origin")
+        return None
+
+    def _authenticate(self, caller: Caller, values: dict[bytes, bytes]) -> Problem | None:
+        authorization, api_key = values.get(b"authorization"), values.get(b"x-api-key")
+        if not self._keys:
+            caller.credentials = _written(b"authorization", authorization) + _written(
+                b"x-api-key", api_key
+            )
+            return None
+        secret = presented_secret(authorization, api_key)
+        caller.key = self._keys.find(secret) if secret is not None else None
+        if caller.key is None:
+            return Problem("unauthorized", "a valid API key is needed")
+        return None
+
+
+def cors_block(origin: bytes | None) -> bytes:
+    """Return what lets a page of that origin read an answer; nothing where CORS is off."""
+    if origin is None:
+        return b""
+    return (
+        b"access-control-allow-origin: %b\r\nvary: Origin\r\n"
+        b"access-control-expose-headers: %b\r\n" % (origin, EXPOSED)
+    )
+
+
+_TIERS = {"priority": "high", "flex": "low"}
+
+
+def _passed_on(headers: Headers) -> bytes:
+    """Return the headers that go on to a node, written out."""
+    named: set[bytes] = set()
+    for name, value in headers:
+        if name == b"connection":
+            named.update(part.strip().lower() for part in value.split(b","))
+    return b"".join(
+        [
+            b"%b: %b\r\n" % pair
+            for pair in headers
+            if pair[0] not in OURS and pair[0] not in HOP_BY_HOP and pair[0] not in named
+        ]
+    )
+
+
+def _written(name: bytes, value: bytes | None) -> bytes:
+    return b"" if value is None else b"%b: %b\r\n" % (name, value)
+
+
+def _read_wait(caller: Caller, value: bytes | None) -> Problem | None:
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds <= 1e9:  # NaN is neither
+        return Problem(
+            "invalid_request",
+            "X-Forebay-Max-Wait must be a number of seconds, 0 or more",
+            "X-Forebay-Max-Wait",
+        )
+    caller.max_wait_s = seconds
+    return None

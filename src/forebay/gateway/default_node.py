@@ -1,0 +1,77 @@
+"""What a gateway without configured nodes uses: what it finds, else a model of its own.
+
+In order: servers on the usual loopback ports; llama.cpp in a child process with the given GGUF or
+the small built-in model; and only where llama.cpp is not installed, or has no weights to run, a
+simulated node, plainly said to be one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from forebay.errors import BackendFailed
+from forebay.nodes.asking import fetch_at
+from forebay.nodes.discovery import discover
+from forebay.nodes.embedded import EmbeddedNode, EmbeddedOptions
+from forebay.nodes.model_files import find_model
+from forebay.nodes.sim_engine import SimOptions
+from forebay.nodes.sim_node import SimNode
+from forebay.settings import NodeSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SIMULATED_MODEL = "simulated"
+
+
+class DefaultNodes(Struct):
+    """Nodes that nobody configured, and what of them must be stopped with the gateway."""
+
+    settings: list[NodeSettings]
+    explanation: str
+    """What is being used and why, for the console."""
+    embedded: EmbeddedNode | None = None
+    simulated: SimNode | None = None
+
+    async def stop(self) -> None:
+        """Stop what was started here; may be called twice."""
+        if self.embedded is not None:
+            await self.embedded.stop()
+        if self.simulated is not None:
+            await self.simulated.stop()
+
+
+async def find_default_nodes(gguf: Path | None, say: Callable[[str], None]) -> DefaultNodes:
+    """Return the nodes to use where none is configured; never fails for want of one."""
+    if gguf is None:
+        found = await discover(fetch_at)
+        if found:
+            names = ", ".join(f"{node.kind} at {node.url}" for node in found)
+            settings = [NodeSettings(name=n.name, url=n.url, kind=n.kind) for n in found]
+            return DefaultNodes(settings, f"found {names}")
+    if importlib.util.find_spec("xllamacpp") is None:
+        return await _simulated("llama.cpp is not installed (pip install 'forebay[embedded]')")
+    try:
+        if gguf is None:
+            say("no model server found on this machine: starting a small one of our own")
+        model = await find_model(gguf)
+        embedded = EmbeddedNode(EmbeddedOptions(model.path, model.model))
+        await embedded.start()
+    except BackendFailed as error:
+        if gguf is not None:
+            raise
+        return await _simulated(f"the built-in model could not be started ({error})")
+    settings = [NodeSettings(name="embedded", url=embedded.url, kind="llama.cpp")]
+    return DefaultNodes(settings, f"running {model.model} with llama.cpp", embedded=embedded)
+
+
+async def _simulated(reason: str) -> DefaultNodes:
+    node = SimNode(SimOptions(models=(SIMULATED_MODEL,), slots=4), "127.0.0.1", 0)
+    await node.start()
+    settings = [NodeSettings(name="simulated", url=node.url, kind="simulated")]
+    explanation = f"SIMULATED answers only, no real model: {reason}"
+    return DefaultNodes(settings, explanation, simulated=node)

@@ -1,0 +1,184 @@
+"""The hot routes, from bytes to the relay: what stands behind the listening socket.
+
+Callbacks all the way: no task, no logging call and no metric object per request. Everything that
+is not an inference route is handed to the Starlette application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from forebay.gateway.admission import HOT_ROUTES
+from forebay.gateway.client_sink import ClientSink
+from forebay.relay.fields import LARGE_BYTES
+from forebay.relay.members import InvalidBody
+from forebay.relay.openai import OPENAI
+from forebay.relay.problem import Problem
+from forebay.wire.heads import RequestHead, header_block, status_line
+
+if TYPE_CHECKING:
+    from forebay.gateway.callers import Caller
+    from forebay.gateway.cold import Cold
+    from forebay.gateway.parts import Parts
+    from forebay.relay.call import Call
+    from forebay.relay.family import Family
+    from forebay.relay.fields import Fields
+    from forebay.wire.connection import ServerConnection
+    from forebay.wire.refusals import Refusal
+
+
+class Front:
+    """Answers hot requests through the relay, and hands on the others."""
+
+    def __init__(self, parts: Parts, cold: Cold) -> None:
+        self.admission = parts.admission
+        self.readers = parts.readers
+        self._callers = parts.callers
+        self._relay = parts.relay
+        self._problems = parts.problems
+        self._accounting = parts.accounting
+        self._cold = cold
+
+    # -- for the server
+
+    def takes(self, head: RequestHead) -> bool:
+        """Say whether this is an inference request."""
+        return head.method == b"POST" and _path(head.target) in HOT_ROUTES
+
+    def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
+        """Let the application answer."""
+        self._cold.take_over(connection, raw)
+
+    def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
+        """Admit a request and send it on its way."""
+        family, route = HOT_ROUTES[_path(head.target)]
+        caller = self._recall(connection, head)
+        sink = ClientSink(connection, head, caller, family, self._problems)
+        connection.answered_by(sink)
+        problem = self.admission.refusal(caller)
+        if problem is not None:
+            self._refuse(sink, route, problem)
+        elif len(body) < LARGE_BYTES:
+            self.go_on(sink, route, self.admission.admit(family, head, caller, body))
+        else:
+            LargeBody(self, sink, connection, route).read(family, head, caller, body)
+
+    def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
+        """Answer a request that could not be read; the connection closes after it."""
+        problem = Problem(refusal.code, refusal.message, refusal.param)
+        rendered = self._problems.render(problem, OPENAI)
+        self._accounting.refused("other", refusal.code)
+        connection.write(
+            b"%b%bcontent-length: %d\r\nconnection: close\r\n\r\n%b"
+            % (
+                status_line(rendered.status),
+                header_block(rendered.headers),
+                len(rendered.body),
+                rendered.body,
+            )
+        )
+
+    # -- inside
+
+    def _recall(self, connection: ServerConnection, head: RequestHead) -> Caller:
+        """Return what the head says, from memory where the connection has said it before."""
+        headers = head.headers
+        memory = connection.memory
+        generation = self._callers.generation
+        if (
+            type(memory) is _Memory
+            and memory.generation == generation
+            and memory.headers == _without_length(headers)
+        ):
+            return memory.caller
+        caller = self._callers.read(head, connection.peer)
+        connection.memory = _Memory(_without_length(headers), caller, generation)
+        return caller
+
+    def go_on(self, sink: ClientSink, route: str, admitted: Call | Problem) -> None:
+        """Send an admitted call on its way, or say what is wrong with it."""
+        if isinstance(admitted, Problem):
+            self._refuse(sink, route, admitted)
+        else:
+            exchange = self._relay.submit(admitted, sink)
+            if not exchange.ended:
+                sink.carries(exchange)
+
+    def _refuse(self, sink: ClientSink, route: str, problem: Problem) -> None:
+        self._accounting.refused(route, problem.code)
+        sink.failed(problem, None)
+
+
+class _Memory:
+    """What a connection's last head said."""
+
+    __slots__ = ("caller", "generation", "headers")
+
+    def __init__(self, headers: object, caller: Caller, generation: int) -> None:
+        self.headers = headers
+        self.caller = caller
+        self.generation = generation
+
+
+class LargeBody:
+    """A body that is read off the loop, while its client may leave."""
+
+    __slots__ = ("_connection", "_front", "_left", "_route", "_sink")
+
+    def __init__(
+        self, front: Front, sink: ClientSink, connection: ServerConnection, route: str
+    ) -> None:
+        self._front = front
+        self._sink = sink
+        self._connection = connection
+        self._route = route
+        self._left = False
+        connection.answered_by(self)
+
+    def read(self, family: Family, head: RequestHead, caller: Caller, body: bytes) -> None:
+        """Start reading in a thread, and go on when it is done."""
+        front = self._front
+        future = asyncio.get_running_loop().run_in_executor(
+            front.readers, _read_large, family, body
+        )
+
+        def done(result: asyncio.Future[Fields | Problem]) -> None:
+            if not self._left and not result.cancelled():
+                self._connection.answered_by(self._sink)
+                read = result.result()
+                admission = front.admission
+                admitted = (
+                    read
+                    if isinstance(read, Problem)
+                    else admission.make(family, head, caller, body, read)
+                )
+                front.go_on(self._sink, self._route, admitted)
+
+        future.add_done_callback(done)
+
+    def client_left(self) -> None:
+        """Forget the request once it is read."""
+        self._left = True
+
+    def client_is_slow(self) -> None:
+        """Nothing is being written yet."""
+
+    def client_keeps_up(self) -> None:
+        """Nothing is being written yet."""
+
+
+def _read_large(family: Family, body: bytes) -> Fields | Problem:
+    try:
+        return family.reader.read_large(body)
+    except InvalidBody as error:
+        return Problem(error.code, str(error), error.param)
+
+
+def _path(target: bytes) -> bytes:
+    return target if b"?" not in target else target.partition(b"?")[0]
+
+
+def _without_length(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return what stays the same from one request of a client to the next."""
+    return [pair for pair in headers if pair[0] != b"content-length"]

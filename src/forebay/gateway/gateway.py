@@ -1,0 +1,142 @@
+"""One gateway: its parts, its listening socket, how it starts and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import TYPE_CHECKING
+
+from forebay.clock import LoopClock
+from forebay.core import ShutDown
+from forebay.gateway.application import make_application
+from forebay.gateway.cold import Cold
+from forebay.gateway.front import Front
+from forebay.gateway.parts import Parts
+from forebay.wire.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Self
+
+    from forebay.clock import Timers
+    from forebay.gateway.access_log import AccessLog
+    from forebay.settings import ServerSettings, Settings
+
+BACKLOG = 4096
+"""Connections that the kernel may hold for us while we are busy accepting others."""
+CLOSING_S = 1.0
+"""How long the last bytes may take to leave, once everything has been answered."""
+
+
+class Gateway:
+    """Everything of one process.
+
+    `start` returns once it listens and every configured node has been asked once; `stop` answers
+    every waiter at once, lets what runs finish for a while, and returns when all is stopped.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Timers | None = None,
+        environ: Mapping[str, str] | None = None,
+        log: AccessLog | None = None,
+        read_settings: Callable[[], Settings] | None = None,
+    ) -> None:
+        self._clock = clock or LoopClock(asyncio.get_running_loop())
+        self._log = log
+        self.parts = parts = Parts(
+            settings, self._clock, environ=environ, log=log, read_settings=read_settings
+        )
+        server = settings.server
+        self._cold = Cold(make_application(parts), server.idle_seconds)
+        front = Front(parts, self._cold)
+        self._server = Server(front, server, self._clock)
+        self._listening: asyncio.Server | None = None
+        self._stopping = False
+        self._hurried = asyncio.Event()
+
+    async def start(self, *, probe_s: float = 5.0) -> None:
+        """Listen, and ask every configured node once; raises OSError when the port is taken."""
+        server = self.parts.settings.server
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(
+            self._server.protocol, server.host, server.port, ssl=_tls(server), backlog=BACKLOG
+        )
+        for node in self.parts.settings.nodes:
+            self.parts.nodes.add(node)
+        with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe
+            await self.parts.nodes.first_probes(probe_s)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, which may have been chosen by the system."""
+        assert self._listening is not None
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    async def drain(self) -> None:
+        """Take nothing more: waiters are answered 503 at once, what runs may finish."""
+        self.parts.draining = True
+        self.parts.coordinator.post(ShutDown())
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """Drain, wait for what runs up to a limit, and close everything; may be called twice."""
+        if self._stopping:
+            return
+        self._stopping = True
+        parts = self.parts
+        await self.drain()
+        limit_s = parts.settings.server.shutdown_seconds if grace_s is None else grace_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._finished_or_hurried()
+        if self._listening is not None:
+            self._listening.close()
+        for exchange in list(parts.relay.exchanges.values()):
+            parts.relay.revoke(exchange.call.id, "shutting_down")
+        self._server.stop()
+        await self._cold.stop(CLOSING_S)
+        with contextlib.suppress(TimeoutError):  # clients that do not read are cut off
+            async with asyncio.timeout(CLOSING_S):
+                await self._server.emptied()
+        self._server.abort()
+        parts.nodes.stop()
+        parts.relay.stop()
+        parts.coordinator.stop()
+        parts.readers.shutdown(wait=False, cancel_futures=True)
+        if self._log is not None:
+            self._log.stop()
+
+    def hurry(self) -> None:
+        """Stop without waiting for what runs."""
+        self._hurried.set()
+
+    async def _finished_or_hurried(self) -> None:
+        waits = [
+            asyncio.ensure_future(self.parts.relay.finished()),
+            asyncio.ensure_future(self._hurried.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop(0.0)
+
+
+def _tls(server: ServerSettings) -> ssl.SSLContext | None:
+    if not server.tls_cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_cert_chain(server.tls_cert, server.tls_key)
+    return context

@@ -1,0 +1,60 @@
+"""Who is asking: API keys, hashed and compared in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forebay.settings import ResolvedKey
+
+
+class KeyRing:
+    """The keys that are valid now. With none configured, everyone may ask."""
+
+    def __init__(self, keys: Iterable[ResolvedKey]) -> None:
+        self.change(keys)
+
+    def change(self, keys: Iterable[ResolvedKey]) -> set[str]:
+        """Take over other keys; return the names of those that are valid no more."""
+        before = {key.name: key.sha256 for key in getattr(self, "_by_digest", {}).values()}
+        self._by_digest = {key.sha256: key for key in keys}
+        now = {key.name: key.sha256 for key in self._by_digest.values()}
+        return {name for name, digest in before.items() if now.get(name) != digest}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_digest)
+
+    def find(self, secret: bytes) -> ResolvedKey | None:
+        """Return the key with that text.
+
+        What is looked up is a digest, of which a caller cannot choose the beginning, and the last
+        comparison takes the same time wherever it differs.
+        """
+        digest = hashlib.sha256(secret).hexdigest()
+        key = self._by_digest.get(digest)
+        if key is None or not hmac.compare_digest(key.sha256, digest):
+            return None
+        return key
+
+
+def presented_secret(authorization: bytes | None, api_key: bytes | None) -> bytes | None:
+    """Return the key that a caller presents: a bearer token, or Anthropic's `x-api-key`.
+
+    Both must agree where both are given: whoever checks one must not be fooled by the other.
+    Keys in the query are not read; they end up in logs.
+    """
+    bearer: bytes | None = None
+    if authorization is not None:
+        scheme, _, token = authorization.partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        bearer = token.strip()
+    if api_key is None:
+        return bearer
+    if bearer is not None and bearer != api_key.strip():
+        return None
+    return api_key.strip()

@@ -1,0 +1,48 @@
+"""The gateway's own log: JSON lines for machines, short lines for people at a terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import msgspec
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, and what the caller added."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, object] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {k: v for k, v in record.__dict__.items() if k not in _STANDARD}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=repr).decode()
+
+
+class ShortLines(logging.Formatter):
+    """`12:34:56 node is online node=gpu1`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        more = " ".join(f"{k}={v}" for k, v in record.__dict__.items() if k not in _STANDARD)
+        line = f"{self.formatTime(record, '%H:%M:%S')} {record.getMessage()} {more}".rstrip()
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def set_up_logging() -> None:
+    """Send the log of this process to its error stream."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(ShortLines() if sys.stderr.isatty() else JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)

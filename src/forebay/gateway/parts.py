@@ -1,0 +1,131 @@
+"""What the routes work with: the parts of one running gateway, made in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from forebay.coordination import InProcess
+from forebay.core import OptionsChanged, Snapshot
+from forebay.gateway.accounting import Accounting
+from forebay.gateway.admission import Admission
+from forebay.gateway.asking import Asking
+from forebay.gateway.callers import Callers
+from forebay.gateway.hosts import HostGuard
+from forebay.gateway.keys import KeyRing
+from forebay.gateway.metrics import Metrics
+from forebay.gateway.problem import Problems
+from forebay.gateway.proxies import TrustedProxies
+from forebay.nodes.registry import Nodes
+from forebay.relay.relay import Relay
+from forebay.settings import SettingsError, node_api_key, plan_reload, resolve_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from forebay.clock import Timers
+    from forebay.core import Describe
+    from forebay.gateway.access_log import AccessLog
+    from forebay.settings import NodeSettings, ReloadPlan, Settings
+
+
+class Parts:
+    """One gateway without its sockets."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Timers,
+        *,
+        environ: Mapping[str, str] | None = None,
+        log: AccessLog | None = None,
+        read_settings: Callable[[], Settings] | None = None,
+    ) -> None:
+        server, queue = settings.server, settings.queue
+        self.settings = settings
+        self.draining = False
+        self._environ = environ
+        self._read_settings = read_settings
+        self.keys = KeyRing(resolve_keys(settings, environ))
+        self.hosts = HostGuard(server.host, server.allowed_hosts, server.cors_origins)
+        self.callers = Callers(
+            self.keys, self.hosts, TrustedProxies(server.trusted_proxies), queue.priorities
+        )
+        chance = random.Random()  # jitter, and ids that need not be secret
+        self.problems = Problems(queue, chance)
+        self.accounting = Accounting(clock.monotonic_s, log)
+        self.nodes = Nodes(self._api_key_of, clock)
+        self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
+        self.coordinator = InProcess(
+            queue.options(), self.relay.perform, clock.monotonic_s, clock.call_at
+        )
+        self.relay.connect(self.coordinator)
+        self.nodes.connect(self.coordinator.post)
+        self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
+        self.asking = Asking(
+            self.callers, self.keys, self.problems, public_status=server.public_status
+        )
+        self.metrics = Metrics(self.accounting, self.nodes)
+        self.readers = ThreadPoolExecutor(2, "large-bodies")
+
+    async def snapshot(self) -> Snapshot:
+        """Return the whole picture."""
+        future: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
+        self.relay.observe(lambda seen: None if future.done() else future.set_result(seen))
+        return await future
+
+    async def describe(self, ticket_id: str) -> Describe | None:
+        """Return what the core knows of a ticket; None when it has ended."""
+        future: asyncio.Future[Describe] = asyncio.get_running_loop().create_future()
+        self.relay.inspect(
+            ticket_id, lambda seen: None if future.done() else future.set_result(seen)
+        )
+        return await future if future.done() else None
+
+    def reload(self) -> list[str]:
+        """Read the settings anew and apply them whole; raises SettingsError and changes nothing."""
+        if self._read_settings is None:
+            raise SettingsError([])
+        new = self._read_settings()
+        plan = plan_reload(self.settings, new)
+        plan.raise_if_refused()
+        keys = resolve_keys(new, self._environ)
+        for node in (*plan.nodes.added, *plan.nodes.changed):
+            self._api_key_of(node)  # a secret that is missing is found before anything changes
+        self.settings = new
+        self.problems.change(new.queue)
+        self.relay.change(new.queue, new.retry)
+        if plan.queue:
+            self.coordinator.post(OptionsChanged(new.queue.options()))
+        self.admission.change(new.models)
+        self._change_nodes(plan)
+        self._change_keys(self.keys.change(keys))
+        return _named(plan)
+
+    def _change_nodes(self, plan: ReloadPlan) -> None:
+        for node in (*plan.nodes.removed, *plan.nodes.changed):
+            self.nodes.remove(node.name)
+        for node in (*plan.nodes.changed, *plan.nodes.added):
+            self.nodes.remove(node.name)  # one added by hand under that name gives way
+            self.nodes.add(node)
+
+    def _change_keys(self, revoked: set[str]) -> None:
+        """Forget what connections remember, and turn away the waiters of keys that are gone."""
+        self.callers.generation += 1
+        for exchange in list(self.relay.exchanges.values()):
+            if exchange.call.key in revoked and not exchange.node:
+                self.relay.revoke(exchange.call.id, "unauthorized")
+
+    def _api_key_of(self, node: NodeSettings) -> str | None:
+        return node_api_key(node, self._environ)
+
+
+def _named(plan: ReloadPlan) -> list[str]:
+    """Return what a plan changes, in dotted names."""
+    names = [*plan.queue, *plan.retry, *plan.models]
+    for kind, difference in (("nodes", plan.nodes), ("keys", plan.keys)):
+        blocks = (*difference.added, *difference.removed, *difference.changed)
+        names += [f"{kind}.{block.name}" for block in blocks]
+    return names

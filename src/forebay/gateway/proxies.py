@@ -1,0 +1,47 @@
+"""Whose address counts when a proxy stands in front of us."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOPS_MAX = 16
+"""How many entries of `X-Forwarded-For` are looked at; nobody has more proxies."""
+
+
+class TrustedProxies:
+    """Reads `X-Forwarded-For` from the right, as far as the proxies are ours.
+
+    >>> proxies = TrustedProxies(["10.0.0.0/8"])
+    >>> proxies.client("10.0.0.1", b"6.6.6.6, 1.2.3.4, 10.0.0.2")
+    '1.2.3.4'
+    >>> proxies.client("9.9.9.9", b"1.2.3.4")
+    '9.9.9.9'
+    """
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        self._networks = [ip_network(network) for network in networks]
+
+    def client(self, peer: str, forwarded: bytes | None) -> str:
+        """Return the address of the client as far as it can be trusted."""
+        if forwarded is None or not self._networks or not self._trusts(peer):
+            return peer
+        address = peer
+        for hop in reversed(forwarded.decode("latin-1").split(",")[-HOPS_MAX:]):
+            try:
+                address = str(ip_address(hop.strip()))
+            except ValueError:
+                return address
+            if not self._trusts(address):
+                return address
+        return address
+
+    def _trusts(self, address: str) -> bool:
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._networks)

@@ -1,0 +1,169 @@
+"""Looking in: `/v1/queue`, one ticket, health, readiness, metrics, capabilities."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import Route
+
+from forebay import __version__
+from forebay.gateway.admission import FAMILIES
+from forebay.gateway.asking import Refused
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from forebay.core import Describe
+    from forebay.gateway.callers import Caller
+    from forebay.gateway.parts import Parts
+    from forebay.relay.exchange import Exchange
+
+REASONS = {
+    "busy": "every slot that could serve it is taken",
+    "turn": "a slot is free, but kept for a model swap or for those before it",
+    "session": "an earlier request of its session is unfinished",
+    "offline": "no node that serves its model is up",
+    None: "it is running",
+}
+"""Why a request waits, in words."""
+
+
+def json_answer(value: object, status: int = 200) -> Response:
+    """Return an answer in JSON."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+class StatusRoutes:
+    """The routes that only look."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.routes = [
+            Route("/health", self.health),
+            Route("/ready", self.ready),
+            Route("/metrics", self.metrics),
+            Route("/capabilities", self.capabilities),
+            Route("/v1/queue", self.queue),
+            Route("/v1/queue/{ticket_id}", self.ticket),
+            Route("/v1/queue/{ticket_id}", self.cancel, methods=["DELETE"]),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        """Say that the gateway is alive; touches nothing else."""
+        self._parts.asking.anyone(request)
+        return json_answer({"status": "ok", "version": __version__})
+
+    async def ready(self, request: Request) -> Response:
+        """Say whether requests should be sent here."""
+        caller = self._parts.asking.anyone(request)
+        if self._parts.draining:
+            raise Refused(Problem("shutting_down", "the gateway is shutting down"), caller.language)
+        if not self._parts.nodes.any_up():
+            raise Refused(Problem("no_node", "no node is up"), caller.language)
+        return json_answer({"status": "ready"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the metrics in Prometheus' text format."""
+        self._parts.asking.observer(request)
+        snapshot = await self._parts.snapshot()
+        text = self._parts.metrics.text(snapshot, self._parts.relay.retries_total)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def capabilities(self, request: Request) -> Response:
+        """Say what this gateway offers and where its limits are."""
+        self._parts.asking.anyone(request)
+        settings = self._parts.settings
+        return json_answer(
+            {
+                "version": __version__,
+                "families": {family.name: list(family.routes) for family in FAMILIES},
+                "priorities": list(settings.queue.priorities),
+                "limits": {
+                    "maxPendingPromptsPerSession": None,
+                    "queueMaxSize": settings.queue.max_size,
+                    "maxWaitSeconds": settings.queue.max_wait_seconds,
+                    "bodyMaxBytes": settings.server.body_max_bytes,
+                },
+            }
+        )
+
+    async def queue(self, request: Request) -> Response:
+        """Return the state of the whole queue, in aggregates only."""
+        self._parts.asking.observer(request)
+        seen = await self._parts.snapshot()
+        return json_answer(
+            {
+                "waiting": seen.waiting,
+                "processing": seen.running,
+                "max_size": seen.max_size,
+                "average_wait_seconds": round(seen.average_wait_s or 0.0, 3),
+                "average_service_seconds": round(seen.average_service_s or 0.0, 3),
+                "by_priority": seen.by_priority,
+                "rejected_total": sum(seen.totals.rejected.values()),
+                "timeouts_total": seen.totals.expired,
+                "served_total": seen.totals.served,
+            }
+        )
+
+    async def ticket(self, request: Request) -> Response:
+        """Say where one request stands, and why it waits."""
+        exchange = self._find(request, self._parts.asking.caller(request))
+        seen = await self._parts.describe(exchange.call.id)
+        if seen is None:
+            raise _unknown()
+        return json_answer(_shown(exchange, seen, self._parts.relay.now_s()))
+
+    async def cancel(self, request: Request) -> Response:
+        """End one request, waiting or running."""
+        exchange = self._find(request, self._parts.asking.caller(request))
+        ticket_id = exchange.call.id
+        self._parts.relay.revoke(ticket_id, "cancelled")
+        return json_answer({"id": ticket_id, "state": "cancelled"})
+
+    def _find(self, request: Request, caller: Caller) -> Exchange:
+        """Return a request that this caller may see: its own user's, or any for an admin."""
+        exchange = self._parts.relay.exchanges.get(request.path_params["ticket_id"])
+        key = caller.key
+        if exchange is None or (
+            key is not None and not key.admin and not _is_own(exchange, caller, self._parts)
+        ):
+            raise _unknown()
+        return exchange
+
+
+def _is_own(exchange: Exchange, caller: Caller, parts: Parts) -> bool:
+    """Say whether a request is of the caller's own key or user."""
+    key = caller.key
+    assert key is not None
+    return exchange.call.key == key.name or exchange.call.user == parts.callers.user_of(
+        caller, None
+    )
+
+
+def _unknown() -> Refused:
+    return Refused(Problem("not_found", "no request of that id is waiting or running"))
+
+
+def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object]:
+    timeline = exchange.timeline or [(exchange.arrived_s, "arrived")]
+    if exchange.timeline is None and exchange.node:
+        timeline.append((exchange.started_s, f"started on {exchange.node}"))
+    return {
+        "id": exchange.call.id,
+        "state": seen.state,
+        "position": seen.position,
+        "estimated_wait_seconds": {"p50": _rounded(seen.p50_s), "p90": _rounded(seen.p90_s)},
+        "waited_seconds": round(seen.waited_s, 3),
+        "reason": REASONS[seen.reason],
+        "attempt": seen.attempt,
+        "timeline": [
+            {"seconds_ago": round(now_s - at_s, 3), "event": event} for at_s, event in timeline
+        ],
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

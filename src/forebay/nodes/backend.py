@@ -1,0 +1,259 @@
+"""One node at run time: its connections, its health, and the probes that keep it up to date.
+
+Everything that is decided is decided by `NodeHealth`; this class only asks at the times it says,
+hands over what it heard, and posts what the core must be told. One timer, at most one probe under
+way. Cancelling a probe closes its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from forebay.core import NodeRemoved
+from forebay.errors import BackendFailed
+from forebay.nodes.detect import ADAPTERS, detect
+from forebay.nodes.health import FailureKind, NodeHealth
+from forebay.nodes.report import Reply
+from forebay.wire.client import Pool, Target
+from forebay.wire.fetch import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from forebay.clock import TimerHandle, Timers
+    from forebay.core import Event
+    from forebay.core.events import NodeChanged
+    from forebay.nodes.gpu import GpuMeter
+    from forebay.nodes.report import Adapter, Report
+    from forebay.settings import NodeSettings
+    from forebay.wire.client import Headers
+
+logger = logging.getLogger("forebay.nodes")
+
+PROBE_SECONDS = 5.0
+"""How long one question of a probe may take; engines answer these from memory."""
+
+_HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
+    "connect": "connect",
+    "status": "status",
+    "garbage": "garbage",
+    "too_large": "garbage",
+    "lost": "broken",
+    "first_byte_timeout": "timeout",
+    "chunk_timeout": "timeout",
+}
+"""What each way for a request to fail says about the health of its node; the rest say nothing."""
+
+
+class Backend:
+    """A node that is configured, found or registered."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        api_key: str | None,
+        post: Callable[[Event], None],
+        clock: Timers,
+        gpu: GpuMeter,
+    ) -> None:
+        self.settings = settings
+        self.name = settings.name
+        self._post = post
+        self._clock = clock
+        self._gpu = gpu
+        self.pool = Pool(_target(settings), idle_max=max(64, settings.slots))
+        self._line = _request_line(settings.url)
+        self._credentials = _credentials(api_key)
+        self.health = NodeHealth(
+            settings.name, settings.slots, settings.models, clock.monotonic_s()
+        )
+        self.told: NodeChanged = self.health.changed(clock.monotonic_s())
+        self.kind = "" if settings.kind == "auto" else settings.kind
+        self.version = ""
+        self.failures: dict[str, int] = {}  # by kind, for the metrics
+        self.last_error = ""
+        self.draining = False
+        self._adapter: Adapter | None = ADAPTERS.get(settings.kind)
+        self._timer: TimerHandle | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._probed = asyncio.Event()
+        self._stopped = False
+        self._slots_cut = 0
+        self._was_busy = False
+
+    # -- for the relay
+
+    def request(self, target: bytes, headers: bytes, credentials: bytes, length: int) -> bytes:
+        """Return the head of a request to this node; its own credentials come before others."""
+        return b"POST %b%b%b%bcontent-length: %d\r\n\r\n" % (
+            target, self._line, headers, self._credentials or credentials, length
+        )  # fmt: skip
+
+    def failed(self, kind: str, model: str) -> None:
+        """Take note of a request that failed here."""
+        self.failures[kind] = self.failures.get(kind, 0) + 1
+        known = _HEALTH_KINDS.get(kind)
+        if known is not None:
+            self._tell(self.health.request_failed(model, known, self._clock.monotonic_s()))
+
+    def succeeded(self, model: str) -> None:
+        """Take note of a request that was answered in full."""
+        if change := self.health.request_succeeded(model, self._clock.monotonic_s()):
+            self._tell(change)
+
+    def busy(self) -> None:
+        """Take note of a node that says it is full: it has fewer slots than we thought.
+
+        The core has taken one off; so do we from what we tell it, until good probes, with no such
+        answer between them, give them back one at a time.
+        """
+        self._slots_cut = min(self._slots_cut + 1, max(0, self.told.slots - 1))
+        self._was_busy = True
+
+    def refresh(self) -> None:
+        """Ask the node anew now: something it did does not fit what we know."""
+        self._probe()
+
+    # -- for the operator
+
+    def drain(self) -> None:
+        """Let nothing new start here."""
+        self.draining = True
+        self._tell(self.health.drained(self._clock.monotonic_s()))
+
+    def resume(self) -> None:
+        """Use it again."""
+        self.draining = False
+        self._tell(self.health.resumed(self._clock.monotonic_s()))
+
+    # -- lifecycle
+
+    def start(self) -> None:
+        """Begin to ask; the core hears of the node at once, as far as it is known."""
+        self._post(self.told)
+        self._wake()
+
+    async def first_probe(self) -> None:
+        """Wait until the node has been asked once, whatever came of it."""
+        await self._probed.wait()
+
+    def stop(self) -> None:
+        """Ask no more, close what is idle, take the node out of the core; may be called twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._probing is not None:
+            self._probing.cancel()
+        self._probed.set()
+        self.pool.close()
+        self._post(NodeRemoved(self.name))
+
+    # -- probes
+
+    def _wake(self) -> None:
+        self._timer = None
+        now_s = self._clock.monotonic_s()
+        if now_s >= self.health.next_probe_s():
+            self._probe()
+        self._tell(self.health.woken(now_s))
+
+    def _probe(self) -> None:
+        if self._stopped or (self._probing is not None and not self._probing.done()):
+            return
+        self.health.probe_started(self._clock.monotonic_s())
+        self._probing = asyncio.get_running_loop().create_task(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            report = await self._report()
+        except BackendFailed as error:
+            self.last_error = str(error)
+            if self.settings.kind == "auto":
+                self._adapter = None  # what comes back may be something else
+            change = self.health.probe_failed(self._clock.monotonic_s())
+        except Exception as error:  # a bug of ours must not leave the node unwatched
+            logger.exception("probing failed", extra={"node": self.name})
+            self.last_error = f"{type(error).__name__}: {error}"
+            change = self.health.probe_failed(self._clock.monotonic_s())
+        else:
+            self.last_error = ""
+            self.kind, self.version = report.kind, report.version
+            if not self._was_busy:
+                self._slots_cut = max(0, self._slots_cut - 1)
+            self._was_busy = False
+            change = self.health.probe_succeeded(report, self._clock.monotonic_s())
+        finally:
+            self._probed.set()
+        self._probing = None
+        self._tell(change)
+
+    async def _report(self) -> Report:
+        self._adapter = self._adapter or await detect(self.fetch)
+        report = await self._adapter.probe(self.fetch)
+        if report.gpu_load is None:
+            report = replace(report, gpu_load=await self._gpu.load(self.settings.url))
+        return report
+
+    async def fetch(self, method: str, path: str, body: bytes = b"") -> Reply:
+        """Ask the node one question; raises BackendFailed."""
+        head = b"%b %b%baccept: application/json\r\nconnection: close\r\n%b" % (
+            method.encode(), path.encode(), self._line, self._credentials
+        )  # fmt: skip
+        if body:
+            head += b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+        answer = await fetch(self.pool, head + b"\r\n", body, limit_s=PROBE_SECONDS, fresh=True)
+        return Reply(answer.status, answer.headers, answer.body)
+
+    def _tell(self, change: NodeChanged | None) -> None:
+        if self._stopped:
+            return
+        if change is not None:
+            if change.state != self.told.state:
+                self._say(change)
+            slots = max(1, change.slots - self._slots_cut)
+            self.told = change if slots == change.slots else replace(change, slots=slots)
+            self._post(self.told)
+        self._arm()
+
+    def _say(self, change: NodeChanged) -> None:
+        """Log a change of state: one line each time, none while it lasts."""
+        say = logger.warning if change.state == "offline" else logger.info
+        extra = {"node": self.name, "state": change.state}
+        if change.state == "offline":
+            extra["error"] = self.last_error
+        say("node is %s", change.state, extra=extra)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._clock.call_at(self.health.next_wake_s(), self._wake)
+
+
+def _target(settings: NodeSettings) -> Target:
+    parts = urlsplit(settings.url)
+    tls = ssl.create_default_context() if parts.scheme == "https" else None
+    port = parts.port or (443 if tls else 80)
+    return Target(parts.hostname or "", port, tls, settings.connect_seconds)
+
+
+def _request_line(url: str) -> bytes:
+    """Return what follows the target: the version and the headers that every request has."""
+    host = urlsplit(url).netloc.rpartition("@")[2].encode()
+    return b" HTTP/1.1\r\nhost: %b\r\naccept-encoding: identity\r\n" % host
+
+
+def _credentials(api_key: str | None) -> bytes:
+    """Return the node's own key in the header of each family."""
+    if not api_key:
+        return b""
+    key = api_key.encode()
+    headers: Headers = [(b"authorization", b"Bearer " + key), (b"x-api-key", key)]
+    return b"".join(b"%b: %b\r\n" % pair for pair in headers)

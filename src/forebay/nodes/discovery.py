@@ -1,0 +1,56 @@
+"""Find the servers that already run on this machine, by asking the ports they are known for."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from forebay.errors import BackendFailed
+from forebay.nodes.detect import detect
+from forebay.nodes.report import Fetch
+
+LOOPBACK_URLS = (
+    "http://127.0.0.1:11434",  # Ollama
+    "http://127.0.0.1:8080",  # llama.cpp
+    "http://127.0.0.1:8000",  # vLLM
+    "http://127.0.0.1:1234",  # LM Studio
+)
+LIMIT_S = 2.0
+"""Loopback answers in milliseconds; this is how long a hanging port may delay the start."""
+
+
+class Found(Struct, frozen=True):
+    """A server that answered: what a `[[nodes]]` entry needs."""
+
+    name: str
+    url: str
+    kind: str
+
+
+async def discover(
+    fetch_at: Callable[[str], Fetch],
+    urls: Iterable[str] = LOOPBACK_URLS,
+    limit_s: float = LIMIT_S,
+) -> tuple[Found, ...]:
+    """Ask all addresses at once and return the nodes found, in the order of the addresses.
+
+    `fetch_at(url)` gives the way to ask one address. Never raises because of what is there or
+    not there; a port that does not answer within `limit_s` counts as empty.
+    """
+    asked = tuple(urls)
+    kinds = await asyncio.gather(*(_kind(fetch_at(url), limit_s) for url in asked))
+    found: list[Found] = []
+    for url, kind in zip(asked, kinds, strict=True):
+        if kind:
+            twins = sum(node.kind == kind for node in found)
+            found.append(Found(f"{kind}-{twins + 1}" if twins else kind, url, kind))
+    return tuple(found)
+
+
+async def _kind(fetch: Fetch, limit_s: float) -> str:
+    """Return the kind of what answers, or "" for nothing."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return (await detect(fetch)).kind
+    except (BackendFailed, TimeoutError):
+        return ""

@@ -1,0 +1,296 @@
+"""Whether a node may be used, decided purely: events and the time go in, what to tell comes out.
+
+A circuit breaker with four phases, moved only through `TRANSITIONS`. Two failures in a row open
+it (a failed request counts as one, and asks for a probe at once); one good probe makes it *half
+open*: the node is then reported with a single slot, until a request or a second probe succeeds.
+A failure while half open opens it again at once.
+
+Two things keep a sick node from being thrashed. While it is offline, probes back off from
+`OFFLINE_PROBE_S` to `PROBE_S`, so that a node that comes back is never overlooked for longer than
+between healthy probes. And a node that goes offline soon after coming back has *flapped*: each flap
+doubles the wait before it is asked again, up to `FLAP_PROBE_S_MAX`, until it has stayed up for
+`STABLE_S`. A node that flaps every 2 s is thus let in a few times in its first two minutes, then
+at most about once a minute.
+
+A model that keeps answering 5xx while its node is otherwise well (it does not fit in memory, its
+file is broken) is put to rest alone: two in a row rest it for `REST_S`, and each failure after a
+rest doubles that, up to `REST_S_MAX`. Repeated 5xx of one model never count as more than one
+failure of the node; 5xx of different models in a row do.
+
+What it does not do: it keeps no timers and asks nobody. Ask `next_wake_s()` when to call `woken`,
+and `next_probe_s()` when to probe.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+from zlib import crc32
+
+from msgspec import structs
+
+from forebay.core.events import NodeChanged, NodeState
+from forebay.nodes.report import Report
+
+PROBE_S = 10.0
+"""Between probes of a healthy node; DESIGN 7."""
+FAILURES_MAX = 2
+"""Failures in a row that take a node offline; DESIGN 7."""
+PROBE_GAP_S = 1.0
+"""Failing requests ask for a probe at once, but a hundred of them not for a hundred probes."""
+LOADING_PROBE_S = 1.0
+"""A node that loads will be ready soon, and requests are waiting for it."""
+CONFIRM_PROBE_S = 2.0
+"""From the half-open probe to the second one, so that an idle node is not held at one slot."""
+OFFLINE_PROBE_S = 1.0
+"""The first probe after going offline: a restart of a small server takes about that long."""
+FLAP_PROBE_S_MAX = 60.0
+STABLE_S = 60.0
+"""Up this long, a node is no longer held to its past."""
+GOLDEN_STEP = 0.6180339887498949
+"""Steps of this share of a circle come closest to never meeting again."""
+REST_S = 5.0
+REST_S_MAX = 60.0
+MODEL_FAILURES_MAX = 2
+"""5xx in a row that put a model to rest; one alone may be a bad request."""
+
+Phase: TypeAlias = Literal["new", "online", "half_open", "offline"]
+Cause: TypeAlias = Literal["probed", "served", "failed", "failed_often"]
+FailureKind: TypeAlias = Literal["connect", "timeout", "status", "garbage", "broken"]
+"""How a request failed: no connection, no byte in time, a 5xx, nonsense, broken off half-way."""
+
+TRANSITIONS: Mapping[tuple[Phase, Cause], Phase] = {
+    ("new", "probed"): "online",
+    ("new", "served"): "new",
+    ("new", "failed"): "new",
+    ("new", "failed_often"): "offline",
+    ("online", "probed"): "online",
+    ("online", "served"): "online",
+    ("online", "failed"): "online",
+    ("online", "failed_often"): "offline",
+    ("half_open", "probed"): "online",
+    ("half_open", "served"): "online",
+    ("half_open", "failed"): "offline",
+    ("half_open", "failed_often"): "offline",
+    ("offline", "probed"): "half_open",
+    ("offline", "served"): "offline",  # an answer that began before it went away
+    ("offline", "failed"): "offline",
+    ("offline", "failed_often"): "offline",
+}
+
+
+class _Rest:
+    """What is known of a model that failed: how often, how long it rests, until when."""
+
+    __slots__ = ("failures", "length_s", "until_s")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.length_s = 0.0  # of the last rest; 0 before the first
+        self.until_s = 0.0
+
+
+class NodeHealth:
+    """The health of one node. Every method returns what the core must be told, or None."""
+
+    def __init__(
+        self, name: str, slots: int = 0, models: tuple[str, ...] = (), now_s: float = 0.0
+    ) -> None:
+        """Begin with a node of which nothing is known; `slots` and `models` are the operator's.
+
+        `slots = 0` and no models mean: what the node says.
+        """
+        self._name = name
+        self._slots_set = slots
+        self._models_set = models
+        self._phase: Phase = "new"
+        self._draining = False
+        self._report = Report(models=(), families=("openai",), kind="")
+        self._failures = 0  # in a row
+        self._failed_model = ""  # whose 5xx was the last failure; "" for any other
+        self._offline_tries = 0  # failed probes since it went offline
+        self._flaps = 0
+        self._place = crc32(name.encode()) / 2**32  # in the cycle of `_spread`
+        self._up_since_s = now_s
+        self._probe_at_s = now_s
+        self._probe_started_s = now_s - PROBE_GAP_S
+        self._rests: dict[str, _Rest] = {}
+        self._told: NodeChanged | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """Return where the breaker stands."""
+        return self._phase
+
+    @property
+    def state(self) -> NodeState:
+        """Return the state as the core and the page know it."""
+        if self._phase in {"new", "offline"}:
+            return "offline"
+        return "draining" if self._draining else self._report.state
+
+    def next_probe_s(self) -> float:
+        """Return when to probe next."""
+        return self._probe_at_s
+
+    def next_wake_s(self) -> float:
+        """Return when something happens by time alone: the next probe, or the end of a rest."""
+        ends = (rest.until_s for rest in self._rests.values() if rest.until_s > 0.0)
+        return min((self._probe_at_s, *ends))
+
+    def probe_started(self, now_s: float) -> None:
+        """Take note of a probe on its way: the next one is not due before this one is over."""
+        self._probe_started_s = now_s
+        self._probe_at_s = now_s + PROBE_S
+
+    def probe_succeeded(self, report: Report, now_s: float) -> NodeChanged:
+        """Take a good answer. Always tells the core: for it this is the sign of a good probe."""
+        models = report.models or (self._report.models if report.state == "loading" else ())
+        self._report = structs.replace(report, models=models)
+        if report.state == "online" or self._phase in {"new", "offline"}:
+            self._move("probed", now_s)
+        self._failures = 0
+        self._failed_model = ""
+        known = set(self._models())
+        self._rests = {model: rest for model, rest in self._rests.items() if model in known}
+        self._probe_at_s = now_s + self._interval_s()
+        return self._tell(now_s)
+
+    def probe_failed(self, now_s: float) -> NodeChanged | None:
+        """Take a probe that found nobody, or nonsense."""
+        self._probe_at_s = now_s + PROBE_GAP_S
+        self._fail("", now_s, self._probe_at_s)
+        return self._tell_if_changed(now_s)
+
+    def request_failed(self, model: str, kind: FailureKind, now_s: float) -> NodeChanged | None:
+        """Take a request that failed by the node's fault; busy answers (429) are no failures."""
+        if self._phase == "offline":
+            return None  # one of many that broke together: it says nothing new
+        if kind == "status":
+            self._rest(model, now_s)
+        ask_at_s = max(now_s, self._probe_started_s + PROBE_GAP_S)
+        self._fail(model if kind == "status" else "", now_s, ask_at_s)
+        return self._tell_if_changed(now_s)
+
+    def request_succeeded(self, model: str, now_s: float) -> NodeChanged | None:
+        """Take a request that was answered in full."""
+        if self._phase == "online" and not self._failures and not self._rests:
+            return None  # the usual case, once per request: nothing to think about
+        self._rests.pop(model, None)
+        self._failures = 0
+        self._failed_model = ""
+        self._move("served", now_s)
+        return self._tell_if_changed(now_s)
+
+    def drained(self, now_s: float) -> NodeChanged | None:
+        """Let nothing new start there, by the operator's wish."""
+        self._draining = True
+        return self._tell_if_changed(now_s)
+
+    def resumed(self, now_s: float) -> NodeChanged | None:
+        """Use it again, after looking at it first."""
+        self._draining = False
+        self._probe_at_s = now_s
+        return self._tell_if_changed(now_s)
+
+    def woken(self, now_s: float) -> NodeChanged | None:
+        """Take the passing of time: models whose rest is over may be tried again."""
+        return self._tell_if_changed(now_s)
+
+    def changed(self, now_s: float) -> NodeChanged:
+        """Return all that is to be told now; for a core that has not heard of the node yet."""
+        return self._tell(now_s)
+
+    def _fail(self, model: str, now_s: float, ask_at_s: float) -> None:
+        """Count one failure; the same model's 5xx again is no further sign about the node.
+
+        The next probe is at `ask_at_s`, unless the node is offline: then its backoff holds.
+        """
+        if not model or model != self._failed_model:
+            self._failures += 1
+        self._failed_model = model
+        was_offline = self._phase == "offline"
+        self._move("failed_often" if self._failures >= FAILURES_MAX else "failed", now_s)
+        if was_offline:
+            self._offline_tries += 1
+        if self._phase == "offline":
+            self._probe_at_s = now_s + self._interval_s()
+        else:
+            self._probe_at_s = min(self._probe_at_s, ask_at_s)
+
+    def _move(self, cause: Cause, now_s: float) -> None:
+        before = self._phase
+        self._phase = TRANSITIONS[before, cause]
+        if self._phase == before:
+            return
+        if self._phase == "offline":
+            self._offline_tries = 0
+            is_flap = before != "new" and now_s - self._up_since_s < STABLE_S
+            self._flaps = self._flaps + 1 if is_flap else 0
+        elif before in {"new", "offline"}:
+            # The first time up is no comeback: a node may fail early without having flapped.
+            self._up_since_s = now_s if before == "offline" else now_s - STABLE_S
+
+    def _interval_s(self) -> float:
+        """Return how long to the next probe, from one that has just ended."""
+        if self._phase == "offline":
+            backoff_s = min(PROBE_S, OFFLINE_PROBE_S * 2.0 ** min(self._offline_tries, 8))
+            flap_s = min(FLAP_PROBE_S_MAX, OFFLINE_PROBE_S * 2.0 ** min(self._flaps, 8))
+            return max(backoff_s, flap_s) * self._spread()
+        if self._phase == "new" or self._report.state == "loading":
+            return LOADING_PROBE_S
+        return CONFIRM_PROBE_S if self._phase == "half_open" else PROBE_S
+
+    def _spread(self) -> float:
+        """Return 0.75 to 1, another each time, by golden steps from a place of the node's own.
+
+        Evenly spaced probes can miss a node that is up half of the time, for ever; and nodes that
+        die together would be probed together.
+        """
+        self._place = (self._place + GOLDEN_STEP) % 1.0
+        return 0.75 + 0.25 * self._place
+
+    def _rest(self, model: str, now_s: float) -> None:
+        """Count a 5xx of a model that the node lists; put it to rest when it is one too many."""
+        if model not in self._models():
+            return
+        rest = self._rests.setdefault(model, _Rest())
+        if now_s < rest.until_s:
+            return  # it began before the rest did
+        rest.failures += 1
+        if rest.length_s == 0.0 and rest.failures < MODEL_FAILURES_MAX:
+            return
+        rest.length_s = min(REST_S_MAX, rest.length_s * 2.0 or REST_S)
+        rest.until_s = now_s + rest.length_s
+
+    def _models(self) -> tuple[str, ...]:
+        return self._models_set or self._report.models
+
+    def _slots(self) -> int:
+        if self._phase == "half_open":
+            return 1
+        return self._slots_set or self._report.slots or 1
+
+    def _failing(self, now_s: float) -> tuple[str, ...]:
+        for rest in self._rests.values():
+            if rest.until_s <= now_s:
+                rest.until_s = 0.0
+        return tuple(model for model, rest in self._rests.items() if rest.until_s > 0.0)
+
+    def _tell(self, now_s: float) -> NodeChanged:
+        report = self._report
+        self._told = NodeChanged(
+            name=self._name,
+            slots=self._slots(),
+            models=self._models(),
+            families=report.families,
+            state=self.state,
+            gpu_load=min(1.0, max(0.0, report.gpu_load or 0.0)),
+            loaded=report.loaded,
+            loaded_max=report.loaded_max,
+            failing=self._failing(now_s),
+        )
+        return self._told
+
+    def _tell_if_changed(self, now_s: float) -> NodeChanged | None:
+        before = self._told
+        now = self._tell(now_s)
+        return None if now == before else now

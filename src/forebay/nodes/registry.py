@@ -1,0 +1,121 @@
+"""All nodes of this gateway: added, removed, drained and resumed while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from forebay.errors import NotAllowed
+from forebay.nodes.backend import Backend
+from forebay.nodes.gpu import GpuMeter
+from forebay.nodes.simulated import Simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from forebay.clock import Timers
+    from forebay.core import Event
+    from forebay.settings import NodeSettings
+
+NODES_MAX = 1000
+"""Each node has timers, connections and labels of its own."""
+
+
+class Nodes:
+    """The nodes by name."""
+
+    def __init__(self, api_key_of: Callable[[NodeSettings], str | None], clock: Timers) -> None:
+        self._api_key_of = api_key_of
+        self._clock = clock
+        self._gpu = GpuMeter()
+        self._backends: dict[str, Backend] = {}
+        self._post: Callable[[Event], None] = _nobody
+
+    def connect(self, post: Callable[[Event], None]) -> None:
+        """Tell the core through this from now on."""
+        self._post = post
+
+    def __iter__(self) -> Iterator[Backend]:
+        return iter(list(self._backends.values()))
+
+    def get(self, name: str) -> Backend | None:
+        """Return a node, or None when there is none of that name."""
+        return self._backends.get(name)
+
+    def add(self, settings: NodeSettings) -> Backend:
+        """Take a node in and begin to ask it; raises NotAllowed for a name that is taken."""
+        if settings.name in self._backends:
+            raise NotAllowed(f"there is a node {settings.name!r} already")
+        if len(self._backends) >= NODES_MAX:
+            raise NotAllowed(f"{NODES_MAX} nodes are as many as one gateway takes")
+        backend = Backend(settings, self._api_key_of(settings), self._post, self._clock, self._gpu)
+        self._backends[settings.name] = backend
+        backend.start()
+        return backend
+
+    def remove(self, name: str) -> bool:
+        """Take a node out: nothing new starts there, what runs may finish."""
+        backend = self._backends.pop(name, None)
+        if backend is None:
+            return False
+        backend.stop()
+        return True
+
+    async def first_probes(self, limit_s: float) -> None:
+        """Wait until every node has been asked once, but not for ever."""
+        waits = [backend.first_probe() for backend in self._backends.values()]
+        if waits:
+            async with asyncio.timeout(limit_s):
+                await asyncio.gather(*waits)
+
+    def stop(self) -> None:
+        """Stop all; may be called twice."""
+        for name in list(self._backends):
+            self.remove(name)
+
+    def refresh(self, name: str) -> None:
+        """Ask a node anew now."""
+        backend = self._backends.get(name)
+        if backend is not None:
+            backend.refresh()
+
+    def busy(self, name: str) -> None:
+        """Take note of a node that says it is full, and ask whether it is loading."""
+        backend = self._backends.get(name)
+        if backend is not None:
+            backend.busy()
+            backend.refresh()
+
+    def others_have(self, model: str, family: str, but: str) -> bool:
+        """Say whether a node other than that one can serve the model."""
+        return any(
+            name != but
+            and model in backend.told.models
+            and family in backend.told.families
+            and backend.told.state == "online"
+            for name, backend in self._backends.items()
+        )
+
+    def models(self, family: str) -> list[str]:
+        """Return what can be asked for in a family: the union over healthy nodes, in order."""
+        return sorted(
+            {
+                model
+                for backend in self._backends.values()
+                if backend.told.state == "online" and family in backend.told.families
+                for model in backend.told.models
+            }
+        )
+
+    def only_simulated(self, model: str) -> bool:
+        """Say whether nothing but simulated nodes has the model: nobody must take it for real."""
+        kinds = {b.kind for b in self._backends.values() if model in b.told.models}
+        return kinds == {Simulated.kind}
+
+    def any_up(self) -> bool:
+        """Say whether at least one node can serve."""
+        return any(backend.told.state == "online" for backend in self._backends.values())
+
+
+def _nobody(_: Event) -> None:
+    raise AssertionError("not connected")

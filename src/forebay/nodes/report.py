@@ -1,0 +1,71 @@
+"""What a node says of itself, and the two narrow ports around asking it."""
+
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from forebay.core.events import Family
+
+ReportedState: TypeAlias = Literal["online", "loading"]
+"""What a node can say by itself; `offline` and `draining` are ours to conclude."""
+
+
+class Report(Struct, frozen=True):
+    """The result of one good probe."""
+
+    models: tuple[str, ...]
+    """What requests may name: cleaned, without duplicates, at most `answers.MODELS_MAX`."""
+    families: tuple[Family, ...]
+    """The dialects that this version of the node serves."""
+    kind: str
+    """The adapter that asked."""
+    state: ReportedState = "online"
+    slots: int | None = None
+    """How many requests it runs at once; None when it does not say."""
+    loaded: tuple[str, ...] | None = None
+    """Models in memory now; None when it holds all its models and nothing ever swaps."""
+    loaded_max: int = 1
+    """How many models fit in memory together, as far as is known."""
+    gpu_load: float | None = None
+    """0 to 1; None when unknown."""
+    version: str = ""
+    """The engine's own version, for people to read; "" when it does not say."""
+
+
+class Reply(Struct, frozen=True):
+    """One whole HTTP answer of a node."""
+
+    status: int
+    headers: dict[str, str]
+    """Names in lower case."""
+    body: bytes
+
+
+class Fetch(Protocol):
+    """One request to one node, bounded in time and size by whoever implements it."""
+
+    async def __call__(self, method: str, path: str, body: bytes = b"") -> Reply:
+        """Ask and return the whole answer, whatever its status.
+
+        Raises `BackendFailed` when the node cannot be reached, or answers rubbish, too much or
+        too late. Cancelling it closes the connection.
+        """
+        ...
+
+
+class Adapter(Protocol):
+    """One kind of backend: how to ask it what it is and has."""
+
+    @property
+    def kind(self) -> str:
+        """Name the kind as the settings do."""
+        ...
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Return every dialect that some version of this kind serves."""
+        ...
+
+    async def probe(self, fetch: Fetch) -> Report:
+        """Ask the node; raises `BackendFailed` when it is not well or makes no sense."""
+        ...

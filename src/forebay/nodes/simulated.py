@@ -1,0 +1,29 @@
+"""Our own simulated node: it says all there is to know in `/v1/models`."""
+
+from forebay.nodes.answers import count, entries, json_object, names, version_text
+from forebay.nodes.openai_compatible import MODELS_PATH
+from forebay.nodes.report import Fetch, Report
+
+OWNER = "forebay-sim"
+"""What the simulated node writes into `owned_by`, so that nobody takes it for a model."""
+
+
+class Simulated:
+    """A `forebay sim-node`."""
+
+    kind = "sim"
+    families = ("openai", "anthropic")
+
+    async def probe(self, fetch: Fetch) -> Report:
+        """Ask for everything at once; raises `BackendFailed` when it cannot."""
+        listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
+        loaded = listed.get("loaded")
+        return Report(
+            models=names(entry.get("id") for entry in entries(listed, "data", MODELS_PATH)),
+            families=self.families,
+            kind=self.kind,
+            slots=count(listed.get("slots")),
+            loaded=names(loaded) if isinstance(loaded, list) else None,
+            loaded_max=count(listed.get("loaded_max")) or 1,
+            version=version_text(listed.get("version")),
+        )

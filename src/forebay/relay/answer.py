@@ -1,0 +1,70 @@
+"""What a node has answered so far: what is held back, and what can be learned from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.relay.usage import TAIL_BYTES, read_usage
+
+if TYPE_CHECKING:
+    from forebay.relay.family import Family
+    from forebay.wire.client import Headers
+
+
+class Answer:
+    """One attempt's answer; an attempt that fails takes it along."""
+
+    __slots__ = (
+        "_family", "_stream", "_tail", "events", "headers", "held", "held_bytes", "size_bytes",
+        "status",
+    )  # fmt: skip
+
+    def __init__(self, status: int, headers: Headers, family: Family, *, stream: bool) -> None:
+        self.status = status
+        self.headers = headers
+        self._family = family
+        self._stream = stream
+        self.held: list[bytes] = []
+        self.held_bytes = 0
+        self.size_bytes = 0
+        self.events = 0
+        self._tail = b""
+
+    def hold(self, data: bytes) -> None:
+        """Keep a piece until the answer may reach its sink."""
+        self.held.append(data)
+        self.held_bytes += len(data)
+
+    def release(self) -> list[bytes]:
+        """Return what was held; from now on pieces pass by."""
+        held, self.held = self.held, []
+        if not self._stream and held:
+            self._tail = held[-1] if len(held) == 1 else b"".join(held)[-TAIL_BYTES:]
+        return held
+
+    def look_at(self, data: bytes) -> None:
+        """Learn from a piece that passes by: how many events, and the end of the text."""
+        if self._stream:
+            self.events += data.count(self._family.event_mark)
+        tail = self._tail + data
+        self._tail = tail if len(tail) <= 2 * TAIL_BYTES else tail[-TAIL_BYTES:]
+
+    def begins_as_a_stream(self, data: bytes) -> bool:
+        """Say whether the first piece of a stream can be the beginning of one."""
+        return self.status != 200 or data.startswith(self._family.begins)
+
+    def is_garbage(self) -> bool:
+        """Say whether a whole unary answer cannot be the JSON that it should be."""
+        if self.status != 200 or self._stream:
+            return False
+        return not self.held or self.held[0].lstrip()[:1] not in (b"{", b"[")
+
+    def tokens(self) -> tuple[int, int]:
+        """Return prompt and output tokens, as well as they can be known; -1 is unknown."""
+        if not self.size_bytes:
+            return -1, -1
+        tail = self._tail or (self.held[-1] if self.held else b"")
+        prompt, output = read_usage(tail)
+        if output < 0:
+            output = self.events or self.size_bytes // 4
+        return prompt, output

@@ -1,0 +1,64 @@
+"""The Anthropic family: `/v1/messages`."""
+
+import msgspec
+
+from forebay.relay.family import Family
+from forebay.relay.fields import FieldsReader, Limit, Name, Unsupported
+from forebay.relay.openai import OPENAI
+from forebay.relay.problem import Problem
+
+
+class Metadata(msgspec.Struct, gc=False):
+    """Where this family names the end user."""
+
+    user_id: str | None = None
+
+
+class AnthropicFields(msgspec.Struct, gc=False):
+    """What is read of a body; everything else passes through untouched."""
+
+    model: Name
+    stream: bool | None = None
+    max_tokens: Limit = None
+    metadata: Metadata | None = None
+    service_tier = None
+
+    @property
+    def user(self) -> str | None:
+        """Return the end user, if the caller names one."""
+        return None if self.metadata is None else self.metadata.user_id
+
+    def output_limit(self) -> float:
+        """Return the caller's own cap on output tokens, 0 for none."""
+        return self.max_tokens or 0
+
+    def unsupported(self) -> Unsupported | None:
+        """Everything of this family is passed on."""
+        return None
+
+
+def error_body(problem: Problem, message: str) -> dict[str, object]:
+    """Return `{"type": "error", "error": {...}}` as the Anthropic SDKs read it."""
+    inner = {"type": problem.code, "message": message, "code": problem.code, **problem.details}
+    if problem.param is not None:
+        inner["param"] = problem.param
+    return {"type": "error", "error": inner}
+
+
+def stream_error(problem: Problem, message: str) -> bytes:
+    """Return a last `event: error`."""
+    return b"event: error\ndata: " + msgspec.json.encode(error_body(problem, message)) + b"\n\n"
+
+
+ANTHROPIC = Family(
+    name="anthropic",
+    routes=("/v1/messages",),
+    reader=FieldsReader(AnthropicFields),
+    streams_by_default=False,
+    stream_type=b"text/event-stream",
+    comments=True,
+    begins=OPENAI.begins,
+    event_mark=b"data:",
+    error=error_body,
+    stream_error=stream_error,
+)

@@ -1,0 +1,398 @@
+"""One request on its way: waiting, running, answered; and every way that this can go wrong.
+
+Whatever happens, an exchange ends exactly once (`_end`), and only then is its ticket given up: by
+`Finished`, by `Cancelled`, or because the core ended it itself. So every lease comes back, on
+every path.
+
+Nothing has been said to the client until the first byte of an answer reaches the sink: until then
+a node that dies costs an attempt, not the request. Small unary answers and, with
+`retry.stream = "buffer"`, streams are held until they are whole, so that even a death in the
+middle goes unseen.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from forebay.core import Cancelled, Finished, NodeRested, Returned
+from forebay.errors import BackendFailed
+from forebay.relay.answer import Answer
+from forebay.relay.problem import Problem, node_failed
+from forebay.wire.heads import end_to_end
+
+if TYPE_CHECKING:
+    from forebay.core import Describe, Route, Wait
+    from forebay.nodes.backend import Backend
+    from forebay.relay.call import Call
+    from forebay.relay.relay import Relay
+    from forebay.relay.sink import Sink
+    from forebay.wire.client import Headers, NodeConnection, Opening
+
+HOLD_BYTES = 262_144
+"""How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
+BUFFER_BYTES = 8_388_608
+"""The same for a stream under `retry.stream = "buffer"`; a longer one is passed on from there."""
+REST_S = 1.0
+"""How long a busy node rests that does not say how long."""
+REST_S_MAX = 60.0
+
+
+class Exchange:
+    """A request and its sink."""
+
+    __slots__ = (
+        "_answer", "_backend", "_connection", "_opening", "_relay", "_sink", "arrived_s",
+        "attempt", "call", "committed", "ended", "estimate_s", "first_byte_s", "flowing", "model",
+        "node", "output_tokens", "position", "predicted_s", "prompt_tokens", "queued",
+        "started_s", "status", "timeline", "waited_s",
+    )  # fmt: skip
+
+    def __init__(self, call: Call, sink: Sink, relay: Relay, now_s: float) -> None:
+        self.call = call
+        self._sink = sink
+        self._relay = relay
+        self.model = call.model
+        self.node = ""
+        self.attempt = 0
+        self.queued = False
+        self.position: int | None = None
+        self.estimate_s: float | None = None
+        self.predicted_s: float | None = None
+        self.arrived_s = now_s
+        self.waited_s = self.started_s = self.first_byte_s = 0.0
+        self.committed = False  # the sink has been told 200, before any answer
+        self.flowing = False  # answer bytes have reached the sink
+        self.ended = False
+        self.status = 0  # of the answer that reached the sink
+        self.prompt_tokens = self.output_tokens = -1
+        self.timeline: list[tuple[float, str]] | None = None
+        self._backend: Backend | None = None
+        self._connection: NodeConnection | None = None
+        self._opening: Opening | None = None
+        self._answer: Answer | None = None
+
+    @property
+    def answer_bytes(self) -> int:
+        """How much has been answered."""
+        return 0 if self._answer is None else self._answer.size_bytes
+
+    # -- for the sink
+
+    def pause(self) -> None:
+        """Stop reading from the node: the sink cannot keep up."""
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        if self._connection is not None:
+            self._connection.resume()
+
+    def cancel(self) -> None:
+        """Give it up: nobody wants the answer any more. Never waits; may be called twice."""
+        if not self.ended:
+            self._count_tokens()
+            self._end("cancelled")
+            self._relay.post(Cancelled(self.call.id, self.prompt_tokens, self.output_tokens))
+
+    # -- for the relay: what the core decided
+
+    def wait(self, action: Wait) -> None:
+        """Stand in line."""
+        self.queued = True
+        self.position = action.position
+        self.estimate_s = action.estimate_s
+        self.note("queued")
+        if self.call.stream and self.call.family.comments:
+            self._relay.keepalive.add(self)
+
+    def run(self, action: Route) -> None:
+        """Ask the node that the core chose."""
+        self.node = action.node
+        self.attempt = action.attempt
+        self.waited_s = action.waited_s
+        self.predicted_s = action.predicted_s
+        if action.model:
+            self.model = action.model
+        relay = self._relay
+        self.started_s = relay.now_s()
+        if self.queued or self.attempt > 1:
+            self.note(f"started on {action.node}")
+            if self.committed:
+                waited_ms = int(self.waited_s * 1000)
+                self._comment(f": started node={self.node} waited_ms={waited_ms}")
+        relay.runs.add(self)
+        if self.call.stream:
+            relay.first_bytes.add(self)
+        self._backend = backend = relay.nodes.get(action.node)
+        if backend is None:
+            self._attempt_failed("removed", "the node has been removed")
+            return
+        connection = backend.pool.take()
+        if connection is None:
+            self._opening = backend.pool.open(self._opened)
+        else:
+            self._send(connection)
+
+    def refuse(self, problem: Problem) -> None:
+        """End without an answer: the core has given up the ticket already."""
+        if not self.ended:
+            self._end(problem.code)
+            self._sink.failed(problem, self)
+
+    def abort(self, problem: Problem) -> None:
+        """Stop it while it runs, because someone else wants it gone, and say why."""
+        if not self.ended:
+            self._stop(problem)
+            self._relay.post(Cancelled(self.call.id, self.prompt_tokens, self.output_tokens))
+
+    def describe(self, action: Describe) -> None:
+        """Tell a waiting stream where it stands; its first comment commits the answer to 200."""
+        if self.ended or self.flowing:
+            return
+        if action.position is None:
+            if self.committed:  # it runs, and the way to the client must not fall asleep
+                self._comment(": running")
+            return
+        eta = "" if action.estimate_s is None else f" eta={ceil(action.estimate_s)}"
+        self._comment(f": queued position={action.position}{eta}")
+
+    def note(self, what: str) -> None:
+        """Remember when something happened, for whoever asks what became of this request."""
+        if self.timeline is None:
+            self.timeline = [(self.arrived_s, "arrived")]
+        self.timeline.append((self._relay.now_s(), what))
+
+    # -- from the connection to the node
+
+    def _opened(self, result: NodeConnection | BackendFailed) -> None:
+        self._opening = None
+        if isinstance(result, BackendFailed):
+            self._attempt_failed("connect", str(result))
+        else:
+            self._send(result)
+
+    def _send(self, connection: NodeConnection) -> None:
+        backend, call = self._backend, self.call
+        assert backend is not None
+        self._connection = connection
+        body = self._relay.body_for(self)
+        head = backend.request(call.target, call.header_block, call.credentials, len(body))
+        connection.send(head, body, self)
+
+    def answer_begins(self, status: int, headers: Headers) -> None:
+        """Look at the head; nothing is passed on before the first byte of the body."""
+        call = self.call
+        self._answer = Answer(status, headers, call.family, stream=call.stream)
+        if status >= 300:
+            self._take_refusal(status, headers)
+
+    def _take_refusal(self, status: int, headers: Headers) -> None:
+        relay = self._relay
+        if status in (429, 503):
+            self._node_is_busy(headers)
+        elif status in (401, 403):
+            self._fail_now(f"the node refused our credentials ({status})")
+        elif status >= 500 and status != 501:
+            self._attempt_failed("status", f"the node answered {status}")
+        elif status < 400:
+            self._fail_now(f"the node answered with a redirect ({status}), which is not followed")
+        elif status == 404:
+            relay.nodes.refresh(self.node)
+            if relay.is_elsewhere(self):
+                self._attempt_failed("missing", "the node does not have the model")
+
+    def answer_goes_on(self, data: bytes) -> None:
+        """Pass a piece on, or hold it while the request could still run elsewhere."""
+        answer, relay = self._answer, self._relay
+        assert answer is not None
+        answer.size_bytes += len(data)
+        if answer.size_bytes > relay.answer_bytes_max:
+            self._break("too_large", "the answer is larger than queue.answer_max_bytes")
+        elif self.call.stream:
+            self._take_stream(answer, data)
+        elif self.flowing:
+            answer.look_at(data)
+            self._sink.chunk(data)
+        else:
+            answer.hold(data)
+            if answer.held_bytes > HOLD_BYTES:
+                self._flow(answer)
+
+    def _take_stream(self, answer: Answer, data: bytes) -> None:
+        relay = self._relay
+        relay.gaps.add(self)
+        answer.look_at(data)
+        if self.flowing:
+            self._sink.chunk(data)
+            return
+        if not answer.held_bytes:
+            relay.first_bytes.discard(self)
+            self.first_byte_s = relay.now_s()
+            if not answer.begins_as_a_stream(data):
+                self._attempt_failed("garbage", "the node's answer is not a stream of events")
+                return
+        answer.hold(data)
+        if not relay.buffers_streams or answer.held_bytes > BUFFER_BYTES:
+            self._flow(answer)
+
+    def answer_ends(self) -> None:
+        """Finish: the answer is whole."""
+        self._connection = None
+        answer = self._answer
+        assert answer is not None
+        if not self.flowing:
+            if answer.is_garbage():
+                self._attempt_failed("garbage", "the node's answer is not JSON")
+                return
+            self._flow(answer)
+            if self.ended:
+                return
+        ok = answer.status < 400
+        self._count_tokens()
+        self._end("served" if ok else "passed_through")
+        if ok:
+            assert self._backend is not None
+            self._backend.succeeded(self.model)
+        self._sink.end()
+        self._relay.post(Finished(self.call.id, ok, self.prompt_tokens, self.output_tokens))
+
+    def answer_breaks(self, cause: str, *, stale: bool) -> None:
+        """Lose the node in the middle: try again where that goes unseen, else say so."""
+        self._connection = None
+        if stale:
+            backend = self._backend
+            assert backend is not None
+            self._opening = backend.pool.open(self._opened)
+        else:
+            self._break("lost", cause)
+
+    # -- what becomes of it
+
+    def too_late_to_begin(self) -> None:
+        """Give up on a stream that does not begin."""
+        self._time_out("first_byte_timeout", "the node did not begin to answer in time")
+
+    def too_long_between(self) -> None:
+        """Give up on a stream that has gone silent."""
+        self._time_out("chunk_timeout", "the node went silent in the middle of its answer")
+
+    def too_long_in_all(self) -> None:
+        """Give up on an answer that does not end."""
+        self._time_out("run_timeout", "the node did not finish its answer in time")
+
+    def _time_out(self, code: str, message: str) -> None:
+        if self._backend is not None:
+            self._backend.failed(code, self.model)
+        self._fail(Problem(code, message, details={"node": self.node}))
+
+    def _node_is_busy(self, headers: Headers) -> None:
+        """Keep the place in line: a node that says it is full has not failed."""
+        self._drop_connection()
+        relay = self._relay
+        rest_s = REST_S
+        for name, value in headers:
+            if name == b"retry-after" and value.isdigit():
+                rest_s = min(max(float(value), REST_S), REST_S_MAX)
+        relay.nodes.busy(self.node)
+        relay.stop_clocks(self)
+        self._forget_answer()
+        self.note(f"{self.node} was busy")
+        relay.post(NodeRested(self.node, rest_s))
+        relay.post(Returned(self.call.id, exclude=False))
+
+    def _attempt_failed(self, kind: str, cause: str) -> None:
+        """Try again elsewhere, at the old place, as far as attempts and the budget allow."""
+        if self.ended:
+            return
+        relay = self._relay
+        self._drop_connection()
+        if self._backend is not None:
+            self._backend.failed(kind, self.model)
+        relay.stop_clocks(self)
+        self.note(f"{self.node} failed: {cause}")
+        if relay.may_retry(self):
+            self._forget_answer()
+            relay.post(Returned(self.call.id, exclude=True))
+            if not self.ended and self.call.stream and self.call.family.comments:
+                relay.keepalive.add(self)
+        else:
+            self._fail(node_failed(cause, self.node, self.attempt))
+
+    def _fail_now(self, cause: str) -> None:
+        """Give up without trying elsewhere: another node would not help, or must not be asked."""
+        if self._backend is not None:
+            self._backend.failed("refused", self.model)
+        self._fail(node_failed(cause, self.node, self.attempt))
+
+    def _fail(self, problem: Problem) -> None:
+        """End because of the node; the slot comes back."""
+        if not self.ended:
+            self._stop(problem)
+            self._relay.post(Finished(self.call.id, False, self.prompt_tokens, self.output_tokens))
+
+    def _stop(self, problem: Problem) -> None:
+        self._count_tokens()
+        self._end(problem.code)
+        self._sink.failed(problem, self)
+
+    def _break(self, kind: str, cause: str) -> None:
+        if self.flowing:
+            self._drop_connection()
+            if self._backend is not None:
+                self._backend.failed(kind, self.model)
+            self._fail(node_failed(cause, self.node, self.attempt))
+        else:
+            self._attempt_failed(kind, cause)
+
+    def _flow(self, answer: Answer) -> None:
+        """Let the answer reach the sink, from its head on."""
+        relay = self._relay
+        self.flowing = True
+        self.status = answer.status
+        if not self.first_byte_s:
+            self.first_byte_s = relay.now_s()
+        if self.call.stream:
+            relay.keepalive.discard(self)
+        held = answer.release()
+        if not self.committed:
+            self._sink.head(answer.status, end_to_end(answer.headers), self)
+        elif answer.status != 200:
+            cause = f"the node answered {answer.status} after the stream had begun"
+            self._fail(node_failed(cause, self.node, self.attempt))
+            return
+        for data in held:
+            self._sink.chunk(data)
+
+    def _comment(self, text: str) -> None:
+        if not self.committed:
+            self.committed = True
+            self.status = 200
+            headers = [(b"content-type", self.call.family.stream_type)]
+            self._sink.head(200, headers, self)
+        if not self.ended:
+            self._sink.chunk(text.encode() + b"\n\n")
+
+    def _forget_answer(self) -> None:
+        self._answer = None
+        self.first_byte_s = 0.0
+
+    def _count_tokens(self) -> None:
+        """Learn the real cost."""
+        if self._answer is not None:
+            self.prompt_tokens, self.output_tokens = self._answer.tokens()
+
+    def _drop_connection(self) -> None:
+        """Close the way to the node at once: that frees what it holds there."""
+        connection, self._connection = self._connection, None
+        opening, self._opening = self._opening, None
+        if connection is not None:
+            connection.abort()
+        if opening is not None:
+            opening.cancel()
+
+    def _end(self, outcome: str) -> None:
+        self.ended = True
+        self._drop_connection()
+        self._relay.forget(self, outcome)

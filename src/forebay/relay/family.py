@@ -1,0 +1,35 @@
+"""What tells one wire dialect from another; one file per family says it."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from forebay.relay.fields import Fields, FieldsReader
+from forebay.relay.problem import Problem
+
+
+class Family(Struct, frozen=True):
+    """A wire dialect: OpenAI, Anthropic or Ollama."""
+
+    name: str
+    routes: tuple[str, ...]
+    reader: FieldsReader
+    """Reads what the gateway needs to know of a body."""
+    streams_by_default: bool
+    """What an absent `stream` means."""
+    stream_type: bytes
+    """The content type of a stream."""
+    comments: bool
+    """Whether a stream may carry comments, by which a waiting client is kept informed."""
+    begins: tuple[bytes, ...]
+    """What a stream of this family may begin with; anything else is garbage."""
+    event_mark: bytes
+    """Counted in a stream where the node does not say how many tokens it made."""
+    error: Callable[[Problem, str], object]
+    """The error body, given the message in the caller's language."""
+    stream_error: Callable[[Problem, str], bytes]
+    """The same inside a stream that has begun."""
+
+    def is_stream(self, fields: Fields) -> bool:
+        """Say whether the caller wants a stream."""
+        return self.streams_by_default if fields.stream is None else fields.stream

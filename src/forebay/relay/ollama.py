@@ -1,0 +1,58 @@
+"""The Ollama family: `/api/chat` and its kin. Streams are lines of JSON, without comments."""
+
+import msgspec
+
+from forebay.relay.family import Family
+from forebay.relay.fields import FieldsReader, Limit, Name, Unsupported
+from forebay.relay.problem import Problem
+
+
+class OllamaOptions(msgspec.Struct, gc=False):
+    """The member `options`, of which only the limit is read."""
+
+    num_predict: Limit = None
+
+
+class OllamaFields(msgspec.Struct, gc=False):
+    """What is read of a body; everything else passes through untouched."""
+
+    model: Name
+    stream: bool | None = None
+    user: str | None = None
+    options: OllamaOptions | None = None
+    service_tier = None
+
+    def output_limit(self) -> float:
+        """Return the caller's own cap on output tokens, 0 for none (-1 and -2 mean none too)."""
+        return (self.options.num_predict or 0) if self.options is not None else 0
+
+    def unsupported(self) -> Unsupported | None:
+        """Everything of this family is passed on."""
+        return None
+
+
+def error_body(problem: Problem, message: str) -> dict[str, object]:
+    """Return `{"error": "text", "code": ...}` as the Ollama clients read it."""
+    body = {"error": message, "code": problem.code, **problem.details}
+    if problem.param is not None:
+        body["param"] = problem.param
+    return body
+
+
+def stream_error(problem: Problem, message: str) -> bytes:
+    """Return a last line."""
+    return msgspec.json.encode(error_body(problem, message)) + b"\n"
+
+
+OLLAMA = Family(
+    name="ollama",
+    routes=("/api/chat", "/api/generate", "/api/embed"),
+    reader=FieldsReader(OllamaFields),
+    streams_by_default=True,
+    stream_type=b"application/x-ndjson",
+    comments=False,
+    begins=(b"{",),
+    event_mark=b"\n",
+    error=error_body,
+    stream_error=stream_error,
+)

@@ -1,0 +1,71 @@
+"""The OpenAI family: `/v1/chat/completions` and its kin."""
+
+import msgspec
+
+from forebay.relay.family import Family
+from forebay.relay.fields import FieldsReader, Limit, Name, Unsupported
+from forebay.relay.problem import Problem
+
+
+class OpenAIFields(msgspec.Struct, gc=False):
+    """What is read of a body; everything else passes through untouched."""
+
+    model: Name
+    stream: bool | None = None
+    user: str | None = None
+    service_tier: str | None = None
+    max_tokens: Limit = None
+    max_completion_tokens: Limit = None
+    max_output_tokens: Limit = None
+    previous_response_id: str | None = None
+    background: bool | None = None
+
+    def output_limit(self) -> float:
+        """Return the caller's own cap on output tokens, 0 for none."""
+        return self.max_completion_tokens or self.max_tokens or self.max_output_tokens or 0
+
+    def unsupported(self) -> Unsupported | None:
+        """Say what is asked for that needs stored answers, which no node here keeps."""
+        if self.previous_response_id is not None:
+            return Unsupported("previous_response_id", "stored responses are not offered")
+        if self.background:
+            return Unsupported("background", "background responses are not offered; use /jobs")
+        return None
+
+
+def error_body(problem: Problem, message: str) -> dict[str, object]:
+    """Return `{"error": {...}}` as the OpenAI SDKs read it."""
+    return {
+        "error": {
+            "message": message,
+            "type": problem.code,
+            "code": problem.code,
+            "param": problem.param,
+            **problem.details,
+        }
+    }
+
+
+def stream_error(problem: Problem, message: str) -> bytes:
+    """Return a last data event; no `[DONE]` follows it."""
+    return b"data: " + msgspec.json.encode(error_body(problem, message)) + b"\n\n"
+
+
+OPENAI = Family(
+    name="openai",
+    routes=(
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/responses",
+        "/v1/rerank",
+    ),
+    reader=FieldsReader(OpenAIFields),
+    streams_by_default=False,
+    stream_type=b"text/event-stream",
+    comments=True,
+    begins=(b"data", b"event", b"id", b"retry", b":", b"\n", b"\r", b"\xef\xbb\xbf"),
+    event_mark=b"data:",
+    error=error_body,
+    stream_error=stream_error,
+)

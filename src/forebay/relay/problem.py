@@ -1,0 +1,28 @@
+"""What goes wrong, as a value: a stable code, words for people, numbers for programs.
+
+Which HTTP status a code has is the gateway's business (`gateway/problem.py`).
+"""
+
+from msgspec import Struct
+
+
+class Problem(Struct, frozen=True, gc=False):
+    """Why a request gets no answer of a node."""
+
+    code: str
+    message: str
+    param: str | None = None
+    """The field or header that is at fault."""
+    retry_after_s: float | None = None
+    """When trying again makes sense; None while nothing has been measured."""
+    details: dict[str, object] = {}
+    """More members of the error body, such as `waited_seconds`."""
+
+
+def node_failed(cause: str, node: str, attempts: int) -> Problem:
+    """Return the problem of a request whose node, or last node, failed."""
+    return Problem(
+        "node_failed",
+        f"the node failed: {cause}",
+        details={"cause": cause, "node": node, "attempts": attempts},
+    )

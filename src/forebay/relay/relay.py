@@ -1,0 +1,266 @@
+"""The relay: takes calls, posts events, performs what the core decides."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from forebay.core import (
+    Abort,
+    Action,
+    Arrived,
+    Describe,
+    Expire,
+    Inspected,
+    Observed,
+    Reject,
+    Revoked,
+    Route,
+    Snapshot,
+    Supply,
+    Wait,
+)
+from forebay.relay.exchange import Exchange
+from forebay.relay.fields import replace_model
+from forebay.relay.problem import Problem
+from forebay.relay.retries import RetryBudget
+from forebay.wire.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.clock import Timers
+    from forebay.coordination import Coordinator
+    from forebay.core import Event
+    from forebay.nodes.registry import Nodes
+    from forebay.relay.call import Call
+    from forebay.relay.sink import Sink
+    from forebay.settings import QueueSettings, RetrySettings
+
+
+ABOUT_THE_MODEL = ("model_not_found", "route_not_supported")
+"""Refusals that the field `model` is to blame for."""
+
+
+class Observer(Protocol):
+    """Who counts and logs; called once per exchange, when it ends."""
+
+    def ended(self, exchange: Exchange, outcome: str) -> None:
+        """Take note of an outcome: `served`, `passed_through`, `cancelled` or an error code."""
+        ...
+
+
+class Relay:
+    """All exchanges under way."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        queue: QueueSettings,
+        retry: RetrySettings,
+        clock: Timers,
+        observer: Observer,
+    ) -> None:
+        self.nodes = nodes
+        self.now_s = clock.monotonic_s
+        self._observer = observer
+        self.post: Callable[[Event], None] = _nobody
+        self.exchanges: dict[str, Exchange] = {}
+        self.retries_total = 0
+        self._idle: asyncio.Event | None = None  # while someone waits for the end
+        self.keepalive = Deadlines(queue.keepalive_seconds, self._ask_about, clock)
+        self.first_bytes = Deadlines(queue.first_byte_seconds, Exchange.too_late_to_begin, clock)
+        self.runs = Deadlines(queue.run_seconds, Exchange.too_long_in_all, clock)
+        self.gaps = Deadlines(queue.chunk_gap_seconds, Exchange.too_long_between, clock)
+        self._budget = RetryBudget(retry.budget)
+        self._asked: dict[str, list[Callable[[Describe], None]]] = {}
+        self._watchers: list[Callable[[Snapshot], None]] = []
+        self._performers: dict[type, Callable[..., None]] = {
+            Route: self._route,
+            Wait: self._wait,
+            Reject: self._reject,
+            Expire: self._expire,
+            Abort: self._abort,
+            Describe: self._describe,
+            Snapshot: self._show,
+            Supply: self._supply,
+        }
+        self.change(queue, retry)
+
+    def connect(self, coordinator: Coordinator) -> None:
+        """Use this coordinator; it was made with `perform`."""
+        self.post = coordinator.post
+
+    def change(self, queue: QueueSettings, retry: RetrySettings) -> None:
+        """Take over new limits; they hold for what starts from now on."""
+        self.answer_bytes_max = queue.answer_max_bytes
+        self.buffers_streams = retry.stream == "buffer"
+        self._attempts_max = retry.attempts
+        self._budget.ratio = retry.budget
+        self.keepalive.change(queue.keepalive_seconds)
+        self.first_bytes.change(queue.first_byte_seconds)
+        self.runs.change(queue.run_seconds)
+        self.gaps.change(queue.chunk_gap_seconds)
+
+    # -- for those who have requests
+
+    def submit(self, call: Call, sink: Sink) -> Exchange:
+        """Take a request; its answer goes to the sink, perhaps before this returns."""
+        now_s = self.now_s()
+        exchange = Exchange(call, sink, self, now_s)
+        self.exchanges[call.id] = exchange
+        self._budget.note_request(now_s)
+        self.post(
+            Arrived(
+                call.id,
+                call.model,
+                call.family.name,
+                call.user,
+                call.priority,
+                call.prompt_tokens,
+                call.output_limit,
+                len(call.body),
+                call.weight,
+                "",
+                call.affinity,
+                call.max_wait_s,
+                call.stream,
+                False,
+                call.key,
+                call.key_running_max,
+                call.fallbacks,
+            )
+        )
+        return exchange
+
+    def revoke(self, ticket_id: str, code: str) -> bool:
+        """End someone's request from outside; False when there is none of that id."""
+        if ticket_id not in self.exchanges:
+            return False
+        self.post(Revoked(ticket_id, code))
+        return True
+
+    def inspect(self, ticket_id: str, told: Callable[[Describe], None]) -> None:
+        """Ask the core about one ticket; `told` is called unless it has ended."""
+        self._asked.setdefault(ticket_id, []).append(told)
+        self.post(Inspected(ticket_id))
+
+    def observe(self, told: Callable[[Snapshot], None]) -> None:
+        """Ask the core for the whole picture."""
+        self._watchers.append(told)
+        self.post(Observed())
+
+    async def finished(self) -> None:
+        """Wait until no exchange is under way."""
+        self._idle = asyncio.Event()
+        if self.exchanges:
+            await self._idle.wait()
+
+    def stop(self) -> None:
+        """Forget all time limits."""
+        for deadlines in (self.keepalive, self.first_bytes, self.runs, self.gaps):
+            deadlines.clear()
+
+    # -- for exchanges
+
+    def may_retry(self, exchange: Exchange) -> bool:
+        """Spend a retry if attempts and the budget allow one."""
+        if exchange.attempt >= self._attempts_max or not self._budget.take(self.now_s()):
+            return False
+        self.retries_total += 1
+        return True
+
+    def is_elsewhere(self, exchange: Exchange) -> bool:
+        """Say whether another node has the model too."""
+        return self.nodes.others_have(exchange.model, exchange.call.family.name, exchange.node)
+
+    def body_for(self, exchange: Exchange) -> bytes:
+        """Return the body to send: as it came, unless an alias or fallback changes the model."""
+        call = exchange.call
+        if exchange.model == call.asked_model:
+            return call.body
+        return replace_model(call.body, exchange.model)
+
+    def stop_clocks(self, exchange: Exchange) -> None:
+        """Stop what limits an attempt."""
+        self.runs.discard(exchange)
+        if exchange.call.stream:
+            self.first_bytes.discard(exchange)
+            self.gaps.discard(exchange)
+
+    def forget(self, exchange: Exchange, outcome: str) -> None:
+        """Let an exchange go: it has ended."""
+        call = exchange.call
+        self.exchanges.pop(call.id, None)
+        self.runs.discard(exchange)
+        if call.stream:
+            self.first_bytes.discard(exchange)
+            self.gaps.discard(exchange)
+            self.keepalive.discard(exchange)
+        self._observer.ended(exchange, outcome)
+        if self._idle is not None and not self.exchanges:
+            self._idle.set()
+
+    # -- what the core decided
+
+    def perform(self, action: Action) -> None:
+        """Do what an action says; the coordinator calls this."""
+        self._performers[type(action)](action)
+
+    def _route(self, action: Route) -> None:
+        exchange = self.exchanges.get(action.id)
+        if exchange is not None:  # else its owner gave it up, and has said so
+            exchange.run(action)
+
+    def _wait(self, action: Wait) -> None:
+        exchange = self.exchanges.get(action.id)
+        if exchange is not None:  # else its owner gave it up, and has said so
+            exchange.wait(action)
+
+    def _reject(self, action: Reject) -> None:
+        message = action.reasons[0] if action.reasons else action.code
+        details: dict[str, object] = {}
+        if action.estimate_s is not None:
+            details["estimated_wait_seconds"] = round(action.estimate_s, 3)
+        param = "model" if action.code in ABOUT_THE_MODEL else None
+        self._refuse(action, Problem(action.code, message, param, action.retry_after_s, details))
+
+    def _expire(self, action: Expire) -> None:
+        details: dict[str, object] = {"waited_seconds": round(action.waited_s, 3)}
+        message = f"waited {action.waited_s:.1f} s in the queue, which is as long as it may"
+        self._refuse(action, Problem(action.code, message, None, action.retry_after_s, details))
+
+    def _refuse(self, action: Reject | Expire, problem: Problem) -> None:
+        exchange = self.exchanges.get(action.id)
+        if exchange is not None:
+            if isinstance(action, Expire):
+                exchange.waited_s = action.waited_s
+            exchange.refuse(problem)
+
+    def _abort(self, action: Abort) -> None:
+        exchange = self.exchanges.get(action.id)
+        if exchange is not None:
+            exchange.abort(Problem(action.code, "the request was cancelled"))
+
+    def _describe(self, action: Describe) -> None:
+        for told in self._asked.pop(action.id, ()):
+            told(action)
+
+    def _show(self, action: Snapshot) -> None:
+        watchers, self._watchers = self._watchers, []
+        for told in watchers:
+            told(action)
+
+    def _supply(self, action: Supply) -> None:
+        raise AssertionError("a request knows its sizes when it arrives")
+
+    def _ask_about(self, exchange: Exchange) -> None:
+        """Find out where a waiting stream stands, tell it, and ask again in a while."""
+        if exchange.flowing or exchange.ended:
+            return
+        self.keepalive.add(exchange)
+        self.inspect(exchange.call.id, exchange.describe)
+
+
+def _nobody(_: Event) -> None:
+    raise AssertionError("not connected")

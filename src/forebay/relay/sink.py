@@ -1,0 +1,34 @@
+"""The Sink port: whatever receives an answer. A client connection, a job, a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from forebay.relay.exchange import Exchange
+    from forebay.relay.problem import Problem
+    from forebay.wire.client import Headers
+
+
+class Sink(Protocol):
+    """Hears an answer once: `head`, any number of `chunk`s, `end`; or `failed` at any point.
+
+    A sink that cannot keep up calls `Exchange.pause` and later `resume`; one that has lost
+    interest calls `Exchange.cancel` and hears nothing more.
+    """
+
+    def head(self, status: int, headers: Headers, exchange: Exchange) -> None:
+        """Take the head of the answer; hop-by-hop headers are gone."""
+        ...
+
+    def chunk(self, data: bytes) -> None:
+        """Take a piece of the answer."""
+        ...
+
+    def end(self) -> None:
+        """Know that the answer is whole."""
+        ...
+
+    def failed(self, problem: Problem, exchange: Exchange) -> None:
+        """Know that there is no answer, or no more of it."""
+        ...

@@ -1,0 +1,26 @@
+"""The settings: one frozen model, its sources, its secrets, and what a reload may change."""
+
+from forebay.settings.errors import Problem, SettingsError
+from forebay.settings.explain import explain
+from forebay.settings.fleet import CoordinationSettings, GuardSettings
+from forebay.settings.jobs import JobsSettings
+from forebay.settings.keys import KeySettings, digest_of
+from forebay.settings.load import LoadedSettings, load_settings, load_with_origins, parse_node
+from forebay.settings.model import Settings
+from forebay.settings.models import ModelsSettings
+from forebay.settings.nodes import NodeSettings
+from forebay.settings.queue import QueueSettings
+from forebay.settings.reload import Difference, ReloadPlan, plan_reload
+from forebay.settings.retry import RetrySettings
+from forebay.settings.secrets import ResolvedKey, node_api_key, read_secret, resolve_keys
+from forebay.settings.server import ServerSettings
+from forebay.settings.sessions import SessionsSettings
+from forebay.settings.sources import Origin
+
+__all__ = [
+    "CoordinationSettings", "Difference", "GuardSettings", "JobsSettings", "KeySettings",
+    "LoadedSettings", "ModelsSettings", "NodeSettings", "Origin", "Problem", "QueueSettings",
+    "ReloadPlan", "ResolvedKey", "RetrySettings", "ServerSettings", "SessionsSettings", "Settings",
+    "SettingsError", "digest_of", "explain", "load_settings", "load_with_origins", "node_api_key",
+    "parse_node", "plan_reload", "read_secret", "resolve_keys",
+]  # fmt: skip

@@ -1,0 +1,82 @@
+"""`[[keys]]`: who may call the gateway, and how far."""
+
+import re
+from hashlib import sha256
+
+from pydantic import Field, field_validator, model_validator
+
+from forebay.settings.errors import Problem, refusal, refusals
+from forebay.settings.section import (
+    AmountAboveZero,
+    Count,
+    Flag,
+    Names,
+    PlainName,
+    Section,
+    TextOrNothing,
+    Variable,
+)
+
+DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+ONE_OF = "write exactly one of key_env and key_sha256"
+
+
+def digest_of(key: str) -> str:
+    """Return the SHA-256 of a key's text in lower-case hex, as `key_sha256` holds it."""
+    return sha256(key.encode()).hexdigest()
+
+
+class KeySettings(Section):
+    """One API key, and what its holder may do. Without any key, everyone may call."""
+
+    name: PlainName = Field(examples=["team-a"])
+    """Name of the key in messages and logs; each once."""
+
+    key_env: Variable = Field(default="", examples=["TEAM_A_KEY"])
+    """Environment variable with the text of the key. Either this or `key_sha256`."""
+
+    key_sha256: str = Field(default="", repr=False)
+    """SHA-256 of the key's text in 64 hex digits (`forebay keys new` prints it). Either this or
+    `key_env`."""
+
+    user: TextOrNothing = Field(default="", examples=["team-a"])
+    """User that its requests count for in fairness. Empty: the name of the key."""
+
+    trust_user: Flag = False
+    """Whether the `user` of a body, or `X-Forebay-User`, is believed instead: for a key that an
+    application holds for its own users."""
+
+    max_priority: str = "high"
+    """Most urgent class it may ask for, one of `queue.priorities`; more is lowered to it."""
+
+    models: Names = ()
+    """Models it may use. Empty: all."""
+
+    max_running: Count = 0
+    """Requests it may have running at once; 0 is no limit."""
+
+    weight: AmountAboveZero = 1.0
+    """Its user's share among the users that wait, relative to 1; above 0."""
+
+    admin: Flag = False
+    """Whether it may also change nodes and reload the settings."""
+
+    @field_validator("key_sha256")
+    @classmethod
+    def _is_a_digest(cls, digest: str) -> str:
+        if digest and DIGEST.fullmatch(digest) is None:
+            raise refusal(
+                "is not 64 hex digits",
+                "write the SHA-256 of the key, not the key: `forebay keys new` prints both",
+            )
+        if digest.lower() == digest_of(""):
+            raise refusal("is the digest of an empty key", "take that of a real one")
+        return digest.lower()
+
+    @model_validator(mode="after")
+    def _has_one_secret(self) -> "KeySettings":
+        if self.key_env and self.key_sha256:
+            raise refusals([Problem("key_sha256", "is set beside key_env", ONE_OF)])
+        if not self.key_env and not self.key_sha256:
+            raise refusals([Problem("key_env", "is missing, and so is key_sha256", ONE_OF)])
+        return self

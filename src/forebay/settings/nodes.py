@@ -1,0 +1,43 @@
+"""`[[nodes]]`: the servers that run the models."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from forebay.settings.addresses import HttpRoot, name_of_url
+from forebay.settings.section import AmountAboveZero, Names, PlainName, Section, Variable
+
+
+class NodeSettings(Section):
+    """One server that runs models."""
+
+    name: PlainName = Field(default="", examples=["gpu1"])
+    """Name of the node in headers, metrics and on the page; each once. Left out: made of the host
+    and the port."""
+
+    url: HttpRoot = Field(examples=["http://127.0.0.1:11434"])
+    """Where it listens: http or https, a host and a port, no path (Forebay adds the route)."""
+
+    kind: PlainName = "auto"
+    """Which kind of server it is, such as "ollama"; "auto" finds out."""
+
+    slots: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
+    """Requests that may run on it at once; 0 asks the node, and takes 1 where it does not say."""
+
+    models: Names = ()
+    """Models it serves. Empty: the node is asked."""
+
+    api_key_env: Variable = ""
+    """Environment variable with the API key that the node wants. Empty: it wants none."""
+
+    connect_seconds: AmountAboveZero = 5.0
+    """Longest time for a connection to the node to open, in seconds; above 0."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _give_a_name(cls, given: object) -> object:
+        if isinstance(given, Mapping) and "name" not in given and isinstance(given.get("url"), str):
+            name = name_of_url(given["url"])
+            return {**given, "name": name} if name else given
+        return given

@@ -1,0 +1,203 @@
+"""`[queue]`: how much may wait, how long, and in what order."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from forebay.core import Options
+from forebay.settings.errors import Problem, refusal, refusals
+from forebay.settings.section import (
+    Amount,
+    AmountAboveZero,
+    AmountOrForever,
+    Count,
+    CountFromOne,
+    Flag,
+    Section,
+    Status,
+)
+
+PROFILES: Mapping[str, Mapping[str, object]] = {
+    "standard": {},
+    "nexus": {
+        "full_status": 503,
+        "timeout_status": 503,
+        "max_wait_seconds": 30.0,
+        "stream": "reject",
+        "fairness": "fifo",
+        "priorities": ("high", "normal"),  # a class that is not listed is read as normal
+    },
+}
+"""What a profile sets where the operator did not."""
+
+PRIORITY_NAME = re.compile(r"[a-z0-9._-]{1,64}")
+PRIORITIES_MAX = 16  # each class is a label of several metrics
+
+KEY_OF_OPTION = {
+    "enabled": "enabled",
+    "max_size": "max_size",
+    "bytes_max": "max_bytes",
+    "per_user_max": "max_per_user",
+    "when_full": "when_full",
+    "wait_s_max": "max_wait_seconds",
+    "queue_streams": "stream",
+    "priorities": "priorities",
+    "class_order": "priority",
+    "class_weights": "weights",
+    "aging_s": "aging_seconds",
+    "fairness": "fairness",
+    "swap_wait_s": "swap_wait_seconds",
+}
+"""Which key of ours each option of the core comes from."""
+
+
+def _priorities(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names) or not 1 <= len(names) <= PRIORITIES_MAX:
+        raise refusal(
+            f"is not a list of 1 to {PRIORITIES_MAX} different names",
+            'write the classes once each, most urgent first: ["high", "normal", "low"]',
+        )
+    if any(PRIORITY_NAME.fullmatch(name) is None for name in names):
+        raise refusal(
+            "has a name that no request could ask for: headers are read in lower case",
+            "write 1 to 64 lower-case letters, digits, dots, dashes and underscores each",
+        )
+    if "normal" not in names:
+        raise refusal(
+            'has no "normal", and that is what a request without a priority is read as',
+            'add "normal" where such requests belong',
+        )
+    return names
+
+
+class QueueSettings(Section):
+    """How much may wait, how long, and in what order."""
+
+    enabled: Flag = True
+    """Whether requests may wait at all; false answers 503 `queue_disabled` when no slot is free."""
+
+    max_size: Count = 100
+    """Requests that may wait before new ones are refused; 0 turns waiting off."""
+
+    max_bytes: Count = 268_435_456
+    """What the bodies of waiting requests may weigh together, in bytes (256 MiB); 0 lets only
+    requests without a body wait."""
+
+    max_per_user: Count = 0
+    """Requests one user may have waiting; 0 is no bound of its own."""
+
+    max_wait_seconds: AmountOrForever = 60.0
+    """Longest a request may wait, in seconds; running does not count. 0 allows no wait, inf is no
+    limit."""
+
+    full_status: Status = 429
+    """HTTP status when the queue is full; 400 to 599."""
+
+    timeout_status: Status = 504
+    """HTTP status when a request waited longer than `max_wait_seconds`; 400 to 599."""
+
+    profile: Literal["standard", "nexus"] = "standard"
+    """A set of defaults in one word. "nexus": `full_status` and `timeout_status` 503,
+    `max_wait_seconds` 30, `stream` "reject", `fairness` "fifo", `priorities` without "low", which
+    is then read as normal. Keys that are set win over the profile."""
+
+    when_full: Literal["reject", "displace"] = "reject"
+    """What a full queue does: "reject" refuses the newcomer, "displace" lets one of a higher class,
+    or of a user with fewer places, take the place of the largest holder's newest request."""
+
+    stream: Literal["queue", "reject"] = "queue"
+    """Whether streams wait like anything else, or are answered 503 when no slot is free."""
+
+    keepalive_seconds: Amount = 15.0
+    """How long a waiting stream's headers are held, and then the interval of its comments, in
+    seconds; 0 holds them until the answer begins."""
+
+    fairness: Literal["round_robin", "tokens", "fifo"] = "round_robin"
+    """Who is next inside a class: users in turn, users by the tokens they used, or the order of
+    arrival."""
+
+    priorities: Annotated[tuple[str, ...], AfterValidator(_priorities)] = ("high", "normal", "low")
+    """The classes, most urgent first, in lower case; "normal" must be one of them. A request that
+    asks for a class not listed here is read as normal."""
+
+    priority: Literal["strict", "weighted"] = "strict"
+    """How classes share: "strict" runs every urgent request first, "weighted" gives each class its
+    share of `weights`."""
+
+    weights: Mapping[str, AmountAboveZero] = Field(default={})
+    """Shares of the classes when `priority` is "weighted"; each above 0. A class not named has the
+    default of its rank: 8, 4, then 1."""
+
+    aging_seconds: AmountOrForever = 0.0
+    """A request counts one class higher for each such interval waited, in seconds; 0 and inf are
+    never."""
+
+    swap_wait_seconds: AmountOrForever = 60.0
+    """How long requests for a model that is not in memory yield to the one that is, at least, in
+    seconds; 0 yields only as long as loading a model takes to pay off, inf always."""
+
+    first_byte_seconds: AmountAboveZero = 120.0
+    """Longest time to the first byte of a stream once it runs, in seconds; above 0."""
+
+    run_seconds: AmountAboveZero = 600.0
+    """Longest a request may run, in seconds; above 0, so that a slot always comes back."""
+
+    chunk_gap_seconds: AmountAboveZero = 60.0
+    """Longest gap between two pieces of a stream, in seconds; above 0."""
+
+    answer_max_bytes: CountFromOne = 268_435_456
+    """Largest answer that is collected before it is passed on, in bytes (256 MiB). At least 1."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_profile(cls, given: object) -> object:
+        if not isinstance(given, Mapping):
+            return given
+        profile = given.get("profile")
+        return {**PROFILES.get(profile, {}), **given} if isinstance(profile, str) else given
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> "QueueSettings":
+        problems = [_as_key(text) for text in self.options().problems()]
+        if self.weights and self.priority == "strict":
+            problems.append(
+                Problem(
+                    "weights",
+                    'have no effect while queue.priority is "strict"',
+                    'write priority = "weighted", or remove the weights',
+                )
+            )
+        if problems:
+            raise refusals(problems)
+        return self
+
+    def options(self, per_session_max: int = 0) -> Options:
+        """Return what the scheduler core wants to know; a session's own cap is not ours to know."""
+        return Options(
+            enabled=self.enabled,
+            max_size=self.max_size,
+            bytes_max=self.max_bytes,
+            per_user_max=self.max_per_user,
+            per_session_max=per_session_max,
+            when_full=self.when_full,
+            wait_s_max=self.max_wait_seconds,
+            queue_streams=self.stream == "queue",
+            priorities=self.priorities,
+            class_order=self.priority,
+            class_weights=dict(self.weights),
+            aging_s=self.aging_seconds,
+            fairness=self.fairness,
+            swap_wait_s=self.swap_wait_seconds,
+        )
+
+
+def _as_key(text: str) -> Problem:
+    """Turn one problem of the core's options into one of the key that it came from."""
+    option, _, wrong = text.partition(" ")
+    field, dot, entry = option.partition(".")
+    instead = "write a smaller number"
+    if field == "class_weights":
+        instead = "name one of queue.priorities, with a weight above 0"
+    return Problem(KEY_OF_OPTION.get(field, field) + dot + entry, wrong, instead)

@@ -1,0 +1,296 @@
+"""The client side: connections to one server, kept alive and pooled, driven by callbacks.
+
+A connection carries one exchange at a time. Whoever sends becomes its `Listener` and hears of the
+answer as it is parsed; there is no task per request, only one per *new* connection. A listener
+that loses interest calls `abort`: the connection is closed at once, because HTTP/1.1 has no other
+way to say so, and the server can free what it holds.
+
+What could leak here is a connection that nobody owns: a connect that ends after its caller has
+gone (the opening is cancelled, and the socket closed if it was too late), and an answer that ends
+after its listener has gone (`_listener` is None then, and the connection was aborted).
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Protocol
+
+import httptools
+from msgspec import Struct
+
+from forebay.errors import BackendFailed
+
+HEAD_BYTES_MAX = 131_072
+"""What the head of an answer may weigh; engines send a few hundred bytes."""
+HEADERS_MAX = 256
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Listener(Protocol):
+    """Who has asked and hears the answer. Every call comes from the event loop."""
+
+    def answer_begins(self, status: int, headers: Headers) -> None:
+        """Take the head; names are in lower case."""
+        ...
+
+    def answer_goes_on(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        ...
+
+    def answer_ends(self) -> None:
+        """Know that the answer is whole; the connection is in the pool again already."""
+        ...
+
+    def answer_breaks(self, cause: str, *, stale: bool) -> None:
+        """Know that no more will come.
+
+        `stale` says that a connection that had been idle closed before a byte of the answer came:
+        the server may simply have tired of it, and the request may go out again on a fresh one.
+        """
+        ...
+
+
+class Target(Struct, frozen=True):
+    """Where a server is."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    connect_s: float = 5.0
+
+
+class NodeConnection(asyncio.Protocol):
+    """One connection to a server."""
+
+    __slots__ = (
+        "_close_after", "_completed", "_framed", "_head_bytes", "_headers", "_listener", "_parser",
+        "_pool", "_status", "_transport", "_used",
+    )  # fmt: skip
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._listener: Listener | None = None
+        self._headers: Headers = []
+        self._status = 0
+        self._head_bytes = 0
+        self._framed = False  # the answer says by itself where it ends
+        self._close_after = False
+        self._completed = False  # an answer has ended in the bytes being parsed
+        self._used = False  # has carried an exchange before
+
+    # -- for the one who asks
+
+    def send(self, request: bytes, body: bytes, listener: Listener) -> None:
+        """Send a whole request; the answer goes to the listener."""
+        transport = self._transport
+        assert transport is not None
+        self._listener = listener
+        self._status = 0
+        self._head_bytes = 0
+        if len(body) < 65_536:
+            transport.write(request + body)
+        else:
+            transport.writelines((request, body))
+
+    def pause(self) -> None:
+        """Stop reading: whoever takes the answer cannot keep up."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Go on reading."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once; the listener hears nothing more."""
+        self._listener = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close an idle connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- from the event loop
+
+    def connection_made(
+        self,
+        transport: asyncio.Transport,  # type: ignore[override] # sockets have no other kind
+    ) -> None:
+        """Remember the transport."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came; anything while nobody has asked is a fault of the server."""
+        if self._listener is None:
+            self.abort()
+            return
+        if not self._status:
+            self._head_bytes += len(data)
+        self._completed = False
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            if self._listener is not None:
+                self._break(f"the answer is not HTTP/1.1: {error}")
+            return
+        if not self._status and self._head_bytes > HEAD_BYTES_MAX:
+            self._break("the answer's head is too large")
+
+    def eof_received(self) -> None:
+        """Take the end of an answer that is framed by the end of the connection."""
+        if self._listener is not None and self._status and not self._framed:
+            self._close_after = True
+            self.on_message_complete()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell the listener, and leave the pool."""
+        self._pool.forget(self)
+        if self._listener is not None:
+            cause = "the connection was lost" if error is None else f"connection lost: {error}"
+            self._break(cause, stale=self._used and not self._head_bytes)
+
+    # -- from the parser
+
+    def on_message_begin(self) -> None:
+        """Start a new head; a second answer to one question must not become another's."""
+        self._headers = []
+        if self._completed:
+            self._break("the node sent more than it was asked for", stale=True)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect one header."""
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Hand the head over, unless it is an interim answer (1xx)."""
+        listener, status = self._listener, self._parser.get_status_code()
+        if listener is None or status < 200:
+            return
+        headers = self._headers
+        if len(headers) > HEADERS_MAX or self._head_bytes > HEAD_BYTES_MAX:
+            self._break("the answer's head is too large")
+            return
+        self._status = status
+        self._framed = status in (204, 304) or any(
+            name in (b"content-length", b"transfer-encoding") for name, _ in headers
+        )
+        self._close_after = not self._framed or not self._parser.should_keep_alive()
+        listener.answer_begins(status, headers)
+
+    def on_body(self, data: bytes) -> None:
+        """Hand on a piece of the body."""
+        if self._listener is not None:
+            self._listener.answer_goes_on(data)
+
+    def on_message_complete(self) -> None:
+        """Be free for the next exchange, then tell the listener."""
+        listener = self._listener
+        if listener is None or not self._status:
+            return
+        self._listener = None
+        self._used = self._completed = True
+        if self._close_after:
+            self.close()
+        else:
+            self._pool.give_back(self)
+        listener.answer_ends()
+
+    def _break(self, cause: str, *, stale: bool = False) -> None:
+        listener = self._listener
+        self.abort()
+        if listener is not None:
+            listener.answer_breaks(cause, stale=stale)
+
+
+class Opening:
+    """A connect under way; cancelling it leaves nothing behind."""
+
+    __slots__ = ("_done", "_pool", "_task")
+
+    def __init__(
+        self, pool: "Pool", done: Callable[[NodeConnection | BackendFailed], None]
+    ) -> None:
+        self._pool = pool
+        self._done: Callable[[NodeConnection | BackendFailed], None] | None = done
+        self._task = asyncio.get_running_loop().create_task(self._open())
+
+    def cancel(self) -> None:
+        """Give up; `done` will not be called. May be called twice."""
+        self._done = None
+        self._task.cancel()
+
+    async def _open(self) -> None:
+        result: NodeConnection | BackendFailed
+        try:
+            result = await self._pool.connect()
+        except BackendFailed as error:
+            result = error
+        finally:
+            self._pool.openings.discard(self)
+        if self._done is not None:
+            self._done(result)
+        elif isinstance(result, NodeConnection):
+            result.abort()
+
+
+class Pool:
+    """The connections to one server: those in use belong to their listeners, the rest are here."""
+
+    def __init__(self, target: Target, *, idle_max: int = 64) -> None:
+        self.target = target
+        self._idle_max = idle_max
+        self._idle: dict[NodeConnection, None] = {}  # the most recently used is last
+        self.openings: set[Opening] = set()
+        self._closed = False
+
+    def take(self) -> NodeConnection | None:
+        """Return an idle connection, the warmest first, or None."""
+        return self._idle.popitem()[0] if self._idle else None
+
+    def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> Opening:
+        """Connect; `done` is called from the loop with the connection or with what went wrong."""
+        opening = Opening(self, done)
+        self.openings.add(opening)
+        return opening
+
+    async def connect(self) -> NodeConnection:
+        """Return a fresh connection; raises BackendFailed."""
+        target, loop = self.target, asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(target.connect_s):
+                _, connection = await loop.create_connection(
+                    lambda: NodeConnection(self), target.host, target.port, ssl=target.tls
+                )
+        except TimeoutError:
+            raise BackendFailed(f"no connection within {target.connect_s:g} s") from None
+        except (OSError, ssl.SSLError) as error:
+            raise BackendFailed(f"cannot connect: {error.strerror or error}") from error
+        if self._closed:
+            connection.abort()
+            raise BackendFailed("the node has been removed")
+        return connection
+
+    def give_back(self, connection: NodeConnection) -> None:
+        """Keep a connection for the next exchange."""
+        if self._closed or len(self._idle) >= self._idle_max:
+            connection.close()
+        else:
+            self._idle[connection] = None
+
+    def forget(self, connection: NodeConnection) -> None:
+        """Know that a connection is no more."""
+        self._idle.pop(connection, None)
+
+    def close(self) -> None:
+        """Close what is idle, refuse what comes; exchanges under way go on."""
+        self._closed = True
+        for opening in list(self.openings):
+            opening.cancel()
+        while self._idle:
+            self._idle.popitem()[0].close()

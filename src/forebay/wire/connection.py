@@ -1,0 +1,386 @@
+"""One client connection: an httptools protocol that hands over whole requests.
+
+It answers one request at a time. Reading goes on while a request is answered, because a vanished
+client is seen only by reading; what arrives then (pipelining) is kept as raw bytes, up to a
+bound, and parsed when its turn comes.
+
+A request that is not for us to answer is handed to another protocol with its raw bytes
+(`Site.takes` says so when the head is complete). So that these are at hand, the bytes of a head
+are kept until it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Protocol
+
+import httptools
+
+from forebay.wire.heads import RequestHead
+from forebay.wire.refusals import Refusal, find_fault, from_parser
+
+if TYPE_CHECKING:
+    from forebay.wire.client import Headers
+    from forebay.wire.server import Server
+
+HEAD_BYTES_MAX = 65_536
+"""What a request head may weigh: room for long keys, cookies and traces, and no more."""
+HEADERS_MAX = 128
+EARLY_BYTES_MAX = 65_536
+"""Pipelined bytes kept while a request is answered; then we stop reading until it is done."""
+PIECES_MAX = 100_000
+"""Pieces one body may come in; 10^6 chunks of one byte are an attack on our CPU."""
+
+
+class Answering(Protocol):
+    """Who is answering a request, and must know when nobody listens any more."""
+
+    def client_left(self) -> None:
+        """Stop: the connection is gone."""
+        ...
+
+    def client_is_slow(self) -> None:
+        """Hold back: more has been written than the client reads."""
+        ...
+
+    def client_keeps_up(self) -> None:
+        """Go on."""
+        ...
+
+
+class ServerConnection(asyncio.Protocol):
+    """The protocol; `Site` sees it as the way to answer."""
+
+    __slots__ = (
+        "_answering", "_away", "_body", "_body_bytes", "_broken", "_closing", "_early",
+        "_fed_bytes",
+        "_handover", "_head", "_head_bytes", "_head_chunks", "_headers", "_overrun", "_parser",
+        "_paused", "_server", "_target", "_whole", "memory", "peer", "transport",
+    )  # fmt: skip
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.peer = ""
+        self.memory: object = None
+        """Whatever the site wants to remember about this client."""
+        self._answering: Answering | None = None
+        self._away = False  # another protocol is answering
+        self._closing = False
+        self._paused = False
+        self._early = b""
+        self._parser = httptools.HttpRequestParser(self)
+        self._head: RequestHead | None = None
+        self._body: list[bytes] = []
+        self._headers: Headers = []
+        self._head_chunks: list[bytes] = []
+        self._broken: Refusal | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        """Be ready for the next request."""
+        self._head = None
+        self._head_bytes = 0  # known once the head has come in pieces, or when it is needed
+        self._fed_bytes = 0  # of this request, before the piece being parsed
+        self._body_bytes = 0
+        self._whole = self._overrun = self._handover = False
+
+    # -- for the one who answers
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the connection ends with the present answer."""
+        return self._closing
+
+    def answered_by(self, answering: Answering) -> None:
+        """Know who must hear it when the client leaves or lags behind."""
+        self._answering = answering
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of an answer."""
+        self.transport.write(data)
+
+    def done(self, *, keep_alive: bool) -> None:
+        """End an answer: take the next request, or close."""
+        self._answering = None
+        if not keep_alive or self._closing:
+            self.close()
+        elif self._early:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        else:
+            self._server.idle.add(self)
+
+    def close(self) -> None:
+        """Close after what has been written is sent; a client that does not take it is cut off."""
+        self._closing = True
+        if not self.transport.is_closing():
+            self._server.writes.add(self)
+            self.transport.close()
+
+    def close_when_idle(self) -> None:
+        """Close now, or after the present answer."""
+        self._closing = True
+        if self._answering is None and not self._away:
+            self.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._closing = True
+        self.transport.abort()
+
+    def linger(self) -> None:
+        """Close, but let the client read the answer first although it may still be sending."""
+        self._closing = True
+        self._answering = None
+        self._server.lingering.add(self)
+        if self.transport.can_write_eof() and not self.transport.is_closing():
+            self.transport.write_eof()
+
+    def head_is_late(self) -> None:
+        """Refuse a request whose head did not come in time."""
+        self._refuse(Refusal("request_timeout", "the request head took too long to arrive"))
+
+    def body_is_late(self) -> None:
+        """Refuse a request whose body did not come in time."""
+        self._refuse(Refusal("request_timeout", "the request body took too long to arrive"))
+
+    # -- from the event loop
+
+    def connection_made(
+        self,
+        transport: asyncio.Transport,  # type: ignore[override] # sockets have no other kind
+    ) -> None:
+        """Join the others, if there is room."""
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = peer[0] if isinstance(peer, tuple) else ""
+        _watch_for_dead_peers(transport.get_extra_info("socket"))
+        if self._server.make_room():
+            self._server.connections.add(self)
+            self._server.idle.add(self)
+        else:
+            self._refuse(
+                Refusal("too_many_connections", "the gateway has as many connections as it may")
+            )
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Leave, and tell whoever answers."""
+        self._server.forget(self)
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            answering.client_left()
+
+    def pause_writing(self) -> None:
+        """Give the client `write_seconds` to take what has been written."""
+        self._server.writes.add(self)
+        if self._answering is not None:
+            self._answering.client_is_slow()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has taken it."""
+        if not self.transport.is_closing():
+            self._server.writes.discard(self)
+        if self._answering is not None:
+            self._answering.client_keeps_up()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a request, or keep what came too early."""
+        if self._answering is not None:
+            self._keep(data)
+        elif not self._closing:
+            self._server.idle.discard(self)
+            self._feed(data)
+
+    def _keep(self, data: bytes) -> None:
+        self._early += data
+        if len(self._early) > EARLY_BYTES_MAX and not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Take what came while the last request was answered."""
+        early, self._early = self._early, b""
+        if self._paused and not self.transport.is_closing():
+            self._paused = False
+            self.transport.resume_reading()
+        if not self._closing:
+            self._feed(early)
+
+    def _feed(self, data: bytes) -> None:
+        if self._head is None:
+            self._head_chunks.append(data)
+        fault = self._parse(data)
+        if self._broken is not None:
+            self._refuse(self._broken)
+        elif self._handover:
+            self._hand_over()
+        elif self._whole:
+            if fault or self._overrun:
+                self._keep_the_rest(data)
+            self._answer()
+        elif fault:
+            self._refuse(from_parser(fault, self._target))
+        else:
+            self._wait_for_more(data)
+
+    def _parse(self, data: bytes) -> str:
+        """Feed the parser; return what it does not like, "" for nothing."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._overrun = True  # an offer that we do not take; its parser is spent
+        except httptools.HttpParserError as error:
+            return str(error) or "unreadable"
+        return ""
+
+    def _wait_for_more(self, data: bytes) -> None:
+        """Bound what is unfinished in size and time."""
+        server = self._server
+        first = not self._fed_bytes
+        self._fed_bytes += len(data)
+        if self._head is None:
+            if self._fed_bytes > HEAD_BYTES_MAX or len(self._headers) > HEADERS_MAX:
+                self._refuse(Refusal("headers_too_large", "the request head is too large"))
+            elif first:
+                server.heads.add(self)
+        elif self._head_chunks:
+            self._head_bytes = _head_length(b"".join(self._head_chunks))
+            self._head_chunks = []
+            server.heads.discard(self)
+            server.bodies.add(self)
+
+    def _hand_over(self) -> None:
+        """Give the connection away for one request; what follows it in these bytes stays here."""
+        raw, head = b"".join(self._head_chunks), self._head
+        assert head is not None
+        if head.get(b"transfer-encoding") is None:
+            end = _head_length(raw) + int(head.get(b"content-length") or 0)
+            raw, self._early = raw[:end], raw[end:]
+        server = self._server
+        server.heads.discard(self)
+        self._head_chunks = []
+        self._parser = httptools.HttpRequestParser(self)  # the present one is in the middle
+        self._reset()
+        self._away = True
+        server.site.hand_over(self, raw)
+
+    def come_back(self) -> None:
+        """Take the connection back after the request that was handed over."""
+        self._away = False
+        self.transport.set_protocol(self)
+        self.done(keep_alive=True)
+
+    def keep_early(self, data: bytes) -> None:
+        """Keep what arrived for us while the connection was away."""
+        self._early += data
+
+    def _keep_the_rest(self, data: bytes) -> None:
+        """Keep what follows a whole request in the same bytes; the parser has run into it."""
+        self._parser = httptools.HttpRequestParser(self)
+        head = self._head
+        assert head is not None
+        length = head.get(b"content-length")
+        if head.get(b"transfer-encoding") is not None:
+            self._closing = True  # where it ended is not known; closing is always allowed
+            return
+        head_bytes = self._head_bytes or _head_length(b"".join(self._head_chunks))
+        end = head_bytes + int(length or 0) - self._fed_bytes
+        self._early = data[end:]
+
+    def _answer(self) -> None:
+        head, parts, server = self._head, self._body, self._server
+        assert head is not None
+        if self._fed_bytes:
+            server.heads.discard(self)
+            server.bodies.discard(self)
+        self._head_chunks = []
+        self._body = []
+        self._reset()
+        server.site.answer(self, head, parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        server = self._server
+        server.heads.discard(self)
+        server.bodies.discard(self)
+        self._closing = True
+        server.site.refuse(self, refusal)
+        self.linger()
+
+    # -- from the parser
+
+    def on_message_begin(self) -> None:
+        """Start a request; one that begins while another is at hand has to wait."""
+        if self._whole:
+            self._overrun = True
+        else:
+            self._target = b""
+            self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        """Collect the target, which may come in pieces."""
+        if not self._overrun:
+            self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect one header."""
+        if not self._overrun:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Decide who answers, and refuse what nobody may."""
+        if self._overrun:
+            return
+        parser = self._parser
+        is_http_11 = parser.get_http_version() == "1.1"
+        self._head = head = RequestHead(
+            parser.get_method(), self._target, self._headers, is_http_11, parser.should_keep_alive()
+        )
+        self._broken = find_fault(head, self._server.limits.body_max_bytes)
+        if self._broken is None:
+            if len(head.headers) > HEADERS_MAX or self._fed_bytes > HEAD_BYTES_MAX:
+                self._broken = Refusal("headers_too_large", "the request head is too large")
+            elif not self._server.site.takes(head):
+                self._handover = True
+            elif head.get(b"expect") is not None:
+                self._encourage(head)
+
+    def on_body(self, data: bytes) -> None:
+        """Collect the body, up to its bound."""
+        if self._overrun or self._handover or self._broken is not None:
+            return
+        self._body_bytes += len(data)
+        self._body.append(data)
+        if self._body_bytes > self._server.limits.body_max_bytes or len(self._body) > PIECES_MAX:
+            self._body.clear()
+            self._broken = Refusal("body_too_large", "the request body is too large")
+
+    def on_message_complete(self) -> None:
+        """Know that the request is whole."""
+        if not self._overrun:
+            self._whole = True
+
+    def _encourage(self, head: RequestHead) -> None:
+        """Answer `Expect: 100-continue`; the client holds its body back until then."""
+        if head.is_http_11 and (head.get(b"expect") or b"").lower() == b"100-continue":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def _head_length(raw: bytes) -> int:
+    """Return where the body starts; empty lines before a request do not count as its head."""
+    start = len(raw) - len(raw.lstrip(b"\r\n"))
+    return raw.find(b"\r\n\r\n", start) + 4
+
+
+def _watch_for_dead_peers(sock: socket.socket | None) -> None:
+    """Have the kernel ask silent peers whether they are still there (a pulled cable says nothing).
+
+    First after 30 s, then twice more: a dead one is noticed after about a minute.
+    """
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

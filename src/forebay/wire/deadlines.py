@@ -1,0 +1,87 @@
+"""Many deadlines of one length at the price of a dict and one timer.
+
+Everything that shares one limit falls due in the order in which it was added, so an ordered dict
+is a priority queue: adding, moving and removing are O(1) (about 0.1 µs; `loop.call_at` and its
+cancellation cost ten times that and leave a dead heap entry behind). The one timer is set for the
+eldest when it is armed and not moved when members leave: it fires early, finds nobody due and is
+set again, at most once per limit while anything is in.
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from forebay.clock import TimerHandle, Timers
+
+T = TypeVar("T")
+
+
+class Deadlines(Generic[T]):
+    """Calls `expired` with every member that stays in for `limit_s`; 0 or less means never.
+
+    >>> from forebay.testing import FakeClock
+    >>> clock, late = FakeClock(), []
+    >>> deadlines = Deadlines(10.0, late.append, clock)
+    >>> deadlines.add("a"); clock.advance(5.0); deadlines.add("b"); deadlines.discard("a")
+    >>> clock.advance(9.0), late
+    (None, [])
+    >>> clock.advance(1.0), late
+    (None, ['b'])
+    """
+
+    __slots__ = ("_clock", "_due_s", "_expired", "_limit_s", "_now_s", "_timer")
+
+    def __init__(self, limit_s: float, expired: Callable[[T], None], clock: Timers) -> None:
+        self._limit_s = limit_s
+        self._expired = expired
+        self._clock = clock
+        self._now_s = clock.monotonic_s
+        self._due_s: dict[T, float] = {}
+        self._timer: TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._due_s)
+
+    def add(self, member: T) -> None:
+        """Start the member's time, or start it anew."""
+        if self._limit_s <= 0.0:
+            return
+        due = self._due_s
+        due.pop(member, None)
+        due[member] = due_s = self._now_s() + self._limit_s
+        if self._timer is None:
+            self._timer = self._clock.call_at(due_s, self._fire)
+
+    def discard(self, member: T) -> None:
+        """Stop the member's time; nothing happens if it is not in."""
+        self._due_s.pop(member, None)
+
+    def eldest(self) -> T | None:
+        """Return the member that has been in the longest."""
+        return next(iter(self._due_s), None)
+
+    def change(self, limit_s: float) -> None:
+        """Use another limit, from now on and for those already in, counted anew."""
+        members = list(self._due_s)
+        self.clear()
+        self._limit_s = limit_s
+        for member in members:
+            self.add(member)
+
+    def clear(self) -> None:
+        """Forget everyone and stop the timer."""
+        self._due_s.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        now_s = self._now_s()
+        try:
+            while (member := self.eldest()) is not None and self._due_s[member] <= now_s:
+                del self._due_s[member]
+                self._expired(member)
+        finally:
+            first = self.eldest()
+            if first is not None and self._timer is None:
+                self._timer = self._clock.call_at(self._due_s[first], self._fire)

@@ -1,0 +1,90 @@
+"""Requests that are refused before anyone asks what they want.
+
+llhttp in its strict mode refuses what request smuggling needs (both length headers, repeated
+ones, a bare LF, folded headers, blanks before the colon); the rest is refused here: a second
+Host, none at all, an odd one, a transfer coding that is not exactly `chunked`, a target that does
+not start with a slash.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from forebay.wire.heads import RequestHead
+
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~-]{1,255}|\[[0-9A-Fa-f:.]{2,64}\])(?::[0-9]{1,5})?")
+_TARGET = re.compile(rb"/[\x21-\x7e]*|\*")
+
+
+class Refusal(Struct, frozen=True, gc=False):
+    """Why a request is not even read; the connection closes after the answer."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+
+def find_fault(head: RequestHead, body_max_bytes: int) -> Refusal | None:
+    """Return what is wrong with a head, or None."""
+    hosts = 0
+    for name, value in head.headers:
+        check = _CHECKS.get(name)
+        if check is not None:
+            hosts += name == b"host"
+            fault = check(value, body_max_bytes)
+            if fault is not None:
+                return fault
+    if hosts > 1 or (hosts == 0 and head.is_http_11):
+        return Refusal("invalid_request", "exactly one Host header is needed", "host")
+    if _TARGET.fullmatch(head.target) is None:
+        return Refusal("invalid_request", "the request target must be a path", "target")
+    return None
+
+
+def _host_fault(value: bytes, _: int) -> Refusal | None:
+    if _HOST.fullmatch(value) is not None:
+        return None
+    return Refusal("invalid_request", "the Host header is not a host", "host")
+
+
+def _length_fault(value: bytes, body_max_bytes: int) -> Refusal | None:
+    if int(value) <= body_max_bytes:
+        return None
+    return Refusal(
+        "body_too_large",
+        f"the request body is larger than {body_max_bytes} bytes (server.body_max_bytes)",
+    )
+
+
+def _transfer_fault(value: bytes, _: int) -> Refusal | None:
+    if value.strip().lower() == b"chunked":
+        return None
+    return Refusal(
+        "invalid_request", "only the transfer coding chunked is read", "transfer-encoding"
+    )
+
+
+def _upgrade_fault(value: bytes, _: int) -> Refusal | None:
+    """Refuse WebSocket; an offer of HTTP/2 (h2c) may be ignored, and many clients make one."""
+    if b"websocket" not in value.lower():
+        return None
+    return Refusal("unsupported", "WebSocket is not offered; use server-sent events", "upgrade")
+
+
+_CHECKS = {
+    b"host": _host_fault,
+    b"content-length": _length_fault,
+    b"transfer-encoding": _transfer_fault,
+    b"upgrade": _upgrade_fault,
+}
+
+
+def from_parser(fault: str, target: bytes) -> Refusal:
+    """Return the refusal for bytes that are no HTTP/1.1 request."""
+    if target == b"*" and "PRI" in fault:
+        return Refusal("unsupported", "HTTP/2 is not offered; use HTTP/1.1")
+    return Refusal("invalid_request", f"this is not a valid HTTP/1.1 request: {fault}")

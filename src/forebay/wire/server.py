@@ -1,0 +1,109 @@
+"""The server side of the hot routes: all connections of one listening socket.
+
+`Site` is what is behind it: it takes whole requests and answers them through the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from forebay.wire.connection import ServerConnection
+from forebay.wire.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from forebay.clock import Timers
+    from forebay.wire.heads import RequestHead
+    from forebay.wire.refusals import Refusal
+
+LINGER_S = 5.0
+"""How long we go on reading and dropping after a refusal: closing at once would reset the
+connection, and the client would lose the answer while it is still sending."""
+
+
+class Limits(Protocol):
+    """What a server allows; `ServerSettings` is one."""
+
+    body_max_bytes: int
+    header_seconds: float
+    body_seconds: float
+    idle_seconds: float
+    write_seconds: float
+    connections_max: int
+
+
+class Site(Protocol):
+    """What is behind the listening socket."""
+
+    def takes(self, head: RequestHead) -> bool:
+        """Say whether a request is answered here, or by another protocol."""
+        ...
+
+    def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
+        """Let another protocol answer one request, of which this much has been read.
+
+        It returns the connection with `come_back`.
+        """
+        ...
+
+    def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
+        """Answer a whole request, now or later, through the connection."""
+        ...
+
+    def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
+        """Answer a request that could not even be read; the connection closes after it."""
+        ...
+
+
+class Server:
+    """All connections of one listening socket, their bound and their time limits."""
+
+    def __init__(self, site: Site, limits: Limits, clock: Timers) -> None:
+        self.site = site
+        self.limits = limits
+        self.connections: set[ServerConnection] = set()
+        self._emptied: asyncio.Event | None = None  # while someone waits for the end
+        self.idle = Deadlines(limits.idle_seconds, ServerConnection.close, clock)
+        self.heads = Deadlines(limits.header_seconds, ServerConnection.head_is_late, clock)
+        self.bodies = Deadlines(limits.body_seconds, ServerConnection.body_is_late, clock)
+        self.writes = Deadlines(limits.write_seconds, ServerConnection.abort, clock)
+        self.lingering = Deadlines(LINGER_S, ServerConnection.abort, clock)
+
+    def protocol(self) -> ServerConnection:
+        """Make the protocol of one more connection."""
+        return ServerConnection(self)
+
+    def make_room(self) -> bool:
+        """At the bound the connection that has idled longest makes room; False if none does."""
+        if len(self.connections) < self.limits.connections_max:
+            return True
+        eldest = self.idle.eldest()
+        if eldest is None:
+            return False
+        eldest.abort()
+        self.forget(eldest)
+        return True
+
+    def forget(self, connection: ServerConnection) -> None:
+        """Know that a connection is closed, or belongs to another protocol now."""
+        self.connections.discard(connection)
+        for deadlines in (self.idle, self.heads, self.bodies, self.writes, self.lingering):
+            deadlines.discard(connection)
+        if self._emptied is not None and not self.connections:
+            self._emptied.set()
+
+    async def emptied(self) -> None:
+        """Wait until no connection is open."""
+        self._emptied = asyncio.Event()
+        if self.connections:
+            await self._emptied.wait()
+
+    def stop(self) -> None:
+        """Close what is idle; what is being answered closes after its answer."""
+        for connection in list(self.connections):
+            connection.close_when_idle()
+
+    def abort(self) -> None:
+        """Close everything at once."""
+        for connection in list(self.connections):
+            connection.abort()

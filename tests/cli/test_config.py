@@ -1,0 +1,139 @@
+"""`forebay config`: init, check, show and schema."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from forebay.cli.main import app
+from forebay.settings import Settings, load_settings
+from forebay.settings.names import valid_keys
+from forebay.settings.reference import json_schema
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(app, ["config", *arguments], env=environ)
+
+
+def test_init_writes_a_file_that_means_the_defaults() -> None:
+    done = run("init")
+    assert done.exit_code == 0
+    assert "forebay config check forebay.toml" in done.stdout
+    assert load_settings(Path("forebay.toml"), (), {}) == Settings()
+
+
+def test_init_replaces_a_file_only_when_forced() -> None:
+    Path("mine.toml").write_text("[server]\nport = 1\n")
+    done = run("init", "mine.toml")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "--force" in done.stderr
+    assert Path("mine.toml").read_text() == "[server]\nport = 1\n"
+    assert run("init", "--force", "mine.toml").exit_code == 0
+    assert load_settings(Path("mine.toml"), (), {}) == Settings()
+
+
+def test_init_says_when_the_path_cannot_be_written() -> None:
+    done = run("init", "no/such/folder.toml")
+    assert done.exit_code == 1
+    assert "cannot be written" in done.stderr
+
+
+def test_check_of_nothing_explains_the_defaults() -> None:
+    done = run("check")
+    assert done.exit_code == 0
+    assert "No settings file" in done.stdout
+    assert "http://127.0.0.1:7800" in done.stdout
+    assert "Up to 100 requests wait" in done.stdout
+
+
+def test_check_takes_the_file_of_the_current_directory_or_the_one_named() -> None:
+    Path("forebay.toml").write_text("[server]\nport = 1111\n")
+    Path("other.toml").write_text("[server]\nport = 2222\n")
+    assert ":1111" in run("check").stdout
+    assert ":2222" in run("check", "other.toml").stdout
+    assert ":3333" in run("check", FOREBAY_SERVER__PORT="3333").stdout
+
+
+def test_check_lists_every_problem_and_ends_with_two() -> None:
+    Path("forebay.toml").write_text("[queue]\nmax_sise = 1\n[server]\nport = -1\n")
+    done = run("check")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "did you mean queue.max_size?" in done.stderr
+    assert "server.port" in done.stderr
+
+
+def test_check_looks_for_secrets_and_files() -> None:
+    Path("forebay.toml").write_text(
+        '[server]\ntls_cert = "cert.pem"\ntls_key = "key.pem"\n[guard]\ntoken_env = "TOKEN"\n'
+        '[[nodes]]\nurl = "http://a"\napi_key_env = "NODE_KEY"\n'
+        '[[keys]]\nname = "a"\nkey_env = "A_KEY"\n'
+    )
+    done = run("check")
+    assert done.exit_code == 2
+    for part in ("cert.pem", "key.pem", "TOKEN", "NODE_KEY", "A_KEY"):
+        assert part in done.stderr
+    Path("cert.pem").touch()
+    Path("key.pem").touch()
+    assert run("check", TOKEN="t", NODE_KEY="n", A_KEY="k").exit_code == 0
+
+
+def test_check_as_json_says_the_same() -> None:
+    assert json.loads(run("check", "--json").stdout)["ok"] is True
+    done = run("check", "--json", FOREBAY_SERVER__PORT="-1")
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, answer["ok"]) == (2, False)
+    assert answer["problems"][0]["key"] == "server.port"
+
+
+def test_show_tells_every_value_and_its_source() -> None:
+    Path("forebay.toml").write_text("[queue]\nmax_size = 5\n")
+    done = run("show", "--set", "retry.attempts=2", FOREBAY_SERVER__PORT="1234")
+    assert done.exit_code == 0
+    lines = {line.partition(" = ")[0]: line for line in done.stdout.splitlines()}
+    assert set(lines) == set(valid_keys())
+    assert " ".join(lines["queue.max_size"].split()) == "queue.max_size = 5 # file forebay.toml"
+    assert lines["server.port"].endswith("# env FOREBAY_SERVER__PORT")
+    assert lines["retry.attempts"].endswith("# flag --set retry.attempts")
+    assert lines["queue.full_status"].endswith("# default")
+
+
+def test_show_as_json_is_strict_json_even_with_no_limit() -> None:
+    done = run("show", "--json", "--set", "queue.max_wait_seconds=inf")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    shown = json.loads(done.stdout, parse_constant=refuse)
+    assert shown["queue.max_wait_seconds"]["value"] == "inf"
+    assert shown["queue.max_wait_seconds"]["from"] == "flag"
+    assert shown["server.port"] == {"value": 7800, "from": "default"}
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_show_hides_what_is_secret(form: list[str]) -> None:
+    Path("mine.toml").write_text(
+        '[jobs]\ndatabase = "postgresql://app:hush@db/jobs"\n'
+        f'[[keys]]\nname = "a"\nkey_sha256 = "{"ab" * 32}"\n'
+    )
+    done = run("show", "--config", "mine.toml", *form)
+    assert done.exit_code == 0
+    assert "postgresql://app:***@db/jobs" in done.stdout
+    assert "hush" not in done.stdout
+    assert "abab" not in done.stdout
+
+
+def test_show_refuses_bad_settings_like_check() -> None:
+    done = run("show", "--set", "queue.max_sise=1")
+    assert done.exit_code == 2
+    assert "did you mean queue.max_size?" in done.stderr
+
+
+def test_schema_prints_what_editors_need() -> None:
+    done = run("schema")
+    assert (done.exit_code, done.stdout) == (0, json_schema())

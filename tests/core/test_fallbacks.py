@@ -1,0 +1,51 @@
+"""Fallback models: settled before any waiting."""
+
+from __future__ import annotations
+
+from forebay.core import Reject, Wait
+
+from .rig import Rig
+
+
+def test_a_fallback_runs_where_the_model_is_unknown() -> None:
+    rig = Rig()
+    rig.node("n", 1, "spare")
+    route = rig.start("a", "gone", fallbacks=("lost", "spare"))
+    assert (route.node, route.model) == ("n", "spare")
+
+
+def test_a_fallback_runs_where_every_node_of_the_model_is_offline() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m", state="offline")
+    rig.node("n2", 1, "spare")
+    assert rig.start("a", "m", fallbacks=("spare",)).model == "spare"
+
+
+def test_a_fallback_with_a_free_slot_runs_before_anyone_waits() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m")
+    rig.node("n2", 1, "spare")
+    assert rig.start("a", "m", fallbacks=("spare",)).model == "m"
+    assert rig.start("b", "m", fallbacks=("spare",)).model == "spare"
+
+
+def test_with_everything_busy_it_waits_for_the_model_it_asked_for() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m")
+    rig.node("n2", 1, "spare")
+    rig.start("a", "m")
+    rig.start("b", "spare")
+    (wait,) = rig.give_arrival("c", "m", fallbacks=("spare",))
+    assert isinstance(wait, Wait)
+    rig.finish("b")
+    assert rig.routed[-1].id == "b"
+    rig.finish("a")
+    assert (rig.routed[-1].id, rig.routed[-1].model) == ("c", "m")
+
+
+def test_with_nothing_up_the_refusal_is_about_the_model_asked_for() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "spare", state="offline")
+    (refusal,) = rig.give_arrival("a", "m", fallbacks=("spare",))
+    assert isinstance(refusal, Reject)
+    assert refusal.code == "model_not_found"

@@ -1,0 +1,1 @@
+"""Tests of what a backend is: adapters, detection, health, the simulated and the embedded node."""

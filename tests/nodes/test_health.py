@@ -1,0 +1,388 @@
+"""The health of a node, event by event: no clock, no sockets."""
+
+from itertools import pairwise
+
+from forebay.core import NodeChanged
+from forebay.nodes.health import (
+    CONFIRM_PROBE_S,
+    FLAP_PROBE_S_MAX,
+    LOADING_PROBE_S,
+    OFFLINE_PROBE_S,
+    PROBE_GAP_S,
+    PROBE_S,
+    REST_S,
+    REST_S_MAX,
+    TRANSITIONS,
+    NodeHealth,
+)
+from forebay.nodes.report import Report
+
+REPORT = Report(
+    models=("a", "b"), families=("openai", "anthropic"), kind="llama-cpp", slots=4, gpu_load=0.5
+)
+
+
+def online(now_s: float = 0.0, slots: int = 0) -> NodeHealth:
+    health = NodeHealth("gpu1", slots=slots, now_s=now_s)
+    health.probe_succeeded(REPORT, now_s)
+    return health
+
+
+def offline(now_s: float = 0.0) -> NodeHealth:
+    health = online(now_s)
+    health.probe_failed(now_s)
+    health.probe_failed(now_s)
+    assert health.state == "offline"
+    return health
+
+
+def test_a_new_node_is_offline_and_probed_at_once() -> None:
+    health = NodeHealth("gpu1", models=("m",), now_s=7.0)
+    assert health.next_probe_s() == 7.0
+    assert health.changed(7.0) == NodeChanged("gpu1", slots=1, models=("m",), state="offline")
+
+
+def test_the_first_good_probe_brings_all_slots_at_once() -> None:
+    health = NodeHealth("gpu1", now_s=0.0)
+    assert health.probe_succeeded(REPORT, 1.0) == NodeChanged(
+        "gpu1",
+        slots=4,
+        models=("a", "b"),
+        families=("openai", "anthropic"),
+        state="online",
+        gpu_load=0.5,
+    )
+    assert health.next_probe_s() == 1.0 + PROBE_S
+
+
+def test_every_good_probe_is_told_even_when_nothing_has_changed() -> None:
+    health = online()
+    assert health.probe_succeeded(REPORT, 10.0) == health.probe_succeeded(REPORT, 20.0)
+
+
+def test_the_operator_knows_better_how_many_slots_and_which_models() -> None:
+    health = NodeHealth("gpu1", slots=2, models=("pinned",))
+    told = health.probe_succeeded(REPORT, 0.0)
+    assert (told.slots, told.models) == (2, ("pinned",))
+
+
+def test_a_node_that_tells_no_slots_has_one() -> None:
+    told = NodeHealth("gpu1").probe_succeeded(Report(("a",), ("openai",), "vllm"), 0.0)
+    assert told.slots == 1
+
+
+def test_one_failed_probe_changes_nothing_but_is_looked_into_soon() -> None:
+    health = online()
+    health.probe_started(10.0)
+    assert health.probe_failed(11.0) is None
+    assert health.state == "online"
+    assert health.next_probe_s() == 11.0 + PROBE_GAP_S
+
+
+def test_two_failed_probes_in_a_row_take_it_offline_and_its_models_stay_known() -> None:
+    health = online()
+    health.probe_failed(10.0)
+    told = health.probe_failed(11.0)
+    assert told is not None
+    assert (told.state, told.models) == ("offline", ("a", "b"))
+
+
+def test_failures_with_a_success_between_them_do_not_add_up() -> None:
+    health = online()
+    for turn in range(5):
+        health.probe_failed(20.0 * turn)
+        health.probe_succeeded(REPORT, 20.0 * turn + 1)
+        health.request_failed("a", "connect", 20.0 * turn + 2)
+        health.request_succeeded("a", 20.0 * turn + 3)
+    assert health.state == "online"
+
+
+def test_a_failed_request_asks_for_a_probe_at_once() -> None:
+    health = online()
+    assert health.request_failed("a", "timeout", 5.0) is None
+    assert health.next_probe_s() == 5.0
+
+
+def test_a_failed_request_and_a_failed_probe_are_two_failures() -> None:
+    health = online()
+    health.request_failed("a", "connect", 5.0)
+    told = health.probe_failed(5.1)
+    assert told is not None
+    assert told.state == "offline"
+
+
+def test_two_requests_that_broke_together_take_it_offline_and_the_rest_is_no_news() -> None:
+    health = online()
+    told = [health.request_failed("a", "broken", 5.0) for _ in range(4)]
+    assert [event is not None for event in told] == [False, True, False, False]
+    assert 5.0 < health.next_probe_s() <= 5.0 + OFFLINE_PROBE_S
+
+
+def test_many_failing_requests_do_not_ask_for_many_probes() -> None:
+    health = online()
+    health.probe_started(5.0)
+    health.request_failed("a", "status", 5.01)
+    assert health.next_probe_s() == 5.0 + PROBE_GAP_S
+
+
+def test_back_after_one_good_probe_but_with_a_single_slot() -> None:
+    health = offline()
+    told = health.probe_succeeded(REPORT, 30.0)
+    assert (told.state, told.slots) == ("online", 1)
+    assert health.next_probe_s() == 30.0 + CONFIRM_PROBE_S
+
+
+def test_the_single_slot_holds_even_against_the_operator() -> None:
+    health = online(slots=8)
+    health.probe_failed(1.0)
+    health.probe_failed(2.0)
+    assert health.probe_succeeded(REPORT, 30.0).slots == 1
+
+
+def test_a_request_that_succeeds_gives_the_slots_back() -> None:
+    health = offline()
+    health.probe_succeeded(REPORT, 30.0)
+    told = health.request_succeeded("a", 31.0)
+    assert told is not None
+    assert told.slots == 4
+
+
+def test_a_second_good_probe_gives_the_slots_back() -> None:
+    health = offline()
+    health.probe_succeeded(REPORT, 30.0)
+    assert health.probe_succeeded(REPORT, 32.0).slots == 4
+    assert health.next_probe_s() == 32.0 + PROBE_S
+
+
+def test_one_failure_while_half_open_is_enough() -> None:
+    health = offline()
+    health.probe_succeeded(REPORT, 30.0)
+    told = health.request_failed("a", "connect", 31.0)
+    assert told is not None
+    assert told.state == "offline"
+
+
+def test_an_answer_that_ends_after_its_node_went_away_does_not_bring_it_back() -> None:
+    health = offline()
+    assert health.request_succeeded("a", 1.0) is None
+    assert health.state == "offline"
+
+
+def test_probes_of_a_dead_node_back_off_to_the_usual_interval() -> None:
+    health = offline(0.0)
+    now_s, waits = 0.0, []
+    for _ in range(7):
+        waits.append(health.next_probe_s() - now_s)
+        now_s = health.next_probe_s()
+        health.probe_started(now_s)
+        health.probe_failed(now_s)
+    longest = [1.0, 2.0, 4.0, 8.0, PROBE_S, PROBE_S, PROBE_S]
+    assert all(0.75 * most <= wait <= most for wait, most in zip(waits, longest, strict=True))
+    assert len(set(waits[-3:])) == 3, "evenly spaced probes could miss it for ever"
+
+
+def comebacks_of_a_node_that_flaps(period_s: float, lasts_s: float) -> list[float]:
+    """Drive a health by its own wishes against a node that is up and down in turn."""
+    health, back_at_s = online(0.0), []
+    while (now_s := health.next_probe_s()) < lasts_s:
+        was_offline = health.state == "offline"
+        health.probe_started(now_s)
+        if int(now_s / period_s) % 2 == 0:
+            health.probe_succeeded(REPORT, now_s)
+            if was_offline:
+                back_at_s.append(now_s)
+            # Requests flow in as soon as it is back, and break when it goes down again.
+            down_s = (int(now_s / period_s) + 1) * period_s
+            for _ in range(2):
+                health.request_failed("a", "broken", down_s)
+        else:
+            health.probe_failed(now_s)
+    return back_at_s
+
+
+def test_a_node_that_flaps_every_2_s_is_tried_ever_less_often() -> None:
+    back_at_s = comebacks_of_a_node_that_flaps(2.0, 1800.0)
+    gaps = [after - before for before, after in pairwise(back_at_s)]
+    assert len([at_s for at_s in back_at_s if at_s < 120.0]) <= 8
+    assert gaps[-1] >= 0.75 * FLAP_PROBE_S_MAX
+    assert max(gaps) <= 6 * FLAP_PROBE_S_MAX, "it is never given up"
+
+
+def test_a_node_that_stays_up_is_forgiven_its_flaps() -> None:
+    health = offline(0.0)
+    for now_s in (10.0, 30.0):
+        health.probe_succeeded(REPORT, now_s)
+        health.request_failed("a", "connect", now_s + 1.0)
+    assert health.next_probe_s() >= 31.0 + 0.75 * 4 * OFFLINE_PROBE_S
+    health.probe_succeeded(REPORT, 40.0)
+    health.probe_succeeded(REPORT, 42.0)
+    for _ in range(2):
+        health.request_failed("a", "connect", 200.0)
+    assert health.next_probe_s() <= 200.0 + OFFLINE_PROBE_S
+
+
+def test_a_node_that_loads_is_asked_again_soon_and_its_models_stay_known() -> None:
+    health = online()
+    loading = Report(models=(), families=("openai",), kind="llama-cpp", state="loading")
+    told = health.probe_succeeded(loading, 10.0)
+    assert (told.state, told.models) == ("loading", ("a", "b"))
+    assert health.next_probe_s() == 10.0 + LOADING_PROBE_S
+
+
+def test_a_model_that_fails_twice_rests_alone_and_the_node_stays_online() -> None:
+    health = online()
+    assert health.request_failed("a", "status", 1.0) is None
+    told = health.request_failed("a", "status", 2.0)
+    assert told is not None
+    assert (told.state, told.failing, told.slots) == ("online", ("a",), 4)
+    assert health.next_wake_s() <= 2.0 + REST_S
+
+
+def test_a_rest_ends_by_itself() -> None:
+    health = online()
+    health.request_failed("a", "status", 1.0)
+    health.request_failed("a", "status", 2.0)
+    health.probe_succeeded(REPORT, 2.5)
+    assert health.next_wake_s() == 2.0 + REST_S
+    assert health.woken(2.0 + REST_S - 0.001) is None
+    told = health.woken(2.0 + REST_S)
+    assert told is not None
+    assert told.failing == ()
+    assert health.next_wake_s() == health.next_probe_s()
+
+
+def test_each_failure_after_a_rest_doubles_the_next_up_to_a_minute() -> None:
+    health = online()
+    health.request_failed("a", "status", 0.0)
+    now_s, rests = 0.0, []
+    for _ in range(6):
+        health.request_failed("a", "status", now_s)
+        health.probe_succeeded(REPORT, now_s)
+        ends_s = now_s
+        while "a" in health.changed(ends_s).failing:
+            ends_s += 1.0
+        rests.append(ends_s - now_s)
+        now_s = ends_s
+    assert rests == [REST_S, 10.0, 20.0, 40.0, REST_S_MAX, REST_S_MAX]
+
+
+def test_failures_that_arrive_during_a_rest_do_not_lengthen_it() -> None:
+    health = online()
+    for _ in range(10):
+        health.request_failed("a", "status", 1.0)
+    health.probe_succeeded(REPORT, 1.5)
+    told = health.woken(1.0 + REST_S)
+    assert told is not None
+    assert told.failing == ()
+
+
+def test_a_success_wipes_the_slate_of_its_model() -> None:
+    health = online()
+    health.request_failed("a", "status", 1.0)
+    health.request_succeeded("a", 2.0)
+    health.request_failed("a", "status", 3.0)
+    assert health.changed(3.0).failing == ()
+
+
+def test_a_success_during_a_rest_ends_it_also_on_a_node_that_is_well() -> None:
+    health = online()
+    health.request_failed("a", "status", 1.0)
+    health.request_failed("a", "status", 2.0)
+    health.probe_succeeded(REPORT, 2.5)
+    told = health.request_succeeded("a", 3.0)
+    assert told is not None
+    assert told.failing == ()
+
+
+def test_a_success_of_another_model_does_not_end_a_rest() -> None:
+    health = online()
+    health.request_failed("a", "status", 1.0)
+    health.request_failed("a", "status", 2.0)
+    health.request_succeeded("b", 3.0)
+    assert health.changed(3.0).failing == ("a",)
+
+
+def test_5xx_of_one_model_never_take_the_node_offline() -> None:
+    health = online()
+    for turn in range(100):
+        health.request_failed("a", "status", 0.1 * turn)
+    assert health.state == "online"
+
+
+def test_5xx_of_different_models_in_a_row_take_the_node_offline() -> None:
+    health = online()
+    health.request_failed("a", "status", 1.0)
+    health.request_failed("b", "status", 1.1)
+    assert health.state == "offline"
+
+
+def test_a_5xx_and_then_a_failed_probe_take_the_node_offline() -> None:
+    health = online()
+    health.request_failed("a", "status", 1.0)
+    health.probe_failed(1.1)
+    assert health.state == "offline"
+
+
+def test_a_model_that_is_no_longer_listed_is_forgotten() -> None:
+    health = online()
+    health.request_failed("a", "status", 1.0)
+    health.request_failed("a", "status", 2.0)
+    told = health.probe_succeeded(Report(("b",), ("openai",), "ollama"), 3.0)
+    assert told.failing == ()
+
+
+def test_a_model_that_the_node_does_not_list_leaves_no_trace() -> None:
+    health = online()
+    for turn in range(10):
+        health.request_failed("unheard-of", "status", float(turn))
+    assert health.changed(10.0).failing == ()
+
+
+def test_draining_lets_nothing_start_and_survives_good_probes() -> None:
+    health = online()
+    told = health.drained(1.0)
+    assert told is not None
+    assert told.state == "draining"
+    assert health.probe_succeeded(REPORT, 10.0).state == "draining"
+
+
+def test_a_draining_node_that_dies_is_offline_and_comes_back_draining() -> None:
+    health = offline()
+    health.drained(1.0)
+    assert health.state == "offline"
+    assert health.probe_succeeded(REPORT, 30.0).state == "draining"
+
+
+def test_resuming_uses_it_again_and_looks_at_it_first() -> None:
+    health = online()
+    health.drained(1.0)
+    told = health.resumed(5.0)
+    assert told is not None
+    assert told.state == "online"
+    assert health.next_probe_s() == 5.0
+
+
+def test_draining_twice_is_no_news() -> None:
+    health = online()
+    health.drained(1.0)
+    assert health.drained(2.0) is None
+
+
+def test_an_ordinary_success_is_no_news() -> None:
+    health = online()
+    assert health.request_succeeded("a", 1.0) is None
+
+
+def test_a_probe_on_its_way_is_not_started_again() -> None:
+    health = NodeHealth("gpu1", now_s=0.0)
+    health.probe_started(0.0)
+    assert health.next_probe_s() == PROBE_S
+
+
+def test_the_table_knows_every_move() -> None:
+    phases = {phase for phase, _ in TRANSITIONS}
+    causes = {cause for _, cause in TRANSITIONS}
+    assert len(TRANSITIONS) == len(phases) * len(causes)
+    assert set(TRANSITIONS.values()) <= phases
+    back = {phase for (phase, _), target in TRANSITIONS.items() if target == "online"}
+    assert back == {"new", "online", "half_open"}, "the way back leads through half open"
