@@ -1,0 +1,1 @@
+"""The gateway over real loopback HTTP, with a node whose every move the test decides."""

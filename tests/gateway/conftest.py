@@ -1,0 +1,87 @@
+"""A gateway on a free port with fake time, and nodes that do what they are told.
+
+Time stands still in these tests unless they advance it: sockets are real, limits are not waited
+for. `gateway` makes gateways, `node` makes nodes; both are closed at the end, and every test then
+checks that no slot is left taken.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from forebay.gateway.gateway import Gateway
+from forebay.settings import Settings
+from forebay.testing import FakeClock, FakeNode, RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+CHAT = "/v1/chat/completions"
+
+
+class Rig:
+    """One test's gateway, clock, nodes and clients."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.stack = stack
+        self.clock = FakeClock(1000.0)
+        self.gateway: Gateway
+
+    async def node(self, **options: Any) -> FakeNode:
+        """Start a node."""
+        return await self.stack.enter_async_context(FakeNode(**options))
+
+    async def start(self, *nodes: FakeNode, **settings: Any) -> Gateway:
+        """Start the gateway in front of these nodes, named n1, n2, ..."""
+        listed = [{"name": f"n{i + 1}", "url": node.url} for i, node in enumerate(nodes)]
+        environ = settings.pop("environ", {})
+        given: dict[str, Any] = {"nodes": listed, **settings}
+        given["server"] = {"port": 0, **settings.get("server", {})}
+        made = Settings(**given)
+        self.gateway = Gateway(made, clock=self.clock, environ=environ)
+        await self.stack.enter_async_context(self.gateway)
+        return self.gateway
+
+    async def client(self, **options: Any) -> RawClient:
+        """Connect a client."""
+        client = await RawClient.connect("127.0.0.1", self.gateway.port, **options)
+        return await self.stack.enter_async_context(client)
+
+    async def ask(self, model: str = "m", path: str = CHAT, **more: Any) -> RawClient:
+        """Send a request on a connection of its own; `headers` go into the head."""
+        client = await self.client()
+        headers = more.pop("headers", {})
+        await client.post(path, {"model": model, "messages": [], **more}, headers)
+        return client
+
+    async def queue(self) -> dict[str, Any]:
+        """Return `/v1/queue`, which also shows that everything sent before has been taken in."""
+        client = await self.client()
+        await client.get("/v1/queue")
+        body: dict[str, Any] = (await client.reply()).json
+        client.close()
+        return body
+
+    async def wait_until(self, key: str, value: object) -> None:
+        """Ask until the queue says so: what happens on sockets is seen when the loop gets to it."""
+        for _ in range(2000):
+            seen = await self.queue()
+            if seen[key] == value:
+                return
+        raise AssertionError(f"{key} is {seen[key]!r}, not {value!r}")
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    """Give the test its rig, and check afterwards that every slot came back."""
+    async with AsyncExitStack() as stack:
+        rig = Rig(stack)
+        yield rig
+        if hasattr(rig, "gateway") and not rig.gateway.parts.draining:
+            snapshot = await rig.gateway.parts.snapshot()
+            held = {exchange.call.id for exchange in rig.gateway.parts.relay.exchanges.values()}
+            running = snapshot.running + snapshot.waiting
+            assert running == len(held), "a ticket without an exchange, or the other way round"
