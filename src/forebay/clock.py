@@ -47,16 +47,13 @@ class Timers(Clock, Protocol):
         ...
 
 
-class LoopClock(SystemClock):
+class LoopClock:
     """The event loop's own clock and timers: read once per turn of the loop, so nearly free."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.monotonic_s = loop.time  # as they are: a wrapper would cost as much again
+        self.call_at: Callable[[float, Callable[[], None]], TimerHandle] = loop.call_at
 
-    def monotonic_s(self) -> float:
-        """Return the loop's time, in seconds."""
-        return self._loop.time()
-
-    def call_at(self, at_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """Call back from the loop, no earlier than that."""
-        return self._loop.call_at(at_s, callback)
+    def utc(self) -> datetime:
+        """Return the machine's time of day."""
+        return datetime.now(UTC)

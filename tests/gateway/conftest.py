@@ -14,12 +14,13 @@ import pytest
 
 from forebay.gateway.gateway import Gateway
 from forebay.settings import Settings
-from forebay.testing import FakeClock, FakeNode, RawClient
+from forebay.testing import Call, FakeClock, FakeNode, RawClient, Reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 CHAT = "/v1/chat/completions"
+OK = {"choices": []}
 
 
 class Rig:
@@ -29,6 +30,10 @@ class Rig:
         self.stack = stack
         self.clock = FakeClock(1000.0)
         self.gateway: Gateway
+        self.given: dict[str, Any] = {}
+        """The settings as given; change them and ask for a reload."""
+        self.headers: dict[str, str] = {}
+        """What `get` and `queue` send along, such as a key."""
 
     async def node(self, **options: Any) -> FakeNode:
         """Start a node."""
@@ -37,13 +42,19 @@ class Rig:
     async def start(self, *nodes: FakeNode, **settings: Any) -> Gateway:
         """Start the gateway in front of these nodes, named n1, n2, ..."""
         listed = [{"name": f"n{i + 1}", "url": node.url} for i, node in enumerate(nodes)]
-        environ = settings.pop("environ", {})
-        given: dict[str, Any] = {"nodes": listed, **settings}
-        given["server"] = {"port": 0, **settings.get("server", {})}
-        made = Settings(**given)
-        self.gateway = Gateway(made, clock=self.clock, environ=environ)
+        environ, log = settings.pop("environ", {}), settings.pop("log", None)
+        self.given = {"nodes": listed, **settings}
+        self.given["server"] = {"port": 0, **settings.get("server", {})}
+        made = self.read_settings()
+        self.gateway = Gateway(
+            made, clock=self.clock, environ=environ, log=log, read_settings=self.read_settings
+        )
         await self.stack.enter_async_context(self.gateway)
         return self.gateway
+
+    def read_settings(self) -> Settings:
+        """Make the settings of what is given now; a reload asks for it."""
+        return Settings(**self.given)
 
     async def client(self, **options: Any) -> RawClient:
         """Connect a client."""
@@ -57,10 +68,51 @@ class Rig:
         await client.post(path, {"model": model, "messages": [], **more}, headers)
         return client
 
+    async def get(
+        self, path: str, headers: dict[str, str] | None = None, method: str = "GET", **more: Any
+    ) -> Reply:
+        """Ask for a page on a connection of its own, and return the answer."""
+        client = await self.client()
+        body = more["body"] if "body" in more else b""
+        await client.request(method, path, body, {**self.headers, **(headers or {})})
+        reply = await client.reply()
+        client.close()
+        return reply
+
+    async def run(self, node: FakeNode, **more: Any) -> tuple[RawClient, Call]:
+        """Send a request that runs at once, and return it at both of its ends."""
+        client = await self.ask(**more)
+        return client, await node.next_call()
+
+    async def line_up(self, count: int, **more: Any) -> list[RawClient]:
+        """Send requests that have to wait, one after the other, and return their clients."""
+        clients: list[RawClient] = []
+        before = (await self.queue())["waiting"]
+        for _ in range(count):
+            clients.append(await self.ask(**more))
+            await self.wait_until("waiting", before + len(clients))
+        return clients
+
+    async def measure(self, node: FakeNode, seconds: float, **more: Any) -> None:
+        """Have one request served that takes so long, so that there is something to estimate by."""
+        client, call = await self.run(node, **more)
+        self.clock.advance(seconds)
+        await call.answer(OK)
+        assert (await client.reply()).status == 200
+
+    async def until_node(self, name: str, state: str) -> None:
+        """Let time pass, half a second a turn, until a node is in that state."""
+        for _ in range(200):
+            listed = (await self.get("/admin/nodes")).json["data"]
+            if any(node["name"] == name and node["state"] == state for node in listed):
+                return
+            self.clock.advance(0.5)
+        raise AssertionError(f"{name} is not {state}: {listed}")
+
     async def queue(self) -> dict[str, Any]:
         """Return `/v1/queue`, which also shows that everything sent before has been taken in."""
         client = await self.client()
-        await client.get("/v1/queue")
+        await client.get("/v1/queue", self.headers)
         body: dict[str, Any] = (await client.reply()).json
         client.close()
         return body

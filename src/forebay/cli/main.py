@@ -7,19 +7,23 @@ import typer
 from forebay import __version__
 from forebay.cli.config import config_app
 from forebay.cli.keys import keys_app
+from forebay.cli.nodes import nodes_app
 from forebay.cli.serve import serve
 from forebay.cli.sim_node import sim_node
+from forebay.cli.status import status
 
 app = typer.Typer(
     name="forebay",
-    help="Forebay, the queue in front of your LLMs.",
-    epilog="Today this package is a library: the scheduler core (forebay.core), the continuous-"
-    "batching queue (forebay.batching) and a simulator (forebay.testing). The gateway and its "
-    "verbs come next; the README says where things stand.",
+    help="Forebay, the queue in front of your LLMs: one endpoint for every model server you have, "
+    "with fair and bounded waiting.",
+    epilog="Start with: forebay serve. It finds Ollama, llama.cpp, vLLM and LM Studio on this "
+    "machine, or runs a small model of its own, and says what to try next.",
     no_args_is_help=True,
     add_completion=False,
 )
 app.command("serve")(serve)
+app.command("status")(status)
+app.add_typer(nodes_app)
 app.add_typer(config_app)
 app.add_typer(keys_app)
 app.command("sim-node")(sim_node)

@@ -37,7 +37,7 @@ class Charging:
         options = self._options
         output = lane.times.output_tokens(options.output_tokens_unmeasured)
         if 0 < output_limit < output:
-            output = output_limit
+            output = float(output_limit)
         prompt = min(prompt_tokens, TOKENS_MAX)
         return options.input_weight * prompt + options.output_weight * output
 

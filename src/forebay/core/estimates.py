@@ -8,8 +8,9 @@ p90 = mean + 1.28 * sqrt(variance). Both are then multiplied by a factor that is
 that half, and nine tenths, of the real waits stay below what was promised (stochastic quantile
 tracking: a step up of q when the promise was broken, a step down of 1 - q when it was kept).
 
-**Bound.** O(log 100) to add a measurement, O(min(c, 16)) to estimate: never a walk over what
-waits. The header's number is simpler on purpose: waiting ahead x mean service / slots.
+**Bound.** O(1) to add a measurement, O(log 100) to put it in order, O(min(c, 16)) to estimate:
+never a walk over what waits. The header's number is simpler on purpose: waiting ahead x mean
+service / slots.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ TOKENS_MAX = 1 << 40
 RESIDUALS_MAX = 16
 """Up to this many running entries are looked at one by one; more are taken as evenly spread."""
 Z90 = 1.2816
+FEW = 8
+"""So many values are put in order one by one; of more, sorting the hundred anew is quicker."""
 STEP = 0.05
 """How fast the factors learn: settled after a few dozen waits, calm after that."""
 BROKEN_50, KEPT_50 = exp(STEP * 0.5), exp(-STEP * 0.5)
@@ -38,28 +41,54 @@ FACTOR_MAX = 20.0
 
 
 class Recent:
-    """The last hundred values, in order of arrival and in order of size."""
+    """The last hundred values, in order of arrival and, when somebody asks, in order of size.
 
-    __slots__ = ("_arrived", "ordered", "squares", "total")
+    While nobody waits, nobody asks; then a value costs two appends. What has come and gone since
+    the last question is put in order one by one, or all anew when it is much.
+    """
+
+    __slots__ = ("_arrived", "_came", "_ordered", "_went", "squares", "total")
 
     def __init__(self) -> None:
         self._arrived: deque[float] = deque()
-        self.ordered: list[float] = []
+        self._ordered: list[float] = []
+        self._came: list[float] = []  # since the order was last asked for
+        self._went: list[float] = []
         self.total = 0.0
         self.squares = 0.0
 
+    def __len__(self) -> int:
+        return len(self._arrived)
+
     def add(self, value: float) -> None:
         """Take one value; the oldest of more than `RECENT` leaves."""
-        ordered = self.ordered
-        if len(ordered) == RECENT:
-            oldest = self._arrived.popleft()
-            del ordered[bisect_right(ordered, oldest) - 1]
+        arrived = self._arrived
+        if len(arrived) == RECENT:
+            oldest = arrived.popleft()
             self.total -= oldest
             self.squares -= oldest * oldest
-        self._arrived.append(value)
-        insort(ordered, value)
+            if len(self._came) < FEW:
+                self._went.append(oldest)
+        arrived.append(value)
+        if len(self._came) < FEW:
+            self._came.append(value)
         self.total += value
         self.squares += value * value
+
+    def ordered(self) -> list[float]:
+        """Return the values in order of size."""
+        came, ordered = self._came, self._ordered
+        if not came:
+            return ordered
+        if len(came) == FEW:
+            self._ordered = ordered = sorted(self._arrived)
+        else:
+            for value in came:
+                insort(ordered, value)
+            for value in self._went:
+                del ordered[bisect_right(ordered, value) - 1]
+        self._came, self._went = [], []
+        return ordered
 
 
 class ServiceTimes:
@@ -83,13 +112,13 @@ class ServiceTimes:
 
     def output_tokens(self, unmeasured: int) -> float:
         """Return the median length of an answer here."""
-        ordered = self._outputs.ordered
+        ordered = self._outputs.ordered()
         return ordered[len(ordered) // 2] if ordered else unmeasured
 
     def mean_s(self) -> float | None:
         """Return the mean service time, or None while nothing has been measured."""
-        ordered = self._recent.ordered
-        return self._recent.total / len(ordered) if ordered else None
+        recent = self._recent
+        return recent.total / len(recent) if recent else None
 
     def wait_s(
         self, ahead: int, slots: int, elapsed_s: Sequence[float]
@@ -100,7 +129,7 @@ class ServiceTimes:
         as evenly spread. None while nothing has been measured.
         """
         recent = self._recent
-        count = len(recent.ordered)
+        count = len(recent)
         if not count:
             return None
         mean_s = recent.total / count
@@ -135,7 +164,7 @@ class ServiceTimes:
 
     def _residual_s(self, elapsed_s: float, mean_s: float) -> float:
         """Return the median of what is left of a service that has run this long."""
-        ordered = self._recent.ordered
+        ordered = self._recent.ordered()
         longer = bisect_right(ordered, elapsed_s)
         if longer == len(ordered):  # longer than anything seen: as long again, by rule of thumb
             return max(mean_s, elapsed_s) / 2

@@ -156,7 +156,7 @@ class Scheduler:
         if event.ok:
             times = entry.line.lane.times
             times.add(service_s)
-            if event.output_tokens >= 0:
+            if event.output_tokens >= 0 and book.charging.needs_cost:
                 times.add_output(event.output_tokens)
             book.tally.service.append(service_s)
             book.tally.served += 1

@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from forebay.gateway.access_line import Line
+
 if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.relay.exchange import Exchange
@@ -21,29 +23,6 @@ FLUSH_S = 0.1
 LINES_MAX = 4096
 """Lines per batch; more in a tenth of a second means dropping some."""
 BATCHES_MAX = 64
-
-
-class Line(msgspec.Struct, omit_defaults=True, gc=False):
-    """What is said about one request."""
-
-    time: str
-    route: str
-    outcome: str
-    id: str = ""
-    model: str = ""
-    node: str = ""
-    status: int = 0
-    priority: str = ""
-    stream: bool = False
-    queued: bool = False
-    attempt: int = 0
-    waited_ms: int = 0
-    first_byte_ms: int = 0
-    run_ms: int = 0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    request_bytes: int = 0
-    answer_bytes: int = 0
 
 
 class AccessLog:

@@ -56,7 +56,7 @@ class Accounting:
         """Count one request at its end."""
         call = exchange.call
         now_s = self._now_s()
-        route = call.target.partition(b"?")[0].decode()
+        route = call.route
         key = (route, outcome)
         self.requests[key] = self.requests.get(key, 0) + 1
         waits = self.waits.get((call.priority, outcome))

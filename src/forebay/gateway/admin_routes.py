@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from forebay.core.snapshot import NodeView
     from forebay.gateway.parts import Parts
     from forebay.nodes.backend import Backend
+
+logger = logging.getLogger("forebay.gateway")
 
 BODY_BYTES_MAX = 65_536
 """What the description of a node may weigh."""
@@ -85,6 +88,7 @@ class AdminRoutes:
         try:
             changed = self._parts.reload()
         except SettingsError as error:
+            logger.error("settings NOT reloaded, the old ones stay: %s", error)
             raise Refused(Problem("invalid_request", str(error), "settings")) from None
         return json_answer({"changed": changed})
 

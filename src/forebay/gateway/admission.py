@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from forebay.gateway.callers import Caller, Callers
-    from forebay.relay.family import Family
     from forebay.relay.fields import Fields
     from forebay.relay.relay import Relay
     from forebay.settings import ModelsSettings, ResolvedKey
@@ -29,6 +28,8 @@ HOT_ROUTES: Final = {
 }
 """Path -> the family and the route's name, for the metrics."""
 OUTPUT_LIMIT_MAX = 1_000_000_000
+ID_BYTES = 12
+"""Enough that nobody guesses an id, and that no two are the same."""
 
 
 class Admission:
@@ -40,6 +41,7 @@ class Admission:
         self.callers = callers
         self._relay = relay
         self._random = random
+        self._entropy: list[str] = []  # ids made ahead: the system gives many as fast as one
         self.change(models)
 
     def change(self, models: ModelsSettings) -> None:
@@ -50,15 +52,13 @@ class Admission:
             for name, targets in models.fallbacks.items()
         }
 
-    def admit(
-        self, family: Family, head: RequestHead, caller: Caller, body: bytes
-    ) -> Call | Problem:
+    def admit(self, head: RequestHead, caller: Caller, body: bytes) -> Call | Problem:
         """Read a body that is small enough to be read at once."""
         try:
-            fields = family.reader.read(body)
+            fields = caller.family.reader.read(body)
         except InvalidBody as error:
             return Problem(error.code, str(error), error.param)
-        return self.make(family, head, caller, body, fields)
+        return self.make(head, caller, body, fields, prompt_tokens(body))
 
     def refusal(self, caller: Caller) -> Problem | None:
         """Say what is wrong with a request before its body is looked at."""
@@ -71,9 +71,10 @@ class Admission:
         return None
 
     def make(
-        self, family: Family, head: RequestHead, caller: Caller, body: bytes, fields: Fields
+        self, head: RequestHead, caller: Caller, body: bytes, fields: Fields, tokens: int
     ) -> Call | Problem:
         """Return the call that a body asks for."""
+        family = caller.family
         unsupported = fields.unsupported()
         if unsupported is not None:
             return Problem("unsupported", unsupported.message, unsupported.param)
@@ -87,6 +88,7 @@ class Admission:
             request_id,
             family,
             head.target,
+            caller.route,
             model,
             body,
             asked,
@@ -94,11 +96,11 @@ class Admission:
             caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
             caller.credentials,
             family.is_stream(fields),
-            self.callers.user_of(caller, fields.user),
-            self.callers.priority_of(caller, fields.service_tier),
+            self.callers.user_of(caller, fields.named_user()),
+            self.callers.priority_of(caller, fields.tier()),
             caller.affinity,
             caller.max_wait_s,
-            prompt_tokens(body),
+            tokens,
             int(min(max(fields.output_limit(), 0), OUTPUT_LIMIT_MAX)),
             *(("", 0, 1.0) if key is None else (key.name, key.max_running, key.weight)),
         )
@@ -107,7 +109,10 @@ class Admission:
         """Return the caller's own id unless it is in use, else one that nobody can guess."""
         if asked and asked not in self._relay.exchanges:
             return asked
-        return f"{self._random.getrandbits(96):024x}"
+        if not self._entropy:
+            text = self._random.randbytes(ID_BYTES * 256).hex()
+            self._entropy = [text[i : i + 2 * ID_BYTES] for i in range(0, len(text), 2 * ID_BYTES)]
+        return self._entropy.pop()
 
 
 def _last(name: str, aliases: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 
 from forebay.gateway.hosts import host_name, is_loopback
+from forebay.gateway.problem import preferred_language
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
@@ -27,10 +28,9 @@ FORWARDING: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real
 class Refused(Exception):
     """The answer is an error."""
 
-    def __init__(self, problem: Problem, language: str = "en") -> None:
+    def __init__(self, problem: Problem) -> None:
         super().__init__(problem.code)
         self.problem = problem
-        self.language = language
 
 
 class Asking:
@@ -48,14 +48,14 @@ class Asking:
         """Return who asks, with a key where keys are needed; raises Refused."""
         caller = self._read(request)
         if caller.problem is not None:
-            raise Refused(caller.problem, caller.language)
+            raise Refused(caller.problem)
         return caller
 
     def anyone(self, request: Request) -> Caller:
         """Return who asks; a key is not needed, but the Host must be ours."""
         caller = self._read(request)
         if caller.problem is not None and caller.problem.code == "forbidden_host":
-            raise Refused(caller.problem, caller.language)
+            raise Refused(caller.problem)
         return caller
 
     def observer(self, request: Request) -> Caller:
@@ -67,26 +67,24 @@ class Asking:
         caller = self.caller(request)
         if self._keys:
             if caller.key is None or not caller.key.admin:
-                raise Refused(Problem("forbidden", "this needs an admin key"), caller.language)
+                raise Refused(Problem("forbidden", "this needs an admin key"))
         elif not _is_at_this_machine(request):
             raise Refused(
-                Problem("forbidden", "without keys, admin routes are for this machine only"),
-                caller.language,
+                Problem("forbidden", "without keys, admin routes are for this machine only")
             )
         return caller
 
     def answer(self, refused: Refused, request: Request) -> Response:
         """Return an error in the dialect of the route."""
         family = family_of(request.url.path)
-        rendered = self._problems.render(refused.problem, family, refused.language)
+        language = preferred_language(request.headers.get("accept-language", "").encode("latin-1"))
+        rendered = self._problems.render(refused.problem, family, language)
         headers = {name.decode(): value.decode() for name, value in rendered.headers}
         return Response(rendered.body, rendered.status, headers)
 
     def _read(self, request: Request) -> Caller:
-        head = RequestHead(
-            request.method.encode(), request.url.path.encode(), list(request.headers.raw),
-            True, True,
-        )  # fmt: skip
+        path = request.url.path.encode()
+        head = RequestHead(request.method.encode(), path, list(request.headers.raw), True)
         return self._callers.read(head, request.client.host if request.client else "")
 
 

@@ -1,8 +1,7 @@
 """What a request head says about its caller: the key, the user, the priority, the headers to pass.
 
-Clients keep their connections and send the same headers with every request, so what one head
-says is remembered by the connection and read again only when it changes (`CallerMemory`); reading
-it costs as much as everything else on the way in.
+Clients keep their connections and send the same headers with every request, so what a head says
+is kept with it (`RequestHead.memory`) and read again only when the keys change.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
 from forebay.core import capped_priority, parse_priority
 from forebay.gateway.keys import KeyRing, presented_secret
 from forebay.gateway.problem import preferred_language
+from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
-from forebay.settings import ResolvedKey
 from forebay.wire.heads import HOP_BY_HOP
 
 if TYPE_CHECKING:
@@ -24,8 +21,8 @@ if TYPE_CHECKING:
 
     from forebay.gateway.hosts import HostGuard
     from forebay.gateway.proxies import TrustedProxies
-    from forebay.wire.client import Headers
-    from forebay.wire.heads import RequestHead
+    from forebay.settings import ResolvedKey
+    from forebay.wire.heads import Headers, RequestHead
 
 OURS: Final = frozenset(
     b"host content-length expect accept-encoding authorization x-api-key api-key origin"
@@ -35,33 +32,47 @@ OURS: Final = frozenset(
 """Headers that are for us, or that we write ourselves; the rest go on to the node."""
 
 EXPOSED = (
-    b"x-request-id, x-forebay-node, x-queue-status, x-queue-wait-ms, x-queue-position,"
-    b" x-estimated-wait, retry-after, retry-after-ms, x-should-retry"
+    b"x-request-id, x-forebay-node, x-forebay-model, x-queue-status, x-queue-wait-ms,"
+    b" x-queue-position, x-estimated-wait, retry-after, retry-after-ms, x-should-retry"
 )
 USER_LENGTH_MAX = 256
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
-class Caller(Struct, gc=False):
+class Caller:
     """Everything a head says, apart from what it asks for."""
 
-    key: ResolvedKey | None = None
-    header_block: bytes = b""
-    credentials: bytes = b""
-    language: str = "en"
-    priority: str | None = None
-    """As the header asks, capped by the key; None when no header is given."""
-    user: str | None = None
-    """As the header says; whether it counts is for `user_of` to decide."""
-    address: str = ""
-    affinity: str = ""
-    max_wait_s: float | None = None
-    request_id: str = ""
-    multipart: bool = False
-    encoded: bool = False
-    answer_block: bytes = b""
-    """Headers of every answer to this caller, written out: CORS, where it is on."""
-    problem: Problem | None = None
+    __slots__ = (
+        "address", "affinity", "answer_block", "credentials", "encoded", "family", "generation",
+        "header_block", "key", "language", "max_wait_s", "multipart", "priority", "problem",
+        "request_id", "route", "tiers", "user",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.family = OPENAI
+        self.route = ""
+        """What it asks for, as the metrics call it."""
+        self.key: ResolvedKey | None = None
+        self.header_block = b""
+        self.credentials = b""
+        self.language = "en"
+        self.priority: str | None = None
+        """As the header asks, capped by the key; None when no header is given."""
+        self.tiers: dict[str | None, str] = {}
+        """The class for each `service_tier` of a body, capped likewise."""
+        self.user: str | None = None
+        """As the header says; whether it counts is for `user_of` to decide."""
+        self.address = ""
+        self.affinity = ""
+        self.max_wait_s: float | None = None
+        self.request_id = ""
+        self.multipart = False
+        self.encoded = False
+        self.answer_block = b""
+        """Headers of every answer to this caller, written out: CORS, where it is on."""
+        self.problem: Problem | None = None
+        self.generation = 0
+        """Of the keys that it was read with."""
 
 
 class Callers:
@@ -84,15 +95,15 @@ class Callers:
     def read(self, head: RequestHead, peer: str) -> Caller:
         """Return what a head says; `problem` is set where it must be refused."""
         values = dict(reversed(head.headers))  # the first of a name counts
-        caller = Caller(
-            header_block=_passed_on(head.headers),
-            language=preferred_language(values.get(b"accept-language")),
-            affinity=values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1"),
-            multipart=values.get(b"content-type", b"").lower().startswith(b"multipart/"),
-            encoded=values.get(b"content-encoding", b"identity").lower() != b"identity",
-            answer_block=cors_block(self._hosts.cors_origin(values.get(b"origin"))),
-            address=self._proxies.client(peer, values.get(b"x-forwarded-for")),
-        )
+        caller = Caller()
+        caller.header_block = _passed_on(head.headers)
+        caller.language = preferred_language(values.get(b"accept-language"))
+        caller.affinity = values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1")
+        caller.multipart = values.get(b"content-type", b"").lower().startswith(b"multipart/")
+        caller.encoded = values.get(b"content-encoding", b"identity").lower() != b"identity"
+        caller.answer_block = cors_block(self._hosts.cors_origin(values.get(b"origin")))
+        caller.address = self._proxies.client(peer, values.get(b"x-forwarded-for"))
+        caller.generation = self.generation
         user = values.get(b"x-forebay-user")
         caller.user = None if user is None else user.decode("utf-8", "replace")
         request_id = values.get(b"x-request-id", b"")
@@ -120,15 +131,13 @@ class Callers:
 
     def priority_of(self, caller: Caller, tier: str | None) -> str:
         """Return the class: the header's, else that of OpenAI's `service_tier`."""
-        if caller.priority is not None:
-            return caller.priority
-        name = _TIERS.get(tier or "", "normal")
-        return self._capped(caller, name)
+        return caller.priority or caller.tiers.get(tier) or caller.tiers[None]
 
     def _read_priority(self, caller: Caller, values: dict[bytes, bytes]) -> None:
         asked = values.get(b"x-forebay-priority", values.get(b"x-nexus-priority"))
         if asked is not None:
             caller.priority = self._capped(caller, asked[:64].decode("latin-1"))
+        caller.tiers = {tier: self._capped(caller, name) for tier, name in _TIERS.items()}
 
     def _capped(self, caller: Caller, name: str) -> str:
         priority = parse_priority(name, self._priorities)
@@ -168,7 +177,8 @@ def cors_block(origin: bytes | None) -> bytes:
     )
 
 
-_TIERS = {"priority": "high", "flex": "low"}
+_TIERS: Final = {"priority": "high", "flex": "low", None: "normal"}
+"""OpenAI's `service_tier` in our words; any other is as good as none."""
 
 
 def _passed_on(headers: Headers) -> bytes:

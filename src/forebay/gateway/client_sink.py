@@ -11,15 +11,28 @@ if TYPE_CHECKING:
     from forebay.gateway.callers import Caller
     from forebay.gateway.problem import Problems
     from forebay.relay.exchange import Exchange
-    from forebay.relay.family import Family
     from forebay.relay.problem import Problem
-    from forebay.wire.client import Headers
     from forebay.wire.connection import ServerConnection
-    from forebay.wire.heads import RequestHead
+    from forebay.wire.heads import AnswerHead, RequestHead
 
 
 OURS = (b"x-forebay-", b"x-queue-", b"x-estimated-", b"access-control-")
 """Headers that we write ourselves: what a node says of them is not for our clients."""
+
+
+class WrittenHead:
+    """The part of an answer's head that is the same for all who get it, written out."""
+
+    __slots__ = ("block", "content_type")
+
+    def __init__(self, head: AnswerHead) -> None:
+        kept = [
+            pair
+            for pair in head.headers
+            if not pair[0].startswith(OURS) and pair[0] != b"x-request-id"
+        ]
+        self.block = status_line(head.status) + header_block(kept)
+        self.content_type = head.get(b"content-type") or b""
 
 
 class ClientSink:
@@ -35,11 +48,10 @@ class ClientSink:
         connection: ServerConnection,
         head: RequestHead,
         caller: Caller,
-        family: Family,
         problems: Problems,
     ) -> None:
         self._connection = connection
-        self._family = family
+        self._family = caller.family
         self._problems = problems
         self._language = caller.language
         self._keep_alive = head.keep_alive
@@ -56,20 +68,13 @@ class ClientSink:
 
     # -- from the relay
 
-    def head(self, status: int, headers: Headers, exchange: Exchange) -> None:
+    def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
         """Write the head, together with the first piece of the body."""
         self._begun = True
-        length = None
-        kept = []
-        for pair in headers:
-            name = pair[0]
-            if name == b"content-length":
-                length = pair[1]
-            elif name == b"content-type":
-                self._stream = pair[1].startswith(self._family.stream_type)
-                kept.append(pair)
-            elif not name.startswith(OURS) and name != b"x-request-id":
-                kept.append(pair)
+        written = head.memory
+        if type(written) is not WrittenHead:
+            written = head.memory = WrittenHead(head)
+        self._stream = written.content_type.startswith(self._family.stream_type)
         if length is not None:
             self._chunked = False
             framing = b"content-length: %b\r\n" % length
@@ -78,11 +83,9 @@ class ClientSink:
         else:  # HTTP/1.0: the end of the connection is the end of the answer
             self._keep_alive = False
             framing = b""
-        self._head = b"".join(
-            (
-                status_line(status), header_block(kept), relayed_headers(exchange), self._extra,
-                framing, self._connection_header(), b"\r\n",
-            )
+        self._head = b"%b%b%b%b%b\r\n" % (
+            written.block, relayed_headers(exchange), self._extra, framing,
+            self._connection_header(),
         )  # fmt: skip
 
     def chunk(self, data: bytes) -> None:
@@ -153,19 +156,27 @@ class ClientSink:
 def relayed_headers(exchange: Exchange) -> bytes:
     """Return the headers that say what became of a request on its way."""
     request_id = exchange.call.id.encode()
-    if not exchange.node:
-        return b"x-request-id: %b\r\n" % request_id
+    if not exchange.node:  # it waits, and a stream has to be kept informed: the rest comes later
+        status = b"x-queue-status: queued\r\n" + _promised(exchange) if exchange.queued else b""
+        return b"x-request-id: %b\r\n%b" % (request_id, status)
     node = exchange.node.encode()
     if not exchange.queued:
         return (
             b"x-request-id: %b\r\nx-forebay-node: %b\r\nx-queue-status: direct\r\n"
             b"x-queue-wait-ms: 0\r\n%b" % (request_id, node, _model(exchange))
         )
-    block = (
+    return (
         b"x-request-id: %b\r\nx-forebay-node: %b\r\nx-queue-status: queued\r\n"
-        b"x-queue-wait-ms: %d\r\n%b"
-        % (request_id, node, int(exchange.waited_s * 1000), _model(exchange))
-    )
+        b"x-queue-wait-ms: %d\r\n%b%b"
+        % (
+            request_id, node, int(exchange.waited_s * 1000), _promised(exchange), _model(exchange)
+        )
+    )  # fmt: skip
+
+
+def _promised(exchange: Exchange) -> bytes:
+    """Return what was said on arrival about its place and its wait."""
+    block = b""
     if exchange.position is not None:
         block += b"x-queue-position: %d\r\n" % exchange.position
     if exchange.estimate_s is not None:

@@ -44,6 +44,11 @@ CODES: dict[str, Code] = {
         "Wait for earlier requests; see `queue.max_per_user` and the key's `max_running`.",
         "このユーザーのリクエストが上限に達しています",
     ),
+    "session_queue_full": _later(
+        503, "This session has as many unfinished requests as it may.",
+        "Wait for earlier requests of the session.",
+        "このセッションのリクエストが上限に達しています",
+    ),
     "queue_timeout": _later(
         504, "It waited longer than `queue.max_wait_seconds` for a free slot.",
         "Try again later; raise the limit or add nodes if it lasts.",

@@ -14,15 +14,16 @@ from msgspec import Struct
 
 from forebay.errors import BackendFailed
 from forebay.nodes.asking import fetch_at
-from forebay.nodes.discovery import discover
+from forebay.nodes.discovery import LOOPBACK_URLS, discover
 from forebay.nodes.embedded import EmbeddedNode, EmbeddedOptions
+from forebay.nodes.llama_cpp import LlamaCpp
 from forebay.nodes.model_files import find_model
 from forebay.nodes.sim_engine import SimOptions
 from forebay.nodes.sim_node import SimNode
 from forebay.settings import NodeSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 SIMULATED_MODEL = "simulated"
@@ -45,16 +46,25 @@ class DefaultNodes(Struct):
             await self.simulated.stop()
 
 
-async def find_default_nodes(gguf: Path | None, say: Callable[[str], None]) -> DefaultNodes:
-    """Return the nodes to use where none is configured; never fails for want of one."""
+async def find_default_nodes(
+    gguf: Path | None, say: Callable[[str], None], urls: Iterable[str] | None = None
+) -> DefaultNodes:
+    """Return the nodes to use where none is configured; never fails for want of one.
+
+    Looks at the usual loopback addresses, or at `urls`. Raises BackendFailed only where a `gguf`
+    is given and cannot be run.
+    """
     if gguf is None:
-        found = await discover(fetch_at)
+        found = await discover(fetch_at, LOOPBACK_URLS if urls is None else urls)
         if found:
             names = ", ".join(f"{node.kind} at {node.url}" for node in found)
             settings = [NodeSettings(name=n.name, url=n.url, kind=n.kind) for n in found]
             return DefaultNodes(settings, f"found {names}")
     if importlib.util.find_spec("xllamacpp") is None:
-        return await _simulated("llama.cpp is not installed (pip install 'forebay[embedded]')")
+        reason = "llama.cpp is not installed (pip install 'forebay[embedded]')"
+        if gguf is not None:
+            raise BackendFailed(f"{gguf} cannot be run: {reason}")
+        return await _simulated(reason)
     try:
         if gguf is None:
             say("no model server found on this machine: starting a small one of our own")
@@ -65,7 +75,7 @@ async def find_default_nodes(gguf: Path | None, say: Callable[[str], None]) -> D
         if gguf is not None:
             raise
         return await _simulated(f"the built-in model could not be started ({error})")
-    settings = [NodeSettings(name="embedded", url=embedded.url, kind="llama.cpp")]
+    settings = [NodeSettings(name="embedded", url=embedded.url, kind=LlamaCpp.kind)]
     return DefaultNodes(settings, f"running {model.model} with llama.cpp", embedded=embedded)
 
 

@@ -10,15 +10,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from forebay.gateway.admission import HOT_ROUTES
+from forebay.gateway.callers import Caller
 from forebay.gateway.client_sink import ClientSink
-from forebay.relay.fields import LARGE_BYTES
+from forebay.gateway.problem import preferred_language
+from forebay.relay.fields import LARGE_BYTES, prompt_tokens
 from forebay.relay.members import InvalidBody
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
 from forebay.wire.heads import RequestHead, header_block, status_line
 
 if TYPE_CHECKING:
-    from forebay.gateway.callers import Caller
     from forebay.gateway.cold import Cold
     from forebay.gateway.parts import Parts
     from forebay.relay.call import Call
@@ -52,23 +53,24 @@ class Front:
 
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         """Admit a request and send it on its way."""
-        family, route = HOT_ROUTES[_path(head.target)]
         caller = self._recall(connection, head)
-        sink = ClientSink(connection, head, caller, family, self._problems)
+        sink = ClientSink(connection, head, caller, self._problems)
         connection.answered_by(sink)
-        problem = self.admission.refusal(caller)
-        if problem is not None:
-            self._refuse(sink, route, problem)
+        if caller.problem is not None:
+            self._refuse(sink, caller.route, caller.problem)
         elif len(body) < LARGE_BYTES:
-            self.go_on(sink, route, self.admission.admit(family, head, caller, body))
+            self.go_on(sink, caller.route, self.admission.admit(head, caller, body))
         else:
-            LargeBody(self, sink, connection, route).read(family, head, caller, body)
+            LargeBody(self, sink, connection).read(head, caller, body)
 
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
         """Answer a request that could not be read; the connection closes after it."""
         problem = Problem(refusal.code, refusal.message, refusal.param)
-        rendered = self._problems.render(problem, OPENAI)
-        self._accounting.refused("other", refusal.code)
+        family, route = HOT_ROUTES.get(_path(connection.target), (OPENAI, "other"))
+        head = connection.head
+        language = preferred_language(head.get(b"accept-language") if head is not None else None)
+        rendered = self._problems.render(problem, family, language)
+        self._accounting.refused(route, refusal.code)
         connection.write(
             b"%b%bcontent-length: %d\r\nconnection: close\r\n\r\n%b"
             % (
@@ -82,18 +84,13 @@ class Front:
     # -- inside
 
     def _recall(self, connection: ServerConnection, head: RequestHead) -> Caller:
-        """Return what the head says, from memory where the connection has said it before."""
-        headers = head.headers
-        memory = connection.memory
-        generation = self._callers.generation
-        if (
-            type(memory) is _Memory
-            and memory.generation == generation
-            and memory.headers == _without_length(headers)
-        ):
-            return memory.caller
-        caller = self._callers.read(head, connection.peer)
-        connection.memory = _Memory(_without_length(headers), caller, generation)
+        """Return what the head says, from memory where it has been read before."""
+        memory = head.memory
+        if type(memory) is Caller and memory.generation == self._callers.generation:
+            return memory
+        caller = head.memory = self._callers.read(head, connection.peer)
+        caller.family, caller.route = HOT_ROUTES[_path(head.target)]
+        caller.problem = self.admission.refusal(caller)
         return caller
 
     def go_on(self, sink: ClientSink, route: str, admitted: Call | Problem) -> None:
@@ -110,50 +107,36 @@ class Front:
         sink.failed(problem, None)
 
 
-class _Memory:
-    """What a connection's last head said."""
-
-    __slots__ = ("caller", "generation", "headers")
-
-    def __init__(self, headers: object, caller: Caller, generation: int) -> None:
-        self.headers = headers
-        self.caller = caller
-        self.generation = generation
-
-
 class LargeBody:
     """A body that is read off the loop, while its client may leave."""
 
-    __slots__ = ("_connection", "_front", "_left", "_route", "_sink")
+    __slots__ = ("_connection", "_front", "_left", "_sink")
 
-    def __init__(
-        self, front: Front, sink: ClientSink, connection: ServerConnection, route: str
-    ) -> None:
+    def __init__(self, front: Front, sink: ClientSink, connection: ServerConnection) -> None:
         self._front = front
         self._sink = sink
         self._connection = connection
-        self._route = route
         self._left = False
         connection.answered_by(self)
 
-    def read(self, family: Family, head: RequestHead, caller: Caller, body: bytes) -> None:
+    def read(self, head: RequestHead, caller: Caller, body: bytes) -> None:
         """Start reading in a thread, and go on when it is done."""
         front = self._front
         future = asyncio.get_running_loop().run_in_executor(
-            front.readers, _read_large, family, body
+            front.readers, _read_large, caller.family, body
         )
 
-        def done(result: asyncio.Future[Fields | Problem]) -> None:
-            if not self._left and not result.cancelled():
-                self._connection.answered_by(self._sink)
-                read = result.result()
-                admission = front.admission
-                admitted = (
-                    read
-                    if isinstance(read, Problem)
-                    else admission.make(family, head, caller, body, read)
-                )
-                front.go_on(self._sink, self._route, admitted)
+        def done(result: asyncio.Future[tuple[Fields, int] | Problem]) -> None:
+            if self._left or result.cancelled():
+                return
+            self._connection.answered_by(self._sink)
+            read = result.result()
+            admitted: Call | Problem
+            if isinstance(read, Problem):
+                admitted = read
+            else:
+                admitted = front.admission.make(head, caller, body, *read)
+            front.go_on(self._sink, caller.route, admitted)
 
         future.add_done_callback(done)
 
@@ -168,17 +151,12 @@ class LargeBody:
         """Nothing is being written yet."""
 
 
-def _read_large(family: Family, body: bytes) -> Fields | Problem:
+def _read_large(family: Family, body: bytes) -> tuple[Fields, int] | Problem:
     try:
-        return family.reader.read_large(body)
+        return family.reader.read_large(body), prompt_tokens(body)
     except InvalidBody as error:
         return Problem(error.code, str(error), error.param)
 
 
 def _path(target: bytes) -> bytes:
     return target if b"?" not in target else target.partition(b"?")[0]
-
-
-def _without_length(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return what stays the same from one request of a client to the next."""
-    return [pair for pair in headers if pair[0] != b"content-length"]

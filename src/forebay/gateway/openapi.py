@@ -1,6 +1,83 @@
-"""`/openapi.json`: the HTTP surface, described for programs."""
+"""`/openapi.json`: the HTTP surface, described for programs (OpenAPI 3.1).
+
+Written by hand where words matter and made from `codes.py` and the families where facts do; a
+test compares it with the routes that exist. `python -m forebay.gateway.openapi` writes
+`docs/reference/openapi.json` into the repository it is run in.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from forebay import __version__
+from forebay.gateway.openapi_errors import shared_responses
+from forebay.gateway.openapi_headers import REQUEST_HEADERS, RESPONSE_HEADERS
+from forebay.gateway.openapi_inference import inference_paths
+from forebay.gateway.openapi_operations import operation_paths
+from forebay.gateway.openapi_schemas import SCHEMAS
+
+PAGE = Path("docs/reference/openapi.json")
+
+DESCRIPTION = """\
+The queue in front of your LLMs: one endpoint that speaks the OpenAI, Anthropic and Ollama \
+dialects, with fair, bounded waiting in front of every node.
+
+Inference bodies go to the node byte for byte; the schemas here type only the fields that the \
+gateway reads itself. Where keys are configured every route but `/`, `/health`, `/ready`, \
+`/capabilities` and `/openapi.json` needs one; routes under `/admin` need an admin key, or without \
+any keys a caller on the same machine. Errors are told in the dialect of the route, in English, or \
+in Japanese when `Accept-Language` prefers it."""
+
+TAGS = {
+    "inference": "Relayed to a node, queued while every slot is taken.",
+    "models": "What can be asked for.",
+    "queue": "Who waits, and for how long.",
+    "status": "Whether it works, and how.",
+    "admin": "Nodes and settings, while the gateway runs.",
+}
 
 
+@cache
 def document() -> dict[str, object]:
     """Return the OpenAPI description of this gateway."""
-    return {"openapi": "3.1.0", "info": {"title": "Forebay", "version": "0"}, "paths": {}}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Forebay",
+            "version": __version__,
+            "description": DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
+        "security": [{}, {"bearer": []}, {"apiKey": []}],
+        "paths": {**inference_paths(), **operation_paths()},
+        "components": {
+            "schemas": SCHEMAS,
+            "parameters": REQUEST_HEADERS,
+            "headers": RESPONSE_HEADERS,
+            "responses": shared_responses(),
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "A gateway key."},
+                "apiKey": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "x-api-key",
+                    "description": "A gateway key, as Anthropic's clients send it.",
+                },
+            },
+        },
+    }
+
+
+def page() -> str:
+    """Return what the generated file should hold."""
+    return msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
+
+
+if __name__ == "__main__":
+    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())

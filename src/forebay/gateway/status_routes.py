@@ -58,11 +58,11 @@ class StatusRoutes:
 
     async def ready(self, request: Request) -> Response:
         """Say whether requests should be sent here."""
-        caller = self._parts.asking.anyone(request)
+        self._parts.asking.anyone(request)
         if self._parts.draining:
-            raise Refused(Problem("shutting_down", "the gateway is shutting down"), caller.language)
+            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
         if not self._parts.nodes.any_up():
-            raise Refused(Problem("no_node", "no node is up"), caller.language)
+            raise Refused(Problem("no_node", "no node is up"))
         return json_answer({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:

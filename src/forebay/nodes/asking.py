@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from forebay.nodes.report import Reply
-from forebay.wire.client import Pool, Target
+from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
+from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     from forebay.nodes.report import Fetch

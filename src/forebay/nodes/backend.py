@@ -20,8 +20,9 @@ from forebay.errors import BackendFailed
 from forebay.nodes.detect import ADAPTERS, detect
 from forebay.nodes.health import FailureKind, NodeHealth
 from forebay.nodes.report import Reply
-from forebay.wire.client import Pool, Target
+from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
+from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from forebay.nodes.gpu import GpuMeter
     from forebay.nodes.report import Adapter, Report
     from forebay.settings import NodeSettings
-    from forebay.wire.client import Headers
+    from forebay.wire.heads import Headers
 
 logger = logging.getLogger("forebay.nodes")
 
@@ -104,8 +105,8 @@ class Backend:
 
     def succeeded(self, model: str) -> None:
         """Take note of a request that was answered in full."""
-        if change := self.health.request_succeeded(model, self._clock.monotonic_s()):
-            self._tell(change)
+        if not self.health.is_steady:
+            self._tell(self.health.request_succeeded(model, self._clock.monotonic_s()))
 
     def busy(self) -> None:
         """Take note of a node that says it is full: it has fewer slots than we thought.
@@ -166,10 +167,11 @@ class Backend:
         self._tell(self.health.woken(now_s))
 
     def _probe(self) -> None:
-        if self._stopped or (self._probing is not None and not self._probing.done()):
+        if self._stopped:
             return
-        self.health.probe_started(self._clock.monotonic_s())
-        self._probing = asyncio.get_running_loop().create_task(self._ask())
+        self.health.probe_started(self._clock.monotonic_s())  # one under way puts the next off
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.get_running_loop().create_task(self._ask())
 
     async def _ask(self) -> None:
         try:

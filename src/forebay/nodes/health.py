@@ -121,6 +121,11 @@ class NodeHealth:
         return self._phase
 
     @property
+    def is_steady(self) -> bool:
+        """Say whether a request that succeeds is no news: the usual case, once per request."""
+        return self._phase == "online" and not self._failures and not self._rests
+
+    @property
     def state(self) -> NodeState:
         """Return the state as the core and the page know it."""
         if self._phase in {"new", "offline"}:
@@ -172,8 +177,8 @@ class NodeHealth:
 
     def request_succeeded(self, model: str, now_s: float) -> NodeChanged | None:
         """Take a request that was answered in full."""
-        if self._phase == "online" and not self._failures and not self._rests:
-            return None  # the usual case, once per request: nothing to think about
+        if self.is_steady:
+            return None
         self._rests.pop(model, None)
         self._failures = 0
         self._failed_model = ""

@@ -8,20 +8,23 @@ from forebay.relay.usage import TAIL_BYTES, read_usage
 
 if TYPE_CHECKING:
     from forebay.relay.family import Family
-    from forebay.wire.client import Headers
+    from forebay.wire.heads import AnswerHead
 
 
 class Answer:
     """One attempt's answer; an attempt that fails takes it along."""
 
     __slots__ = (
-        "_family", "_stream", "_tail", "events", "headers", "held", "held_bytes", "size_bytes",
-        "status",
+        "_family", "_stream", "_tail", "events", "head", "held", "held_bytes", "length",
+        "size_bytes", "status",
     )  # fmt: skip
 
-    def __init__(self, status: int, headers: Headers, family: Family, *, stream: bool) -> None:
-        self.status = status
-        self.headers = headers
+    def __init__(
+        self, head: AnswerHead, length: bytes | None, family: Family, *, stream: bool
+    ) -> None:
+        self.status = head.status
+        self.head = head
+        self.length = length
         self._family = family
         self._stream = stream
         self.held: list[bytes] = []
@@ -51,13 +54,20 @@ class Answer:
 
     def begins_as_a_stream(self, data: bytes) -> bool:
         """Say whether the first piece of a stream can be the beginning of one."""
-        return self.status != 200 or data.startswith(self._family.begins)
+        begins = self._family.begins
+        if self.status != 200 or data.startswith(begins):
+            return True
+        return any(begin.startswith(data) for begin in begins)  # a very small piece
 
     def is_garbage(self) -> bool:
-        """Say whether a whole unary answer cannot be the JSON that it should be."""
-        if self.status != 200 or self._stream:
+        """Say whether a whole answer is empty, or unary and cannot be the JSON it should be."""
+        if self.status != 200:
             return False
-        return not self.held or self.held[0].lstrip()[:1] not in (b"{", b"[")
+        if self._stream or not self.held:
+            return not self.held
+        if self.held[0].lstrip()[:1] in (b"{", b"["):
+            return False
+        return b"".join(self.held).lstrip()[:1] not in (b"{", b"[")
 
     def tokens(self) -> tuple[int, int]:
         """Return prompt and output tokens, as well as they can be known; -1 is unknown."""

@@ -1,11 +1,13 @@
 """The Anthropic family: `/v1/messages`."""
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Limit, Name, Unsupported
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name
 from forebay.relay.openai import OPENAI
-from forebay.relay.problem import Problem
+from forebay.relay.problem import Problem, Unsupported
+from forebay.wire.heads import AnswerHead
 
 
 class Metadata(msgspec.Struct, gc=False):
@@ -18,15 +20,17 @@ class AnthropicFields(msgspec.Struct, gc=False):
     """What is read of a body; everything else passes through untouched."""
 
     model: Name
-    stream: bool | None = None
-    max_tokens: Limit = None
-    metadata: Metadata | None = None
-    service_tier = None
+    stream: Flag = UNSET
+    max_tokens: Limit = UNSET
+    metadata: Metadata | UnsetType | None = UNSET
 
-    @property
-    def user(self) -> str | None:
+    def named_user(self) -> str | None:
         """Return the end user, if the caller names one."""
-        return None if self.metadata is None else self.metadata.user_id
+        return self.metadata.user_id if self.metadata else None
+
+    def tier(self) -> str | None:
+        """Return nothing: this family's `service_tier` is about something else."""
+        return None
 
     def output_limit(self) -> float:
         """Return the caller's own cap on output tokens, 0 for none."""
@@ -56,6 +60,7 @@ ANTHROPIC = Family(
     reader=FieldsReader(AnthropicFields),
     streams_by_default=False,
     stream_type=b"text/event-stream",
+    stream_head=AnswerHead(200, [(b"content-type", b"text/event-stream")]),
     comments=True,
     begins=OPENAI.begins,
     event_mark=b"data:",

@@ -12,6 +12,8 @@ class Call(Struct, gc=False):
     family: Family
     target: bytes
     """The path and query that a node is asked for."""
+    route: str
+    """The path without its query, for whoever counts."""
     model: str
     """As the caller named it, its alias resolved."""
     body: bytes

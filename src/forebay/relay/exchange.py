@@ -19,7 +19,6 @@ from forebay.core import Cancelled, Finished, NodeRested, Returned
 from forebay.errors import BackendFailed
 from forebay.relay.answer import Answer
 from forebay.relay.problem import Problem, node_failed
-from forebay.wire.heads import end_to_end
 
 if TYPE_CHECKING:
     from forebay.core import Describe, Route, Wait
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     from forebay.relay.call import Call
     from forebay.relay.relay import Relay
     from forebay.relay.sink import Sink
-    from forebay.wire.client import Headers, NodeConnection, Opening
+    from forebay.wire.client import NodeConnection, Opening
+    from forebay.wire.heads import AnswerHead
 
 HOLD_BYTES = 262_144
 """How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
@@ -87,6 +87,8 @@ class Exchange:
     def resume(self) -> None:
         """Go on reading."""
         if self._connection is not None:
+            if self.call.stream:
+                self._relay.gaps.add(self)
             self._connection.resume()
 
     def cancel(self) -> None:
@@ -112,6 +114,7 @@ class Exchange:
         self.node = action.node
         self.attempt = action.attempt
         self.waited_s = action.waited_s
+        self.queued = self.queued or action.waited_s > 0.0  # it may have had to return
         self.predicted_s = action.predicted_s
         if action.model:
             self.model = action.model
@@ -120,8 +123,7 @@ class Exchange:
         if self.queued or self.attempt > 1:
             self.note(f"started on {action.node}")
             if self.committed:
-                waited_ms = int(self.waited_s * 1000)
-                self._comment(f": started node={self.node} waited_ms={waited_ms}")
+                self._comment(f": started node={self.node} waited_ms={int(self.waited_s * 1000)}")
         relay.runs.add(self)
         if self.call.stream:
             relay.first_bytes.add(self)
@@ -181,23 +183,23 @@ class Exchange:
         head = backend.request(call.target, call.header_block, call.credentials, len(body))
         connection.send(head, body, self)
 
-    def answer_begins(self, status: int, headers: Headers) -> None:
+    def answer_begins(self, head: AnswerHead, length: bytes | None) -> None:
         """Look at the head; nothing is passed on before the first byte of the body."""
         call = self.call
-        self._answer = Answer(status, headers, call.family, stream=call.stream)
-        if status >= 300:
-            self._take_refusal(status, headers)
+        self._answer = Answer(head, length, call.family, stream=call.stream)
+        if head.status >= 300:
+            self._take_refusal(head)
 
-    def _take_refusal(self, status: int, headers: Headers) -> None:
-        relay = self._relay
+    def _take_refusal(self, head: AnswerHead) -> None:
+        relay, status = self._relay, head.status
         if status in (429, 503):
-            self._node_is_busy(headers)
+            self._node_is_busy(head.get(b"retry-after"))
         elif status in (401, 403):
-            self._fail_now(f"the node refused our credentials ({status})")
+            self._fail_now("refused", f"the node refused our credentials ({status})")
         elif status >= 500 and status != 501:
             self._attempt_failed("status", f"the node answered {status}")
         elif status < 400:
-            self._fail_now(f"the node answered with a redirect ({status}), which is not followed")
+            self._fail_now("refused", f"the node answered with a redirect ({status})")
         elif status == 404:
             relay.nodes.refresh(self.node)
             if relay.is_elsewhere(self):
@@ -261,7 +263,7 @@ class Exchange:
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
         """Lose the node in the middle: try again where that goes unseen, else say so."""
         self._connection = None
-        if stale:
+        if stale and self._relay.may_send_again():
             backend = self._backend
             assert backend is not None
             self._opening = backend.pool.open(self._opened)
@@ -275,7 +277,9 @@ class Exchange:
         self._time_out("first_byte_timeout", "the node did not begin to answer in time")
 
     def too_long_between(self) -> None:
-        """Give up on a stream that has gone silent."""
+        """Give up on a stream that has gone silent, unless it is we who do not listen."""
+        if self._connection is not None and self._connection.paused:
+            return  # `resume` counts anew
         self._time_out("chunk_timeout", "the node went silent in the middle of its answer")
 
     def too_long_in_all(self) -> None:
@@ -287,20 +291,18 @@ class Exchange:
             self._backend.failed(code, self.model)
         self._fail(Problem(code, message, details={"node": self.node}))
 
-    def _node_is_busy(self, headers: Headers) -> None:
+    def _node_is_busy(self, retry_after: bytes | None) -> None:
         """Keep the place in line: a node that says it is full has not failed."""
         self._drop_connection()
         relay = self._relay
         rest_s = REST_S
-        for name, value in headers:
-            if name == b"retry-after" and value.isdigit():
-                rest_s = min(max(float(value), REST_S), REST_S_MAX)
+        if retry_after is not None and retry_after.isdigit():
+            rest_s = min(max(float(retry_after), REST_S), REST_S_MAX)
         relay.nodes.busy(self.node)
         relay.stop_clocks(self)
-        self._forget_answer()
         self.note(f"{self.node} was busy")
         relay.post(NodeRested(self.node, rest_s))
-        relay.post(Returned(self.call.id, exclude=False))
+        self._go_back(exclude=False)
 
     def _attempt_failed(self, kind: str, cause: str) -> None:
         """Try again elsewhere, at the old place, as far as attempts and the budget allow."""
@@ -313,17 +315,21 @@ class Exchange:
         relay.stop_clocks(self)
         self.note(f"{self.node} failed: {cause}")
         if relay.may_retry(self):
-            self._forget_answer()
-            relay.post(Returned(self.call.id, exclude=True))
-            if not self.ended and self.call.stream and self.call.family.comments:
-                relay.keepalive.add(self)
+            self._go_back(exclude=True)
         else:
             self._fail(node_failed(cause, self.node, self.attempt))
 
-    def _fail_now(self, cause: str) -> None:
-        """Give up without trying elsewhere: another node would not help, or must not be asked."""
+    def _go_back(self, *, exclude: bool) -> None:
+        """Return to the old place in line."""
+        self.node, self._answer, self.first_byte_s = "", None, 0.0
+        self._relay.post(Returned(self.call.id, exclude=exclude))
+        if not self.ended and self.call.stream and self.call.family.comments:
+            self._relay.keepalive.add(self)
+
+    def _fail_now(self, kind: str, cause: str) -> None:
+        """Give up without trying elsewhere: it would not help, be wrong, or be seen."""
         if self._backend is not None:
-            self._backend.failed("refused", self.model)
+            self._backend.failed(kind, self.model)
         self._fail(node_failed(cause, self.node, self.attempt))
 
     def _fail(self, problem: Problem) -> None:
@@ -339,10 +345,7 @@ class Exchange:
 
     def _break(self, kind: str, cause: str) -> None:
         if self.flowing:
-            self._drop_connection()
-            if self._backend is not None:
-                self._backend.failed(kind, self.model)
-            self._fail(node_failed(cause, self.node, self.attempt))
+            self._fail_now(kind, cause)
         else:
             self._attempt_failed(kind, cause)
 
@@ -357,7 +360,7 @@ class Exchange:
             relay.keepalive.discard(self)
         held = answer.release()
         if not self.committed:
-            self._sink.head(answer.status, end_to_end(answer.headers), self)
+            self._sink.head(answer.head, answer.length, self)
         elif answer.status != 200:
             cause = f"the node answered {answer.status} after the stream had begun"
             self._fail(node_failed(cause, self.node, self.attempt))
@@ -369,14 +372,9 @@ class Exchange:
         if not self.committed:
             self.committed = True
             self.status = 200
-            headers = [(b"content-type", self.call.family.stream_type)]
-            self._sink.head(200, headers, self)
+            self._sink.head(self.call.family.stream_head, None, self)
         if not self.ended:
             self._sink.chunk(text.encode() + b"\n\n")
-
-    def _forget_answer(self) -> None:
-        self._answer = None
-        self.first_byte_s = 0.0
 
     def _count_tokens(self) -> None:
         """Learn the real cost."""

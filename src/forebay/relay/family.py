@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from forebay.relay.fields import Fields, FieldsReader
 from forebay.relay.problem import Problem
+from forebay.wire.heads import AnswerHead
 
 
 class Family(Struct, frozen=True):
@@ -19,6 +20,8 @@ class Family(Struct, frozen=True):
     """What an absent `stream` means."""
     stream_type: bytes
     """The content type of a stream."""
+    stream_head: AnswerHead
+    """The head of a stream that begins before a node has answered."""
     comments: bool
     """Whether a stream may carry comments, by which a waiting client is kept informed."""
     begins: tuple[bytes, ...]
@@ -32,4 +35,5 @@ class Family(Struct, frozen=True):
 
     def is_stream(self, fields: Fields) -> bool:
         """Say whether the caller wants a stream."""
-        return self.streams_by_default if fields.stream is None else fields.stream
+        stream = fields.stream
+        return stream if isinstance(stream, bool) else self.streams_by_default

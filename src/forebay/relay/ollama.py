@@ -1,30 +1,39 @@
 """The Ollama family: `/api/chat` and its kin. Streams are lines of JSON, without comments."""
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Limit, Name, Unsupported
-from forebay.relay.problem import Problem
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text
+from forebay.relay.problem import Problem, Unsupported
+from forebay.wire.heads import AnswerHead
 
 
 class OllamaOptions(msgspec.Struct, gc=False):
     """The member `options`, of which only the limit is read."""
 
-    num_predict: Limit = None
+    num_predict: Limit = UNSET
 
 
 class OllamaFields(msgspec.Struct, gc=False):
     """What is read of a body; everything else passes through untouched."""
 
     model: Name
-    stream: bool | None = None
-    user: str | None = None
-    options: OllamaOptions | None = None
-    service_tier = None
+    stream: Flag = UNSET
+    user: Text = UNSET
+    options: OllamaOptions | UnsetType | None = UNSET
+
+    def named_user(self) -> str | None:
+        """Return the end user, if the caller names one."""
+        return self.user or None
+
+    def tier(self) -> str | None:
+        """Return nothing: this family has no such field."""
+        return None
 
     def output_limit(self) -> float:
         """Return the caller's own cap on output tokens, 0 for none (-1 and -2 mean none too)."""
-        return (self.options.num_predict or 0) if self.options is not None else 0
+        return (self.options.num_predict or 0) if self.options else 0
 
     def unsupported(self) -> Unsupported | None:
         """Everything of this family is passed on."""
@@ -50,6 +59,7 @@ OLLAMA = Family(
     reader=FieldsReader(OllamaFields),
     streams_by_default=True,
     stream_type=b"application/x-ndjson",
+    stream_head=AnswerHead(200, [(b"content-type", b"application/x-ndjson")]),
     comments=False,
     begins=(b"{",),
     event_mark=b"\n",

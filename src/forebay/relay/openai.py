@@ -1,24 +1,34 @@
 """The OpenAI family: `/v1/chat/completions` and its kin."""
 
 import msgspec
+from msgspec import UNSET
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Limit, Name, Unsupported
-from forebay.relay.problem import Problem
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text
+from forebay.relay.problem import Problem, Unsupported
+from forebay.wire.heads import AnswerHead
 
 
 class OpenAIFields(msgspec.Struct, gc=False):
     """What is read of a body; everything else passes through untouched."""
 
     model: Name
-    stream: bool | None = None
-    user: str | None = None
-    service_tier: str | None = None
-    max_tokens: Limit = None
-    max_completion_tokens: Limit = None
-    max_output_tokens: Limit = None
-    previous_response_id: str | None = None
-    background: bool | None = None
+    stream: Flag = UNSET
+    user: Text = UNSET
+    service_tier: Text = UNSET
+    max_tokens: Limit = UNSET
+    max_completion_tokens: Limit = UNSET
+    max_output_tokens: Limit = UNSET
+    previous_response_id: Text = UNSET
+    background: Flag = UNSET
+
+    def named_user(self) -> str | None:
+        """Return the end user, if the caller names one."""
+        return self.user or None
+
+    def tier(self) -> str | None:
+        """Return the class that the caller asks for in the body."""
+        return self.service_tier or None
 
     def output_limit(self) -> float:
         """Return the caller's own cap on output tokens, 0 for none."""
@@ -26,7 +36,7 @@ class OpenAIFields(msgspec.Struct, gc=False):
 
     def unsupported(self) -> Unsupported | None:
         """Say what is asked for that needs stored answers, which no node here keeps."""
-        if self.previous_response_id is not None:
+        if self.previous_response_id:
             return Unsupported("previous_response_id", "stored responses are not offered")
         if self.background:
             return Unsupported("background", "background responses are not offered; use /jobs")
@@ -63,6 +73,7 @@ OPENAI = Family(
     reader=FieldsReader(OpenAIFields),
     streams_by_default=False,
     stream_type=b"text/event-stream",
+    stream_head=AnswerHead(200, [(b"content-type", b"text/event-stream")]),
     comments=True,
     begins=(b"data", b"event", b"id", b"retry", b":", b"\n", b"\r", b"\xef\xbb\xbf"),
     event_mark=b"data:",

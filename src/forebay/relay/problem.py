@@ -19,6 +19,13 @@ class Problem(Struct, frozen=True, gc=False):
     """More members of the error body, such as `waited_seconds`."""
 
 
+class Unsupported(Struct, frozen=True, gc=False):
+    """A field that asks for something this gateway does not offer."""
+
+    param: str
+    message: str
+
+
 def node_failed(cause: str, node: str, attempts: int) -> Problem:
     """Return the problem of a request whose node, or last node, failed."""
     return Problem(

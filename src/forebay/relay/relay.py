@@ -165,7 +165,11 @@ class Relay:
 
     def may_retry(self, exchange: Exchange) -> bool:
         """Spend a retry if attempts and the budget allow one."""
-        if exchange.attempt >= self._attempts_max or not self._budget.take(self.now_s()):
+        return exchange.attempt < self._attempts_max and self.may_send_again()
+
+    def may_send_again(self) -> bool:
+        """Spend a retry if the budget allows one, whatever the attempts."""
+        if not self._budget.take(self.now_s()):
             return False
         self.retries_total += 1
         return True

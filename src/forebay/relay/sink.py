@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from forebay.relay.exchange import Exchange
     from forebay.relay.problem import Problem
-    from forebay.wire.client import Headers
+    from forebay.wire.heads import AnswerHead
 
 
 class Sink(Protocol):
@@ -17,8 +17,8 @@ class Sink(Protocol):
     interest calls `Exchange.cancel` and hears nothing more.
     """
 
-    def head(self, status: int, headers: Headers, exchange: Exchange) -> None:
-        """Take the head of the answer; hop-by-hop headers are gone."""
+    def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
+        """Take the head of the answer, and its length where that is known."""
         ...
 
     def chunk(self, data: bytes) -> None:

@@ -42,7 +42,7 @@ def problems_of(error: ValidationError) -> Iterable[Problem]:
                 joint = "." if key and problem.key else ""
                 yield problem._replace(key=f"{key}{joint}{problem.key}")
         elif details["type"] == "extra_forbidden":
-            yield _unknown(key)
+            yield _unknown(details["loc"])
         else:
             yield _in_words(key, details)
 
@@ -62,11 +62,12 @@ def dotted(place: tuple[int | str, ...]) -> str:
     return key
 
 
-def _unknown(key: str) -> Problem:
+def _unknown(place: tuple[int | str, ...]) -> Problem:
     """Suggest a name for one that a block does not know; sections were checked before."""
-    block, _, name = key.rpartition(".")
-    known = blocks()[block.partition("[")[0]].model_fields
-    return Problem(key, "is not a setting", f"did you mean {block}.{nearest(name, known)}?")
+    *block, name = place
+    known = blocks()[str(block[0]) if block else "nodes"].model_fields  # else a node by itself
+    suggestion = dotted((*block, nearest(str(name), known)))
+    return Problem(dotted(place), "is not a setting", f"did you mean {suggestion}?")
 
 
 def _in_words(key: str, details: ErrorDetails) -> Problem:

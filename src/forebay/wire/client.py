@@ -16,22 +16,21 @@ from collections.abc import Callable
 from typing import Protocol
 
 import httptools
-from msgspec import Struct
 
 from forebay.errors import BackendFailed
+from forebay.wire.heads import AnswerHead, HeadMemory, make_answer_head
+from forebay.wire.target import Target
 
 HEAD_BYTES_MAX = 131_072
 """What the head of an answer may weigh; engines send a few hundred bytes."""
 HEADERS_MAX = 256
 
-Headers = list[tuple[bytes, bytes]]
-
 
 class Listener(Protocol):
     """Who has asked and hears the answer. Every call comes from the event loop."""
 
-    def answer_begins(self, status: int, headers: Headers) -> None:
-        """Take the head; names are in lower case."""
+    def answer_begins(self, head: AnswerHead, length: bytes | None) -> None:
+        """Take the head, and the length of the body where the answer tells it."""
         ...
 
     def answer_goes_on(self, data: bytes) -> None:
@@ -51,21 +50,12 @@ class Listener(Protocol):
         ...
 
 
-class Target(Struct, frozen=True):
-    """Where a server is."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-    connect_s: float = 5.0
-
-
 class NodeConnection(asyncio.Protocol):
     """One connection to a server."""
 
     __slots__ = (
-        "_close_after", "_completed", "_framed", "_head_bytes", "_headers", "_listener", "_parser",
-        "_pool", "_status", "_transport", "_used",
+        "_close_after", "_completed", "_framed", "_head_bytes", "_listener", "_parser", "_pool",
+        "_raw", "_status", "_transport", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -73,13 +63,14 @@ class NodeConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._listener: Listener | None = None
-        self._headers: Headers = []
+        self._raw = b""  # what has come of the head
         self._status = 0
         self._head_bytes = 0
         self._framed = False  # the answer says by itself where it ends
         self._close_after = False
         self._completed = False  # an answer has ended in the bytes being parsed
         self._used = False  # has carried an exchange before
+        self.paused = False  # its answer is not being read
 
     # -- for the one who asks
 
@@ -90,6 +81,7 @@ class NodeConnection(asyncio.Protocol):
         self._listener = listener
         self._status = 0
         self._head_bytes = 0
+        self._raw = b""
         if len(body) < 65_536:
             transport.write(request + body)
         else:
@@ -97,11 +89,13 @@ class NodeConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         """Stop reading: whoever takes the answer cannot keep up."""
+        self.paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
         """Go on reading."""
+        self.paused = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -132,6 +126,7 @@ class NodeConnection(asyncio.Protocol):
             return
         if not self._status:
             self._head_bytes += len(data)
+            self._raw = self._raw + data if self._raw else data
         self._completed = False
         try:
             self._parser.feed_data(data)
@@ -159,29 +154,29 @@ class NodeConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """Start a new head; a second answer to one question must not become another's."""
-        self._headers = []
         if self._completed:
             self._break("the node sent more than it was asked for", stale=True)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect one header."""
-        self._headers.append((name.lower(), value))
-
     def on_headers_complete(self) -> None:
         """Hand the head over, unless it is an interim answer (1xx)."""
-        listener, status = self._listener, self._parser.get_status_code()
-        if listener is None or status < 200:
+        listener, raw = self._listener, self._raw
+        if listener is None:
             return
-        headers = self._headers
-        if len(headers) > HEADERS_MAX or self._head_bytes > HEAD_BYTES_MAX:
+        end = raw.find(b"\r\n\r\n")
+        lines = raw[:end].split(b"\r\n")
+        self._raw = b""
+        if self._parser.get_status_code() < 200:
+            self._raw = raw[end + 4 :]
+            return
+        if len(lines) > HEADERS_MAX or end > HEAD_BYTES_MAX:
             self._break("the answer's head is too large")
             return
-        self._status = status
-        self._framed = status in (204, 304) or any(
-            name in (b"content-length", b"transfer-encoding") for name, _ in headers
-        )
-        self._close_after = not self._framed or not self._parser.should_keep_alive()
-        listener.answer_begins(status, headers)
+        heads = self._pool.heads
+        head, _ = heads.read(lines)
+        self._status = head.status
+        self._framed = head.framed
+        self._close_after = not head.framed or not self._parser.should_keep_alive()
+        listener.answer_begins(head, heads.length)
 
     def on_body(self, data: bytes) -> None:
         """Hand on a piece of the body."""
@@ -195,6 +190,8 @@ class NodeConnection(asyncio.Protocol):
             return
         self._listener = None
         self._used = self._completed = True
+        if self.paused:  # by the last bytes of this answer; the next one must be heard
+            self.resume()
         if self._close_after:
             self.close()
         else:
@@ -223,6 +220,7 @@ class Opening:
     def cancel(self) -> None:
         """Give up; `done` will not be called. May be called twice."""
         self._done = None
+        self._pool.openings.discard(self)  # a task cancelled before it began runs no `finally`
         self._task.cancel()
 
     async def _open(self) -> None:
@@ -246,6 +244,7 @@ class Pool:
         self.target = target
         self._idle_max = idle_max
         self._idle: dict[NodeConnection, None] = {}  # the most recently used is last
+        self.heads = HeadMemory(make_answer_head)
         self.openings: set[Opening] = set()
         self._closed = False
 

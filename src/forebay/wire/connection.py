@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from io import BytesIO
 from typing import TYPE_CHECKING, Protocol
 
 import httptools
 
-from forebay.wire.heads import RequestHead
-from forebay.wire.refusals import Refusal, find_fault, from_parser
+from forebay.wire.heads import HeadMemory, make_request_head
+from forebay.wire.refusals import Refusal, body_too_large, find_fault, from_parser
 
 if TYPE_CHECKING:
-    from forebay.wire.client import Headers
+    from forebay.wire.heads import RequestHead
     from forebay.wire.server import Server
 
 HEAD_BYTES_MAX = 65_536
@@ -29,6 +30,8 @@ HEAD_BYTES_MAX = 65_536
 HEADERS_MAX = 128
 EARLY_BYTES_MAX = 65_536
 """Pipelined bytes kept while a request is answered; then we stop reading until it is done."""
+LARGE_BYTES = 262_144
+"""From here on a body grows in one buffer: joining 30 MiB at the end would take 15 ms at once."""
 PIECES_MAX = 100_000
 """Pieces one body may come in; 10^6 chunks of one byte are an attack on our CPU."""
 
@@ -54,9 +57,8 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_answering", "_away", "_body", "_body_bytes", "_broken", "_closing", "_early",
-        "_fed_bytes",
-        "_handover", "_head", "_head_bytes", "_head_chunks", "_headers", "_overrun", "_parser",
-        "_paused", "_server", "_target", "_whole", "memory", "peer", "transport",
+        "_fed_bytes", "_head", "_head_bytes", "_heads", "_large", "_overrun", "_parser", "_paused",
+        "_pieces", "_raw", "_server", "_whole", "peer", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -64,30 +66,42 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self.peer = ""
-        self.memory: object = None
-        """Whatever the site wants to remember about this client."""
         self._answering: Answering | None = None
         self._away = False  # another protocol is answering
         self._closing = False
         self._paused = False
         self._early = b""
+        self._heads = HeadMemory(make_request_head)
         self._parser = httptools.HttpRequestParser(self)
-        self._head: RequestHead | None = None
         self._body: list[bytes] = []
-        self._headers: Headers = []
-        self._head_chunks: list[bytes] = []
+        self._large: BytesIO | None = None  # where a large body grows in place
         self._broken: Refusal | None = None
+        self._head: RequestHead | None = None
         self._reset()
 
     def _reset(self) -> None:
         """Be ready for the next request."""
         self._head = None
-        self._head_bytes = 0  # known once the head has come in pieces, or when it is needed
+        self._raw = b""  # what has come of the head
+        self._head_bytes = 0
         self._fed_bytes = 0  # of this request, before the piece being parsed
-        self._body_bytes = 0
-        self._whole = self._overrun = self._handover = False
+        self._body_bytes = self._pieces = 0
+        self._whole = self._overrun = False
 
     # -- for the one who answers
+
+    @property
+    def head(self) -> RequestHead | None:
+        """The head of the request that is being read, once it is whole."""
+        return self._head
+
+    @property
+    def target(self) -> bytes:
+        """What the request that is being read asks for, as far as that has come."""
+        if self._head is not None:
+            return self._head.target
+        words = self._raw.split(b" ", 2)
+        return words[1] if len(words) == 3 else b""
 
     @property
     def is_closing(self) -> bool:
@@ -156,10 +170,13 @@ class ServerConnection(asyncio.Protocol):
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
-        _watch_for_dead_peers(transport.get_extra_info("socket"))
-        if self._server.make_room():
-            self._server.connections.add(self)
-            self._server.idle.add(self)
+        server = self._server
+        _watch_for_dead_peers(transport.get_extra_info("socket"), server.limits.write_seconds)
+        if server.make_room():
+            server.connections.add(self)
+            server.idle.add(self)
+        elif len(server.lingering) >= server.limits.connections_max:
+            self.abort()  # those who are told so must not become too many themselves
         else:
             self._refuse(
                 Refusal("too_many_connections", "the gateway has as many connections as it may")
@@ -209,19 +226,20 @@ class ServerConnection(asyncio.Protocol):
             self._feed(early)
 
     def _feed(self, data: bytes) -> None:
-        if self._head is None:
-            self._head_chunks.append(data)
+        head = self._head
+        if head is None:
+            self._raw = self._raw + data if self._raw else data
         fault = self._parse(data)
         if self._broken is not None:
             self._refuse(self._broken)
-        elif self._handover:
-            self._hand_over()
+        elif head is None and self._head is not None and not self._head.is_ours:
+            self._hand_over(self._head)
         elif self._whole:
             if fault or self._overrun:
                 self._keep_the_rest(data)
             self._answer()
         elif fault:
-            self._refuse(from_parser(fault, self._target))
+            self._refuse(from_parser(fault, self._raw))
         else:
             self._wait_for_more(data)
 
@@ -241,26 +259,23 @@ class ServerConnection(asyncio.Protocol):
         first = not self._fed_bytes
         self._fed_bytes += len(data)
         if self._head is None:
-            if self._fed_bytes > HEAD_BYTES_MAX or len(self._headers) > HEADERS_MAX:
+            if self._fed_bytes > HEAD_BYTES_MAX:
                 self._refuse(Refusal("headers_too_large", "the request head is too large"))
             elif first:
                 server.heads.add(self)
-        elif self._head_chunks:
-            self._head_bytes = _head_length(b"".join(self._head_chunks))
-            self._head_chunks = []
+        elif self._raw:
+            self._raw = b""
             server.heads.discard(self)
             server.bodies.add(self)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, head: RequestHead) -> None:
         """Give the connection away for one request; what follows it in these bytes stays here."""
-        raw, head = b"".join(self._head_chunks), self._head
-        assert head is not None
+        raw = self._raw
         if head.get(b"transfer-encoding") is None:
-            end = _head_length(raw) + int(head.get(b"content-length") or 0)
+            end = self._head_bytes + int(self._heads.length or 0)
             raw, self._early = raw[:end], raw[end:]
         server = self._server
         server.heads.discard(self)
-        self._head_chunks = []
         self._parser = httptools.HttpRequestParser(self)  # the present one is in the middle
         self._reset()
         self._away = True
@@ -281,21 +296,20 @@ class ServerConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         head = self._head
         assert head is not None
-        length = head.get(b"content-length")
         if head.get(b"transfer-encoding") is not None:
             self._closing = True  # where it ended is not known; closing is always allowed
             return
-        head_bytes = self._head_bytes or _head_length(b"".join(self._head_chunks))
-        end = head_bytes + int(length or 0) - self._fed_bytes
+        end = self._head_bytes + int(self._heads.length or 0) - self._fed_bytes
         self._early = data[end:]
 
     def _answer(self) -> None:
         head, parts, server = self._head, self._body, self._server
         assert head is not None
+        if self._large is not None:  # its buffer becomes the body, without another copy
+            parts, self._large = [self._large.getvalue()], None
         if self._fed_bytes:
             server.heads.discard(self)
             server.bodies.discard(self)
-        self._head_chunks = []
         self._body = []
         self._reset()
         server.site.answer(self, head, parts[0] if len(parts) == 1 else b"".join(parts))
@@ -314,73 +328,68 @@ class ServerConnection(asyncio.Protocol):
         """Start a request; one that begins while another is at hand has to wait."""
         if self._whole:
             self._overrun = True
-        else:
-            self._target = b""
-            self._headers = []
-
-    def on_url(self, url: bytes) -> None:
-        """Collect the target, which may come in pieces."""
-        if not self._overrun:
-            self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect one header."""
-        if not self._overrun:
-            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Decide who answers, and refuse what nobody may."""
         if self._overrun:
             return
-        parser = self._parser
-        is_http_11 = parser.get_http_version() == "1.1"
-        self._head = head = RequestHead(
-            parser.get_method(), self._target, self._headers, is_http_11, parser.should_keep_alive()
-        )
-        self._broken = find_fault(head, self._server.limits.body_max_bytes)
-        if self._broken is None:
-            if len(head.headers) > HEADERS_MAX or self._fed_bytes > HEAD_BYTES_MAX:
-                self._broken = Refusal("headers_too_large", "the request head is too large")
-            elif not self._server.site.takes(head):
-                self._handover = True
-            elif head.get(b"expect") is not None:
-                self._encourage(head)
+        raw, heads = self._raw, self._heads
+        start = 0 if raw[0] > 32 else len(raw) - len(raw.lstrip(b"\r\n"))
+        end = raw.find(b"\r\n\r\n", start)
+        self._head_bytes = end + 4
+        lines = raw[start:end].split(b"\r\n")
+        if len(lines) > HEADERS_MAX or end > HEAD_BYTES_MAX:
+            self._broken = Refusal("headers_too_large", "the request head is too large")
+            return
+        head, is_known = heads.read(lines)
+        self._head = head
+        if not is_known:
+            head.keep_alive = self._parser.should_keep_alive()
+            self._broken = find_fault(head)
+            head.is_ours = self._broken is None and self._server.site.takes(head)
+        if heads.length is not None and int(heads.length) > self._server.limits.body_max_bytes:
+            self._broken = body_too_large(self._server.limits.body_max_bytes)
+        elif head.expects and self._broken is None and head.is_ours:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, data: bytes) -> None:
         """Collect the body, up to its bound."""
-        if self._overrun or self._handover or self._broken is not None:
+        head = self._head
+        if self._overrun or self._broken is not None or head is None or not head.is_ours:
             return
         self._body_bytes += len(data)
-        self._body.append(data)
-        if self._body_bytes > self._server.limits.body_max_bytes or len(self._body) > PIECES_MAX:
-            self._body.clear()
-            self._broken = Refusal("body_too_large", "the request body is too large")
+        if self._large is not None:
+            self._large.write(data)
+        else:
+            self._body.append(data)
+        if self._body_bytes > LARGE_BYTES and self._large is None:
+            self._large = BytesIO()
+            self._large.writelines(self._body)
+            self._body = []
+        self._pieces += 1
+        if self._body_bytes > self._server.limits.body_max_bytes or self._pieces > PIECES_MAX:
+            self._body, self._large = [], None
+            self._broken = body_too_large(self._server.limits.body_max_bytes)
 
     def on_message_complete(self) -> None:
         """Know that the request is whole."""
         if not self._overrun:
             self._whole = True
 
-    def _encourage(self, head: RequestHead) -> None:
-        """Answer `Expect: 100-continue`; the client holds its body back until then."""
-        if head.is_http_11 and (head.get(b"expect") or b"").lower() == b"100-continue":
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-
-def _head_length(raw: bytes) -> int:
-    """Return where the body starts; empty lines before a request do not count as its head."""
-    start = len(raw) - len(raw.lstrip(b"\r\n"))
-    return raw.find(b"\r\n\r\n", start) + 4
-
-
-def _watch_for_dead_peers(sock: socket.socket | None) -> None:
+def _watch_for_dead_peers(sock: socket.socket | None, write_s: float) -> None:
     """Have the kernel ask silent peers whether they are still there (a pulled cable says nothing).
 
-    First after 30 s, then twice more: a dead one is noticed after about a minute.
+    First after 30 s, then twice more: a dead one is noticed after about a minute. While something
+    has been written that it has not confirmed, nothing is asked, and the kernel would go on
+    sending for a quarter of an hour; so that is given a limit too.
     """
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+    for option, value in (
+        ("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", int(1000 * max(60.0, min(write_s, 86_400.0)))),
+    ):  # fmt: skip
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

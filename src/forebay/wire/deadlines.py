@@ -61,6 +61,8 @@ class Deadlines(Generic[T]):
 
     def change(self, limit_s: float) -> None:
         """Use another limit, from now on and for those already in, counted anew."""
+        if limit_s == self._limit_s:
+            return
         members = list(self._due_s)
         self.clear()
         self._limit_s = limit_s
@@ -75,13 +77,14 @@ class Deadlines(Generic[T]):
             self._timer = None
 
     def _fire(self) -> None:
-        self._timer = None
         now_s = self._now_s()
         try:
             while (member := self.eldest()) is not None and self._due_s[member] <= now_s:
                 del self._due_s[member]
-                self._expired(member)
+                self._expired(member)  # may add it anew: what is armed then is not the eldest's
         finally:
-            first = self.eldest()
-            if first is not None and self._timer is None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+            if (first := self.eldest()) is not None:
                 self._timer = self._clock.call_at(self._due_s[first], self._fire)

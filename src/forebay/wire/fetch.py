@@ -8,7 +8,8 @@ import asyncio
 from msgspec import Struct
 
 from forebay.errors import BackendFailed
-from forebay.wire.client import Headers, NodeConnection, Pool
+from forebay.wire.client import NodeConnection, Pool
+from forebay.wire.heads import AnswerHead
 
 BODY_BYTES_MAX = 16_777_216
 """What an answer to a probe may weigh: the model list of a large server is below 1 MB."""
@@ -36,9 +37,9 @@ class _Collector:
         self._connection = connection
         connection.send(request, body, self)
 
-    def answer_begins(self, status: int, headers: Headers) -> None:
-        self._status = status
-        self._headers = {n.decode("latin-1"): v.decode("latin-1") for n, v in headers}
+    def answer_begins(self, head: AnswerHead, length: bytes | None) -> None:
+        self._status = head.status
+        self._headers = {n.decode("latin-1"): v.decode("latin-1") for n, v in head.headers}
 
     def answer_goes_on(self, data: bytes) -> None:
         self._body += data

@@ -1,11 +1,21 @@
-"""Heads of requests and answers: what is written, what is dropped, what is refused."""
+"""Heads of requests and answers: how they are read, what is dropped, what is written.
+
+A client that keeps its connection sends the same head with every request, but for its length; so
+does a server with its answers, but for length and the second of the date. Reading a head line by
+line costs more than all else on the way, so the lines are compared with those of the last head,
+in one comparison, and what was made of them is used again (`HeadMemory`). llhttp has seen every
+byte before: in its strict mode lines end in CRLF and are not folded, so splitting them is safe.
+"""
+
+from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from msgspec import Struct
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-from forebay.wire.client import Headers
+Headers = list[tuple[bytes, bytes]]
 
 HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer"
@@ -21,22 +31,128 @@ STATUS_LINES: Final = {
     )
 }
 
+LENGTH: Final = b"content-length:"
 
-class RequestHead(Struct, gc=False):
-    """The head of one request; header names are in lower case."""
 
-    method: bytes
-    target: bytes
-    headers: Headers
-    is_http_11: bool
-    keep_alive: bool
+class RequestHead:
+    """The head of a request; header names are in lower case.
+
+    The same object serves all requests of a connection that have the same head.
+    """
+
+    __slots__ = (
+        "expects", "headers", "is_http_11", "is_ours", "keep_alive", "memory", "method", "target",
+    )  # fmt: skip
+
+    def __init__(self, method: bytes, target: bytes, headers: Headers, is_http_11: bool) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.is_http_11 = is_http_11
+        self.keep_alive = True
+        self.is_ours = True
+        """Whether the site answers it itself."""
+        expect = self.get(b"expect")
+        self.expects = is_http_11 and expect is not None and expect.lower() == b"100-continue"
+        """Whether the client holds its body back until it is encouraged."""
+        self.memory: object = None
+        """Whatever the site has made of it."""
 
     def get(self, name: bytes) -> bytes | None:
         """Return the value of the first header of that name."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        return first_of(self.headers, name)
+
+
+class AnswerHead:
+    """The head of an answer, without what concerns one connection only and without its length."""
+
+    __slots__ = ("framed", "headers", "memory", "status")
+
+    def __init__(self, status: int, headers: Headers, framed: bool = True) -> None:
+        self.status = status
+        self.headers = headers
+        self.framed = framed
+        """Whether the answer says by itself where it ends."""
+        self.memory: object = None
+        """Whatever the sink has made of it."""
+
+    def get(self, name: bytes) -> bytes | None:
+        """Return the value of the first header of that name."""
+        return first_of(self.headers, name)
+
+
+def first_of(headers: Headers, name: bytes) -> bytes | None:
+    """Return the value of the first header of that name."""
+    for key, value in headers:
+        if key == name:
+            return value
+    return None
+
+
+H = TypeVar("H")
+
+
+class HeadMemory(Generic[H]):
+    """Makes heads of lines, and remembers the last one."""
+
+    __slots__ = ("_head", "_length_at", "_lines", "_make", "length")
+
+    def __init__(self, make: Callable[[list[bytes]], H]) -> None:
+        self._make = make
+        self._lines: list[bytes] = []
+        self._length_at = 0
+        self._head: H | None = None
+        self.length: bytes | None = None
+        """The length that the last head gave; None when it gave none."""
+
+    def read(self, lines: list[bytes]) -> tuple[H, bool]:
+        """Return the head that these lines are, and whether it is the one from before."""
+        at, known = self._length_at, self._lines
+        if len(lines) == len(known):
+            line = lines[at]
+            if at and line[:15].lower() == LENGTH:
+                lines[at] = known[at]
+                if lines == known:
+                    self.length = line[15:].strip()
+                    assert self._head is not None
+                    return self._head, True
+                lines[at] = line
+            elif not at and lines == known:
+                assert self._head is not None
+                return self._head, True
+        self._head = head = self._make(lines)
+        self._lines = lines
+        self._length_at, self.length = 0, None
+        for index, line in enumerate(lines):
+            if index and line[:15].lower() == LENGTH:
+                self._length_at, self.length = index, line[15:].strip()
+        return head, False
+
+
+def make_request_head(lines: list[bytes]) -> RequestHead:
+    """Return the head that these lines are."""
+    method, target, version = lines[0].split(b" ", 2)
+    return RequestHead(method, target, split_headers(lines), version == b"HTTP/1.1")
+
+
+def make_answer_head(lines: list[bytes]) -> AnswerHead:
+    """Return the head that these lines are."""
+    status = int(lines[0][9:12])
+    headers = split_headers(lines)
+    framed = status in (204, 304) or any(
+        name in (b"content-length", b"transfer-encoding") for name, _ in headers
+    )
+    kept = [pair for pair in end_to_end(headers) if pair[0] != b"content-length"]
+    return AnswerHead(status, kept, framed)
+
+
+def split_headers(lines: list[bytes]) -> Headers:
+    """Return the headers of a head whose first line is something else."""
+    headers = []
+    for line in lines[1:]:
+        name, _, value = line.partition(b":")
+        headers.append((name.lower(), value.strip(b" \t")))
+    return headers
 
 
 def status_line(status: int) -> bytes:

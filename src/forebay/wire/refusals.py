@@ -28,14 +28,14 @@ class Refusal(Struct, frozen=True, gc=False):
     param: str | None = None
 
 
-def find_fault(head: RequestHead, body_max_bytes: int) -> Refusal | None:
+def find_fault(head: RequestHead) -> Refusal | None:
     """Return what is wrong with a head, or None."""
     hosts = 0
     for name, value in head.headers:
         check = _CHECKS.get(name)
         if check is not None:
             hosts += name == b"host"
-            fault = check(value, body_max_bytes)
+            fault = check(value)
             if fault is not None:
                 return fault
     if hosts > 1 or (hosts == 0 and head.is_http_11):
@@ -45,22 +45,21 @@ def find_fault(head: RequestHead, body_max_bytes: int) -> Refusal | None:
     return None
 
 
-def _host_fault(value: bytes, _: int) -> Refusal | None:
+def _host_fault(value: bytes) -> Refusal | None:
     if _HOST.fullmatch(value) is not None:
         return None
     return Refusal("invalid_request", "the Host header is not a host", "host")
 
 
-def _length_fault(value: bytes, body_max_bytes: int) -> Refusal | None:
-    if int(value) <= body_max_bytes:
-        return None
+def body_too_large(body_max_bytes: int) -> Refusal:
+    """Return the refusal of a body that is larger than it may be."""
     return Refusal(
         "body_too_large",
         f"the request body is larger than {body_max_bytes} bytes (server.body_max_bytes)",
     )
 
 
-def _transfer_fault(value: bytes, _: int) -> Refusal | None:
+def _transfer_fault(value: bytes) -> Refusal | None:
     if value.strip().lower() == b"chunked":
         return None
     return Refusal(
@@ -68,7 +67,7 @@ def _transfer_fault(value: bytes, _: int) -> Refusal | None:
     )
 
 
-def _upgrade_fault(value: bytes, _: int) -> Refusal | None:
+def _upgrade_fault(value: bytes) -> Refusal | None:
     """Refuse WebSocket; an offer of HTTP/2 (h2c) may be ignored, and many clients make one."""
     if b"websocket" not in value.lower():
         return None
@@ -77,14 +76,13 @@ def _upgrade_fault(value: bytes, _: int) -> Refusal | None:
 
 _CHECKS = {
     b"host": _host_fault,
-    b"content-length": _length_fault,
     b"transfer-encoding": _transfer_fault,
     b"upgrade": _upgrade_fault,
 }
 
 
-def from_parser(fault: str, target: bytes) -> Refusal:
+def from_parser(fault: str, raw: bytes) -> Refusal:
     """Return the refusal for bytes that are no HTTP/1.1 request."""
-    if target == b"*" and "PRI" in fault:
+    if raw.startswith(b"PRI * HTTP/2"):
         return Refusal("unsupported", "HTTP/2 is not offered; use HTTP/1.1")
     return Refusal("invalid_request", f"this is not a valid HTTP/1.1 request: {fault}")

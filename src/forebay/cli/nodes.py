@@ -1,0 +1,96 @@
+"""`forebay nodes`: see and change the nodes of a running gateway."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from forebay.cli.gateway_client import AsJson, GatewayClient, GatewayUrl, KeyEnv
+from forebay.cli.tables import node_table, show
+
+nodes_app = typer.Typer(
+    name="nodes",
+    help="See and change the nodes of a running gateway.",
+    epilog="Changes last until the gateway ends; forebay.toml is left alone.",
+    no_args_is_help=True,
+)
+
+NodeName = Annotated[str, typer.Argument(metavar="NAME", help="As `forebay nodes list` shows it.")]
+
+
+@nodes_app.command("list")
+def list_nodes(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
+    """Show every node: its state, its slots and its models."""
+    nodes = GatewayClient(url, key_env).insist("GET", "/admin/nodes")["data"]
+    if as_json:
+        typer.echo(json.dumps(nodes, indent=2))
+    elif nodes:
+        show(node_table(nodes))
+    else:
+        typer.echo("There are no nodes. Add one with: forebay nodes add URL")
+
+
+@nodes_app.command()
+def add(  # noqa: PLR0913 - Typer reads the options from the signature
+    node_url: Annotated[
+        str, typer.Argument(metavar="URL", help="Where the node listens: http://HOST:PORT")
+    ],
+    *,
+    name: Annotated[
+        str | None, typer.Option(help="Its name; else made of the host and the port.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Which kind of server it is; else it is asked.")
+    ] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=0, help="Requests at once; 0, the default, asks the node.")
+    ] = None,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take in a node; the gateway begins to use it as soon as it answers."""
+    given = {"url": node_url, "name": name, "kind": kind, "slots": slots}
+    body = {key: value for key, value in given.items() if value is not None}
+    node = GatewayClient(url, key_env).insist("POST", "/admin/nodes", body)
+    _say(node, "was added; `forebay nodes list` shows when it is online", as_json)
+
+
+@nodes_app.command()
+def remove(
+    name: NodeName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+) -> None:
+    """Take a node out; what runs there may finish."""
+    GatewayClient(url, key_env).insist("DELETE", f"/admin/nodes/{quote(name, safe='')}")
+    _say({"name": name}, "was removed; what runs there may finish", as_json)
+
+
+@nodes_app.command()
+def drain(
+    name: NodeName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+) -> None:
+    """Let nothing new start on a node; what runs there goes on."""
+    node = _tell(name, "drain", GatewayClient(url, key_env))
+    still = f"{node['in_flight']} requests still run there"
+    _say(node, f"is draining; {still}. Undo with: forebay nodes resume {name}", as_json)
+
+
+@nodes_app.command()
+def resume(
+    name: NodeName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+) -> None:
+    """Use a drained node again."""
+    node = _tell(name, "resume", GatewayClient(url, key_env))
+    _say(node, f"is used again; it is {node['state']}", as_json)
+
+
+def _tell(name: str, verb: str, client: GatewayClient) -> dict[str, Any]:
+    node: dict[str, Any] = client.insist("POST", f"/admin/nodes/{quote(name, safe='')}/{verb}")
+    return node
+
+
+def _say(node: dict[str, Any], what: str, as_json: bool) -> None:
+    typer.echo(json.dumps(node, indent=2) if as_json else f"Node {node['name']} {what}.")

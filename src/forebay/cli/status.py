@@ -1,0 +1,95 @@
+"""`forebay status`: how a running gateway is doing, in one look."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from forebay.cli.gateway_client import (
+    AsJson,
+    GatewayClient,
+    GatewayRefused,
+    GatewayUrl,
+    KeyEnv,
+    printable,
+)
+from forebay.cli.tables import node_table, plain_table, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NOT_READY = 1
+MODELS_SHOWN = 20
+
+
+def status(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
+    """Show the queue, the nodes and the models of a running gateway.
+
+    Exits with 0 when it is ready, 1 when it is not, 3 when none can be reached.
+    """
+    client = GatewayClient(url, key_env)
+    seen = _look(client)
+    if as_json:
+        typer.echo(json.dumps(seen, indent=2))
+    else:
+        _show(seen)
+    raise typer.Exit(0 if seen["ready"] else NOT_READY)
+
+
+def _look(client: GatewayClient) -> dict[str, Any]:
+    """Ask for everything; the nodes are None where only an admin may see them."""
+    reason = ""
+    try:
+        client.ask("GET", "/ready")
+    except GatewayRefused as refused:
+        if refused.code not in ("no_node", "shutting_down"):
+            client.give_up(refused)
+        reason = str(refused)
+    queue = client.insist("GET", "/v1/queue")
+    models = [model["id"] for model in client.insist("GET", "/v1/models")["data"]]
+    try:
+        nodes = client.ask("GET", "/admin/nodes")["data"]
+    except GatewayRefused:
+        nodes = None
+    return {
+        "url": client.url,
+        "ready": not reason,
+        "reason": reason,
+        "queue": queue,
+        "nodes": nodes,
+        "models": models,
+    }
+
+
+def _show(seen: dict[str, Any]) -> None:
+    state = "ready" if seen["ready"] else f"NOT ready: {seen['reason']}"
+    typer.echo(f"Forebay at {seen['url']} is {state}")
+    show(_queue_table(seen["queue"]))
+    if seen["nodes"] is None:
+        typer.echo("Nodes: only an admin key may see them (--key-env VAR).")
+    elif not seen["nodes"]:
+        typer.echo("Nodes: none. Add one with: forebay nodes add URL")
+    else:
+        show(node_table(seen["nodes"]))
+    models = [printable(name) for name in seen["models"]]
+    more = f" and {len(models) - MODELS_SHOWN} more" if len(models) > MODELS_SHOWN else ""
+    typer.echo(f"Models: {', '.join(models[:MODELS_SHOWN]) or 'none'}{more}")
+
+
+def _queue_table(queue: dict[str, Any]) -> Table:
+    waiting = ", ".join(f"{count} {name}" for name, count in queue["by_priority"].items() if count)
+    table = plain_table(
+        "Waiting", "Running", "Mean wait", "Mean run", "Served", "Refused", "Timed out"
+    )
+    table.add_row(
+        f"{queue['waiting']} of {queue['max_size']}" + (f" ({waiting})" if waiting else ""),
+        str(queue["processing"]),
+        f"{queue['average_wait_seconds']:.1f} s",
+        f"{queue['average_service_seconds']:.1f} s",
+        str(queue["served_total"]),
+        str(queue["rejected_total"]),
+        str(queue["timeouts_total"]),
+    )
+    return table

@@ -1,0 +1,109 @@
+"""The inference routes of `/openapi.json`: relayed, queued, in three dialects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay.gateway.admission import FAMILIES
+from forebay.gateway.openapi_errors import error_responses, resolved
+from forebay.gateway.openapi_headers import (
+    ON_INFERENCE,
+    RELAYED,
+    header_references,
+    parameter_references,
+)
+from forebay.gateway.openapi_schemas import reference
+
+if TYPE_CHECKING:
+    from forebay.relay.family import Family
+
+CODES_OF_INFERENCE: Final = (
+    "unauthorized", "forbidden", "model_not_found", "route_not_supported", "queue_full",
+    "user_queue_full", "deadline_unreachable", "cancelled", "node_failed", "queue_disabled",
+    "stream_not_queued", "model_loading", "no_node", "shutting_down", "queue_timeout",
+    "first_byte_timeout", "run_timeout", "chunk_timeout",
+)  # fmt: skip
+
+_SUMMARIES: Final = {
+    "/v1/chat/completions": "Chat, as OpenAI does it",
+    "/v1/completions": "Complete a text, as OpenAI does it",
+    "/v1/embeddings": "Embed texts, as OpenAI does it",
+    "/v1/responses": "Respond, as OpenAI does it; stored responses are not offered",
+    "/v1/rerank": "Rank documents by a query",
+    "/v1/messages": "Chat, as Anthropic does it",
+    "/api/chat": "Chat, as Ollama does it",
+    "/api/generate": "Complete a text, as Ollama does it",
+    "/api/embed": "Embed texts, as Ollama does it",
+}
+_REQUEST_OF: Final = {
+    "openai": "OpenAIRequest",
+    "anthropic": "AnthropicRequest",
+    "ollama": "OllamaRequest",
+}
+_STREAMS: Final = {
+    "openai": "A waiting stream is told its place in comments: `: queued position=3 eta=12`. An "
+    "error after the first byte is a last `data:` event, and no `[DONE]` follows.",
+    "anthropic": "A waiting stream is told its place in comments: `: queued position=3 eta=12`. An "
+    "error after the first byte is a last `event: error`.",
+    "ollama": "A stream is lines of JSON; an error after the first byte is a last line with `error`"
+    " in it.",
+}
+
+
+def inference_paths() -> dict[str, dict[str, Any]]:
+    """Return every inference route."""
+    return {
+        route: {"post": _operation(family, route)} for family in FAMILIES for route in family.routes
+    }
+
+
+def _operation(family: Family, route: str) -> dict[str, Any]:
+    return {
+        "operationId": route.strip("/").replace("/", "_"),
+        "tags": ["inference"],
+        "summary": _SUMMARIES[route],
+        "description": f"Passed to a node byte for byte. {_STREAMS[family.name]}",
+        "parameters": parameter_references(ON_INFERENCE),
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": reference(_REQUEST_OF[family.name])}},
+        },
+        "responses": _responses(family, route),
+    }
+
+
+def _responses(family: Family, route: str) -> dict[str, Any]:
+    """Return our own errors, and the answers of nodes: anything but what we take for a failure."""
+    answer = {"schema": reference("NodeAnswer")}
+    errors = error_responses(route, CODES_OF_INFERENCE)
+    for status in ("400", "404", "413"):
+        errors[status] = _or_the_nodes(resolved(errors[status]))
+    return {
+        "200": {
+            "description": "The node's answer, whole or streamed.",
+            "headers": header_references(RELAYED),
+            "content": {"application/json": answer, family.stream_type.decode(): answer},
+        },
+        **errors,
+        "4XX": _passed_through("The node's own refusal, passed through."),
+        "501": _passed_through("The node does not offer it; passed through."),
+    }
+
+
+def _or_the_nodes(response: dict[str, Any]) -> dict[str, Any]:
+    """Return a response of ours that may also be one of the node, passed through."""
+    (ours,) = response["content"].values()
+    either = {"anyOf": [ours["schema"], reference("NodeAnswer")]}
+    return {
+        **response,
+        "description": f"{response['description']}\n- or what the node says, passed through",
+        "content": {"application/json": {"schema": either}},
+    }
+
+
+def _passed_through(description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "headers": header_references(RELAYED),
+        "content": {"application/json": {"schema": reference("NodeAnswer")}},
+    }

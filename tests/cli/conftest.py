@@ -1,0 +1,50 @@
+"""A running gateway for the commands that ask one, and a way to run them beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from forebay.cli.main import app
+from forebay.gateway.gateway import Gateway
+from forebay.settings import Settings
+from forebay.testing import FakeNode
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from typer.testing import Result
+
+
+class Desk:
+    """One gateway, and someone who types commands."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self.gateway: Gateway
+
+    async def node(self, **options: Any) -> FakeNode:
+        return await self._stack.enter_async_context(FakeNode(**options))
+
+    async def start(self, *nodes: FakeNode, **settings: Any) -> Gateway:
+        """Start a gateway in front of these nodes, named n1, n2, ..."""
+        listed = [{"name": f"n{i + 1}", "url": node.url} for i, node in enumerate(nodes)]
+        environ = settings.pop("environ", {})
+        made = Settings(nodes=listed, server={"port": 0}, **settings)  # type: ignore[arg-type] # pydantic reads dicts
+        self.gateway = Gateway(made, environ=environ)
+        return await self._stack.enter_async_context(self.gateway)
+
+    async def run(self, *words: str, url: str = "", **environment: str) -> Result:
+        """Run a command against the gateway, or against another address."""
+        asked = [*words, "--url", url or f"http://127.0.0.1:{self.gateway.port}"]
+        return await asyncio.to_thread(lambda: CliRunner(env=environment).invoke(app, asked))
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    async with AsyncExitStack() as stack:
+        yield Desk(stack)

@@ -1,0 +1,117 @@
+"""`forebay status`: one look at a gateway that runs, or a way out where none does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from forebay.cli.main import app
+from forebay.settings import digest_of
+from forebay.testing import RawClient
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Desk
+
+KEYS = [
+    {"name": "chief", "key_sha256": digest_of("chief-secret"), "admin": True},
+    {"name": "team", "key_sha256": digest_of("team-secret")},
+]
+
+
+async def test_a_gateway_that_is_ready_is_shown_with_its_queue_nodes_and_models(
+    desk: Desk,
+) -> None:
+    node = await desk.node(models=("mistral", "llama"), slots=1)
+    gateway = await desk.start(node)
+    async with await RawClient.connect("127.0.0.1", gateway.port) as client:
+        await client.post("/v1/chat/completions", {"model": "llama", "messages": []})
+        call = await node.next_call()
+        done = await desk.run("status")
+        await call.answer({})
+    assert done.exit_code == 0, done.output
+    assert "is ready" in done.stdout
+    assert "0 of 100" in done.stdout  # waiting
+    assert "1 of 1" in done.stdout  # running on the node
+    assert "online" in done.stdout
+    assert "Models: llama, mistral" in done.stdout
+
+
+async def test_a_gateway_without_a_node_is_not_ready_and_says_why(desk: Desk) -> None:
+    await desk.start()
+    done = await desk.run("status")
+    assert done.exit_code == 1
+    assert "NOT ready: no node is up" in done.stdout
+    assert "forebay nodes add URL" in done.stdout
+
+
+async def test_as_json_it_says_the_same(desk: Desk) -> None:
+    await desk.start(await desk.node())
+    seen = json.loads((await desk.run("status", "--json")).stdout)
+    assert seen["ready"] is True
+    assert seen["queue"]["max_size"] == 100
+    assert [node["name"] for node in seen["nodes"]] == ["n1"]
+    assert seen["models"] == ["m"]
+
+
+async def test_where_nothing_listens_it_says_how_to_start_one(desk: Desk) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        done = await desk.run("status", url=f"http://127.0.0.1:{bound.getsockname()[1]}")
+    assert done.exit_code == 3
+    assert "forebay serve" in done.stderr
+    assert "--url" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_something_that_is_no_gateway_is_told_from_one(desk: Desk) -> None:
+    node = await desk.node(kind="ollama")
+    done = await desk.run("status", url=node.url)
+    assert done.exit_code == 3
+    assert "not a Forebay gateway" in done.stderr
+
+
+@pytest.mark.parametrize("url", ["gopher://x", "127.0.0.1:7800", "http://"])
+async def test_what_is_no_address_is_refused_with_an_example(desk: Desk, url: str) -> None:
+    done = await desk.run("status", url=url)
+    assert done.exit_code == 2
+    assert "http://127.0.0.1:7800" in done.stderr
+
+
+async def test_without_a_key_it_says_how_to_name_one(desk: Desk) -> None:
+    await desk.start(await desk.node(), keys=KEYS)
+    done = await desk.run("status")
+    assert done.exit_code == 1
+    assert "--key-env" in done.stderr
+
+
+async def test_a_key_that_is_no_admins_sees_all_but_the_nodes(desk: Desk) -> None:
+    await desk.start(await desk.node(), keys=KEYS)
+    done = await desk.run("status", "--key-env", "TEAM", TEAM="team-secret")
+    assert done.exit_code == 0, done.output
+    assert "only an admin key" in done.stdout
+    done = await desk.run("status", "--key-env", "CHIEF", CHIEF="chief-secret")
+    assert "online" in done.stdout
+
+
+async def test_a_variable_that_is_not_set_is_named(desk: Desk) -> None:
+    await desk.start()
+    done = await desk.run("status", "--key-env", "NO_SUCH_KEY")
+    assert done.exit_code == 2
+    assert "NO_SUCH_KEY" in done.stderr
+
+
+async def test_the_address_comes_from_the_settings_where_none_is_given(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = await desk.start(await desk.node())
+    (tmp_path / "forebay.toml").write_text(f"[server]\nport = {gateway.port}\n")
+    monkeypatch.chdir(tmp_path)
+    done = await asyncio.to_thread(lambda: CliRunner().invoke(app, ["status"]))
+    assert done.exit_code == 0, done.output

@@ -1,0 +1,1 @@
+"""The installed command, in subprocesses, as people run it."""

@@ -1,0 +1,147 @@
+"""Commands in subprocesses: started, listened to, signalled, and always ended."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from forebay.testing import RawClient
+from forebay.testing.tiny_model import write_tiny_model
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import AsyncIterator
+
+COMMAND = str(Path(sys.executable).parent / "forebay")
+LIMIT_S = 30.0  # only turns a hang into a failure
+PROMPT = "Wistaria in May"
+CHAT = "/v1/chat/completions"
+
+
+class Command:
+    """A command that runs, and everything it has said."""
+
+    def __init__(self, child: Process) -> None:
+        self._child = child
+        self._said: list[str] = []
+        self._news = asyncio.Event()
+        assert child.stdout is not None
+        assert child.stderr is not None
+        self._readers = [
+            asyncio.create_task(self._read(stream)) for stream in (child.stdout, child.stderr)
+        ]
+
+    @property
+    def text(self) -> str:
+        """All of its output so far."""
+        return "".join(self._said)
+
+    async def says(self, what: str) -> str:
+        """Wait until it has said that, and return the line."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                for line in self._said:
+                    if what in line:
+                        return line
+                assert not all(reader.done() for reader in self._readers), self.text
+                self._news.clear()
+                await self._news.wait()
+
+    async def ends(self) -> int:
+        """Wait for its end and return its exit status."""
+        async with asyncio.timeout(LIMIT_S):
+            status = await self._child.wait()
+            await asyncio.gather(*self._readers)
+        return status
+
+    def signal(self, number: signal.Signals) -> None:
+        self._child.send_signal(number)
+
+    async def stop(self) -> None:
+        if self._child.returncode is None:
+            self._child.kill()
+        await self.ends()
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        while line := await stream.readline():
+            self._said.append(line.decode())
+            self._news.set()
+        self._news.set()
+
+
+class Shell:
+    """Starts commands and talks to what they serve."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def start(self, *words: str, cwd: Path | None = None) -> Command:
+        """Start `forebay` with these words."""
+        return await self.start_program(COMMAND, *words, cwd=cwd)
+
+    async def start_program(self, *words: str, cwd: Path | None = None) -> Command:
+        child = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE, cwd=cwd)
+        command = Command(child)
+        self._stack.push_async_callback(command.stop)
+        return command
+
+    async def sim_node(self, *words: str) -> str:
+        """Start a simulated node and return its address."""
+        node = await self.start("sim-node", "--port", "0", *words)
+        line = await node.says("simulated node on ")
+        return next(word for word in line.split() if word.startswith("http://"))
+
+    async def serve(self, *words: str, cwd: Path | None = None) -> tuple[Command, int]:
+        """Start a gateway and return it with its port, once it listens."""
+        gateway = await self.start("serve", "--port", "0", *words, cwd=cwd)
+        return gateway, await listening_port(gateway)
+
+    async def connect(self, port: int) -> RawClient:
+        client = await RawClient.connect("127.0.0.1", port)
+        client.timeout_s = LIMIT_S
+        return await self._stack.enter_async_context(client)
+
+    async def ask(self, port: int, **body: Any) -> RawClient:
+        """Send a chat request on a connection of its own."""
+        client = await self.connect(port)
+        message = {"role": "user", "content": PROMPT}
+        await client.post(CHAT, {"messages": [message], **body})
+        return client
+
+    async def get(self, port: int, path: str) -> Any:
+        client = await self.connect(port)
+        await client.get(path)
+        return (await client.reply()).json
+
+    async def until_waiting(self, port: int, count: int) -> None:
+        """Ask until that many wait."""
+        async with asyncio.timeout(LIMIT_S):
+            while (await self.get(port, "/v1/queue"))["waiting"] != count:
+                pass
+
+
+async def listening_port(gateway: Command) -> int:
+    """Wait until a gateway listens, and return where."""
+    line = await gateway.says("Forebay is listening on ")
+    port = urlsplit(line.split()[-1]).port
+    assert port is not None
+    await gateway.says("Try it:")
+    return port
+
+
+@pytest.fixture
+async def shell() -> AsyncIterator[Shell]:
+    async with AsyncExitStack() as stack:
+        yield Shell(stack)
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf")

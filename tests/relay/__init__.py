@@ -1,0 +1,1 @@
+"""Tests of the relay's parts that need no socket."""

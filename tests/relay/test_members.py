@@ -1,0 +1,141 @@
+"""The scanner of a body's members, held against Python's own JSON parser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.relay.fields import replace_model
+from forebay.relay.members import DEPTH_MAX, SLICE, InvalidBody, check_utf8, scan_members
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TRICKY = st.sampled_from(
+    ['"', "\\", '\\"', "}", "]", "{", "[", ",", ":", "/", "\n", "é", "漢", "😀"]
+)
+NAMES = st.one_of(st.sampled_from(["model", "stream", "user", "mode", "odd"]), TEXT, TRICKY)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False,
+              allow_infinity=False), TEXT, TRICKY),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(NAMES, inner, max_size=4)),
+    max_leaves=12,
+)  # fmt: skip
+PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=6)
+BLANKS = st.text(" \t\r\n", max_size=3)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> bytes:
+    """Draw an object as any serialiser might write it: blanks, escapes, names given twice."""
+    ascii_only = draw(st.booleans())
+    indent = draw(st.sampled_from([None, 0, 2]))
+    members = []
+    for name, value in draw(PAIRS):
+        written = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+        key = json.dumps(name, ensure_ascii=ascii_only)
+        members.append(f"{draw(BLANKS)}{key}{draw(BLANKS)}:{draw(BLANKS)}{written}{draw(BLANKS)}")
+    inside = ",".join(members) or draw(BLANKS)
+    return f"{draw(BLANKS)}{{{inside}}}{draw(BLANKS)}".encode()
+
+
+def pairs_of(body: bytes) -> list[tuple[str, Any]]:
+    """Return the members of the outermost object as Python's parser sees them."""
+    value: list[tuple[str, Any]] = json.loads(body.decode(), object_pairs_hook=lambda found: found)
+    return value
+
+
+@given(bodies())
+def test_members_are_those_that_python_s_own_parser_finds(body: bytes) -> None:
+    found = [
+        (name, json.loads(body[start:end], object_pairs_hook=lambda pairs: pairs))
+        for name, (start, end) in scan_members(body)
+    ]
+    assert found == pairs_of(body)
+
+
+@given(bodies(), st.data())
+def test_what_python_s_parser_refuses_at_the_outermost_level_is_refused(
+    body: bytes, data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, len(body) - 1))
+    broken = body[:cut]
+    with pytest.raises(ValueError):  # noqa: PT011 - a part of an object is none
+        json.loads(broken)
+    with pytest.raises(InvalidBody):
+        list(scan_members(broken))
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_read_or_refused_and_nothing_else(body: bytes) -> None:
+    try:
+        check_utf8(body)
+        names = [name for name, _ in scan_members(body)]
+    except InvalidBody as error:
+        assert (error.code, error.param) == ("invalid_request", "body")
+    else:
+        assert all(isinstance(name, str) for name in names)
+
+
+@given(st.binary(max_size=200))
+def test_utf8_is_what_python_takes_for_it(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        with pytest.raises(InvalidBody):
+            check_utf8(body)
+    else:
+        check_utf8(body)
+
+
+@given(bodies(), NAMES)
+def test_another_model_changes_the_model_and_no_other_byte(body: bytes, model: str) -> None:
+    before = pairs_of(body)
+    after = replace_model(body, model)
+    if "model" not in dict(before):
+        assert after == body
+        return
+    at = [name for name, _ in before].index("model")
+    assert pairs_of(after) == [*before[:at], ("model", model), *before[at + 1 :]]
+    span = list(scan_members(body))[at][1]
+    assert after.startswith(body[: span[0]])
+    assert after.endswith(body[span[1] :])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": 1,}', b'{"a" 1}', b'{"a": }', b'{a: 1}', b"{'a': 1}", b'{"a": 01}', b'{"a": 1} x',
+        b'{"a": [1}', b'{"a": {"b": 1]}', b'{"a": "b}', b'{"a": tru}', b'{"a": NaN}', b"{,}",
+        b'{"a": 1 "b": 2}', b'{"\n": 1}', b'"text"', b"null", b"", b"   ", b"\xef\xbb\xbf{}",
+    ],
+)  # fmt: skip
+def test_what_is_not_json_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidBody):
+        list(scan_members(body))
+
+
+def test_values_longer_than_a_slice_are_found_whole() -> None:
+    long = b"x" * (3 * SLICE)
+    body = b'{"a": "%b", "b": [%b"%b"], "model": "m"%b}' % (long, b" " * SLICE, long, b" " * SLICE)
+    spans = dict(scan_members(body))
+    assert list(spans) == ["a", "b", "model"]
+    assert body[slice(*spans["model"])] == b'"m"'
+
+
+@pytest.mark.parametrize("slashes", range(1, 6))
+def test_a_quote_after_backslashes_on_the_edge_of_a_slice_is_read_right(slashes: int) -> None:
+    for shift in range(-8, 8):
+        text = "x" * (SLICE + shift) + "\\" * slashes + '"'
+        body = json.dumps({"a": text, "model": "m"}).encode()
+        spans = dict(scan_members(body))
+        assert json.loads(body[slice(*spans["a"])]) == text
+
+
+def test_depth_is_bounded() -> None:
+    deep = b'{"a": %b1%b}'
+    list(scan_members(deep % (b"[" * DEPTH_MAX, b"]" * DEPTH_MAX)))
+    with pytest.raises(InvalidBody, match="too deep"):
+        list(scan_members(deep % (b"[" * (DEPTH_MAX + 1), b"]" * (DEPTH_MAX + 1))))

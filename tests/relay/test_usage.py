@@ -1,0 +1,81 @@
+"""How many tokens an answer took: as the node says, else as well as can be guessed."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.relay.answer import Answer
+from forebay.relay.ollama import OLLAMA
+from forebay.relay.openai import OPENAI
+from forebay.relay.usage import TAIL_BYTES, read_usage
+
+USAGE = b'"usage":{"prompt_tokens":12,"completion_tokens":34}'
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        (b"{%b}" % USAGE, (12, 34)),
+        (b'{"usage" : { "completion_tokens" : 34 , "prompt_tokens" : 12 }}', (12, 34)),
+        (b'{"usage":{"input_tokens":1,"output_tokens":2}}', (1, 2)),
+        (b'{"prompt_eval_count":5,"prompt_eval_duration":9,"eval_count":6}', (5, 6)),
+        (b'{"usage":{"prompt_tokens":7}}', (7, -1)),
+        (b'{"usage":null}', (-1, -1)),
+        (b'{"usage":{"prompt_tokens":-3,"completion_tokens":"4"}}', (-1, -1)),
+        (b'{"choices":[]}', (-1, -1)),
+        (b"", (-1, -1)),
+    ],
+)
+def test_usage_is_read_in_every_family_s_words(tail: bytes, expected: tuple[int, int]) -> None:
+    assert read_usage(tail) == expected
+
+
+def test_the_last_usage_counts() -> None:
+    early = b'data: {"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n'
+    assert read_usage(early + b"data: {%b}\n\n" % USAGE) == (12, 34)
+
+
+def answer(*pieces: bytes, stream: bool, family: object = OPENAI) -> Answer:
+    """Return an answer of these pieces, as the relay would have taken it."""
+    head = OPENAI.stream_head
+    made = Answer(head, None, OLLAMA if family is OLLAMA else OPENAI, stream=stream)
+    for piece in pieces:
+        made.size_bytes += len(piece)
+        if stream:
+            made.look_at(piece)
+        else:
+            made.hold(piece)
+    return made
+
+
+def test_a_unary_answer_is_counted_by_its_usage() -> None:
+    assert answer(b'{"choices":[],', USAGE + b"}", stream=False).tokens() == (12, 34)
+
+
+def test_usage_that_is_torn_in_two_pieces_is_found() -> None:
+    made = answer(b'{"x":1,"usage":{"prompt_to', b'kens":12,"completion_tokens":34}}', stream=False)
+    made.release()
+    assert made.tokens() == (12, 34)
+    torn = answer(b'data: {"usage":{"prompt_to', b'kens":12,"completion_tokens":34}}', stream=True)
+    assert torn.tokens() == (12, 34)
+
+
+def test_usage_far_from_the_end_is_not_looked_for() -> None:
+    made = answer(b"data: {%b}\n\n" % USAGE, *[b"data: x\n\n" * 100] * 50, stream=True)
+    assert made.tokens()[0] == -1
+
+
+def test_usage_within_the_tail_is_found_however_small_the_pieces() -> None:
+    text = b"data: {%b}\n\n" % USAGE + b"data: y\n\n" * ((TAIL_BYTES - 200) // 9)
+    pieces = [b"data: x\n\n"] * 2000 + [text[i : i + 7] for i in range(0, len(text), 7)]
+    assert answer(*pieces, stream=True).tokens() == (12, 34)
+
+
+def test_without_usage_a_stream_is_counted_by_its_events_and_others_by_their_bytes() -> None:
+    assert answer(b"data: a\n\n", b"data: b\n\ndata: c\n\n", stream=True).tokens() == (-1, 3)
+    assert answer(b'{"a":1}\n', b'{"b":2}\n', stream=True, family=OLLAMA).tokens() == (-1, 2)
+    assert answer(b"x" * 400, stream=False).tokens() == (-1, 100)
+
+
+def test_nothing_answered_is_nothing_known() -> None:
+    assert answer(stream=False).tokens() == (-1, -1)

@@ -1,0 +1,1 @@
+"""Tests of the wire's parts that need no socket."""
