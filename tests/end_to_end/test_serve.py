@@ -7,7 +7,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING
 
-from .conftest import PROMPT
+from .conftest import LIMIT_S, PROMPT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +61,9 @@ async def begun_and_waiting(shell: Shell, tokens: int) -> tuple[Command, RawClie
 
 async def rest_of(client: RawClient) -> bytes:
     pieces = []
-    while (piece := await client.chunk()) is not None:
-        pieces.append(piece)
+    async with asyncio.timeout(LIMIT_S):
+        while (piece := await client.chunk()) is not None:
+            pieces.append(piece)
     return b"".join(pieces)
 
 
@@ -145,7 +146,7 @@ async def test_status_and_nodes_talk_to_a_gateway_that_runs(shell: Shell) -> Non
     here = ("--url", f"http://127.0.0.1:{port}")
     added = await shell.start("nodes", "add", nodes[1], "--name", "second", *here)
     assert await added.ends() == 0
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT_S):
         while True:
             status = await shell.start("status", *here)
             assert await status.ends() == 0

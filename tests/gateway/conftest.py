@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 CHAT = "/v1/chat/completions"
-OK = {"choices": []}
+OK: dict[str, object] = {"choices": []}
 
 
 class Rig:
@@ -73,7 +73,7 @@ class Rig:
     ) -> Reply:
         """Ask for a page on a connection of its own, and return the answer."""
         client = await self.client()
-        body = more["body"] if "body" in more else b""
+        body = more.get("body", b"")
         await client.request(method, path, body, {**self.headers, **(headers or {})})
         reply = await client.reply()
         client.close()

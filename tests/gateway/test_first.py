@@ -1,3 +1,5 @@
+"""The two first things that a gateway must do."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.relay.anthropic import ANTHROPIC
@@ -42,6 +42,7 @@ def is_acceptable(pairs: list[tuple[str, Any]]) -> bool:
 
 
 @both_ways
+@settings(deadline=None, max_examples=60)
 @given(body=bodies())
 def test_a_body_is_read_as_python_s_own_parser_reads_it(
     read: Callable[[bytes], Fields], body: bytes
@@ -57,6 +58,7 @@ def test_a_body_is_read_as_python_s_own_parser_reads_it(
     assert fields.named_user() == (said.get("user") or None)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.binary(max_size=60))
 def test_what_is_accepted_is_json(body: bytes) -> None:
     try:
@@ -66,6 +68,7 @@ def test_what_is_accepted_is_json(body: bytes) -> None:
     assert "model" in json.loads(body)
 
 
+@settings(deadline=None, max_examples=60)
 @given(body=bodies(), data=st.data())
 def test_a_body_with_one_byte_changed_is_refused_or_still_json(
     body: bytes, data: st.DataObject
@@ -167,4 +170,4 @@ def test_a_prompt_is_a_quarter_of_its_bytes_in_tokens_pictures_left_out() -> Non
     assert prompt_tokens(text) == len(text) // 4
     picture = b"data:image/png;base64," + b"A" * 300_000
     with_picture = text[:-1] + b',"image":"%b"}' % picture
-    assert len(text) // 4 <= prompt_tokens(with_picture) <= len(text) // 4 + 100
+    assert len(text) // 4 <= prompt_tokens(with_picture) <= len(text) // 4 + 2048  # two steps at its ends

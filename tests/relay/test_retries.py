@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.relay.retries import FLOOR, WINDOW_S, RetryBudget
@@ -40,6 +40,7 @@ def test_what_is_older_than_the_window_is_forgotten() -> None:
     assert spend(budget, WINDOW_S + 1.0) == FLOOR
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.floats(0.0, 3.0), st.booleans()), max_size=300))
 def test_over_any_window_retries_stay_within_the_budget(
     events: list[tuple[float, bool]],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.testing import FakeClock
 from forebay.wire.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from forebay.testing.clock import FakeTimer
 
 
 class Rig:
@@ -120,6 +125,7 @@ def test_an_error_of_one_does_not_hold_up_the_next() -> None:
     assert late == ["good"]
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(
         st.tuples(
@@ -134,7 +140,7 @@ def test_it_does_what_one_timer_each_would_do(
 ) -> None:
     rig, model = Rig(5.0, again=again), FakeClock()
     expected: list[tuple[float, str]] = []
-    timers = {}
+    timers: dict[str, FakeTimer] = {}
 
     def due(member: str) -> None:
         expected.append((model.monotonic_s(), member))

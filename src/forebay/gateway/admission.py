@@ -80,6 +80,8 @@ class Admission:
             return Problem("unsupported", unsupported.message, unsupported.param)
         asked = fields.model
         model = self.aliases.get(asked, asked)
+        if ":" not in model and self._relay.nodes.has_ollama:
+            model = self._relay.nodes.full_name(model)
         key = caller.key
         if key is not None and key.models and not _may_use(key, asked, model):
             return Problem("forbidden", "this key may not use this model", "model")

@@ -20,6 +20,7 @@ from forebay.nodes.llama_cpp import LlamaCpp
 from forebay.nodes.model_files import find_model
 from forebay.nodes.sim_engine import SimOptions
 from forebay.nodes.sim_node import SimNode
+from forebay.nodes.simulated import Simulated
 from forebay.settings import NodeSettings
 
 if TYPE_CHECKING:
@@ -82,6 +83,6 @@ async def find_default_nodes(
 async def _simulated(reason: str) -> DefaultNodes:
     node = SimNode(SimOptions(models=(SIMULATED_MODEL,), slots=4), "127.0.0.1", 0)
     await node.start()
-    settings = [NodeSettings(name="simulated", url=node.url, kind="simulated")]
+    settings = [NodeSettings(name="simulated", url=node.url, kind=Simulated.kind)]
     explanation = f"SIMULATED answers only, no real model: {reason}"
     return DefaultNodes(settings, explanation, simulated=node)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from forebay.errors import NotAllowed
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
+from forebay.nodes.ollama import Ollama
 from forebay.nodes.simulated import Simulated
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Nodes:
         self._gpu = GpuMeter()
         self._backends: dict[str, Backend] = {}
         self._post: Callable[[Event], None] = _nobody
+        self.has_ollama = False
+        """Whether any node is Ollama, whose models have short names."""
 
     def connect(self, post: Callable[[Event], None]) -> None:
         """Tell the core through this from now on."""
@@ -48,10 +51,14 @@ class Nodes:
             raise NotAllowed(f"there is a node {settings.name!r} already")
         if len(self._backends) >= NODES_MAX:
             raise NotAllowed(f"{NODES_MAX} nodes are as many as one gateway takes")
-        backend = Backend(settings, self._api_key_of(settings), self._post, self._clock, self._gpu)
+        backend = Backend(settings, self._api_key_of(settings), self._tell, self._clock, self._gpu)
         self._backends[settings.name] = backend
         backend.start()
         return backend
+
+    def _tell(self, event: Event) -> None:
+        self._post(event)
+        self.has_ollama = any(b.kind == Ollama.kind for b in self._backends.values())
 
     def remove(self, name: str) -> bool:
         """Take a node out: nothing new starts there, what runs may finish."""
@@ -106,6 +113,14 @@ class Nodes:
                 for model in backend.told.models
             }
         )
+
+    def full_name(self, model: str) -> str:
+        """Return the model that a short name stands for: Ollama's `gemma3` is `gemma3:latest`."""
+        if any(model in backend.told.models for backend in self._backends.values()):
+            return model
+        full = f"{model}:latest"
+        ollamas = (b for b in self._backends.values() if b.kind == Ollama.kind)
+        return full if any(full in backend.told.models for backend in ollamas) else model
 
     def only_simulated(self, model: str) -> bool:
         """Say whether nothing but simulated nodes has the model: nobody must take it for real."""

@@ -1,12 +1,35 @@
 """`[[nodes]]`: the servers that run the models."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from forebay.settings.addresses import HttpRoot, name_of_url
+from forebay.settings.errors import refusal
 from forebay.settings.section import AmountAboveZero, Names, PlainName, Section, Variable
+
+KINDS = ("auto", "ollama", "llama-cpp", "vllm", "lm-studio", "openai-compatible", "sim")
+OTHER_SPELLINGS = {
+    "openai": "openai-compatible",
+    "llama.cpp": "llama-cpp",
+    "llamacpp": "llama-cpp",
+    "llama_cpp": "llama-cpp",
+    "lmstudio": "lm-studio",
+    "lm_studio": "lm-studio",
+    "simulated": "sim",
+}
+"""What people write for the same thing."""
+
+
+def _known_kind(kind: str) -> str:
+    kind = OTHER_SPELLINGS.get(kind.lower(), kind.lower())
+    if kind not in KINDS:
+        near = get_close_matches(kind, KINDS, 1)
+        hint = f'write "{near[0]}"' if near else f"write one of {', '.join(KINDS)}"
+        raise refusal("is no kind of server that is known here", hint)
+    return kind
 
 
 class NodeSettings(Section):
@@ -19,8 +42,9 @@ class NodeSettings(Section):
     url: HttpRoot = Field(examples=["http://127.0.0.1:11434"])
     """Where it listens: http or https, a host and a port, no path (Forebay adds the route)."""
 
-    kind: PlainName = "auto"
-    """Which kind of server it is, such as "ollama"; "auto" finds out."""
+    kind: Annotated[PlainName, AfterValidator(_known_kind)] = "auto"
+    """Which kind of server it is: "ollama", "llama-cpp", "vllm", "lm-studio", "sim" or
+    "openai-compatible"; "auto" finds out."""
 
     slots: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
     """Requests that may run on it at once; 0 asks the node, and takes 1 where it does not say."""

@@ -1,0 +1,1 @@
+"""Gateways side by side: what a call costs through each of them."""

@@ -1,0 +1,103 @@
+"""Plain calls: how many a second in a closed loop, and what each waits at a steady 200 a second."""
+
+import json
+import subprocess
+from pathlib import Path
+from statistics import median
+
+from bench.gateway import payload
+from bench.gateway.programs import LOAD_CORE, pinned, run_load
+from bench.gateway.stage import HERE, Bench, Target
+
+CONNECTIONS = 32
+PER_SECOND = 200.0
+RATE_CONNECTIONS = 16
+
+
+def wrk(bench: Bench, target: Target, seconds: float) -> dict[str, float]:
+    """Run wrk once; return requests a second, errors, and how busy the gateway's core was."""
+    body = bench.request("chat.json", payload.chat_body())
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:.0f}s", "--timeout", "10s"]
+    command += ["-s", str(HERE / "chat.lua"), f"http://127.0.0.1:{target.port}"]
+    variables = {"BENCH_BODY": str(body), "BENCH_KEY": payload.KEY, "PATH": "/usr/bin:/bin"}
+    before_s = target.program.cpu_s() if target.program else 0.0
+    try:
+        done = subprocess.run(
+            pinned(LOAD_CORE, command),
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=seconds + 20,
+            check=True,
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # nobody there, or stuck
+        return {"per_second": 0.0, "errors": 1, "core_busy": 0.0, "per_cpu_s": 0.0}
+    used_s = target.program.cpu_s() - before_s if target.program else 0.0
+    result = json.loads(done.stdout.partition("RESULT ")[2])
+    good = result["requests"] - result["status_errors"]
+    return {
+        "per_second": good / result["seconds"],
+        "errors": result["status_errors"] + result["socket_errors"],
+        "core_busy": used_s / result["seconds"],
+        "per_cpu_s": good / used_s if used_s else 0.0,
+    }
+
+
+def closed_loop(bench: Bench, targets: list[Target]) -> dict[str, dict[str, object]]:
+    """Take turns, round by round; the ratio of a round is to HAProxy in the same round."""
+    rounds, seconds = (2, 1.0) if bench.quick else (5, 2.0)
+    taken: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
+    for target in targets if not bench.quick else []:
+        wrk(bench, target, 1.0)  # warm, and not counted
+    for _ in range(rounds):
+        for target in targets:
+            taken[target.name].append(wrk(bench, target, seconds))
+    reference = taken.get("haproxy", [])
+    return {name: _summary(figures, reference) for name, figures in taken.items()}
+
+
+def _summary(
+    figures: list[dict[str, float]], reference: list[dict[str, float]]
+) -> dict[str, object]:
+    rates = [one["per_second"] for one in figures]
+    pairs = zip(figures, reference, strict=False)
+    rounds = [(one, other) for one, other in pairs if other["per_second"]]
+    ratios = [one["per_second"] / other["per_second"] for one, other in rounds]
+    cpu_ratios = [one["per_cpu_s"] / other["per_cpu_s"] for one, other in rounds]
+    return {
+        "value": median(rates),
+        "best": max(rates),
+        "ratio": median(ratios) if ratios else None,
+        "per_cpu_s": median(one["per_cpu_s"] for one in figures),
+        "cpu_ratio": median(cpu_ratios) if cpu_ratios else None,
+        "errors": sum(one["errors"] for one in figures),
+        "core_busy": median(one["core_busy"] for one in figures),
+        "rounds": figures,
+    }
+
+
+def steady_rate(bench: Bench, targets: list[Target]) -> dict[str, dict[str, object]]:
+    """Open loop: latency from the moment a request was due, the median over rounds."""
+    rounds, seconds = (1, 1.0) if bench.quick else (4, 2.0)
+    request = bench.request("chat.http", payload.post(payload.chat_body()))
+    taken: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
+    for _ in range(rounds):
+        for target in targets:
+            taken[target.name].append(_rate(bench.load, target, request, seconds))
+    return {name: _latency(figures) for name, figures in taken.items()}
+
+
+def _rate(load: Path, target: Target, request: Path, seconds: float) -> dict[str, float]:
+    words = ("rate", target.port, request, PER_SECOND, seconds, RATE_CONNECTIONS)
+    return run_load(load, *words, timeout_s=seconds + 20)
+
+
+def _latency(figures: list[dict[str, float]]) -> dict[str, object]:
+    good = [one for one in figures if "p50_us" in one]
+    lost = sum(one["sent"] - one["done"] for one in good) if good else -1
+    return {
+        "p50_ms": median(one["p50_us"] for one in good) / 1e3 if good else None,
+        "p99_ms": median(one["p99_us"] for one in good) / 1e3 if good else None,
+        "unanswered": lost,
+        "rounds": figures,
+    }

@@ -1,0 +1,1 @@
+"""Real engines behind the gateway and real clients in front of it."""

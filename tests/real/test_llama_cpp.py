@@ -1,0 +1,145 @@
+"""A real llama.cpp behind the gateway: its dialects, its slots, its refusals, its loading."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from forebay.settings import NodeSettings
+from forebay.testing import tiny_model
+
+from .conftest import ENDLESS, LIMIT_S, MODEL, SLOTS, llama_cpp, ready_url
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forebay.testing import RawClient
+
+    from .conftest import Engine, Stage
+
+
+async def events(client: RawClient) -> list[str]:
+    """Read a stream to its end and return its lines of data."""
+    text = (await client.reply()).body.decode()
+    return [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+
+
+async def test_it_is_known_by_what_it_says_of_itself(stage: Stage, engine: Engine) -> None:
+    client = await stage.connect()
+    await client.get("/admin/nodes")
+    (node,) = (await client.reply()).json["data"]
+    assert (node["kind"], node["slots"], node["models"]) == ("llama-cpp", SLOTS, [MODEL])
+    assert node["families"] == ["openai", "anthropic"]
+
+
+async def test_it_answers_in_each_of_its_dialects(stage: Stage, engine: Engine) -> None:
+    chat = await (await stage.ask(max_tokens=4)).reply()
+    assert chat.json["usage"]["completion_tokens"] == 4
+    assert chat.headers["x-forebay-node"] == "n1"
+    text = await (await stage.ask("/v1/completions", prompt="the queue", max_tokens=4)).reply()
+    assert text.json["object"] == "text_completion"
+    message = await (await stage.ask("/v1/messages", max_tokens=4)).reply()
+    assert message.json["usage"]["output_tokens"] == 4
+    ollama = await (await stage.ask("/api/chat")).reply()
+    assert (ollama.status, ollama.json["code"]) == (404, "route_not_supported")
+
+
+async def test_its_streams_come_through_to_the_last_event(stage: Stage, engine: Engine) -> None:
+    chat = await events(await stage.ask(max_tokens=4, stream=True))
+    assert chat[-1] == "[DONE]"
+    assert len([json.loads(event) for event in chat[:-1]]) >= 4
+    message = await events(await stage.ask("/v1/messages", max_tokens=4, stream=True))
+    assert [json.loads(event)["type"] for event in message][-1] == "message_stop"
+
+
+async def begin(stage: Stage, **more: Any) -> RawClient:
+    """Start an answer that lasts, and wait for its first piece."""
+    client = await stage.ask(**{**ENDLESS, **more})
+    assert (await client.head()).status == 200
+    assert await client.chunk()
+    return client
+
+
+async def test_what_its_slots_cannot_take_waits_here_and_never_there(
+    stage: Stage, engine: Engine
+) -> None:
+    running = [await begin(stage) for _ in range(SLOTS)]
+    assert await engine.busy_slots() == SLOTS
+    third = await stage.ask(max_tokens=4)
+    await stage.until("waiting", 1)
+    assert await engine.metric("requests_processing") == SLOTS
+    assert await engine.metric("requests_deferred") == 0
+    running[0].close()
+    reply = await third.reply()
+    assert reply.status == 200
+    assert reply.headers["x-queue-status"] == "queued"
+    assert reply.headers["x-queue-position"] == "1"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_frees_the_real_slot(
+    stage: Stage, engine: Engine, stream: bool
+) -> None:
+    before = await engine.metric("tokens_predicted_total")
+    client = await stage.ask(**{**ENDLESS, "stream": stream})
+    await engine.until_busy(1)
+    client.close()
+    await engine.until_busy(0)
+    await stage.until("processing", 0)
+    assert await engine.metric("tokens_predicted_total") - before < ENDLESS["max_tokens"]
+
+
+async def test_a_prompt_that_is_too_long_is_refused_in_its_own_words(
+    stage: Stage, engine: Engine
+) -> None:
+    words = [{"role": "user", "content": "the queue " * 8000}]
+    reply = await (await stage.ask(messages=words)).reply()
+    assert reply.status == 400
+    assert reply.json["error"]["type"] == "exceed_context_size_error"
+    assert reply.headers["x-forebay-node"] == "n1"
+    assert (await (await stage.ask(max_tokens=1)).reply()).status == 200
+
+
+def wide_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a model that takes a while to load."""
+    for name, value in (("LAYERS", 4), ("WIDTH", 512), ("HIDDEN", 4096)):
+        monkeypatch.setattr(tiny_model, name, value)
+    return tiny_model.write_tiny_model(path)
+
+
+async def until_loading(port: int) -> bool:
+    """Ask until it answers at all; say whether it was still loading then."""
+    async with asyncio.timeout(LIMIT_S):
+        async with httpx.AsyncClient(trust_env=False, timeout=LIMIT_S) as client:
+            while True:
+                try:
+                    health = await client.get(f"http://127.0.0.1:{port}/health")
+                    return health.status_code == 503
+                except httpx.TransportError:
+                    await asyncio.sleep(0)
+
+
+async def test_while_it_loads_it_says_so_and_then_it_serves(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf = wide_model(tmp_path / "wide.gguf", monkeypatch)
+    gateway = await stage.start()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with llama_cpp(gguf, "--port", str(port), "--context", "256") as child:
+        assert await until_loading(port)
+        url = f"http://127.0.0.1:{port}"
+        gateway.parts.nodes.add(NodeSettings(name="late", url=url, models=(MODEL,)))
+        await gateway.parts.nodes.first_probes(LIMIT_S)
+        refused = await (await stage.ask(max_tokens=4)).reply()
+        assert (refused.status, refused.json["error"]["code"]) == (503, "model_loading")
+        assert refused.headers["x-should-retry"] == "true"
+        await asyncio.to_thread(ready_url, child)
+        async with asyncio.timeout(LIMIT_S):
+            while (await (await stage.ask(max_tokens=4)).reply()).status != 200:
+                pass
