@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.gateway.gateway import Gateway
 from forebay.settings import Settings
@@ -50,6 +51,10 @@ class Rig:
             made, clock=self.clock, environ=environ, log=log, read_settings=self.read_settings
         )
         await self.stack.enter_async_context(self.gateway)
+        for backend in self.gateway.parts.nodes:  # of equal nodes the first to come up is chosen
+            if backend.told.state == "online":
+                self.gateway.parts.coordinator.post(replace(backend.told, state="draining"))
+                self.gateway.parts.coordinator.post(backend.told)
         return self.gateway
 
     def read_settings(self) -> Settings:

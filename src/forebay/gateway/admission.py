@@ -82,9 +82,12 @@ class Admission:
         model = self.aliases.get(asked, asked)
         if ":" not in model and self._relay.nodes.has_ollama:
             model = self._relay.nodes.full_name(model)
+        fallbacks = self._fallbacks.get(model) or self._fallbacks.get(asked, ())
         key = caller.key
-        if key is not None and key.models and not _may_use(key, asked, model):
-            return Problem("forbidden", "this key may not use this model", "model")
+        if key is not None and key.models:
+            if not _may_use(key, asked, model):
+                return Problem("forbidden", "this key may not use this model", "model")
+            fallbacks = tuple(name for name in fallbacks if name in key.models)
         request_id = self._unique_id(caller.request_id)
         return Call(
             request_id,
@@ -94,10 +97,10 @@ class Admission:
             model,
             body,
             asked,
-            self._fallbacks.get(model) or self._fallbacks.get(asked, ()),
+            fallbacks,
             caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
             caller.credentials,
-            family.is_stream(fields),
+            family.is_stream(fields, caller.route),
             self.callers.user_of(caller, fields.named_user()),
             self.callers.priority_of(caller, fields.tier()),
             caller.affinity,

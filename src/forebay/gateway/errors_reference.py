@@ -28,21 +28,21 @@ in the dialect of the route:
 
 | Routes | Body |
 | --- | --- |
-| OpenAI's, and all that are not inference | `{"error": {"message", "type", "code", "param", ...}}`; `type` is the code too |
 | Anthropic's: `/v1/messages` | `{"type": "error", "error": {"type", "message", "code", ...}}` |
 | Ollama's: under `/api/` | `{"error": "the message", "code", ...}` |
+| all others | `{"error": {"message", "type", "code", "param", ...}}`, `type` being the code too |
 
 Beside these, where they apply: `param` (the field or header at fault), `retry_after` (seconds),
-`waited_seconds`, `estimated_wait_seconds`, and of a failed node `cause`, `node` and `attempts`. Once
-a stream has begun, the same body comes as its last event (`data:`, `event: error`, or a line of
-JSON); no `[DONE]` follows, and what came before it is void.
+`waited_seconds`, `estimated_wait_seconds`, and of a failed node `cause`, `node` and `attempts`.
+Once a stream has begun, the same body comes as its last event (`data:`, `event: error`, or a line
+of JSON); no `[DONE]` follows, and what came before it is void.
 
 Answers of a node that the gateway does not take for a failure (most 4xx, 501) are passed through as
 they are, with the header `X-Forebay-Node`; they are not on this page.
 
 **Try again** says what the header `x-should-retry` tells the stock SDKs: *later* is `true`, with
-`Retry-After` and `retry-after-ms` from the measured wait; *no* is `false`; *up to you* means that the
-header is not sent. Messages are in Japanese where `Accept-Language` prefers `ja`.
+`Retry-After` and `retry-after-ms` from the measured wait; *no* is `false`; *up to you* means that
+the header is not sent. Messages are in Japanese where `Accept-Language` prefers `ja`.
 
 | Code | Status | Try again |
 | --- | --- | --- |

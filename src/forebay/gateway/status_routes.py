@@ -135,12 +135,8 @@ class StatusRoutes:
 
 
 def _is_own(exchange: Exchange, caller: Caller, parts: Parts) -> bool:
-    """Say whether a request is of the caller's own key or user."""
-    key = caller.key
-    assert key is not None
-    return exchange.call.key == key.name or exchange.call.user == parts.callers.user_of(
-        caller, None
-    )
+    """Say whether a request is the caller's own user's."""
+    return exchange.call.user == parts.callers.user_of(caller, None)
 
 
 def _unknown() -> Refused:

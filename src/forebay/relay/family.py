@@ -32,8 +32,12 @@ class Family(Struct, frozen=True):
     """The error body, given the message in the caller's language."""
     stream_error: Callable[[Problem, str], bytes]
     """The same inside a stream that has begun."""
+    unary_routes: tuple[str, ...] = ()
+    """Where an absent `stream` means none all the same."""
 
-    def is_stream(self, fields: Fields) -> bool:
+    def is_stream(self, fields: Fields, route: str) -> bool:
         """Say whether the caller wants a stream."""
         stream = fields.stream
+        if route in self.unary_routes:
+            return False
         return stream if isinstance(stream, bool) else self.streams_by_default

@@ -50,10 +50,13 @@ class Fields(Protocol):
 class FieldsReader:
     """Reads one family's bodies into its struct of fields."""
 
-    def __init__(self, struct: type[msgspec.Struct]) -> None:
+    def __init__(self, struct: type[msgspec.Struct], nested: tuple[str, str] = ("", "")) -> None:
+        """Read into `struct`; `nested` names a member that is an object, and what is read of it."""
         self._decoder = msgspec.json.Decoder(struct)
         self._names = [field.encode_name for field in msgspec.structs.fields(struct)]
         self._quoted = [(name, b'"%b"' % name.encode()) for name in self._names]
+        self._nested = nested
+        self._nested_quoted = b'"%b"' % nested[1].encode()
 
     def read(self, body: bytes) -> Fields:
         """Return the fields of a body; raises InvalidBody."""
@@ -90,6 +93,8 @@ class FieldsReader:
         for name, quoted in self._quoted:
             if getattr(fields, name) is not UNSET and body.count(quoted) > 1:
                 return True
+        if self._nested[0] and body.count(self._nested_quoted) > 1:
+            return True
         return b"\\" in body and b"\\u00" in body and _ESCAPED_LETTER.search(body) is not None
 
     def _refuse_repeated(self, body: bytes) -> dict[str, tuple[int, int]]:
@@ -98,6 +103,11 @@ class FieldsReader:
             if name in spans and name in self._names:
                 raise InvalidBody(f"`{name}` is given more than once", name)
             spans[name] = span
+        outer, inner = self._nested
+        if outer in spans and body[spans[outer][0] : spans[outer][0] + 1] == b"{":
+            names = [name for name, _ in scan_members(body[slice(*spans[outer])])]
+            if names.count(inner) > 1:
+                raise InvalidBody(f"`{outer}.{inner}` is given more than once", f"{outer}.{inner}")
         return spans
 
 

@@ -56,8 +56,9 @@ def stream_error(problem: Problem, message: str) -> bytes:
 OLLAMA = Family(
     name="ollama",
     routes=("/api/chat", "/api/generate", "/api/embed"),
-    reader=FieldsReader(OllamaFields),
+    reader=FieldsReader(OllamaFields, ("options", "num_predict")),
     streams_by_default=True,
+    unary_routes=("/api/embed",),
     stream_type=b"application/x-ndjson",
     stream_head=AnswerHead(200, [(b"content-type", b"application/x-ndjson")]),
     comments=False,

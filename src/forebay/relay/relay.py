@@ -42,6 +42,14 @@ ABOUT_THE_MODEL = ("model_not_found", "route_not_supported")
 """Refusals that the field `model` is to blame for."""
 
 
+WORDS = {
+    "cancelled": "the request was cancelled",
+    "unauthorized": "the API key was revoked",
+    "shutting_down": "the gateway is shutting down",
+}
+"""Why someone else ends a request."""
+
+
 class Observer(Protocol):
     """Who counts and logs; called once per exchange, when it ends."""
 
@@ -222,7 +230,7 @@ class Relay:
             exchange.wait(action)
 
     def _reject(self, action: Reject) -> None:
-        message = action.reasons[0] if action.reasons else action.code
+        message = action.reasons[0] if action.reasons else WORDS.get(action.code, action.code)
         details: dict[str, object] = {}
         if action.estimate_s is not None:
             details["estimated_wait_seconds"] = round(action.estimate_s, 3)
@@ -244,7 +252,7 @@ class Relay:
     def _abort(self, action: Abort) -> None:
         exchange = self.exchanges.get(action.id)
         if exchange is not None:
-            exchange.abort(Problem(action.code, "the request was cancelled"))
+            exchange.abort(Problem(action.code, WORDS.get(action.code, action.code)))
 
     def _describe(self, action: Describe) -> None:
         for told in self._asked.pop(action.id, ()):

@@ -42,6 +42,7 @@ def write_tiny_model(path: Path, seed: int = 7) -> Path:
     writer.add_head_count_kv(HEADS)
     writer.add_rope_dimension_count(WIDTH // HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_pooling_type(gguf.PoolingType.MEAN)  # else /v1/embeddings refuses it
     vocabulary_size = _add_vocabulary(writer)
     writer.add_vocab_size(vocabulary_size)
     _add_weights(writer, vocabulary_size, np.random.default_rng(seed))

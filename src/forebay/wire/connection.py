@@ -205,12 +205,13 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse a request, or keep what came too early."""
         if self._answering is not None:
-            self._keep(data)
+            self.keep_early(data)
         elif not self._closing:
             self._server.idle.discard(self)
             self._feed(data)
 
-    def _keep(self, data: bytes) -> None:
+    def keep_early(self, data: bytes) -> None:
+        """Keep what came while a request is being answered, here or by another; up to a bound."""
         self._early += data
         if len(self._early) > EARLY_BYTES_MAX and not self._paused:
             self._paused = True
@@ -286,10 +287,6 @@ class ServerConnection(asyncio.Protocol):
         self._away = False
         self.transport.set_protocol(self)
         self.done(keep_alive=True)
-
-    def keep_early(self, data: bytes) -> None:
-        """Keep what arrived for us while the connection was away."""
-        self._early += data
 
     def _keep_the_rest(self, data: bytes) -> None:
         """Keep what follows a whole request in the same bytes; the parser has run into it."""

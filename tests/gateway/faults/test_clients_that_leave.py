@@ -175,6 +175,17 @@ async def test_fault_05_cancelling_twice_while_connecting_leaks_nothing(rig: Fau
     assert (await client.reply()).status == 200
 
 
+async def test_fault_05_a_connect_cancelled_before_it_began_leaves_nothing(rig: FaultRig) -> None:
+    node = await rig.node()
+    gateway = await rig.start(node)
+    pool = next(iter(gateway.parts.nodes)).pool
+    opening = pool.open(lambda _: None)
+    opening.cancel()
+    opening.cancel()
+    assert not pool.openings
+    await node.idle()
+
+
 async def test_fault_05_cancelling_at_any_moment_of_a_connect_leaves_no_connection(
     rig: FaultRig,
 ) -> None:

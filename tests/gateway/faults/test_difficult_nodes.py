@@ -100,7 +100,7 @@ async def test_fault_28_an_endless_stream_is_cut_off_at_the_bound_on_bytes(rig: 
     async def endless(call: Call) -> None:
         await call.start_stream()
         with suppress(ConnectionResetError):
-            while True:
+            for _ in range(20_000):
                 await call.chunk(EVENT)
 
     node.automatic = endless
@@ -152,7 +152,7 @@ async def test_fault_29_a_line_without_end_is_passed_on_in_pieces_and_capped(rig
         await call.start_stream()
         with suppress(ConnectionResetError):
             await call.chunk(b"data: ")
-            while True:
+            for _ in range(1000):
                 await call.chunk(b"x" * 60_000)
 
     node.automatic = one_line
@@ -177,18 +177,26 @@ async def test_fault_29_a_compressed_answer_that_nobody_asked_for_is_never_unpac
     assert (reply.status, code(reply)) == (502, "node_failed")
 
 
-async def test_fault_29_an_answer_with_a_gigantic_head_is_refused(rig: FaultRig) -> None:
+LARGE = b"x-big: " + b"x" * 2_000_000
+END = b"\r\ncontent-length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [LARGE + END, b"a: b\r\n" * 20_000 + END, LARGE],
+    ids=["a long one", "many", "without end"],
+)
+async def test_fault_29_an_answer_with_a_gigantic_head_is_refused(
+    rig: FaultRig, head: bytes
+) -> None:
     node = await rig.node()
     await rig.start(node, retry={"attempts": 1})
-    for head in (b"x-big: " + b"x" * 2_000_000, b"a: b\r\n" * 20_000):
-        client = await rig.ask()
-        call = await node.next_call()
-        with suppress(ConnectionResetError):
-            await call.write(b"HTTP/1.1 200 OK\r\n")
-            await call.write(head)
-            await call.write(b"\r\ncontent-length: 2\r\n\r\n{}")
-        reply = await client.reply()
-        assert (reply.status, code(reply)) == (502, "node_failed")
+    client = await rig.ask()
+    call = await node.next_call()
+    with suppress(ConnectionResetError):
+        await call.write(b"HTTP/1.1 200 OK\r\n" + head)
+    reply = await client.reply()
+    assert (reply.status, code(reply)) == (502, "node_failed")
 
 
 async def test_fault_29_a_gigantic_answer_to_a_probe_is_refused(rig: FaultRig) -> None:

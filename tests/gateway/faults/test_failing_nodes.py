@@ -90,6 +90,25 @@ async def test_fault_21_a_node_that_dies_before_the_first_byte_costs_nobody_the_
     assert (await client.reply()).status == 200
 
 
+async def test_fault_21_a_node_that_failed_a_request_does_not_get_it_again_at_once(
+    rig: FaultRig,
+) -> None:
+    failing, other = await rig.node(), await rig.node()
+    await rig.start(failing, other)
+    client = await rig.ask(mark="failed")
+    call = await failing.next_call()
+    await rig.ask(mark="holds n2")
+    holds = await other.next_call()
+    call.reset()  # and is there again
+    await rig.wait_until("waiting", 1)
+    assert len(failing.calls) == 1
+    await holds.answer({})
+    again = await other.next_call()
+    assert again.json["mark"] == "failed"
+    await again.answer({})
+    assert (await client.reply()).status == 200
+
+
 @pytest.mark.parametrize(("attempts", "asked"), [(3, 3), (2, 2), (1, 1)])
 async def test_fault_22_a_500_is_tried_elsewhere_up_to_the_limit_and_then_told_with_its_cause(
     rig: FaultRig, attempts: int, asked: int

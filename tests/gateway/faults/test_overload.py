@@ -147,22 +147,22 @@ async def test_fault_14_one_user_may_have_only_so_many_waiting(rig: FaultRig) ->
 
 async def test_fault_19_when_all_deadlines_pass_at_once_everyone_is_told(rig: FaultRig) -> None:
     node = await rig.node()
-    await rig.start(node, queue={"max_size": 1000})
+    limits = {"max_size": 1000, "max_wait_seconds": 5.0, "keepalive_seconds": 3.0}
+    await rig.start(node, queue=limits)
     first = await rig.ask()
     running = await node.next_call()
     waiters = [await rig.ask() for _ in range(200)]
     streams = [await rig.ask(stream=True) for _ in range(20)]
     await rig.wait_until("waiting", 220)
-    rig.clock.advance(59.9)
+    rig.clock.advance(4.9)
     await rig.wait_until("waiting", 220)
     await rig.healthy()
-    rig.clock.advance(0.1)
-    await rig.wait_until("waiting", 0)
+    rig.clock.advance(0.1)  # nothing but time: nobody asks for anything, no node is probed
     for waiter in waiters:
         reply = await waiter.reply()
         error = reply.json["error"]
         assert (reply.status, error["code"]) == (504, "queue_timeout")
-        assert error["waited_seconds"] == 60.0
+        assert error["waited_seconds"] == 5.0
         assert reply.headers["retry-after"]
     for stream in streams:  # told by comments until then, so told in the stream
         body = (await stream.reply()).body

@@ -195,8 +195,9 @@ async def test_fault_09_where_no_connection_is_idle_more_are_told_so_and_do_not_
     assert (reply.status, reply.json["error"]["code"]) == (503, "too_many_connections")
     assert reply.headers["retry-after"]
     assert await told.closed() == b""
-    # These do not go when they are told.
-    stubborn = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(100)]
+    for _ in range(100):  # these do not go when they are told
+        stubborn = socket.create_connection(("127.0.0.1", gateway.port))
+        rig.stack.callback(stubborn.close)
     server = gateway._server
     await turns(lambda: len(server.lingering) >= 20)
     for _ in range(200):
@@ -204,8 +205,6 @@ async def test_fault_09_where_no_connection_is_idle_more_are_told_so_and_do_not_
     assert len(server.lingering) == 20
     rig.clock.advance(5.0)
     assert len(server.lingering) == 0
-    for plain in stubborn:
-        plain.close()
     for client in busy[1:]:
         client.abort()
     await turns(lambda: len(relay.exchanges) == 1)
