@@ -19,8 +19,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/.ready: .venv/.run requirements-dev.lock
+.venv/.ready: .venv/.run requirements-dev.lock tests/real/node/package-lock.json
 	$(PIP) --require-hashes -r requirements-dev.lock
+	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --prefix tests/real/node; fi
 	@touch $@
 
 run: .venv/.run  ## start the gateway, with a small real model if you run none: make run [ARGS="--port 7801"]
@@ -57,6 +58,8 @@ lock: setup  ## resolve both lock files anew from pyproject.toml
 
 reference: setup  ## write the reference pages, the example file and the schemas anew from the code
 	$(BIN)/python -m forebay.settings.reference
+	$(BIN)/python -m forebay.gateway.openapi
+	$(BIN)/python -m forebay.gateway.errors_reference
 
 diagram: setup  ## write the state diagram in docs/internals/scheduler.md anew from the transition table
 	$(BIN)/python docs/diagram.py

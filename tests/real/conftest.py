@@ -25,8 +25,14 @@ MODEL = "tiny"
 SLOTS = 2
 CONTEXT_TOKENS = 8192
 PROMPT = [{"role": "user", "content": "Is the queue waiting?"}]
-ENDLESS = {"max_tokens": 8000, "ignore_eos": True, "stream": True}
+FORCED = {"ignore_eos": True, "temperature": 0}
+"""Makes llama.cpp go on to the limit, with the same tokens each time."""
+ENDLESS = {"max_tokens": 8000, "stream": True}
 """An answer that lasts for seconds at least: longer than anything a test does meanwhile."""
+
+LOOKS_FOR_CLIENTS_S = 1.5
+"""While it makes a whole answer, llama.cpp looks whether its client is there after a second in
+which nothing else asked for results, our own looks at `/slots` included."""
 
 
 class Stage:
@@ -59,7 +65,7 @@ class Stage:
     async def ask(self, path: str = "/v1/chat/completions", **body: Any) -> RawClient:
         """Send a request on a connection of its own."""
         client = await self.connect()
-        await client.post(path, {"model": MODEL, "messages": PROMPT, **body})
+        await client.post(path, {"model": MODEL, "messages": PROMPT, **FORCED, **body})
         return client
 
     async def queue(self) -> dict[str, Any]:
@@ -86,10 +92,10 @@ class Engine:
         slots = (await self._get("/slots")).json()
         return sum(slot["is_processing"] for slot in slots)
 
-    async def until_busy(self, count: int) -> None:
+    async def until_busy(self, count: int, every_s: float = 0.0) -> None:
         async with asyncio.timeout(LIMIT_S):
-            while await self.busy_slots() != count:
-                pass
+            while await self.busy_slots() != count:  # noqa: ASYNC110 - another program's state
+                await asyncio.sleep(every_s)
 
     async def metric(self, name: str) -> float:
         lines = (await self._get("/metrics")).text.splitlines()
@@ -150,4 +156,4 @@ async def engine(stage: Stage, llama_url: str) -> AsyncIterator[Engine]:
     await stage.start(llama_url)
     yield engine
     await stage.stack.aclose()
-    await engine.until_busy(0)
+    await engine.until_busy(0, LOOKS_FOR_CLIENTS_S)

@@ -101,9 +101,9 @@ async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | 
     stop = asyncio.Event()
     _on_signals(gateway, stop)
     try:
+        await gateway.start()  # before any model is loaded: the port may be taken
         if not settings.nodes or gguf is not None:
             defaults = await _unless_stopped(find_default_nodes(gguf, say), stop)
-        await gateway.start()
         if defaults is not None:
             for node in defaults.settings:
                 gateway.parts.nodes.add(node)
