@@ -42,7 +42,7 @@ compile: setup  ## compile the hot path with mypyc into build/compiled (needs a 
 	@echo "run it with: PYTHONPATH=build/compiled $(BIN)/forebay serve"
 
 wheel: setup  ## build dist/*.whl with the hot path compiled
-	FOREBAY_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+	COMPILE_HOT_PATH=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay one]
 	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))

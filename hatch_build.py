@@ -1,4 +1,4 @@
-"""A wheel with the hot path compiled: `make wheel`, or FOREBAY_COMPILE=1 and any wheel builder.
+"""A wheel with the hot path compiled: `make wheel`, or COMPILE_HOT_PATH=1 and any wheel builder.
 
 Without the variable, and for editable installs, the wheel is plain Python.
 """
@@ -18,7 +18,7 @@ class CompiledHotPath(BuildHookInterface):  # type: ignore[type-arg] # hatchling
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, where that is asked for."""
-        if version == "editable" or not os.environ.get("FOREBAY_COMPILE"):  # noqa: TID251
+        if version == "editable" or not os.environ.get("COMPILE_HOT_PATH"):  # noqa: TID251
             return
         runpy.run_path(str(ROOT / "tools" / "compile.py"), run_name="__main__")
         compiled = ROOT / "build" / "compiled"

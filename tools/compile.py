@@ -22,7 +22,7 @@ VALUES = {"events", "actions", "options", "snapshot", "states"}
 
 HOT = {
     "coordination": ("in_process",),
-    "relay": ("answer", "exchange", "fields", "members", "relay", "retries", "usage"),
+    "relay": ("answer", "exchange", "fields", "members", "passage", "relay", "retries", "usage"),
     "wire": ("client", "connection", "deadlines", "heads", "server"),
     "nodes": ("backend", "health"),
     "gateway": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from forebay.relay.fields import replace_model
+from forebay.relay.fields import find_model, replace_model
 from forebay.relay.members import DEPTH_MAX, SLICE, InvalidBody, check_utf8, scan_members
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -97,10 +97,8 @@ def test_utf8_is_what_python_takes_for_it(body: bytes) -> None:
 @given(bodies(), NAMES)
 def test_another_model_changes_the_model_and_no_other_byte(body: bytes, model: str) -> None:
     before = pairs_of(body)
-    after = replace_model(body, model)
-    if "model" not in dict(before):
-        assert after == body
-        return
+    assume("model" in dict(before))
+    after = replace_model(body, find_model(body), model)
     at = [name for name, _ in before].index("model")
     assert pairs_of(after) == [*before[:at], ("model", model), *before[at + 1 :]]
     span = list(scan_members(body))[at][1]

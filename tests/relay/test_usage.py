@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from forebay.relay.answer import Answer
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
 from forebay.relay.usage import TAIL_BYTES, read_usage
+from forebay.wire.heads import AnswerHead
+
+if TYPE_CHECKING:
+    from forebay.relay.family import Family
 
 USAGE = b'"usage":{"prompt_tokens":12,"completion_tokens":34}'
 
@@ -35,10 +41,10 @@ def test_the_last_usage_counts() -> None:
     assert read_usage(early + b"data: {%b}\n\n" % USAGE) == (12, 34)
 
 
-def answer(*pieces: bytes, stream: bool, family: object = OPENAI) -> Answer:
+def answer(*pieces: bytes, stream: bool, family: Family = OPENAI) -> Answer:
     """Return an answer of these pieces, as the relay would have taken it."""
-    head = OPENAI.stream_head
-    made = Answer(head, None, OLLAMA if family is OLLAMA else OPENAI, stream=stream)
+    head = family.stream_head if stream else AnswerHead(200, [])
+    made = Answer(head, None, family, asked=stream)
     for piece in pieces:
         made.size_bytes += len(piece)
         if stream:

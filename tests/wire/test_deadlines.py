@@ -76,7 +76,7 @@ def test_a_limit_of_zero_is_never() -> None:
     assert (rig.late, rig.clock.next_timer_s()) == ([], None)
 
 
-def test_another_limit_counts_anew_and_the_same_one_changes_nothing() -> None:
+def test_another_limit_counts_from_when_each_came_in_and_the_same_one_changes_nothing() -> None:
     rig = Rig()
     rig.deadlines.add("a")
     rig.clock.advance(8.0)
@@ -87,7 +87,7 @@ def test_another_limit_counts_anew_and_the_same_one_changes_nothing() -> None:
     rig.clock.advance(1.0)
     rig.deadlines.change(3.0)
     rig.clock.advance(3.0)
-    assert rig.late[1:] == [(14.0, "b")]
+    assert rig.late[1:] == [(13.0, "b")]
 
 
 def test_a_limit_that_becomes_zero_lets_everyone_go() -> None:

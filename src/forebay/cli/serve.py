@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import signal
 import sys
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
@@ -70,6 +71,7 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
         return load_settings(config, set_ or (), flags=flags)
 
     set_up_logging()
+    _allow_many_connections()
     try:
         settings = read()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -80,6 +82,13 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
         fail(str(error))
     except OSError as error:
         fail(f"cannot start: {error}. Is another gateway running? Try --port.")
+
+
+def _allow_many_connections() -> None:
+    """Take as many open files as the system lets us: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # then the usual limit holds
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.call import Call
-from forebay.relay.fields import prompt_tokens
+from forebay.relay.fields import find_model, prompt_tokens
 from forebay.relay.members import InvalidBody
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
@@ -30,6 +30,20 @@ HOT_ROUTES: Final = {
 OUTPUT_LIMIT_MAX = 1_000_000_000
 ID_BYTES = 12
 """Enough that nobody guesses an id, and that no two are the same."""
+
+
+class Reading:
+    """What has been read of a body."""
+
+    __slots__ = ("fields", "model_span", "prompt_tokens")
+
+    def __init__(
+        self, fields: Fields, prompt_tokens: int, model_span: tuple[int, int] = (0, 0)
+    ) -> None:
+        self.fields = fields
+        self.prompt_tokens = prompt_tokens
+        self.model_span = model_span
+        """Where `model` is; (0, 0) when nobody has looked."""
 
 
 class Admission:
@@ -58,7 +72,7 @@ class Admission:
             fields = caller.family.reader.read(body)
         except InvalidBody as error:
             return Problem(error.code, str(error), error.param)
-        return self.make(head, caller, body, fields, prompt_tokens(body))
+        return self.make(head, caller, body, Reading(fields, prompt_tokens(body)))
 
     def refusal(self, caller: Caller) -> Problem | None:
         """Say what is wrong with a request before its body is looked at."""
@@ -71,10 +85,10 @@ class Admission:
         return None
 
     def make(
-        self, head: RequestHead, caller: Caller, body: bytes, fields: Fields, tokens: int
+        self, head: RequestHead, caller: Caller, body: bytes, reading: Reading
     ) -> Call | Problem:
         """Return the call that a body asks for."""
-        family = caller.family
+        family, fields = caller.family, reading.fields
         unsupported = fields.unsupported()
         if unsupported is not None:
             return Problem("unsupported", unsupported.message, unsupported.param)
@@ -88,6 +102,11 @@ class Admission:
             if not _may_use(key, asked, model):
                 return Problem("forbidden", "this key may not use this model", "model")
             fallbacks = tuple(name for name in fallbacks if name in key.models)
+        if (model != asked or fallbacks) and reading.model_span == (0, 0):
+            try:
+                reading.model_span = find_model(body)
+            except InvalidBody as error:
+                return Problem(error.code, str(error), error.param)
         request_id = self._unique_id(caller.request_id)
         return Call(
             request_id,
@@ -96,6 +115,7 @@ class Admission:
             caller.route,
             model,
             body,
+            reading.model_span,
             asked,
             fallbacks,
             caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
@@ -105,7 +125,7 @@ class Admission:
             self.callers.priority_of(caller, fields.tier()),
             caller.affinity,
             caller.max_wait_s,
-            tokens,
+            reading.prompt_tokens,
             int(min(max(fields.output_limit(), 0), OUTPUT_LIMIT_MAX)),
             *(("", 0, 1.0) if key is None else (key.name, key.max_running, key.weight)),
         )

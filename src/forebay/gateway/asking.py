@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from forebay.gateway.problem import Problems
     from forebay.relay.family import Family
 
-FORWARDING: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+FORWARDING: Final = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "cf-", "via")
+"""How the headers begin by which proxies say that they speak for someone else."""
 
 
 class Refused(Exception):
@@ -101,5 +102,12 @@ def _is_at_this_machine(request: Request) -> bool:
     return (
         is_loopback(peer)
         and is_loopback(host_name(request.headers.get("host", "")))
-        and not any(name in request.headers for name in FORWARDING)
+        and not any(name.startswith(FORWARDING) for name in request.headers)
+        and _is_own_page(request)
     )
+
+
+def _is_own_page(request: Request) -> bool:
+    """Say whether no page of another site is behind this, not even one that CORS allows."""
+    origin = request.headers.get("origin")
+    return origin is None or origin.partition("://")[2] == request.headers.get("host", "")

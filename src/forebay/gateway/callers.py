@@ -102,7 +102,8 @@ class Callers:
         caller.multipart = values.get(b"content-type", b"").lower().startswith(b"multipart/")
         caller.encoded = values.get(b"content-encoding", b"identity").lower() != b"identity"
         caller.answer_block = cors_block(self._hosts.cors_origin(values.get(b"origin")))
-        caller.address = self._proxies.client(peer, values.get(b"x-forwarded-for"))
+        hops = [value for name, value in head.headers if name == b"x-forwarded-for"]
+        caller.address = self._proxies.client(peer, b",".join(hops) if hops else None)
         caller.generation = self.generation
         user = values.get(b"x-forebay-user")
         caller.user = None if user is None else user.decode("utf-8", "replace")
@@ -204,7 +205,7 @@ def _read_wait(caller: Caller, value: bytes | None) -> Problem | None:
     if value is None:
         return None
     try:
-        seconds = float(value)
+        seconds = -1.0 if b"_" in value else float(value)  # Python reads 1_0 as ten
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds <= 1e9:  # NaN is neither

@@ -40,7 +40,7 @@ class ClientSink:
 
     __slots__ = (
         "_begun", "_chunked", "_connection", "_exchange", "_extra", "_family", "_head",
-        "_keep_alive", "_language", "_problems", "_stream",
+        "_is_http_11", "_keep_alive", "_language", "_problems", "_stream",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,7 @@ class ClientSink:
         self._problems = problems
         self._language = caller.language
         self._keep_alive = head.keep_alive
+        self._is_http_11 = head.is_http_11
         self._chunked = head.is_http_11  # whether the client understands chunks
         self._extra = caller.answer_block
         self._head = b""  # held until there is something to send with it
@@ -75,7 +76,7 @@ class ClientSink:
         if type(written) is not WrittenHead:
             written = head.memory = WrittenHead(head)
         self._stream = written.content_type.startswith(self._family.stream_type)
-        if length is not None:
+        if length is not None and not self._stream:  # a stream may have to end before its length
             self._chunked = False
             framing = b"content-length: %b\r\n" % length
         elif self._chunked:
@@ -148,9 +149,9 @@ class ClientSink:
             self._exchange.resume()
 
     def _connection_header(self) -> bytes:
-        if self._keep_alive and not self._connection.is_closing:
-            return b""
-        return b"connection: close\r\n"
+        if not self._keep_alive or self._connection.is_closing:
+            return b"connection: close\r\n"
+        return b"" if self._is_http_11 else b"connection: keep-alive\r\n"
 
 
 def relayed_headers(exchange: Exchange) -> bytes:

@@ -81,6 +81,16 @@ class OneRequest(HttpToolsProtocol):
         else:
             super().data_received(data)
 
+    def pause_writing(self) -> None:
+        """Hold back, and have the lender count the time."""
+        super().pause_writing()
+        self._borrowed.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
+        self._borrowed.resume_writing()
+
     def on_message_begin(self) -> None:
         """Take one request only; where a second begins in the same bytes, close after the first."""
         self._begun += 1

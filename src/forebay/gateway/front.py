@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.gateway.admission import HOT_ROUTES
+from forebay.gateway.admission import HOT_ROUTES, Reading
 from forebay.gateway.callers import Caller
 from forebay.gateway.client_sink import ClientSink
 from forebay.gateway.problem import preferred_language
@@ -18,15 +18,14 @@ from forebay.relay.members import InvalidBody
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
 from forebay.wire.heads import RequestHead, header_block, status_line
+from forebay.wire.refusals import Refusal
 
 if TYPE_CHECKING:
     from forebay.gateway.cold import Cold
     from forebay.gateway.parts import Parts
     from forebay.relay.call import Call
     from forebay.relay.family import Family
-    from forebay.relay.fields import Fields
     from forebay.wire.connection import ServerConnection
-    from forebay.wire.refusals import Refusal
 
 
 class Front:
@@ -47,13 +46,18 @@ class Front:
         """Say whether this is an inference request."""
         return head.method == b"POST" and _path(head.target) in HOT_ROUTES
 
+    def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
+        """Say why a request would be refused whatever its body, before a large one is sent."""
+        problem = self._recall(peer, head).problem
+        return None if problem is None else Refusal(problem.code, problem.message, problem.param)
+
     def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
         """Let the application answer."""
         self._cold.take_over(connection, raw)
 
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         """Admit a request and send it on its way."""
-        caller = self._recall(connection, head)
+        caller = self._recall(connection.peer, head)
         sink = ClientSink(connection, head, caller, self._problems)
         connection.answered_by(sink)
         if caller.problem is not None:
@@ -83,12 +87,12 @@ class Front:
 
     # -- inside
 
-    def _recall(self, connection: ServerConnection, head: RequestHead) -> Caller:
+    def _recall(self, peer: str, head: RequestHead) -> Caller:
         """Return what the head says, from memory where it has been read before."""
         memory = head.memory
         if type(memory) is Caller and memory.generation == self._callers.generation:
             return memory
-        caller = head.memory = self._callers.read(head, connection.peer)
+        caller = head.memory = self._callers.read(head, peer)
         caller.family, caller.route = HOT_ROUTES[_path(head.target)]
         caller.problem = self.admission.refusal(caller)
         return caller
@@ -126,7 +130,7 @@ class LargeBody:
             front.readers, _read_large, caller.family, body
         )
 
-        def done(result: asyncio.Future[tuple[Fields, int] | Problem]) -> None:
+        def done(result: asyncio.Future[Reading | Problem]) -> None:
             if self._left or result.cancelled():
                 return
             self._connection.answered_by(self._sink)
@@ -135,7 +139,7 @@ class LargeBody:
             if isinstance(read, Problem):
                 admitted = read
             else:
-                admitted = front.admission.make(head, caller, body, *read)
+                admitted = front.admission.make(head, caller, body, read)
             front.go_on(self._sink, caller.route, admitted)
 
         future.add_done_callback(done)
@@ -151,9 +155,10 @@ class LargeBody:
         """Nothing is being written yet."""
 
 
-def _read_large(family: Family, body: bytes) -> tuple[Fields, int] | Problem:
+def _read_large(family: Family, body: bytes) -> Reading | Problem:
     try:
-        return family.reader.read_large(body), prompt_tokens(body)
+        fields, span = family.reader.read_large(body)
+        return Reading(fields, prompt_tokens(body), span)
     except InvalidBody as error:
         return Problem(error.code, str(error), error.param)
 

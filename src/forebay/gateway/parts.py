@@ -105,18 +105,19 @@ class Parts:
         return _named(plan)
 
     def _change_nodes(self, plan: ReloadPlan) -> None:
-        for node in (*plan.nodes.removed, *plan.nodes.changed):
+        for node in plan.nodes.removed:
             self.nodes.remove(node.name)
         for node in (*plan.nodes.changed, *plan.nodes.added):
-            self.nodes.remove(node.name)  # one added by hand under that name gives way
-            self.nodes.add(node)
+            self.nodes.replace(node)  # one added by hand under that name gives way
 
     def _change_keys(self, revoked: set[str]) -> None:
         """Forget what connections remember, and turn away the waiters of keys that are gone."""
         self.callers.generation += 1
         for exchange in list(self.relay.exchanges.values()):
-            if exchange.call.key in revoked and not exchange.node:
-                self.relay.revoke(exchange.call.id, "unauthorized")
+            if exchange.call.key in revoked:
+                exchange.revoked = "unauthorized"  # what runs may finish, but not start again
+                if not exchange.node:
+                    self.relay.revoke(exchange.call.id, "unauthorized")
 
     def _api_key_of(self, node: NodeSettings) -> str | None:
         return node_api_key(node, self._environ)

@@ -47,8 +47,8 @@ class StatusRoutes:
             Route("/metrics", self.metrics),
             Route("/capabilities", self.capabilities),
             Route("/v1/queue", self.queue),
-            Route("/v1/queue/{ticket_id}", self.ticket),
-            Route("/v1/queue/{ticket_id}", self.cancel, methods=["DELETE"]),
+            Route("/v1/queue/{ticket_id:path}", self.ticket),
+            Route("/v1/queue/{ticket_id:path}", self.cancel, methods=["DELETE"]),
         ]
 
     async def health(self, request: Request) -> Response:

@@ -114,7 +114,8 @@ class Backend:
         The core has taken one off; so do we from what we tell it, until good probes, with no such
         answer between them, give them back one at a time.
         """
-        self._slots_cut = min(self._slots_cut + 1, max(0, self.told.slots - 1))
+        whole = self.told.slots + self._slots_cut
+        self._slots_cut = min(self._slots_cut + 1, max(0, whole - 1))
         self._was_busy = True
 
     def refresh(self) -> None:
@@ -133,12 +134,27 @@ class Backend:
         self.draining = False
         self._tell(self.health.resumed(self._clock.monotonic_s()))
 
+    def take_over(self, other: Backend) -> None:
+        """Begin with what was known of the node that had this name; call it before `start`."""
+        same = other.settings.url == self.settings.url
+        self.health.take_over(other.health, same_server=same)
+        self.draining = other.draining
+        if same:
+            self.kind, self.version, self._adapter = other.kind, other.version, other._adapter
+            self._probed.set()
+        self.told = self.health.changed(self._clock.monotonic_s())
+
     # -- lifecycle
 
     def start(self) -> None:
         """Begin to ask; the core hears of the node at once, as far as it is known."""
         self._post(self.told)
         self._wake()
+
+    @property
+    def was_probed(self) -> bool:
+        """Whether it has been asked at least once."""
+        return self._probed.is_set()
 
     async def first_probe(self) -> None:
         """Wait until the node has been asked once, whatever came of it."""

@@ -185,6 +185,16 @@ class NodeHealth:
         self._move("served", now_s)
         return self._tell_if_changed(now_s)
 
+    def take_over(self, other: "NodeHealth", *, same_server: bool) -> None:
+        """Begin with what was known under this name before the operator changed its settings.
+
+        Its models stay known, so that nobody is told meanwhile that there are none.
+        """
+        self._report = other._report
+        self._draining = other._draining
+        if same_server:
+            self._phase = other._phase
+
     def drained(self, now_s: float) -> NodeChanged | None:
         """Let nothing new start there, by the operator's wish."""
         self._draining = True

@@ -12,7 +12,7 @@ from forebay.nodes.ollama import Ollama
 from forebay.nodes.simulated import Simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from forebay.clock import Timers
     from forebay.core import Event
@@ -51,7 +51,19 @@ class Nodes:
             raise NotAllowed(f"there is a node {settings.name!r} already")
         if len(self._backends) >= NODES_MAX:
             raise NotAllowed(f"{NODES_MAX} nodes are as many as one gateway takes")
+        return self._begin(settings, None)
+
+    def replace(self, settings: NodeSettings) -> Backend:
+        """Put a node in the place of the one of that name; what is known of it is kept."""
+        old = self._backends.pop(settings.name, None)
+        if old is not None:
+            old.stop()
+        return self._begin(settings, old)
+
+    def _begin(self, settings: NodeSettings, old: Backend | None) -> Backend:
         backend = Backend(settings, self._api_key_of(settings), self._tell, self._clock, self._gpu)
+        if old is not None:
+            backend.take_over(old)
         self._backends[settings.name] = backend
         backend.start()
         return backend
@@ -93,10 +105,14 @@ class Nodes:
             backend.busy()
             backend.refresh()
 
-    def others_have(self, model: str, family: str, but: str) -> bool:
-        """Say whether a node other than that one can serve the model."""
+    def is_starting(self) -> bool:
+        """Say whether a node has not been asked even once yet: it may have any model."""
+        return any(not backend.was_probed for backend in self._backends.values())
+
+    def others_have(self, model: str, family: str, but: Sequence[str]) -> bool:
+        """Say whether a node other than those can serve the model."""
         return any(
-            name != but
+            name not in but
             and model in backend.told.models
             and family in backend.told.families
             and backend.told.state == "online"

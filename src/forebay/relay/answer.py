@@ -15,18 +15,22 @@ class Answer:
     """One attempt's answer; an attempt that fails takes it along."""
 
     __slots__ = (
-        "_family", "_stream", "_tail", "events", "head", "held", "held_bytes", "length",
+        "_family", "_tail", "events", "head", "held", "held_bytes", "is_stream", "length",
         "size_bytes", "status",
     )  # fmt: skip
 
     def __init__(
-        self, head: AnswerHead, length: bytes | None, family: Family, *, stream: bool
+        self, head: AnswerHead, length: bytes | None, family: Family, *, asked: bool
     ) -> None:
+        """Begin. `asked` for a stream or not, the answer says what it is: nodes may differ."""
         self.status = head.status
         self.head = head
         self.length = length
         self._family = family
-        self._stream = stream
+        kind = head.get(b"content-type") or b""
+        self.is_stream = head.status == 200 and (
+            kind.startswith(family.stream_type) or (asked and b"json" not in kind)
+        )
         self.held: list[bytes] = []
         self.held_bytes = 0
         self.size_bytes = 0
@@ -41,13 +45,13 @@ class Answer:
     def release(self) -> list[bytes]:
         """Return what was held; from now on pieces pass by."""
         held, self.held = self.held, []
-        if not self._stream and held:
+        if not self.is_stream and held:
             self._tail = held[-1] if len(held) == 1 else b"".join(held)[-TAIL_BYTES:]
         return held
 
     def look_at(self, data: bytes) -> None:
         """Learn from a piece that passes by: how many events, and the end of the text."""
-        if self._stream:
+        if self.is_stream:
             self.events += data.count(self._family.event_mark)
         tail = self._tail + data
         self._tail = tail if len(tail) <= 2 * TAIL_BYTES else tail[-TAIL_BYTES:]
@@ -55,19 +59,21 @@ class Answer:
     def begins_as_a_stream(self, data: bytes) -> bool:
         """Say whether the first piece of a stream can be the beginning of one."""
         begins = self._family.begins
-        if self.status != 200 or data.startswith(begins):
-            return True
-        return any(begin.startswith(data) for begin in begins)  # a very small piece
+        return data.startswith(begins) or any(begin.startswith(data) for begin in begins)
 
     def is_garbage(self) -> bool:
         """Say whether a whole answer is empty, or unary and cannot be the JSON it should be."""
-        if self.status != 200:
+        if self.status >= 300:
             return False
-        if self._stream or not self.held:
+        if self.is_stream or not self.held:
             return not self.held
         if self.held[0].lstrip()[:1] in (b"{", b"["):
             return False
         return b"".join(self.held).lstrip()[:1] not in (b"{", b"[")
+
+    def is_cut_off(self) -> bool:
+        """Say whether a stream that only the end of its connection ends has ended in mid-event."""
+        return self.is_stream and not self.head.framed and not self._tail.endswith(b"\n")
 
     def tokens(self) -> tuple[int, int]:
         """Return prompt and output tokens, as well as they can be known; -1 is unknown."""

@@ -17,6 +17,8 @@ class Call(Struct, gc=False):
     model: str
     """As the caller named it, its alias resolved."""
     body: bytes
+    model_span: tuple[int, int] = (0, 0)
+    """Where the body says it; known where it may have to be rewritten."""
     asked_model: str = ""
     """What the body says; where it differs from `model`, the body is rewritten when it is sent."""
     fallbacks: tuple[str, ...] = ()

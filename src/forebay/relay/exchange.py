@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from forebay.core import Cancelled, Finished, NodeRested, Returned
 from forebay.errors import BackendFailed
 from forebay.relay.answer import Answer
-from forebay.relay.problem import Problem, node_failed
+from forebay.relay.passage import Passage
+from forebay.relay.problem import WORDS, Problem, node_failed
 
 if TYPE_CHECKING:
     from forebay.core import Describe, Route, Wait
@@ -38,54 +39,46 @@ REST_S = 1.0
 REST_S_MAX = 60.0
 
 
-class Exchange:
+class Exchange(Passage):
     """A request and its sink."""
 
     __slots__ = (
-        "_answer", "_backend", "_connection", "_opening", "_relay", "_sink", "arrived_s",
-        "attempt", "call", "committed", "ended", "estimate_s", "first_byte_s", "flowing", "model",
-        "node", "output_tokens", "position", "predicted_s", "prompt_tokens", "queued",
-        "started_s", "status", "timeline", "waited_s",
+        "_answer", "_backend", "_connection", "_failures", "_missing", "_opening", "_paused",
+        "_relay", "_sink", "committed", "ended", "flowing", "revoked",
     )  # fmt: skip
 
     def __init__(self, call: Call, sink: Sink, relay: Relay, now_s: float) -> None:
-        self.call = call
+        super().__init__(call, now_s)
         self._sink = sink
         self._relay = relay
-        self.model = call.model
-        self.node = ""
-        self.attempt = 0
-        self.queued = False
-        self.position: int | None = None
-        self.estimate_s: float | None = None
-        self.predicted_s: float | None = None
-        self.arrived_s = now_s
-        self.waited_s = self.started_s = self.first_byte_s = 0.0
         self.committed = False  # the sink has been told 200, before any answer
         self.flowing = False  # answer bytes have reached the sink
         self.ended = False
-        self.status = 0  # of the answer that reached the sink
-        self.prompt_tokens = self.output_tokens = -1
-        self.timeline: list[tuple[float, str]] | None = None
+        self.revoked = ""  # why it must not start again
         self._backend: Backend | None = None
         self._connection: NodeConnection | None = None
         self._opening: Opening | None = None
         self._answer: Answer | None = None
+        self._failures = 0  # attempts that failed; a node that was merely busy is none
+        self._missing: tuple[str, ...] = ()  # nodes that turned out not to have the model
+        self._paused = False  # the sink cannot keep up
 
     @property
     def answer_bytes(self) -> int:
         """How much has been answered."""
-        return 0 if self._answer is None else self._answer.size_bytes
+        return self._answer.size_bytes if self._answer is not None else 0
 
     # -- for the sink
 
     def pause(self) -> None:
         """Stop reading from the node: the sink cannot keep up."""
+        self._paused = True
         if self._connection is not None:
             self._connection.pause()
 
     def resume(self) -> None:
         """Go on reading."""
+        self._paused = False
         if self._connection is not None:
             if self.call.stream:
                 self._relay.gaps.add(self)
@@ -94,9 +87,11 @@ class Exchange:
     def cancel(self) -> None:
         """Give it up: nobody wants the answer any more. Never waits; may be called twice."""
         if not self.ended:
-            self._count_tokens()
-            self._end("cancelled")
-            self._relay.post(Cancelled(self.call.id, self.prompt_tokens, self.output_tokens))
+            try:
+                self._count_tokens()
+                self._end("cancelled")
+            finally:
+                self._relay.post(Cancelled(self.call.id, self.prompt_tokens, self.output_tokens))
 
     # -- for the relay: what the core decided
 
@@ -105,7 +100,7 @@ class Exchange:
         self.queued = True
         self.position = action.position
         self.estimate_s = action.estimate_s
-        self.note("queued")
+        self.note("queued", self._relay.now_s())
         if self.call.stream and self.call.family.comments:
             self._relay.keepalive.add(self)
 
@@ -121,7 +116,7 @@ class Exchange:
         relay = self._relay
         self.started_s = relay.now_s()
         if self.queued or self.attempt > 1:
-            self.note(f"started on {action.node}")
+            self.note(f"started on {action.node}", self._relay.now_s())
             if self.committed:
                 self._comment(f": started node={self.node} waited_ms={int(self.waited_s * 1000)}")
         relay.runs.add(self)
@@ -146,8 +141,10 @@ class Exchange:
     def abort(self, problem: Problem) -> None:
         """Stop it while it runs, because someone else wants it gone, and say why."""
         if not self.ended:
-            self._stop(problem)
-            self._relay.post(Cancelled(self.call.id, self.prompt_tokens, self.output_tokens))
+            try:
+                self._stop(problem)
+            finally:
+                self._relay.post(Cancelled(self.call.id, self.prompt_tokens, self.output_tokens))
 
     def describe(self, action: Describe) -> None:
         """Tell a waiting stream where it stands; its first comment commits the answer to 200."""
@@ -159,12 +156,6 @@ class Exchange:
             return
         eta = "" if action.estimate_s is None else f" eta={ceil(action.estimate_s)}"
         self._comment(f": queued position={action.position}{eta}")
-
-    def note(self, what: str) -> None:
-        """Remember when something happened, for whoever asks what became of this request."""
-        if self.timeline is None:
-            self.timeline = [(self.arrived_s, "arrived")]
-        self.timeline.append((self._relay.now_s(), what))
 
     # -- from the connection to the node
 
@@ -182,11 +173,12 @@ class Exchange:
         body = self._relay.body_for(self)
         head = backend.request(call.target, call.header_block, call.credentials, len(body))
         connection.send(head, body, self)
+        if self._paused:
+            connection.pause()
 
     def answer_begins(self, head: AnswerHead, length: bytes | None) -> None:
         """Look at the head; nothing is passed on before the first byte of the body."""
-        call = self.call
-        self._answer = Answer(head, length, call.family, stream=call.stream)
+        self._answer = Answer(head, length, self.call.family, asked=self.call.stream)
         if head.status >= 300:
             self._take_refusal(head)
 
@@ -202,7 +194,8 @@ class Exchange:
             self._fail_now("refused", f"the node answered with a redirect ({status})")
         elif status == 404:
             relay.nodes.refresh(self.node)
-            if relay.is_elsewhere(self):
+            self._missing += (self.node,)
+            if relay.nodes.others_have(self.model, self.call.family.name, self._missing):
                 self._attempt_failed("missing", "the node does not have the model")
 
     def answer_goes_on(self, data: bytes) -> None:
@@ -212,12 +205,13 @@ class Exchange:
         answer.size_bytes += len(data)
         if answer.size_bytes > relay.answer_bytes_max:
             self._break("too_large", "the answer is larger than queue.answer_max_bytes")
-        elif self.call.stream:
+        elif answer.is_stream:
             self._take_stream(answer, data)
         elif self.flowing:
             answer.look_at(data)
             self._sink.chunk(data)
         else:
+            self._relay.first_bytes.discard(self)
             answer.hold(data)
             if answer.held_bytes > HOLD_BYTES:
                 self._flow(answer)
@@ -244,21 +238,25 @@ class Exchange:
         self._connection = None
         answer = self._answer
         assert answer is not None
+        if answer.is_cut_off():
+            self._break("lost", "the connection was lost")
+            return
         if not self.flowing:
             if answer.is_garbage():
-                self._attempt_failed("garbage", "the node's answer is not JSON")
+                self._attempt_failed("garbage", "the node's answer is empty or not JSON")
                 return
             self._flow(answer)
             if self.ended:
                 return
         ok = answer.status < 400
-        self._count_tokens()
-        self._end("served" if ok else "passed_through")
-        if ok:
-            assert self._backend is not None
-            self._backend.succeeded(self.model)
-        self._sink.end()
-        self._relay.post(Finished(self.call.id, ok, self.prompt_tokens, self.output_tokens))
+        try:
+            self._count_tokens()
+            self._end("served" if ok else "passed_through")
+            if ok and self._backend is not None:
+                self._backend.succeeded(self.model)
+            self._sink.end()
+        finally:  # whatever fails on our side, the slot comes back
+            self._relay.post(Finished(self.call.id, ok, self.prompt_tokens, self.output_tokens))
 
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
         """Lose the node in the middle: try again where that goes unseen, else say so."""
@@ -287,9 +285,12 @@ class Exchange:
         self._time_out("run_timeout", "the node did not finish its answer in time")
 
     def _time_out(self, code: str, message: str) -> None:
-        if self._backend is not None:
-            self._backend.failed(code, self.model)
+        self._blame(code)
         self._fail(Problem(code, message, details={"node": self.node}))
+
+    def _blame(self, kind: str) -> None:
+        if self._backend is not None:
+            self._backend.failed(kind, self.model)
 
     def _node_is_busy(self, retry_after: bytes | None) -> None:
         """Keep the place in line: a node that says it is full has not failed."""
@@ -298,10 +299,11 @@ class Exchange:
         rest_s = REST_S
         if retry_after is not None and retry_after.isdigit():
             rest_s = min(max(float(retry_after), REST_S), REST_S_MAX)
-        relay.nodes.busy(self.node)
         relay.stop_clocks(self)
-        self.note(f"{self.node} was busy")
-        relay.post(NodeRested(self.node, rest_s))
+        self.note(f"{self.node} was busy", self._relay.now_s())
+        if relay.nodes.get(self.node) is self._backend:  # not one that took over its name
+            relay.nodes.busy(self.node)
+            relay.post(NodeRested(self.node, rest_s))
         self._go_back(exclude=False)
 
     def _attempt_failed(self, kind: str, cause: str) -> None:
@@ -310,17 +312,20 @@ class Exchange:
             return
         relay = self._relay
         self._drop_connection()
-        if self._backend is not None:
-            self._backend.failed(kind, self.model)
+        self._blame(kind)
         relay.stop_clocks(self)
-        self.note(f"{self.node} failed: {cause}")
-        if relay.may_retry(self):
+        self.note(f"{self.node} failed: {cause}", self._relay.now_s())
+        self._failures += 1
+        if relay.may_retry(self._failures):
             self._go_back(exclude=True)
         else:
-            self._fail(node_failed(cause, self.node, self.attempt))
+            self._fail(node_failed(cause, self.node, self._failures))
 
     def _go_back(self, *, exclude: bool) -> None:
-        """Return to the old place in line."""
+        """Return to the old place in line, unless it must not run any more."""
+        if self.revoked:
+            self._fail(Problem(self.revoked, WORDS.get(self.revoked, self.revoked)))
+            return
         self.node, self._answer, self.first_byte_s = "", None, 0.0
         self._relay.post(Returned(self.call.id, exclude=exclude))
         if not self.ended and self.call.stream and self.call.family.comments:
@@ -328,15 +333,18 @@ class Exchange:
 
     def _fail_now(self, kind: str, cause: str) -> None:
         """Give up without trying elsewhere: it would not help, be wrong, or be seen."""
-        if self._backend is not None:
-            self._backend.failed(kind, self.model)
-        self._fail(node_failed(cause, self.node, self.attempt))
+        self._blame(kind)
+        self._fail(node_failed(cause, self.node, self._failures + 1))
 
     def _fail(self, problem: Problem) -> None:
         """End because of the node; the slot comes back."""
         if not self.ended:
-            self._stop(problem)
-            self._relay.post(Finished(self.call.id, False, self.prompt_tokens, self.output_tokens))
+            try:
+                self._stop(problem)
+            finally:
+                self._relay.post(
+                    Finished(self.call.id, False, self.prompt_tokens, self.output_tokens)
+                )
 
     def _stop(self, problem: Problem) -> None:
         self._count_tokens()
@@ -361,9 +369,9 @@ class Exchange:
         held = answer.release()
         if not self.committed:
             self._sink.head(answer.head, answer.length, self)
-        elif answer.status != 200:
-            cause = f"the node answered {answer.status} after the stream had begun"
-            self._fail(node_failed(cause, self.node, self.attempt))
+        elif not answer.is_stream:
+            cause = f"the node answered {answer.status}, no stream, after one had begun"
+            self._fail(node_failed(cause, self.node, self._failures + 1))
             return
         for data in held:
             self._sink.chunk(data)

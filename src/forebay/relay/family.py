@@ -33,7 +33,7 @@ class Family(Struct, frozen=True):
     stream_error: Callable[[Problem, str], bytes]
     """The same inside a stream that has begun."""
     unary_routes: tuple[str, ...] = ()
-    """Where an absent `stream` means none all the same."""
+    """Where there are no streams, whatever the body says."""
 
     def is_stream(self, fields: Fields, route: str) -> bool:
         """Say whether the caller wants a stream."""

@@ -67,8 +67,8 @@ class FieldsReader:
             self._refuse_repeated(body)
         return fields
 
-    def read_large(self, body: bytes) -> Fields:
-        """Like `read`, in small steps that let other threads on."""
+    def read_large(self, body: bytes) -> tuple[Fields, tuple[int, int]]:
+        """Like `read`, in small steps that let other threads on; also says where `model` is."""
         check_utf8(body)
         spans = self._refuse_repeated(body)
         small = b",".join(
@@ -76,7 +76,7 @@ class FieldsReader:
             for name in self._names
             if name in spans
         )
-        return self._decode(b"{%b}" % small)
+        return self._decode(b"{%b}" % small), spans["model"]
 
     def _decode(self, body: bytes) -> Fields:
         try:
@@ -126,12 +126,15 @@ def prompt_tokens(body: bytes) -> int:
     return size // 4
 
 
-def replace_model(body: bytes, model: str) -> bytes:
+def find_model(body: bytes) -> tuple[int, int]:
+    """Return where the value of `model` lies; raises InvalidBody for what cannot be rewritten."""
+    members = list(scan_members(body))  # to its end: all of it must be readable
+    return next(span for name, span in members if name == "model")
+
+
+def replace_model(body: bytes, span: tuple[int, int], model: str) -> bytes:
     """Return the body with another model, every other byte as it was."""
-    for name, (start, end) in scan_members(body):
-        if name == "model":
-            return body[:start] + msgspec.json.encode(model) + body[end:]
-    return body
+    return body[: span[0]] + msgspec.json.encode(model) + body[span[1] :]
 
 
 def _explain(text: str) -> tuple[str, str]:

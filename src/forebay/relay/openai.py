@@ -39,7 +39,7 @@ class OpenAIFields(msgspec.Struct, gc=False):
         if self.previous_response_id:
             return Unsupported("previous_response_id", "stored responses are not offered")
         if self.background:
-            return Unsupported("background", "background responses are not offered; use /jobs")
+            return Unsupported("background", "background responses are not offered")
         return None
 
 
@@ -72,6 +72,7 @@ OPENAI = Family(
     ),
     reader=FieldsReader(OpenAIFields),
     streams_by_default=False,
+    unary_routes=("/v1/embeddings", "/v1/rerank"),
     stream_type=b"text/event-stream",
     stream_head=AnswerHead(200, [(b"content-type", b"text/event-stream")]),
     comments=True,

@@ -5,6 +5,13 @@ Which HTTP status a code has is the gateway's business (`gateway/problem.py`).
 
 from msgspec import Struct
 
+WORDS = {
+    "cancelled": "the request was cancelled",
+    "unauthorized": "the API key was revoked",
+    "shutting_down": "the gateway is shutting down",
+}
+"""Why someone else ends a request."""
+
 
 class Problem(Struct, frozen=True, gc=False):
     """Why a request gets no answer of a node."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
 
 from forebay.core import (
     Abort,
@@ -22,7 +25,7 @@ from forebay.core import (
 )
 from forebay.relay.exchange import Exchange
 from forebay.relay.fields import replace_model
-from forebay.relay.problem import Problem
+from forebay.relay.problem import WORDS, Problem
 from forebay.relay.retries import RetryBudget
 from forebay.wire.deadlines import Deadlines
 
@@ -38,16 +41,10 @@ if TYPE_CHECKING:
     from forebay.settings import QueueSettings, RetrySettings
 
 
+logger = logging.getLogger("forebay.relay")
+
 ABOUT_THE_MODEL = ("model_not_found", "route_not_supported")
 """Refusals that the field `model` is to blame for."""
-
-
-WORDS = {
-    "cancelled": "the request was cancelled",
-    "unauthorized": "the API key was revoked",
-    "shutting_down": "the gateway is shutting down",
-}
-"""Why someone else ends a request."""
 
 
 class Observer(Protocol):
@@ -150,6 +147,8 @@ class Relay:
 
     def inspect(self, ticket_id: str, told: Callable[[Describe], None]) -> None:
         """Ask the core about one ticket; `told` is called unless it has ended."""
+        if ticket_id not in self.exchanges:
+            return
         self._asked.setdefault(ticket_id, []).append(told)
         self.post(Inspected(ticket_id))
 
@@ -171,9 +170,9 @@ class Relay:
 
     # -- for exchanges
 
-    def may_retry(self, exchange: Exchange) -> bool:
+    def may_retry(self, failures: int) -> bool:
         """Spend a retry if attempts and the budget allow one."""
-        return exchange.attempt < self._attempts_max and self.may_send_again()
+        return failures < self._attempts_max and self.may_send_again()
 
     def may_send_again(self) -> bool:
         """Spend a retry if the budget allows one, whatever the attempts."""
@@ -182,32 +181,29 @@ class Relay:
         self.retries_total += 1
         return True
 
-    def is_elsewhere(self, exchange: Exchange) -> bool:
-        """Say whether another node has the model too."""
-        return self.nodes.others_have(exchange.model, exchange.call.family.name, exchange.node)
-
     def body_for(self, exchange: Exchange) -> bytes:
         """Return the body to send: as it came, unless an alias or fallback changes the model."""
         call = exchange.call
         if exchange.model == call.asked_model:
             return call.body
-        return replace_model(call.body, exchange.model)
+        return replace_model(call.body, call.model_span, exchange.model)
 
     def stop_clocks(self, exchange: Exchange) -> None:
         """Stop what limits an attempt."""
         self.runs.discard(exchange)
+        self.gaps.discard(exchange)
         if exchange.call.stream:
             self.first_bytes.discard(exchange)
-            self.gaps.discard(exchange)
 
     def forget(self, exchange: Exchange, outcome: str) -> None:
         """Let an exchange go: it has ended."""
         call = exchange.call
         self.exchanges.pop(call.id, None)
+        self._asked.pop(call.id, None)
         self.runs.discard(exchange)
+        self.gaps.discard(exchange)
         if call.stream:
             self.first_bytes.discard(exchange)
-            self.gaps.discard(exchange)
             self.keepalive.discard(exchange)
         self._observer.ended(exchange, outcome)
         if self._idle is not None and not self.exchanges:
@@ -216,8 +212,23 @@ class Relay:
     # -- what the core decided
 
     def perform(self, action: Action) -> None:
-        """Do what an action says; the coordinator calls this."""
-        self._performers[type(action)](action)
+        """Do what an action says; the coordinator calls this.
+
+        What goes wrong with one exchange is its own affair: it ends, and whoever posted the event
+        that led here, most likely another exchange, does not hear of it.
+        """
+        try:
+            self._performers[type(action)](action)
+        except Exception:
+            logger.exception("an action failed", extra={"action": type(action).__name__})
+            self._crashed(action)
+
+    def _crashed(self, action: Action) -> None:
+        if isinstance(action, Snapshot):
+            return
+        exchange = self.exchanges.get(action.id)
+        if exchange is not None:
+            exchange.abort(Problem("internal_error", "an internal error; the log has the details"))
 
     def _route(self, action: Route) -> None:
         exchange = self.exchanges.get(action.id)
@@ -234,6 +245,9 @@ class Relay:
         details: dict[str, object] = {}
         if action.estimate_s is not None:
             details["estimated_wait_seconds"] = round(action.estimate_s, 3)
+        if action.code == "model_not_found" and self.nodes.is_starting():
+            action = replace(action, code="model_loading", retry_after_s=1.0)
+            message = "some nodes have not said yet which models they have"
         param = "model" if action.code in ABOUT_THE_MODEL else None
         self._refuse(action, Problem(action.code, message, param, action.retry_after_s, details))
 

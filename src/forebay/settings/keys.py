@@ -2,12 +2,12 @@
 
 import re
 from hashlib import sha256
+from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
 from forebay.settings.errors import Problem, refusal, refusals
 from forebay.settings.section import (
-    AmountAboveZero,
     Count,
     Flag,
     Names,
@@ -53,10 +53,10 @@ class KeySettings(Section):
     """Models it may use. Empty: all."""
 
     max_running: Count = 0
-    """Requests it may have running at once; 0 is no limit."""
+    """Requests it may have unfinished at once, running and waiting together; 0 is no limit."""
 
-    weight: AmountAboveZero = 1.0
-    """Its user's share among the users that wait, relative to 1; above 0."""
+    weight: Annotated[float, Field(strict=True, ge=0.000001, le=1_000_000)] = 1.0
+    """Its user's share among the users that wait, relative to 1; from 0.000001 to 1000000."""
 
     admin: Flag = False
     """Whether it may also change nodes and reload the settings."""

@@ -11,6 +11,7 @@ after its listener has gone (`_listener` is None then, and the connection was ab
 """
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from typing import Protocol
@@ -19,7 +20,10 @@ import httptools
 
 from forebay.errors import BackendFailed
 from forebay.wire.heads import AnswerHead, HeadMemory, make_answer_head
+from forebay.wire.sockets import watch_for_dead_peer
 from forebay.wire.target import Target
+
+logger = logging.getLogger("forebay.wire")
 
 HEAD_BYTES_MAX = 131_072
 """What the head of an answer may weigh; engines send a few hundred bytes."""
@@ -55,7 +59,7 @@ class NodeConnection(asyncio.Protocol):
 
     __slots__ = (
         "_close_after", "_completed", "_framed", "_head_bytes", "_listener", "_parser", "_pool",
-        "_raw", "_status", "_transport", "_used", "paused",
+        "_raw", "_sent_much", "_status", "_transport", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -70,6 +74,7 @@ class NodeConnection(asyncio.Protocol):
         self._close_after = False
         self._completed = False  # an answer has ended in the bytes being parsed
         self._used = False  # has carried an exchange before
+        self._sent_much = False  # more than fits into a socket's buffer
         self.paused = False  # its answer is not being read
 
     # -- for the one who asks
@@ -82,7 +87,8 @@ class NodeConnection(asyncio.Protocol):
         self._status = 0
         self._head_bytes = 0
         self._raw = b""
-        if len(body) < 65_536:
+        self._sent_much = len(body) >= 65_536
+        if not self._sent_much:
             transport.write(request + body)
         else:
             transport.writelines((request, body))
@@ -118,6 +124,7 @@ class NodeConnection(asyncio.Protocol):
     ) -> None:
         """Remember the transport."""
         self._transport = transport
+        watch_for_dead_peer(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; anything while nobody has asked is a fault of the server."""
@@ -130,9 +137,12 @@ class NodeConnection(asyncio.Protocol):
         self._completed = False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            if self._listener is not None:
-                self._break(f"the answer is not HTTP/1.1: {error}")
+        except httptools.HttpParserCallbackError:
+            logger.exception("taking an answer failed")
+            self._break("an internal error")
+            return
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break(f"the answer is not HTTP/1.1: {error}")
             return
         if not self._status and self._head_bytes > HEAD_BYTES_MAX:
             self._break("the answer's head is too large")
@@ -162,8 +172,9 @@ class NodeConnection(asyncio.Protocol):
         listener, raw = self._listener, self._raw
         if listener is None:
             return
-        end = raw.find(b"\r\n\r\n")
-        lines = raw[:end].split(b"\r\n")
+        start = 0 if raw[0] > 32 else len(raw) - len(raw.lstrip(b"\r\n"))
+        end = raw.find(b"\r\n\r\n", start)
+        lines = raw[start:end].split(b"\r\n")
         self._raw = b""
         if self._parser.get_status_code() < 200:
             self._raw = raw[end + 4 :]
@@ -192,11 +203,15 @@ class NodeConnection(asyncio.Protocol):
         self._used = self._completed = True
         if self.paused:  # by the last bytes of this answer; the next one must be heard
             self.resume()
-        if self._close_after:
-            self.close()
+        if self._close_after or (self._sent_much and self._is_still_sending()):
+            self.abort()
         else:
             self._pool.give_back(self)
         listener.answer_ends()
+
+    def _is_still_sending(self) -> bool:
+        """Say whether the answer came before the whole request was sent: the rest must not."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def _break(self, cause: str, *, stale: bool = False) -> None:
         listener = self._listener
@@ -288,8 +303,6 @@ class Pool:
 
     def close(self) -> None:
         """Close what is idle, refuse what comes; exchanges under way go on."""
-        self._closed = True
-        for opening in list(self.openings):
-            opening.cancel()
+        self._closed = True  # connects under way end by hearing so
         while self._idle:
             self._idle.popitem()[0].close()

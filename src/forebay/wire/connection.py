@@ -12,28 +12,29 @@ are kept until it is whole.
 from __future__ import annotations
 
 import asyncio
-import socket
-from io import BytesIO
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 import httptools
 
+from forebay.wire.body import LARGE_BYTES, RequestBody
 from forebay.wire.heads import HeadMemory, make_request_head
 from forebay.wire.refusals import Refusal, body_too_large, find_fault, from_parser
+from forebay.wire.sockets import watch_for_dead_peer
 
 if TYPE_CHECKING:
     from forebay.wire.heads import RequestHead
     from forebay.wire.server import Server
 
+logger = logging.getLogger("forebay.wire")
+
 HEAD_BYTES_MAX = 65_536
 """What a request head may weigh: room for long keys, cookies and traces, and no more."""
 HEADERS_MAX = 128
 EARLY_BYTES_MAX = 65_536
-"""Pipelined bytes kept while a request is answered; then we stop reading until it is done."""
-LARGE_BYTES = 262_144
-"""From here on a body grows in one buffer: joining 30 MiB at the end would take 15 ms at once."""
-PIECES_MAX = 100_000
-"""Pieces one body may come in; 10^6 chunks of one byte are an attack on our CPU."""
+"""Pipelined bytes kept while a request is answered."""
+BODIES_BYTES_MAX = 1_073_741_824
+"""What all large bodies that are arriving may weigh together."""
 
 
 class Answering(Protocol):
@@ -56,9 +57,9 @@ class ServerConnection(asyncio.Protocol):
     """The protocol; `Site` sees it as the way to answer."""
 
     __slots__ = (
-        "_answering", "_away", "_body", "_body_bytes", "_broken", "_closing", "_early",
-        "_fed_bytes", "_head", "_head_bytes", "_heads", "_large", "_overrun", "_parser", "_paused",
-        "_pieces", "_raw", "_server", "_whole", "peer", "transport",
+        "_answering", "_away", "_body", "_broken", "_closing", "_early",
+        "_fed_bytes", "_head", "_head_bytes", "_heads", "_overrun", "_parser", "_raw", "_server",
+        "_slow", "_whole", "peer", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -69,12 +70,11 @@ class ServerConnection(asyncio.Protocol):
         self._answering: Answering | None = None
         self._away = False  # another protocol is answering
         self._closing = False
-        self._paused = False
+        self._slow = False  # more has been written than the client takes
         self._early = b""
         self._heads = HeadMemory(make_request_head)
         self._parser = httptools.HttpRequestParser(self)
-        self._body: list[bytes] = []
-        self._large: BytesIO | None = None  # where a large body grows in place
+        self._body = RequestBody()
         self._broken: Refusal | None = None
         self._head: RequestHead | None = None
         self._reset()
@@ -85,7 +85,6 @@ class ServerConnection(asyncio.Protocol):
         self._raw = b""  # what has come of the head
         self._head_bytes = 0
         self._fed_bytes = 0  # of this request, before the piece being parsed
-        self._body_bytes = self._pieces = 0
         self._whole = self._overrun = False
 
     # -- for the one who answers
@@ -123,7 +122,7 @@ class ServerConnection(asyncio.Protocol):
             self.close()
         elif self._early:
             asyncio.get_running_loop().call_soon(self._go_on)
-        else:
+        elif not self._slow:
             self._server.idle.add(self)
 
     def close(self) -> None:
@@ -154,6 +153,9 @@ class ServerConnection(asyncio.Protocol):
 
     def head_is_late(self) -> None:
         """Refuse a request whose head did not come in time."""
+        if not self._raw.strip():  # an empty line after the last request: nothing was asked
+            self.close()
+            return
         self._refuse(Refusal("request_timeout", "the request head took too long to arrive"))
 
     def body_is_late(self) -> None:
@@ -171,7 +173,7 @@ class ServerConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if isinstance(peer, tuple) else ""
         server = self._server
-        _watch_for_dead_peers(transport.get_extra_info("socket"), server.limits.write_seconds)
+        watch_for_dead_peer(transport.get_extra_info("socket"), server.limits.write_seconds)
         if server.make_room():
             server.connections.add(self)
             server.idle.add(self)
@@ -184,6 +186,8 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Leave, and tell whoever answers."""
+        self._server.body_bytes -= self._body.large_bytes
+        self._body.clear()
         self._server.forget(self)
         answering, self._answering = self._answering, None
         if answering is not None:
@@ -191,40 +195,45 @@ class ServerConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Give the client `write_seconds` to take what has been written."""
+        self._slow = True
         self._server.writes.add(self)
         if self._answering is not None:
             self._answering.client_is_slow()
 
     def resume_writing(self) -> None:
         """Go on: the client has taken it."""
+        self._slow = False
         if not self.transport.is_closing():
             self._server.writes.discard(self)
         if self._answering is not None:
             self._answering.client_keeps_up()
+        elif not self._away and not self._closing:
+            self.done(keep_alive=True)
 
     def data_received(self, data: bytes) -> None:
         """Parse a request, or keep what came too early."""
-        if self._answering is not None:
+        if self._answering is not None or self._early or self._slow:
             self.keep_early(data)
         elif not self._closing:
             self._server.idle.discard(self)
             self._feed(data)
 
     def keep_early(self, data: bytes) -> None:
-        """Keep what came while a request is being answered, here or by another; up to a bound."""
+        """Keep what came while a request is being answered, here or by another.
+
+        A client that sends on and on without waiting is cut off: we must go on reading to see
+        whether it is still there, and cannot keep what we read.
+        """
         self._early += data
-        if len(self._early) > EARLY_BYTES_MAX and not self._paused:
-            self._paused = True
-            self.transport.pause_reading()
+        if len(self._early) > EARLY_BYTES_MAX:
+            self.abort()
 
     def _go_on(self) -> None:
-        """Take what came while the last request was answered."""
-        early, self._early = self._early, b""
-        if self._paused and not self.transport.is_closing():
-            self._paused = False
-            self.transport.resume_reading()
-        if not self._closing:
-            self._feed(early)
+        """Take what came while the last request was answered, once the client has taken that."""
+        if self._answering is None and not self._slow and not self._closing and not self._away:
+            early, self._early = self._early, b""
+            if early:
+                self._feed(early)
 
     def _feed(self, data: bytes) -> None:
         head = self._head
@@ -250,6 +259,9 @@ class ServerConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._overrun = True  # an offer that we do not take; its parser is spent
+        except httptools.HttpParserCallbackError:
+            logger.exception("reading a request failed")
+            return "it could not be read"
         except httptools.HttpParserError as error:
             return str(error) or "unreadable"
         return ""
@@ -300,16 +312,19 @@ class ServerConnection(asyncio.Protocol):
         self._early = data[end:]
 
     def _answer(self) -> None:
-        head, parts, server = self._head, self._body, self._server
+        head, server = self._head, self._server
         assert head is not None
-        if self._large is not None:  # its buffer becomes the body, without another copy
-            parts, self._large = [self._large.getvalue()], None
+        server.body_bytes -= self._body.large_bytes
+        body = self._body.take()
         if self._fed_bytes:
             server.heads.discard(self)
             server.bodies.discard(self)
-        self._body = []
         self._reset()
-        server.site.answer(self, head, parts[0] if len(parts) == 1 else b"".join(parts))
+        try:
+            server.site.answer(self, head, body)
+        except Exception:  # a bug of ours: the client must not wait for ever
+            logger.exception("answering a request failed")
+            self.abort()
 
     def _refuse(self, refusal: Refusal) -> None:
         server = self._server
@@ -344,49 +359,36 @@ class ServerConnection(asyncio.Protocol):
             head.keep_alive = self._parser.should_keep_alive()
             self._broken = find_fault(head)
             head.is_ours = self._broken is None and self._server.site.takes(head)
-        if heads.length is not None and int(heads.length) > self._server.limits.body_max_bytes:
-            self._broken = body_too_large(self._server.limits.body_max_bytes)
-        elif head.expects and self._broken is None and head.is_ours:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if self._broken is None and head.is_ours:
+            self._expect_body(head, -1 if heads.length is None else int(heads.length))
+
+    def _expect_body(self, head: RequestHead, length: int) -> None:
+        """Refuse a body that is too large, or that nobody would read; else let it come."""
+        server = self._server
+        if length > server.limits.body_max_bytes:
+            self._broken = body_too_large(server.limits.body_max_bytes)
+        elif head.expects or not 0 <= length <= LARGE_BYTES:
+            self._broken = server.site.refusal(head, self.peer)
+            if head.expects and self._broken is None:
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, data: bytes) -> None:
         """Collect the body, up to its bound."""
         head = self._head
         if self._overrun or self._broken is not None or head is None or not head.is_ours:
             return
-        self._body_bytes += len(data)
-        if self._large is not None:
-            self._large.write(data)
-        else:
-            self._body.append(data)
-        if self._body_bytes > LARGE_BYTES and self._large is None:
-            self._large = BytesIO()
-            self._large.writelines(self._body)
-            self._body = []
-        self._pieces += 1
-        if self._body_bytes > self._server.limits.body_max_bytes or self._pieces > PIECES_MAX:
-            self._body, self._large = [], None
-            self._broken = body_too_large(self._server.limits.body_max_bytes)
+        server, body = self._server, self._body
+        before = body.large_bytes
+        if not body.add(data, server.limits.body_max_bytes):
+            self._broken = body_too_large(server.limits.body_max_bytes)
+        server.body_bytes += body.large_bytes - before
+        if server.body_bytes > BODIES_BYTES_MAX:
+            self._broken = Refusal("too_many_connections", "too many large requests are arriving")
+        if self._broken is not None:
+            server.body_bytes -= body.large_bytes
+            body.clear()
 
     def on_message_complete(self) -> None:
         """Know that the request is whole."""
         if not self._overrun:
             self._whole = True
-
-
-def _watch_for_dead_peers(sock: socket.socket | None, write_s: float) -> None:
-    """Have the kernel ask silent peers whether they are still there (a pulled cable says nothing).
-
-    First after 30 s, then twice more: a dead one is noticed after about a minute. While something
-    has been written that it has not confirmed, nothing is asked, and the kernel would go on
-    sending for a quarter of an hour; so that is given a limit too.
-    """
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", int(1000 * max(60.0, min(write_s, 86_400.0)))),
-    ):  # fmt: skip
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -28,63 +28,64 @@ class Deadlines(Generic[T]):
     (None, ['b'])
     """
 
-    __slots__ = ("_clock", "_due_s", "_expired", "_limit_s", "_now_s", "_timer")
+    __slots__ = ("_clock", "_expired", "_limit_s", "_now_s", "_since_s", "_timer")
 
     def __init__(self, limit_s: float, expired: Callable[[T], None], clock: Timers) -> None:
         self._limit_s = limit_s
         self._expired = expired
         self._clock = clock
         self._now_s = clock.monotonic_s
-        self._due_s: dict[T, float] = {}
+        self._since_s: dict[T, float] = {}  # in order
         self._timer: TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._due_s)
+        return len(self._since_s)
 
     def add(self, member: T) -> None:
         """Start the member's time, or start it anew."""
-        if self._limit_s <= 0.0:
-            return
-        due = self._due_s
-        due.pop(member, None)
-        due[member] = due_s = self._now_s() + self._limit_s
-        if self._timer is None:
-            self._timer = self._clock.call_at(due_s, self._fire)
+        since = self._since_s
+        since.pop(member, None)
+        since[member] = now_s = self._now_s()
+        if self._timer is None and self._limit_s > 0.0:
+            self._timer = self._clock.call_at(now_s + self._limit_s, self._fire)
 
     def discard(self, member: T) -> None:
         """Stop the member's time; nothing happens if it is not in."""
-        self._due_s.pop(member, None)
+        self._since_s.pop(member, None)
 
     def eldest(self) -> T | None:
         """Return the member that has been in the longest."""
-        return next(iter(self._due_s), None)
+        return next(iter(self._since_s), None)
 
     def change(self, limit_s: float) -> None:
-        """Use another limit, from now on and for those already in, counted anew."""
-        if limit_s == self._limit_s:
-            return
-        members = list(self._due_s)
-        self.clear()
-        self._limit_s = limit_s
-        for member in members:
-            self.add(member)
+        """Use another limit, for those already in too; their time goes on from where it is."""
+        if limit_s != self._limit_s:
+            self._limit_s = limit_s
+            self._arm()
 
     def clear(self) -> None:
         """Forget everyone and stop the timer."""
-        self._due_s.clear()
+        self._since_s.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _fire(self) -> None:
-        now_s = self._now_s()
-        try:
-            while (member := self.eldest()) is not None and self._due_s[member] <= now_s:
-                del self._due_s[member]
+        now_s, limit_s = self._now_s(), self._limit_s
+        try:  # reckoned as `_arm` does, or rounding would have it fire and find nobody, for ever
+            while (member := self.eldest()) is not None and self._is_due(member, now_s, limit_s):
+                del self._since_s[member]
                 self._expired(member)  # may add it anew: what is armed then is not the eldest's
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._arm()
+
+    def _is_due(self, member: T, now_s: float, limit_s: float) -> bool:
+        return self._since_s[member] + limit_s <= now_s
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
             self._timer = None
-            if (first := self.eldest()) is not None:
-                self._timer = self._clock.call_at(self._due_s[first], self._fire)
+        first = self.eldest()
+        if first is not None and self._limit_s > 0.0:
+            self._timer = self._clock.call_at(self._since_s[first] + self._limit_s, self._fire)

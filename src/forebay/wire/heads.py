@@ -132,12 +132,12 @@ class HeadMemory(Generic[H]):
 def make_request_head(lines: list[bytes]) -> RequestHead:
     """Return the head that these lines are."""
     method, target, version = lines[0].split(b" ", 2)
-    return RequestHead(method, target, split_headers(lines), version == b"HTTP/1.1")
+    return RequestHead(method, target, split_headers(lines), version.strip() == b"HTTP/1.1")
 
 
 def make_answer_head(lines: list[bytes]) -> AnswerHead:
     """Return the head that these lines are."""
-    status = int(lines[0][9:12])
+    status = int(lines[0].split(b" ", 2)[1])
     headers = split_headers(lines)
     framed = status in (204, 304) or any(
         name in (b"content-length", b"transfer-encoding") for name, _ in headers

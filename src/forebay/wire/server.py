@@ -39,6 +39,10 @@ class Site(Protocol):
         """Say whether a request is answered here, or by another protocol."""
         ...
 
+    def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
+        """Say why a request would be refused whatever its body, before a large one is sent."""
+        ...
+
     def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
         """Let another protocol answer one request, of which this much has been read.
 
@@ -62,6 +66,8 @@ class Server:
         self.site = site
         self.limits = limits
         self.connections: set[ServerConnection] = set()
+        self.body_bytes = 0
+        """What large bodies that are arriving weigh together."""
         self._emptied: asyncio.Event | None = None  # while someone waits for the end
         self.idle = Deadlines(limits.idle_seconds, ServerConnection.close, clock)
         self.heads = Deadlines(limits.header_seconds, ServerConnection.head_is_late, clock)

@@ -86,7 +86,8 @@ async def test_fault_21_a_node_that_dies_before_the_first_byte_costs_nobody_the_
     await holds.answer({})
     again = await other.next_call()
     assert again.json["mark"] == "first"
-    await again.answer(EVENT if stream else {})
+    kind = "text/event-stream" if stream else "application/json"
+    await again.answer(EVENT if stream else {}, headers={"content-type": kind})
     assert (await client.reply()).status == 200
 
 
