@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from forebay.wire.heads import AnswerHead
 
 
+HOLD_BYTES = 262_144
+"""How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
+BUFFER_BYTES = 8_388_608
+"""The same for a stream under `retry.stream = "buffer"`; a longer one is passed on from there."""
+
+
 class Answer:
     """One attempt's answer; an attempt that fails takes it along."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core import Cancelled, Finished, NodeRested, Returned
 from forebay.errors import BackendFailed
-from forebay.relay.answer import Answer
+from forebay.relay.answer import BUFFER_BYTES, HOLD_BYTES, Answer
 from forebay.relay.passage import Passage
 from forebay.relay.problem import WORDS, Problem, node_failed
 
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from forebay.wire.client import NodeConnection, Opening
     from forebay.wire.heads import AnswerHead
 
-HOLD_BYTES = 262_144
-"""How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
-BUFFER_BYTES = 8_388_608
-"""The same for a stream under `retry.stream = "buffer"`; a longer one is passed on from there."""
 REST_S = 1.0
 """How long a busy node rests that does not say how long."""
 REST_S_MAX = 60.0
