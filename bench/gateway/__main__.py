@@ -103,9 +103,19 @@ def machine() -> dict[str, object]:
     }
 
 
+def install_missing() -> list[str]:
+    """Install what the system lacks, where we may; return what is still missing."""
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        packages = ["util-linux" if name == "taskset" else name for name in missing]
+        subprocess.run(["apt-get", "update", "-qq"], check=False)
+        subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=False)
+    return [name for name in NEEDED if shutil.which(name) is None]
+
+
 def main() -> None:
     options = arguments()
-    missing = [name for name in NEEDED if shutil.which(name) is None]
+    missing = install_missing()
     if missing or (os.cpu_count() or 1) <= LOAD_CORE:
         sys.exit(f"bench.gateway needs two cores, and: {', '.join(missing) or 'nothing more'}")
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -237,3 +237,12 @@ async def test_a_revoked_key_s_request_does_not_start_again_elsewhere(rig: Rig) 
     call.reset()
     assert (await client.reply()).status == 401
     assert not nodes[1].calls
+
+
+async def test_a_model_may_still_come_while_nodes_are_being_started(rig: Rig) -> None:
+    gateway = await rig.start()
+    gateway.parts.nodes.expecting = True
+    early = await (await rig.ask()).reply()
+    assert (early.status, early.json["error"]["code"]) == (503, "model_loading")
+    gateway.parts.nodes.expecting = False
+    assert (await (await rig.ask()).reply()).status == 404

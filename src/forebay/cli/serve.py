@@ -110,14 +110,16 @@ async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | 
     stop = asyncio.Event()
     _on_signals(gateway, stop)
     try:
+        gateway.parts.nodes.expecting = not settings.nodes or gguf is not None
         await gateway.start()  # before any model is loaded: the port may be taken
-        if not settings.nodes or gguf is not None:
+        if gateway.parts.nodes.expecting:
             defaults = await _unless_stopped(find_default_nodes(gguf, say), stop)
         if defaults is not None:
             for node in defaults.settings:
                 gateway.parts.nodes.add(node)
             with contextlib.suppress(TimeoutError):
                 await gateway.parts.nodes.first_probes(5.0)
+        gateway.parts.nodes.expecting = False
         gc.collect()
         gc.freeze()  # what exists now lives as long as we do: no need to look at it again
         _greet(gateway, defaults)

@@ -7,6 +7,7 @@ is not an inference route is handed to the Starlette application.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from forebay.gateway.admission import HOT_ROUTES, Reading
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from forebay.relay.call import Call
     from forebay.relay.family import Family
     from forebay.wire.connection import ServerConnection
+
+
+logger = logging.getLogger("forebay.gateway")
 
 
 class Front:
@@ -134,6 +138,12 @@ class LargeBody:
             if self._left or result.cancelled():
                 return
             self._connection.answered_by(self._sink)
+            error = result.exception()
+            if error is not None:  # a bug of ours: the client must not wait for ever
+                logger.error("reading a large body failed", exc_info=error)
+                problem = Problem("internal_error", "an internal error; the log has the details")
+                front.go_on(self._sink, caller.route, problem)
+                return
             read = result.result()
             admitted: Call | Problem
             if isinstance(read, Problem):

@@ -31,6 +31,8 @@ class Nodes:
         self._gpu = GpuMeter()
         self._backends: dict[str, Backend] = {}
         self._post: Callable[[Event], None] = _nobody
+        self.expecting = False
+        """Whether nodes are still being looked for or started."""
         self.has_ollama = False
         """Whether any node is Ollama, whose models have short names."""
 
@@ -107,7 +109,7 @@ class Nodes:
 
     def is_starting(self) -> bool:
         """Say whether a node has not been asked even once yet: it may have any model."""
-        return any(not backend.was_probed for backend in self._backends.values())
+        return self.expecting or any(not backend.was_probed for backend in self._backends.values())
 
     def others_have(self, model: str, family: str, but: Sequence[str]) -> bool:
         """Say whether a node other than those can serve the model."""

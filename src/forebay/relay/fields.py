@@ -72,9 +72,11 @@ class FieldsReader:
         check_utf8(body)
         spans = self._refuse_repeated(body)
         small = b",".join(
-            b'"%b":%b' % (name.encode(), body[slice(*spans[name])])
-            for name in self._names
-            if name in spans
+            [
+                b'"%b":%b' % (name.encode(), body[spans[name][0] : spans[name][1]])
+                for name in self._names
+                if name in spans
+            ]
         )
         return self._decode(b"{%b}" % small), spans["model"]
 
@@ -105,7 +107,7 @@ class FieldsReader:
             spans[name] = span
         outer, inner = self._nested
         if outer in spans and body[spans[outer][0] : spans[outer][0] + 1] == b"{":
-            names = [name for name, _ in scan_members(body[slice(*spans[outer])])]
+            names = [name for name, _ in scan_members(body[spans[outer][0] : spans[outer][1]])]
             if names.count(inner) > 1:
                 raise InvalidBody(f"`{outer}.{inner}` is given more than once", f"{outer}.{inner}")
         return spans
