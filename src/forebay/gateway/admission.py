@@ -27,7 +27,6 @@ HOT_ROUTES: Final = {
     route.encode(): (family, route) for family in FAMILIES for route in family.routes
 }
 """Path -> the family and the route's name, for the metrics."""
-OUTPUT_LIMIT_MAX = 1_000_000_000
 ID_BYTES = 12
 """Enough that nobody guesses an id, and that no two are the same."""
 
@@ -126,7 +125,7 @@ class Admission:
             caller.affinity,
             caller.max_wait_s,
             reading.prompt_tokens,
-            int(min(max(fields.output_limit(), 0), OUTPUT_LIMIT_MAX)),
+            fields.output_limit(),
             *(("", 0, 1.0) if key is None else (key.name, key.max_running, key.weight)),
         )
 

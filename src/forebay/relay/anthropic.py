@@ -5,6 +5,7 @@ from msgspec import UNSET, UnsetType
 
 from forebay.relay.family import Family
 from forebay.relay.fields import FieldsReader, Flag, Limit, Name
+from forebay.relay.limits import bounded_limit
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem, Unsupported
 from forebay.wire.heads import AnswerHead
@@ -32,9 +33,9 @@ class AnthropicFields(msgspec.Struct, gc=False):
         """Return nothing: this family's `service_tier` is about something else."""
         return None
 
-    def output_limit(self) -> float:
+    def output_limit(self) -> int:
         """Return the caller's own cap on output tokens, 0 for none."""
-        return self.max_tokens or 0
+        return bounded_limit(self.max_tokens)
 
     def unsupported(self) -> Unsupported | None:
         """Everything of this family is passed on."""

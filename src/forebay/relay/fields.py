@@ -43,7 +43,7 @@ class Fields(Protocol):
 
     def named_user(self) -> str | None: ...  # noqa: D102
     def tier(self) -> str | None: ...  # noqa: D102
-    def output_limit(self) -> float: ...  # noqa: D102
+    def output_limit(self) -> int: ...  # noqa: D102
     def unsupported(self) -> Unsupported | None: ...  # noqa: D102
 
 

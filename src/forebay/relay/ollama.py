@@ -5,6 +5,7 @@ from msgspec import UNSET, UnsetType
 
 from forebay.relay.family import Family
 from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text
+from forebay.relay.limits import bounded_limit
 from forebay.relay.problem import Problem, Unsupported
 from forebay.wire.heads import AnswerHead
 
@@ -31,9 +32,9 @@ class OllamaFields(msgspec.Struct, gc=False):
         """Return nothing: this family has no such field."""
         return None
 
-    def output_limit(self) -> float:
+    def output_limit(self) -> int:
         """Return the caller's own cap on output tokens, 0 for none (-1 and -2 mean none too)."""
-        return (self.options.num_predict or 0) if self.options else 0
+        return bounded_limit(self.options.num_predict) if self.options else 0
 
     def unsupported(self) -> Unsupported | None:
         """Everything of this family is passed on."""

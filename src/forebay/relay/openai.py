@@ -5,6 +5,7 @@ from msgspec import UNSET
 
 from forebay.relay.family import Family
 from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text
+from forebay.relay.limits import bounded_limit
 from forebay.relay.problem import Problem, Unsupported
 from forebay.wire.heads import AnswerHead
 
@@ -30,9 +31,9 @@ class OpenAIFields(msgspec.Struct, gc=False):
         """Return the class that the caller asks for in the body."""
         return self.service_tier or None
 
-    def output_limit(self) -> float:
+    def output_limit(self) -> int:
         """Return the caller's own cap on output tokens, 0 for none."""
-        return self.max_completion_tokens or self.max_tokens or self.max_output_tokens or 0
+        return bounded_limit(self.max_completion_tokens, self.max_tokens, self.max_output_tokens)
 
     def unsupported(self) -> Unsupported | None:
         """Say what is asked for that needs stored answers, which no node here keeps."""

@@ -1,0 +1,17 @@
+"""The caller's own cap on output tokens, as far as it is believed."""
+
+from msgspec import UnsetType
+
+OUTPUT_LIMIT_MAX = 1_000_000_000
+
+
+def bounded_limit(*limits: int | float | UnsetType | None) -> int:
+    """Return the first limit that is given, between 0 (none) and `OUTPUT_LIMIT_MAX`.
+
+    >>> bounded_limit(None, 5), bounded_limit(-1), bounded_limit(10**400)
+    (5, 0, 1000000000)
+    """
+    for limit in limits:
+        if limit:
+            return int(min(max(limit, 0), OUTPUT_LIMIT_MAX))
+    return 0
