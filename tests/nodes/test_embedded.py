@@ -122,3 +122,18 @@ def test_the_child_dies_with_its_parent(tiny_gguf: Path) -> None:
         ended, _, _ = select.select([watched], [], [], LIMIT_S)
         os.close(watched)
         assert ended
+
+
+async def test_one_that_is_killed_is_started_again_and_serves(tiny_gguf: Path) -> None:
+    node = node_of(tiny_gguf)
+    await node.start()
+    back = asyncio.Event()
+    keeping = asyncio.ensure_future(node.keep_running(back.set))
+    assert node._child is not None
+    node._child.kill()
+    async with asyncio.timeout(LIMIT_S):
+        await back.wait()
+    async with HttpxFetch(node.url) as fetch:
+        assert (await ADAPTERS["llama-cpp"].probe(fetch)).models == ("tiny",)
+    keeping.cancel()
+    await node.stop()

@@ -123,12 +123,27 @@ async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | 
         gc.collect()
         gc.freeze()  # what exists now lives as long as we do: no need to look at it again
         _greet(gateway, defaults)
+        watching = asyncio.ensure_future(_watch(gateway, defaults))
         await stop.wait()
+        watching.cancel()
         logger.info("stopping", extra={"running": len(gateway.parts.relay.exchanges)})
     finally:
         await gateway.stop()
         if defaults is not None:
             await defaults.stop()
+
+
+async def _watch(gateway: Gateway, defaults: DefaultNodes | None) -> None:
+    """Start the embedded model again should it die; it then has another port."""
+    if defaults is None or defaults.embedded is None:
+        return
+    (node,) = defaults.settings
+    embedded = defaults.embedded
+
+    def restarted() -> None:
+        gateway.parts.nodes.replace(node.model_copy(update={"url": embedded.url}))
+
+    await embedded.keep_running(restarted)
 
 
 async def _unless_stopped(search: object, stop: asyncio.Event) -> DefaultNodes | None:
@@ -179,7 +194,7 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
         say(f"  nodes: {defaults.explanation}")
     for backend in gateway.parts.nodes:
         told = backend.told
-        say(f"  node {backend.name}: {told.state}, {told.slots} slots, {len(told.models)} models")
+        say(f"  node {backend.name}: {told.state}, {told.slots} slots, {_models(told.models)}")
     model = models[0] if models else "MODEL"
     key = ' -H "Authorization: Bearer $KEY"' if gateway.parts.keys else ""
     say("")
@@ -188,6 +203,10 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     say(f'    -d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}\'')
     say(f"  OPENAI_BASE_URL={url}/v1  for any OpenAI client;  open {url}/ in a browser")
     say("")
+
+
+def _models(names: tuple[str, ...]) -> str:
+    return f"{len(names)} model" if len(names) == 1 else f"{len(names)} models"
 
 
 def _shown_host(host: str) -> str:

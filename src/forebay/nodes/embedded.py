@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
+import logging
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
 
 from forebay.errors import BackendFailed
+
+logger = logging.getLogger("forebay.nodes")
 
 SLOTS = 4
 CONTEXT_TOKENS = 2048
@@ -16,6 +20,8 @@ CONTEXT_TOKENS = 2048
 START_LIMIT_S = 120.0
 """A large GGUF on a slow disk takes a minute to read."""
 STOP_LIMIT_S = 5.0
+RESTART_S, RESTART_S_MAX = 0.5, 60.0
+"""How long to wait before a child that died is started again, at first and at most."""
 TAIL_BYTES_MAX = 8192
 """How much of its output is kept for error messages."""
 
@@ -77,6 +83,22 @@ class EmbeddedNode:
         except BaseException:
             await self.stop()
             raise
+
+    async def keep_running(self, restarted: Callable[[], None]) -> None:
+        """Start it again whenever it dies, and say so; runs until it is cancelled.
+
+        One that dies at once, or does not start, is tried again ever more slowly.
+        """
+        pause_s = RESTART_S
+        while self._child is not None:
+            await self._child.wait()
+            logger.warning("the embedded model has ended", extra={"output": self.tail[-500:]})
+            while not self.is_running:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2.0 * pause_s, RESTART_S_MAX)
+                with contextlib.suppress(BackendFailed):  # its reason is in the log above
+                    await self.start()
+            restarted()
 
     async def stop(self) -> None:
         """End the child; returns when it is gone."""
