@@ -51,7 +51,7 @@ bench: setup  ## measure the core against heapq, and the gateway against HAProxy
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.gateway $(ARGS)
 
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra build
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra postgres --extra build
 lock: setup  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/$(COMPILE) -o requirements.lock pyproject.toml
 	$(BIN)/$(COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml

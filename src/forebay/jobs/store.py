@@ -1,0 +1,340 @@
+"""The job store: what is asked of the database, in words.
+
+Every method returns a future, so that threads wait with `.result()` and coroutines with
+`asyncio.wrap_future`: one implementation for both. What holds a job is told apart by its *fence*,
+which grows with every claim: whoever lost the job to a cancellation, a restart or the end of its
+lease can no longer say anything about it. So a job may run more than once, but has one result.
+
+Leases are kept by the database's clock. Listeners hear of every change once it is committed, on
+the thread that wrote it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import bindparam, func, select, update
+
+from forebay.jobs.adding import add, depth
+from forebay.jobs.job import Added, Change, Failure, Job, NewJob, Status, Verb, sources
+from forebay.jobs.recovering import fail_queue, recover
+from forebay.jobs.rows import COLUMNS, count_line, find, to_job, twin_of
+from forebay.jobs.schema import jobs, now_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from sqlalchemy import Connection
+
+    from forebay.jobs.database import Database
+    from forebay.jobs.recovering import Recovery
+
+logger = logging.getLogger("forebay.jobs")
+
+LIST_MAX = 1000
+
+_CLAIM = (
+    update(jobs)
+    .where(
+        jobs.c.id.in_(
+            select(jobs.c.id)
+            .where(jobs.c.queue == bindparam("wanted"), jobs.c.status == "queued")
+            .order_by(jobs.c.priority, jobs.c.id)
+            .limit(bindparam("limit"))
+            .with_for_update(skip_locked=True)
+            .scalar_subquery()
+        )
+    )
+    .values(
+        status="running",
+        attempt=jobs.c.attempt + 1,
+        fence=jobs.c.fence + 1,
+        worker=bindparam("holder"),
+        lease_until=now_s() + bindparam("lease_s"),
+        started_at=now_s(),
+        stage=None,
+    )
+    .returning(*COLUMNS)
+)
+
+
+class JobStore:
+    """Jobs in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.listeners: list[Callable[[Change], None]] = []
+
+    # -- taking in
+
+    def add(self, new: Sequence[NewJob], depth_max: int | None = None) -> Future[list[Added]]:
+        """Store jobs, each once; see `adding`. Beyond `depth_max` queued they are stored failed."""
+        future = self.database.write(lambda connection: add(connection, new, depth_max))
+
+        def tell(added: list[Added]) -> None:
+            for job, one in zip(new, added, strict=True):
+                if one.is_new:
+                    self._tell(Change(one.id, job.task_type, one.status, None, None, job.batch_id))
+
+        return self._then(future, tell)
+
+    # -- running
+
+    def claim(self, queue: str, worker: str, lease_s: float, limit: int = 1) -> Future[list[Job]]:
+        """Take the next jobs of a queue, in order; nobody else gets them while the lease lasts."""
+        given = {"wanted": queue, "holder": worker, "lease_s": lease_s, "limit": limit}
+
+        def work(connection: Connection) -> list[Job]:
+            taken = [to_job(row) for row in connection.execute(_CLAIM, given)]
+            return sorted(taken, key=lambda job: (job.priority, job.id))
+
+        def tell(taken: list[Job]) -> None:
+            for job in taken:
+                waited_s = max(0.0, (job.started_at or job.created_at) - job.created_at)
+                self._tell(_change(job, "queued", waited_s))
+
+        return self._then(self.database.write(work), tell)
+
+    def complete(self, job: Job, result: str) -> Future[bool]:
+        """Record a result; False when the job is no longer ours to end."""
+        values = {"result": result, "error": None, "error_code": None, "traceback": None}
+        return self._end(job, "complete", values)
+
+    def fail(self, job: Job, failure: Failure) -> Future[bool]:
+        """Record a failure; False when the job is no longer ours to end."""
+        values = {
+            "error": failure.error,
+            "error_code": failure.code,
+            "traceback": failure.traceback,
+            "result": failure.result,
+        }
+        return self._end(job, "fail", values)
+
+    def give_back(self, job: Job, *, tried: bool) -> Future[bool]:
+        """Put a job back into its place; one that was not really tried keeps its attempt."""
+        attempt = job.attempt if tried else job.attempt - 1
+        values = {"lease_until": None, "worker": "", "attempt": attempt, "started_at": None}
+        return self._move(job, "return", values)
+
+    def stage(self, job: Job, stage: str) -> Future[bool]:
+        """Say how far a job is."""
+
+        def work(connection: Connection) -> bool:
+            held = _held(job)
+            return connection.execute(update(jobs).where(*held).values(stage=stage)).rowcount == 1
+
+        def tell(held: bool) -> None:
+            if held:
+                self._tell(Change(job.id, job.task_type, "running", "running", stage, job.batch_id))
+
+        return self._then(self.database.write(work), tell)
+
+    def heartbeat(self, worker: str, lease_s: float) -> Future[set[int]]:
+        """Lengthen every lease of a worker; return the jobs that it still holds."""
+        statement = (
+            update(jobs)
+            .where(jobs.c.worker == worker, jobs.c.status == "running")
+            .values(lease_until=now_s() + lease_s)
+            .returning(jobs.c.id)
+        )
+        return self.database.write(lambda connection: set(connection.execute(statement).scalars()))
+
+    # -- after an interruption
+
+    def recover(self, how: Recovery) -> Future[int]:
+        """Deal with jobs whose worker is gone; return how many there were."""
+        future = self.database.write(lambda connection: recover(connection, how))
+        self._then(future, self._tell_all)
+        return _mapped(future, len)
+
+    def fail_queue(self, queue: str, failure: Failure, limit: int = 500) -> Future[int]:
+        """Fail the next queued jobs of a queue that can never run; return how many."""
+        future = self.database.write(
+            lambda connection: fail_queue(connection, queue, failure, limit)
+        )
+        self._then(future, lambda jobs: self._tell_all([_change(job, "queued") for job in jobs]))
+        return _mapped(future, len)
+
+    # -- for those who asked
+
+    def cancel(self, job_id: int, owner: str | None = None) -> Future[Job | None]:
+        """Cancel a job for good; return it as it was before, or None where there is none.
+
+        Its worker must be told by whoever runs it; what that says later is refused.
+        """
+
+        def work(connection: Connection) -> Job | None:
+            job = find(connection, job_id, owner, lock=True)
+            if job is not None and job.status in sources("cancel"):
+                values = {"status": "cancelled", "finished_at": now_s(), "lease_until": None}
+                connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
+            return job
+
+        def tell(job: Job | None) -> None:
+            if job is not None and job.status in sources("cancel"):
+                self._tell(Change(job.id, job.task_type, "cancelled", job.status))
+
+        return self._then(self.database.write(work), tell)
+
+    def retry(self, job_id: int, owner: str | None, depth_max: int) -> Future[Retried]:
+        """Queue a failed or cancelled job again, at its old place, with all its attempts."""
+
+        def work(connection: Connection) -> Retried:
+            job = find(connection, job_id, owner, lock=True)
+            if job is None or job.status not in sources("retry"):
+                return Retried(job)
+            twin = twin_of(connection, job)
+            if twin is not None:
+                return Retried(job, twin=twin)
+            if depth(connection, job.task_type, depth_max) >= depth_max:
+                return Retried(job, full=True)
+            values: dict[str, Any] = dict.fromkeys(
+                ("error", "error_code", "traceback", "result", "stage", "started_at",
+                 "finished_at", "lease_until")
+            )  # fmt: skip
+            values |= {"status": "queued", "attempt": 0, "worker": ""}
+            connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
+            return Retried(job, done=True)
+
+        def tell(retried: Retried) -> None:
+            if retried.done and retried.job is not None:
+                job = retried.job
+                self._tell(Change(job.id, job.task_type, "queued", job.status))
+
+        return self._then(self.database.write(work), tell)
+
+    def get(self, job_id: int, owner: str | None = None) -> Future[Job | None]:
+        """Return a job; with an owner, only one of theirs. Lines of batches are not found."""
+        return self.database.read(lambda connection: find(connection, job_id, owner, lock=False))
+
+    def list(
+        self,
+        *,
+        status: Status | None = None,
+        task_type: str | None = None,
+        owner: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Future[list[Job]]:
+        """Return jobs, the newest first, without their params, results and tracebacks."""
+        hidden = {"params": "", "result": None, "traceback": None}
+        columns = [column for column in COLUMNS if column.name not in hidden]
+        wanted = select(*columns).where(jobs.c.batch_id.is_(None))
+        if status is not None:
+            wanted = wanted.where(jobs.c.status == status)
+        if task_type is not None:
+            wanted = wanted.where(jobs.c.task_type == task_type)
+        if owner is not None:
+            wanted = wanted.where(jobs.c.owner == owner)
+        if before is not None:
+            wanted = wanted.where(jobs.c.id < before)
+        wanted = wanted.order_by(jobs.c.id.desc()).limit(min(limit, LIST_MAX))
+        return self.database.read(
+            lambda connection: [
+                Job(**row._mapping, **hidden)  # type: ignore[arg-type] # the columns are its fields
+                for row in connection.execute(wanted)
+            ]
+        )
+
+    def depths(self) -> Future[dict[str, int]]:
+        """Return how many jobs each queue holds; what is finished costs nothing."""
+        wanted = (
+            select(jobs.c.queue, func.count())
+            .where(jobs.c.status == "queued")
+            .group_by(jobs.c.queue)
+        )
+        return self.database.read(
+            lambda connection: {row[0]: int(row[1]) for row in connection.execute(wanted)}
+        )
+
+    def counts(self) -> Future[dict[tuple[str, Status], int]]:
+        """Return how many jobs there are by type and status; walks an index over all of them."""
+        wanted = select(jobs.c.task_type, jobs.c.status, func.count()).group_by(
+            jobs.c.task_type, jobs.c.status
+        )
+        return self.database.read(
+            lambda connection: {(row[0], row[1]): int(row[2]) for row in connection.execute(wanted)}
+        )
+
+    # -- inside
+
+    def _end(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:
+        return self._move(job, verb, {**values, "finished_at": now_s(), "lease_until": None})
+
+    def _move(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:
+        """Take a held job to where a verb leads, unless it is no longer held by us."""
+        status: Status = {"complete": "completed", "fail": "failed"}.get(verb, "queued")  # type: ignore[assignment] # literals
+
+        def work(connection: Connection) -> bool:
+            moved = connection.execute(
+                update(jobs).where(*_held(job)).values(status=status, **values)
+            )
+            if moved.rowcount == 1 and verb != "return":
+                count_line(connection, job, status)
+            return moved.rowcount == 1
+
+        def tell(moved: bool) -> None:
+            if moved:
+                self._tell(Change(job.id, job.task_type, status, "running", None, job.batch_id))
+
+        return self._then(self.database.write(work), tell)
+
+    def _tell(self, change: Change) -> None:
+        for listener in self.listeners:
+            try:
+                listener(change)
+            except Exception:  # a listener's bug is not the store's
+                logger.exception("a listener failed", extra={"job": change.id})
+
+    def _tell_all(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._tell(change)
+
+    def _then(self, future: Future[Any], tell: Callable[[Any], object]) -> Future[Any]:
+        """Tell of it once it is committed."""
+
+        def done(done: Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                tell(done.result())
+
+        future.add_done_callback(done)
+        return future
+
+
+class Retried(msgspec.Struct, frozen=True):
+    """What became of a wish to try again."""
+
+    job: Job | None
+    """As it was before."""
+    done: bool = False
+    twin: int | None = None
+    """The same work, queued or running already."""
+    full: bool = False
+
+
+def _held(job: Job) -> tuple[Any, ...]:
+    return (jobs.c.id == job.id, jobs.c.status == "running", jobs.c.fence == job.fence)
+
+
+def _change(job: Job, before: Status, waited_s: float | None = None) -> Change:
+    return Change(job.id, job.task_type, job.status, before, None, job.batch_id, waited_s)
+
+
+def _mapped(future: Future[Any], turn: Callable[[Any], Any]) -> Future[Any]:
+    """Return a future of what `turn` makes of the result."""
+    mapped: Future[Any] = type(future)()
+
+    def done(done: Future[Any]) -> None:
+        if not mapped.set_running_or_notify_cancel():
+            return
+        error = done.exception()
+        if error is not None:
+            mapped.set_exception(error)
+        else:
+            mapped.set_result(turn(done.result()))
+
+    future.add_done_callback(done)
+    return mapped
