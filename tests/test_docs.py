@@ -23,6 +23,7 @@ from forebay.gateway.access_line import Line
 from forebay.gateway.accounting import Accounting
 from forebay.gateway.codes import CODES
 from forebay.gateway.gateway import Gateway
+from forebay.gateway.job_figures import JobFigures
 from forebay.gateway.metrics import Metrics
 from forebay.nodes.registry import Nodes
 from forebay.nodes.sim_engine import SimOptions
@@ -199,7 +200,7 @@ def metrics_there_are() -> set[str]:
     nodes = Nodes(lambda _: None, clock)
     (snapshot,) = Scheduler().handle(Observed(), 0.0)
     assert isinstance(snapshot, Snapshot)
-    text = Metrics(accounting, nodes).text(snapshot, 0).decode()
+    text = Metrics(accounting, nodes, JobFigures()).text(snapshot, 0).decode()
     return set(re.findall(r"^# HELP (\w+)", text, re.MULTILINE))
 
 

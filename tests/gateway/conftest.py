@@ -19,6 +19,7 @@ from forebay.testing import Call, FakeClock, FakeNode, RawClient, Reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 CHAT = "/v1/chat/completions"
 OK: dict[str, object] = {"choices": []}
@@ -27,8 +28,10 @@ OK: dict[str, object] = {"choices": []}
 class Rig:
     """One test's gateway, clock, nodes and clients."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
+    def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
         self.stack = stack
+        self.folder = folder
+        """Where the jobs are kept."""
         self.clock = FakeClock(1000.0)
         self.gateway: Gateway
         self.given: dict[str, Any] = {}
@@ -46,6 +49,8 @@ class Rig:
         environ, log = settings.pop("environ", {}), settings.pop("log", None)
         self.given = {"nodes": listed, **settings}
         self.given["server"] = {"port": 0, **settings.get("server", {})}
+        jobs = {"database": f"sqlite:///{self.folder}/jobs.db", **settings.get("jobs", {})}
+        self.given["jobs"] = jobs
         made = self.read_settings()
         self.gateway = Gateway(
             made, clock=self.clock, environ=environ, log=log, read_settings=self.read_settings
@@ -132,13 +137,15 @@ class Rig:
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     """Give the test its rig, and check afterwards that every slot came back."""
     async with AsyncExitStack() as stack:
-        rig = Rig(stack)
+        rig = Rig(stack, tmp_path)
         yield rig
         if hasattr(rig, "gateway") and not rig.gateway.parts.draining:
             snapshot = await rig.gateway.parts.snapshot()
-            held = {exchange.call.id for exchange in rig.gateway.parts.relay.exchanges.values()}
-            running = snapshot.running + snapshot.waiting
-            assert running == len(held), "a ticket without an exchange, or the other way round"
+            relay = rig.gateway.parts.relay
+            tickets = snapshot.running + snapshot.waiting
+            tickets += snapshot.running_jobs + snapshot.waiting_jobs
+            held = len(relay.exchanges) + len(relay.reservations)
+            assert tickets == held, "a ticket without an exchange, or the other way round"

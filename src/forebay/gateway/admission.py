@@ -129,6 +129,17 @@ class Admission:
             *(("", 0, 1.0) if key is None else (key.name, key.max_running, key.weight)),
         )
 
+    def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:
+        """Return the model that a name stands for, and what may run instead of it."""
+        model = self.aliases.get(asked, asked)
+        if ":" not in model and self._relay.nodes.has_ollama:
+            model = self._relay.nodes.full_name(model)
+        return model, self._fallbacks.get(model) or self._fallbacks.get(asked, ())
+
+    def may_use(self, key: ResolvedKey | None, asked: str) -> bool:
+        """Say whether a key may ask for a model."""
+        return key is None or not key.models or _may_use(key, asked, self.resolve(asked)[0])
+
     def _unique_id(self, asked: str) -> str:
         """Return the caller's own id unless it is in use, else one that nobody can guess."""
         if asked and asked not in self._relay.exchanges:

@@ -14,6 +14,7 @@ from forebay.gateway.admin_routes import AdminRoutes
 from forebay.gateway.admission import HOT_ROUTES
 from forebay.gateway.asking import Refused
 from forebay.gateway.callers import EXPOSED
+from forebay.gateway.job_routes import JobRoutes
 from forebay.gateway.model_routes import ModelRoutes
 from forebay.gateway.openapi import document
 from forebay.gateway.page import PAGE, PAGE_HEADERS
@@ -69,6 +70,7 @@ def make_application(parts: Parts) -> ASGIApp:
             *StatusRoutes(parts).routes,
             *ModelRoutes(parts).routes,
             *AdminRoutes(parts).routes,
+            *JobRoutes(parts).routes,
             Route("/openapi.json", openapi),
             Route("/", page),
         ],

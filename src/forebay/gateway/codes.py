@@ -159,6 +159,16 @@ CODES: dict[str, Code] = {
         409, "It collides with what is there, such as a node name that is taken.",
         "Choose another name.", "既に存在します",
     ),
+    "job_queue_full": _later(
+        429, "As many jobs of this type are queued as may be (`jobs.max_queue_depth`); the row, "
+        "stored as failed, is named by `id`.",
+        "Submit it again later, or raise the bound.", "このタイプのジョブが上限に達しています",
+    ),
+    "store_unavailable": _later(
+        503, "The job database cannot be used now (`jobs.database`).",
+        "Look at the log and at the database; live requests are not affected.",
+        "ジョブデータベースを利用できません",
+    ),
     "internal_error": Code(
         500, "A bug of ours; the log has the details.", "Please report it.", "unsaid",
         "内部エラーが発生しました",

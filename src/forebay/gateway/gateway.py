@@ -69,6 +69,7 @@ class Gateway:
             self.parts.nodes.add(node)
         with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe
             await self.parts.nodes.first_probes(probe_s)
+        await self.parts.jobs.start()
 
     @property
     def port(self) -> int:
@@ -79,6 +80,7 @@ class Gateway:
     async def drain(self) -> None:
         """Take nothing more: waiters are answered 503 at once, what runs may finish."""
         self.parts.draining = True
+        self.parts.jobs.drain()
         self.parts.coordinator.post(ShutDown())
 
     async def stop(self, grace_s: float | None = None) -> None:
@@ -98,6 +100,7 @@ class Gateway:
             parts.relay.revoke(exchange.call.id, "shutting_down")
         self._server.stop()
         await self._cold.stop(CLOSING_S)
+        await parts.jobs.stop()
         with contextlib.suppress(TimeoutError):  # clients that do not read are cut off
             async with asyncio.timeout(CLOSING_S):
                 await self._server.emptied()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from forebay.core import Snapshot
     from forebay.gateway.accounting import Accounting, Histogram
+    from forebay.gateway.job_figures import JobFigures
     from forebay.nodes.registry import Nodes
 
     Labelled = tuple[tuple[str, ...], Histogram]
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
 class Metrics:
     """Draws the metrics from plain integers when someone asks for them."""
 
-    def __init__(self, accounting: Accounting, nodes: Nodes) -> None:
+    def __init__(self, accounting: Accounting, nodes: Nodes, jobs: JobFigures) -> None:
         self._accounting = accounting
         self._nodes = nodes
+        self._jobs = jobs
 
     def text(self, snapshot: Snapshot, retries: int) -> bytes:
         """Return all metrics in the text format."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collected([*self._queue(snapshot), *self._traffic(snapshot, retries),
-                                      *self._of_nodes(snapshot)]))  # fmt: skip
+                                      *self._of_nodes(snapshot), *self._of_jobs()]))  # fmt: skip
         return generate_latest(registry)
 
     def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
@@ -120,6 +122,25 @@ class Metrics:
             for kind, count in backend.failures.items():
                 failures.add_metric([backend.name, kind], count)
         yield failures
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        jobs = GaugeMetricFamily(
+            "forebay_jobs", "Jobs in the store, by type and status.", labels=["type", "status"]
+        )
+        for (task_type, status), count in self._jobs.counts.by_status.items():
+            jobs.add_metric([task_type, status], count)
+        yield jobs
+        yield _histogram(
+            "forebay_job_wait_seconds",
+            "Time that jobs were queued before they started.",
+            ["type"],
+            self._jobs.waits.items(),
+        )
+        yield _gauge(
+            "forebay_vram_reserved_bytes",
+            "GPU memory that running task types have reserved.",
+            self._jobs.vram_reserved_bytes,
+        )
 
 
 class _Collected:

@@ -17,6 +17,7 @@ from forebay import __version__
 from forebay.gateway.openapi_errors import shared_responses
 from forebay.gateway.openapi_headers import REQUEST_HEADERS, RESPONSE_HEADERS
 from forebay.gateway.openapi_inference import inference_paths
+from forebay.gateway.openapi_jobs import JOB_SCHEMAS
 from forebay.gateway.openapi_operations import operation_paths
 from forebay.gateway.openapi_schemas import SCHEMAS
 
@@ -36,6 +37,7 @@ TAGS = {
     "inference": "Relayed to a node, queued while every slot is taken.",
     "models": "What can be asked for.",
     "queue": "Who waits, and for how long.",
+    "jobs": "Durable work with nobody connected.",
     "status": "Whether it works, and how.",
     "admin": "Nodes and settings, while the gateway runs.",
 }
@@ -57,7 +59,7 @@ def document() -> dict[str, object]:
         "security": [{}, {"bearer": []}, {"apiKey": []}],
         "paths": {**inference_paths(), **operation_paths()},
         "components": {
-            "schemas": SCHEMAS,
+            "schemas": {**SCHEMAS, **JOB_SCHEMAS},
             "parameters": REQUEST_HEADERS,
             "headers": RESPONSE_HEADERS,
             "responses": shared_responses(),

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from forebay.gateway.openapi_errors import FOR_ADMINS, WITH_A_KEY, error_responses
 from forebay.gateway.openapi_headers import parameter_references
+from forebay.gateway.openapi_jobs import JOB_OPERATIONS, QUERY
 from forebay.gateway.openapi_schemas import reference
 
 
@@ -26,6 +27,8 @@ class _Operation(NamedTuple):
     headers: tuple[str, ...] = ("Accept-Language",)
     media: str = "application/json"
     """The content type of a good answer; "" for none."""
+    query: tuple[str, ...] = ()
+    """What may be asked for behind the path."""
 
 
 _AS_LISTED: Final = ("Accept-Language", "anthropic-version")
@@ -65,12 +68,14 @@ _OPERATIONS: Final = (
                "Node", (*FOR_ADMINS, "not_found")),
     _Operation("/admin/reload", "post", "Read the settings anew and apply what has changed",
                "admin", "Reloaded", FOR_ADMINS),
+    *(_Operation(**operation) for operation in JOB_OPERATIONS),
 )  # fmt: skip
 
 _PATH_PARAMETERS: Final = {
     "ticket_id": "The id of the request: the `X-Request-Id` that it was answered with or sent.",
     "model": "The model's name; it may contain slashes.",
     "name": "The node's name.",
+    "job_id": "The job's id: a whole number.",
 }
 
 
@@ -87,7 +92,11 @@ def _described(operation: _Operation) -> dict[str, Any]:
         "operationId": _operation_id(operation),
         "tags": [operation.tag],
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation.path), *parameter_references(operation.headers)],
+        "parameters": [
+            *_path_parameters(operation.path),
+            *({"name": name, "in": "query", "schema": QUERY[name]} for name in operation.query),
+            *parameter_references(operation.headers),
+        ],
     }
     if operation.body:
         described["requestBody"] = {

@@ -14,6 +14,8 @@ from forebay.gateway.admission import Admission
 from forebay.gateway.asking import Asking
 from forebay.gateway.callers import Callers
 from forebay.gateway.hosts import HostGuard
+from forebay.gateway.job_admission import JobAdmission
+from forebay.gateway.jobs import Jobs
 from forebay.gateway.keys import KeyRing
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.problem import Problems
@@ -64,10 +66,12 @@ class Parts:
         self.relay.connect(self.coordinator)
         self.nodes.connect(self.coordinator.post)
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
+        self.job_admission = JobAdmission(self.admission, self.nodes)
+        self.jobs = Jobs(settings.jobs, self.relay, self.admission.resolve, clock)
         self.asking = Asking(
             self.callers, self.keys, self.problems, public_status=server.public_status
         )
-        self.metrics = Metrics(self.accounting, self.nodes)
+        self.metrics = Metrics(self.accounting, self.nodes, self.jobs.figures)
         self.readers = ThreadPoolExecutor(2, "large-bodies")
 
     async def snapshot(self) -> Snapshot:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -66,6 +67,10 @@ class Database:
         self._connection: Connection | None = None
         self._gate = threading.Lock()  # between `write` and `close`
         self._closed = True
+
+    def may_hold_something(self) -> bool:
+        """Say whether there may be a database already, without making one."""
+        return not self.is_sqlite or (self.path is not None and Path(self.path).exists())
 
     def open(self) -> None:
         """Connect and bring the schema up to date; raises StoreFailed or NotAllowed."""

@@ -117,6 +117,7 @@ class Change(Struct, frozen=True):
 
     id: int
     task_type: str
+    queue: str
     status: Status
     before: Status | None
     stage: str | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from sqlalchemy import select, update
 
-from forebay.jobs.job import Change, Failure, Job
+from forebay.jobs.job import Change, Failure, Job, Status
 from forebay.jobs.rows import COLUMNS, count_line, to_job
 from forebay.jobs.schema import jobs, now_s
 
@@ -58,7 +58,8 @@ def _interrupt(connection: Connection, job: Job, how: Recovery) -> Change:
         values |= {"status": "failed", "error": error, "error_code": code, "finished_at": now_s()}
         count_line(connection, job, "failed")
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
-    return Change(job.id, job.task_type, values["status"], job.status, None, job.batch_id)
+    status: Status = values["status"]
+    return Change(job.id, job.task_type, job.queue, status, job.status, None, job.batch_id)
 
 
 def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int) -> list[Job]:

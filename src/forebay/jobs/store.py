@@ -18,7 +18,17 @@ import msgspec
 from sqlalchemy import bindparam, func, select, update
 
 from forebay.jobs.adding import add, depth
-from forebay.jobs.job import Added, Change, Failure, Job, NewJob, Status, Verb, sources
+from forebay.jobs.job import (
+    TRANSITIONS,
+    Added,
+    Change,
+    Failure,
+    Job,
+    NewJob,
+    Status,
+    Verb,
+    sources,
+)
 from forebay.jobs.recovering import fail_queue, recover
 from forebay.jobs.rows import COLUMNS, count_line, find, to_job, twin_of
 from forebay.jobs.schema import jobs, now_s
@@ -77,7 +87,10 @@ class JobStore:
         def tell(added: list[Added]) -> None:
             for job, one in zip(new, added, strict=True):
                 if one.is_new:
-                    self._tell(Change(one.id, job.task_type, one.status, None, None, job.batch_id))
+                    queue = job.queue or job.task_type
+                    self._tell(
+                        Change(one.id, job.task_type, queue, one.status, None, None, job.batch_id)
+                    )
 
         return self._then(future, tell)
 
@@ -119,6 +132,10 @@ class JobStore:
         values = {"lease_until": None, "worker": "", "attempt": attempt, "started_at": None}
         return self._move(job, "return", values)
 
+    def cancel_held(self, job: Job) -> Future[bool]:
+        """Record that a job of ours was cancelled while it ran."""
+        return self._end(job, "cancel", {})
+
     def stage(self, job: Job, stage: str) -> Future[bool]:
         """Say how far a job is."""
 
@@ -128,7 +145,11 @@ class JobStore:
 
         def tell(held: bool) -> None:
             if held:
-                self._tell(Change(job.id, job.task_type, "running", "running", stage, job.batch_id))
+                self._tell(
+                    Change(
+                        job.id, job.task_type, job.queue, "running", "running", stage, job.batch_id
+                    )
+                )
 
         return self._then(self.database.write(work), tell)
 
@@ -175,7 +196,7 @@ class JobStore:
 
         def tell(job: Job | None) -> None:
             if job is not None and job.status in sources("cancel"):
-                self._tell(Change(job.id, job.task_type, "cancelled", job.status))
+                self._tell(Change(job.id, job.task_type, job.queue, "cancelled", job.status))
 
         return self._then(self.database.write(work), tell)
 
@@ -202,7 +223,7 @@ class JobStore:
         def tell(retried: Retried) -> None:
             if retried.done and retried.job is not None:
                 job = retried.job
-                self._tell(Change(job.id, job.task_type, "queued", job.status))
+                self._tell(Change(job.id, job.task_type, job.queue, "queued", job.status))
 
         return self._then(self.database.write(work), tell)
 
@@ -266,19 +287,21 @@ class JobStore:
 
     def _move(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:
         """Take a held job to where a verb leads, unless it is no longer held by us."""
-        status: Status = {"complete": "completed", "fail": "failed"}.get(verb, "queued")  # type: ignore[assignment] # literals
+        status = TRANSITIONS["running", verb]
 
         def work(connection: Connection) -> bool:
             moved = connection.execute(
                 update(jobs).where(*_held(job)).values(status=status, **values)
             )
-            if moved.rowcount == 1 and verb != "return":
+            if moved.rowcount == 1 and status != "queued":
                 count_line(connection, job, status)
             return moved.rowcount == 1
 
         def tell(moved: bool) -> None:
             if moved:
-                self._tell(Change(job.id, job.task_type, status, "running", None, job.batch_id))
+                self._tell(
+                    Change(job.id, job.task_type, job.queue, status, "running", None, job.batch_id)
+                )
 
         return self._then(self.database.write(work), tell)
 
@@ -320,7 +343,9 @@ def _held(job: Job) -> tuple[Any, ...]:
 
 
 def _change(job: Job, before: Status, waited_s: float | None = None) -> Change:
-    return Change(job.id, job.task_type, job.status, before, None, job.batch_id, waited_s)
+    return Change(
+        job.id, job.task_type, job.queue, job.status, before, None, job.batch_id, waited_s
+    )
 
 
 def _mapped(future: Future[Any], turn: Callable[[Any], Any]) -> Future[Any]:

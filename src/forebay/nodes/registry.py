@@ -121,6 +121,13 @@ class Nodes:
             for name, backend in self._backends.items()
         )
 
+    def knows(self, model: str, family: str) -> bool:
+        """Say whether a node has the model, up or not: a job can wait for it."""
+        return any(
+            model in backend.told.models and family in backend.told.families
+            for backend in self._backends.values()
+        )
+
     def models(self, family: str) -> list[str]:
         """Return what can be asked for in a family: the union over healthy nodes, in order."""
         return sorted(

@@ -26,6 +26,7 @@ from forebay.core import (
 from forebay.relay.exchange import Exchange
 from forebay.relay.fields import replace_model
 from forebay.relay.problem import WORDS, Problem
+from forebay.relay.reservation import Reservation
 from forebay.relay.retries import RetryBudget
 from forebay.wire.deadlines import Deadlines
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from forebay.core import Event
     from forebay.nodes.registry import Nodes
     from forebay.relay.call import Call
+    from forebay.relay.reservation import Holder
     from forebay.relay.sink import Sink
     from forebay.settings import QueueSettings, RetrySettings
 
@@ -71,6 +73,7 @@ class Relay:
         self._observer = observer
         self.post: Callable[[Event], None] = _nobody
         self.exchanges: dict[str, Exchange] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.retries_total = 0
         self._idle: asyncio.Event | None = None  # while someone waits for the end
         self.keepalive = Deadlines(queue.keepalive_seconds, self._ask_about, clock)
@@ -137,6 +140,18 @@ class Relay:
             )
         )
         return exchange
+
+    def reserve(
+        self, ticket_id: str, model: str, family: str, fallbacks: tuple[str, ...], holder: Holder
+    ) -> Reservation:
+        """Stand in line below all live requests for a slot; it may be granted before this returns.
+
+        A grant inside this call comes with the reservation, so holders need not wait for it.
+        """
+        reservation = Reservation(ticket_id, holder, self)
+        self.reservations[ticket_id] = reservation
+        self.post(Arrived(ticket_id, model, family, job=True, fallbacks=fallbacks))
+        return reservation
 
     def revoke(self, ticket_id: str, code: str) -> bool:
         """End someone's request from outside; False when there is none of that id."""
@@ -229,11 +244,16 @@ class Relay:
         exchange = self.exchanges.get(action.id)
         if exchange is not None:
             exchange.abort(Problem("internal_error", "an internal error; the log has the details"))
+        elif (reservation := self.reservations.get(action.id)) is not None:
+            reservation.give_up()
 
     def _route(self, action: Route) -> None:
         exchange = self.exchanges.get(action.id)
-        if exchange is not None:  # else its owner gave it up, and has said so
+        if exchange is not None:
             exchange.run(action)
+        elif (reservation := self.reservations.get(action.id)) is not None:
+            reservation.route(action)
+        # else its owner gave it up, and has said so
 
     def _wait(self, action: Wait) -> None:
         exchange = self.exchanges.get(action.id)
@@ -262,6 +282,8 @@ class Relay:
             if isinstance(action, Expire):
                 exchange.waited_s = action.waited_s
             exchange.refuse(problem)
+        elif (reservation := self.reservations.get(action.id)) is not None:
+            reservation.refuse(problem)
 
     def _abort(self, action: Abort) -> None:
         exchange = self.exchanges.get(action.id)

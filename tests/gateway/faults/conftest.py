@@ -21,6 +21,7 @@ from ..conftest import CHAT, Rig  # noqa: TID252 - under importlib it has no abs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from forebay.gateway.gateway import Gateway
     from forebay.testing import FakeNode, RawClient
@@ -40,8 +41,8 @@ TURNS_MAX = 2000
 class FaultRig(Rig):
     """A rig with an access log and with everybody's prompt and keys known to it."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
-        super().__init__(stack)
+    def __init__(self, stack: AsyncExitStack, folder: Path) -> None:
+        super().__init__(stack, folder)
         self.access_log = io.BytesIO()
         self.clients: list[RawClient] = []
         self.expected_errors: list[str] = []
@@ -116,7 +117,7 @@ class FaultRig(Rig):
 
 
 @pytest.fixture
-async def rig(caplog: pytest.LogCaptureFixture) -> AsyncIterator[FaultRig]:
+async def rig(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[FaultRig]:
     """Give the test its rig, and check afterwards what holds for every row."""
     unhandled: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
@@ -124,7 +125,7 @@ async def rig(caplog: pytest.LogCaptureFixture) -> AsyncIterator[FaultRig]:
     caplog.set_level(logging.DEBUG, "forebay")
     caplog.set_level(logging.DEBUG, "uvicorn")
     async with AsyncExitStack() as stack:
-        rig = FaultRig(stack)
+        rig = FaultRig(stack, tmp_path)
         yield rig
         await rig.check()
     assert unhandled == []

@@ -1,0 +1,70 @@
+"""Whether a job of a built-in type can ever run: its params are read like a live request's body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forebay.gateway.asking import Refused
+from forebay.jobs.builtin import FAMILY, ROUTES
+from forebay.relay.members import InvalidBody
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from forebay.gateway.admission import Admission
+    from forebay.gateway.callers import Caller
+    from forebay.nodes.registry import Nodes
+
+
+class JobAdmission:
+    """Checks params, and finds the model."""
+
+    def __init__(self, admission: Admission, nodes: Nodes) -> None:
+        self._admission = admission
+        self._nodes = nodes
+
+    def check(
+        self, task_type: str, params: bytes, model: str | None, caller: Caller
+    ) -> tuple[bytes, str]:
+        """Return the params and the model they ask for; raises Refused, naming the field."""
+        params = _with_model(params, model)
+        try:
+            fields = FAMILY.reader.read(params)
+        except InvalidBody as error:
+            param = "params" if error.param == "body" else f"params.{error.param}"
+            raise Refused(Problem(error.code, f"params: {error}", param)) from None
+        unsupported = fields.unsupported()
+        if unsupported is not None:
+            param = f"params.{unsupported.param}"
+            raise Refused(Problem("unsupported", unsupported.message, param))
+        if FAMILY.is_stream(fields, ROUTES[task_type]):
+            words = "nobody listens to a job: leave out `stream`"
+            raise Refused(Problem("invalid_request", words, "params.stream"))
+        if model is not None and fields.model != model:
+            words = "`model` and `params.model` differ"
+            raise Refused(Problem("invalid_request", words, "model"))
+        self.check_model(fields.model, caller)
+        return params, fields.model
+
+    def check_model(self, asked: str, caller: Caller) -> None:
+        """Refuse a model that the key may not use, or that no node has."""
+        if not self._admission.may_use(caller.key, asked):
+            raise Refused(Problem("forbidden", "this key may not use this model", "params.model"))
+        model, fallbacks = self._admission.resolve(asked)
+        known = any(self._nodes.knows(name, FAMILY.name) for name in (model, *fallbacks))
+        if not known and not self._nodes.is_starting():
+            raise Refused(Problem("model_not_found", "no node has this model", "params.model"))
+
+
+def _with_model(params: bytes, model: str | None) -> bytes:
+    """Return the params with the model that is given beside them, where they name none."""
+    if model is None:
+        return params
+    try:
+        given = msgspec.json.decode(params, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return params  # what is wrong with them is said by whoever reads them
+    if "model" in given:
+        return params
+    return msgspec.json.encode({"model": model, **given})

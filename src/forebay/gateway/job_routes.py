@@ -1,0 +1,267 @@
+"""`/jobs`: durable work with nobody connected."""
+
+from __future__ import annotations
+
+import asyncio
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from forebay.gateway.admin_routes import read_body
+from forebay.gateway.asking import Refused
+from forebay.gateway.job_views import job_detail, job_line
+from forebay.gateway.jobs import from_store
+from forebay.gateway.status_routes import json_answer
+from forebay.jobs.builtin import ROUTES, queue_of
+from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+
+    from forebay.gateway.callers import Caller
+    from forebay.gateway.jobs import Jobs
+    from forebay.gateway.parts import Parts
+
+BODY_BYTES_MAX = 8_388_608
+"""A job is a row: what is larger belongs into a file."""
+LIMIT_MAX = 1000
+HEARTBEAT_S = 15.0
+LOOK_AGAIN_S = 2.0
+"""How often a followed job is looked at, should another gateway have changed it."""
+FINAL: tuple[Status, ...] = ("completed", "failed", "cancelled")
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Key = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Submission(Struct, forbid_unknown_fields=True):
+    """The body of `POST /jobs`."""
+
+    type: Name
+    params: Raw | UnsetType = UNSET
+    job_id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
+    model: Name | None = None
+    priority: str | None = None
+    idempotency_key: Key | None = None
+
+
+class JobRoutes:
+    """Submitting, looking, cancelling, trying again, following."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.routes = [
+            Route("/jobs", self.submit, methods=["POST"]),
+            Route("/jobs", self.list_jobs),
+            Route("/jobs/{job_id}", self.show),
+            Route("/jobs/{job_id}", self.cancel, methods=["DELETE"]),
+            Route("/jobs/{job_id}/retry", self.retry, methods=["POST"]),
+            Route("/jobs/{job_id}/events", self.events),
+        ]
+
+    async def submit(self, request: Request) -> Response:
+        """Take in a job."""
+        caller = self._parts.asking.caller(request)
+        if self._parts.draining:
+            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+        limit_s = self._parts.settings.server.body_seconds
+        body = await read_body(request, BODY_BYTES_MAX, limit_s)
+        new = self._new_job(_decoded(body), caller)
+        jobs = await self._jobs()
+        depth_max = jobs.settings.max_queue_depth
+        (added,) = await from_store(jobs.store.add([new], depth_max))
+        if added.status == "failed":
+            words = f"{depth_max} jobs of type {new.task_type!r} are queued, as many as may be"
+            details: dict[str, object] = {"id": added.id}
+            raise Refused(Problem("job_queue_full", words, "type", details=details))
+        answer = {"id": added.id, "status": added.status, "is_new": added.is_new}
+        return json_answer(answer, 202)
+
+    async def list_jobs(self, request: Request) -> Response:
+        """List jobs, the newest first."""
+        caller = self._parts.asking.caller(request)
+        query = request.query_params
+        status = query.get("status")
+        if status is not None and status not in STATUSES:
+            raise _invalid(f"`status` must be one of {', '.join(STATUSES)}", "status")
+        found = await from_store(
+            (await self._jobs()).store.list(
+                status=status,
+                task_type=query.get("type"),
+                owner=_seen_by(caller),
+                before=_number(query.get("before"), "before", 2**63 - 1),
+                limit=_number(query.get("limit"), "limit", LIMIT_MAX) or 100,
+            )
+        )
+        return json_answer({"data": [job_line(job) for job in found]})
+
+    async def show(self, request: Request) -> Response:
+        """Show one job, with its result."""
+        caller = self._parts.asking.caller(request)
+        job = await self._find(request, caller)
+        return json_answer(job_detail(job))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a job for real, queued or running."""
+        caller = self._parts.asking.caller(request)
+        job_id = _job_id(request)
+        jobs = await self._jobs()
+        before = await from_store(jobs.store.cancel(job_id, _seen_by(caller)))
+        if before is None:
+            raise _not_there(job_id)
+        if before.status in ("completed", "failed"):
+            raise Refused(Problem("conflict", f"job {job_id} has {before.status} already"))
+        return json_answer({"id": job_id, "status": "cancelled"})
+
+    async def retry(self, request: Request) -> Response:
+        """Queue a failed or cancelled job again."""
+        caller = self._parts.asking.caller(request)
+        job_id = _job_id(request)
+        jobs = await self._jobs()
+        depth_max = jobs.settings.max_queue_depth
+        retried = await from_store(jobs.store.retry(job_id, _seen_by(caller), depth_max))
+        if retried.job is None:
+            raise _not_there(job_id)
+        if retried.full:
+            words = f"{depth_max} jobs of type {retried.job.task_type!r} are queued already"
+            raise Refused(Problem("job_queue_full", words, details={"id": job_id}))
+        if retried.twin is not None:
+            words = f"the same work is under way already: job {retried.twin}"
+            raise Refused(Problem("conflict", words, details={"id": retried.twin}))
+        if not retried.done:
+            words = f"job {job_id} is {retried.job.status}: only failed and cancelled jobs are"
+            raise Refused(Problem("conflict", f"{words} tried again"))
+        return json_answer({"id": job_id, "status": "queued"}, 202)
+
+    async def events(self, request: Request) -> Response:
+        """Follow one job until it has ended, as server-sent events."""
+        caller = self._parts.asking.caller(request)
+        job = await self._find(request, caller)
+        jobs = self._parts.jobs
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(
+            _followed(jobs, job), media_type="text/event-stream", headers=headers
+        )
+
+    # -- inside
+
+    async def _jobs(self) -> Jobs:
+        jobs = self._parts.jobs
+        await jobs.ready()
+        return jobs
+
+    async def _find(self, request: Request, caller: Caller) -> Job:
+        job_id = _job_id(request)
+        jobs = await self._jobs()
+        job = await from_store(jobs.store.get(job_id, _seen_by(caller)))
+        if job is None:
+            raise _not_there(job_id)
+        return job
+
+    def _new_job(self, asked: Submission, caller: Caller) -> NewJob:
+        priority = self._priority(asked, caller)
+        owner = caller.key.name if caller.key is not None else ""
+        params = b"{}" if asked.params is UNSET else bytes(asked.params)
+        known = self._parts.jobs.task_types()
+        if asked.type not in known:
+            near = get_close_matches(asked.type, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+            raise _invalid(f"there is no task type {asked.type[:64]!r}{hint}", "type")
+        model, queue = asked.model or "", ""
+        if asked.type in ROUTES:
+            params, model = self._parts.job_admission.check(asked.type, params, asked.model, caller)
+            queue = queue_of(model)
+        return NewJob(
+            asked.type,
+            params.decode(),
+            asked.job_id,
+            queue,
+            model,
+            priority,
+            owner,
+            asked.idempotency_key,
+        )
+
+    def _priority(self, asked: Submission, caller: Caller) -> int:
+        name = "normal" if asked.priority is None else asked.priority.strip().lower()
+        if name not in PRIORITIES:
+            raise _invalid(f"`priority` must be one of {', '.join(PRIORITIES)}", "priority")
+        floor = PRIORITIES.get(caller.key.max_priority, 0) if caller.key is not None else 0
+        return max(PRIORITIES[name], floor)
+
+
+async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
+    with jobs.feed.follow(job.id) as follower:
+        seen: tuple[object, ...] = ()
+        silent_s = 0.0
+        while True:
+            now = (job.status, job.stage, job.attempt)
+            if now != seen:
+                seen, silent_s = now, 0.0
+                yield b"event: %b\ndata: %b\n\n" % (
+                    job.status.encode(),
+                    msgspec.json.encode(job_line(job)),
+                )
+            if job.status in FINAL or jobs.feed.stopped:
+                return
+            await follower.next_change(LOOK_AGAIN_S)
+            silent_s += LOOK_AGAIN_S
+            if silent_s >= HEARTBEAT_S:
+                silent_s = 0.0
+                yield b": still here\n\n"
+            again = await asyncio.wrap_future(jobs.store.get(job.id))
+            if again is None:
+                return
+            job = again
+
+
+def _decoded(body: bytes) -> Submission:
+    try:
+        body.decode()
+        return msgspec.json.decode(body, type=Submission)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        param = text.rpartition("`$.")[2].rstrip("`") if "`$." in text else "body"
+        for quoted in ("missing required field `", "contains unknown field `"):
+            if quoted in text:
+                param = text.partition(quoted)[2].partition("`")[0]
+        raise _invalid(text.split(" - at ")[0], param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _invalid("the body is not valid JSON", "body") from None
+
+
+def _invalid(message: str, param: str) -> Refused:
+    return Refused(Problem("invalid_request", message, param))
+
+
+def _not_there(job_id: int) -> Refused:
+    return Refused(Problem("not_found", f"there is no job {job_id}"))
+
+
+def _job_id(request: Request) -> int:
+    given = request.path_params["job_id"]
+    if not (given.isascii() and given.isdigit() and len(given) <= 18):
+        raise Refused(Problem("not_found", "job ids are whole numbers"))
+    return int(given)
+
+
+def _number(given: str | None, name: str, most: int) -> int | None:
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit()) or len(given) > 19 or not 1 <= int(given) <= most:
+        raise _invalid(f"`{name}` must be a whole number from 1 to {most}", name)
+    return int(given)
+
+
+def _seen_by(caller: Caller) -> str | None:
+    """Return whose jobs a caller sees; None is everyone's."""
+    if caller.key is None:
+        return ""
+    return None if caller.key.admin else caller.key.name

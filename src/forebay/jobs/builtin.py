@@ -1,0 +1,61 @@
+"""The built-in task types: a job whose params are the body of a request to a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from forebay.relay.call import Call
+from forebay.relay.fields import find_model
+from forebay.relay.openai import OPENAI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.jobs.job import Job
+
+    Resolve: TypeAlias = Callable[[str], tuple[str, tuple[str, ...]]]
+    """From a model as callers name it to the model, and what may run instead."""
+
+ROUTES: Final = {
+    "chat": "/v1/chat/completions",
+    "completion": "/v1/completions",
+    "embedding": "/v1/embeddings",
+}
+"""Which route of a node a type asks."""
+TYPES: Final = {route: name for name, route in ROUTES.items()}
+FAMILY: Final = OPENAI
+_PREFIX: Final = "model:"
+
+
+def queue_of(model: str) -> str:
+    """Return the queue of a model's jobs: what is claimed together runs model by model.
+
+    >>> queue_of("llama"), model_of("model:llama"), model_of("cover_letter")
+    ('model:llama', 'llama', None)
+    """
+    return _PREFIX + model
+
+
+def model_of(queue: str) -> str | None:
+    """Return the model of a queue; None when it is not one of ours."""
+    return queue[len(_PREFIX) :] if queue.startswith(_PREFIX) else None
+
+
+def make_call(job: Job, ticket_id: str, model: str, fallbacks: tuple[str, ...]) -> Call:
+    """Return the request that a job is; raises InvalidBody where its model cannot be replaced."""
+    body = job.params.encode()
+    route = ROUTES[job.task_type]
+    rewritten = model != job.model or fallbacks
+    return Call(
+        ticket_id,
+        FAMILY,
+        route.encode(),
+        "/jobs",
+        model,
+        body,
+        find_model(body) if rewritten else (0, 0),
+        job.model,
+        fallbacks,
+        b"content-type: application/json\r\nx-request-id: %b\r\n" % ticket_id.encode(),
+        priority="low",
+    )

@@ -1,0 +1,95 @@
+"""Following one job: who waits for its next change is woken by it, wherever it was made.
+
+Changes of this process come at once; those of others (PostgreSQL) are seen when the caller looks
+again after a while, which is why `next_change` has a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from forebay.errors import Rejected
+from forebay.jobs.hearing import Hearing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from forebay.jobs.job import Change
+    from forebay.jobs.store import JobStore
+
+FOLLOWERS_MAX = 1000
+
+
+class TooManyFollowers(Rejected):
+    """As many follow jobs as may."""
+
+    code = "too_many_connections"
+
+
+class Follower:
+    """One who waits for changes of one job."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Tell that something changed."""
+        self._changed.set()
+
+    async def next_change(self, limit_s: float) -> None:
+        """Wait for a change, or for a while; changes while nobody waited are not missed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._changed.wait()
+        self._changed.clear()
+
+
+class Feed:
+    """Who follows what."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._followers: dict[int, list[Follower]] = {}
+        self._count = 0
+        self._hearing = Hearing(store, self._tell)
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nobody should wait any longer."""
+        return self._stopped
+
+    def start(self) -> None:
+        """Listen to the store."""
+        self._hearing.start()
+
+    def stop(self) -> None:
+        """Wake everyone for the last time."""
+        self._stopped = True
+        self._hearing.stop()
+        for followers in self._followers.values():
+            for follower in followers:
+                follower.wake()
+
+    @contextlib.contextmanager
+    def follow(self, job_id: int) -> Iterator[Follower]:
+        """Follow a job; raises TooManyFollowers."""
+        if self._count >= FOLLOWERS_MAX:
+            raise TooManyFollowers("too many follow jobs already")
+        follower = Follower()
+        self._count += 1
+        self._followers.setdefault(job_id, []).append(follower)
+        try:
+            yield follower
+        finally:
+            self._count -= 1
+            followers = self._followers[job_id]
+            followers.remove(follower)
+            if not followers:
+                del self._followers[job_id]
+
+    def _tell(self, changes: list[Change]) -> None:
+        for change in changes:
+            for follower in self._followers.get(change.id, ()):
+                follower.wake()

@@ -1,0 +1,338 @@
+"""Running jobs in idle capacity, model by model, through the one scheduler.
+
+For every model with queued jobs exactly one ticket stands in line, in the class below all live
+requests. When a slot is idle the core grants it; only then is the next job of that model claimed,
+and at once the next ticket takes its place. So jobs use every idle slot, as many at once as there
+are; they never crowd the live queue; they give way within one request, because a freed slot goes
+to whatever is live first; and which model goes next is decided by the core's rule for swaps:
+loaded models first, with a bound on how long the others wait.
+
+What is claimed but not recorded when the program dies is found by the next start, or by others
+when the lease ends: at least once run, at most once recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from forebay.jobs.builtin import FAMILY, make_call, model_of
+from forebay.jobs.database import StoreFailed
+from forebay.jobs.hearing import Hearing
+from forebay.jobs.job import Failure
+from forebay.jobs.job_sink import JobSink
+from forebay.jobs.lane import Lane
+from forebay.jobs.recording import Recorder
+from forebay.jobs.recovering import Recovery
+from forebay.relay.members import InvalidBody
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from random import Random
+
+    from forebay.clock import TimerHandle, Timers
+    from forebay.jobs.builtin import Resolve
+    from forebay.jobs.job import Change, Job
+    from forebay.jobs.store import JobStore
+    from forebay.relay.relay import Relay
+    from forebay.relay.reservation import Reservation
+
+logger = logging.getLogger("forebay.jobs")
+
+PARK_S = 2.0
+"""How long a model rests that no node can serve just now."""
+UNKNOWN_S = 60.0
+"""How long a model may be unknown before its jobs fail: nodes may still be starting."""
+POLL_S = 2.0
+"""How often the store is asked what other processes have added: the net, not the way."""
+LARGE_BYTES = 524_288
+
+
+class FillOptions(Struct, frozen=True):
+    """What the operator decides."""
+
+    lease_s: float = 30.0
+    attempts: int = 3
+    retry: bool = False
+    """Whether interrupted jobs are tried again."""
+
+
+class Filler:
+    """All built-in jobs of this gateway. `start` and `stop` once; everything on the loop."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        relay: Relay,
+        resolve: Resolve,
+        clock: Timers,
+        random: Random,
+        options: FillOptions,
+    ) -> None:
+        self._store = store
+        self._relay = relay
+        self._resolve = resolve
+        self._clock = clock
+        self._random = random
+        self._options = options
+        self._recorder = Recorder(store, clock)
+        self.worker = f"gateway-{random.randbytes(8).hex()}"
+        self._lanes: dict[str, Lane] = {}
+        self._tickets: dict[str, Lane] = {}
+        self._held: dict[int, JobSink] = {}
+        self._gone_early: set[int] = set()  # cancelled before their claim had reached us
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, TimerHandle] = {}
+        self._stopping = False
+        self._loop = asyncio.get_running_loop()
+        self._hearing = Hearing(store, self._take_in)
+
+    # -- from outside
+
+    async def start(self) -> None:
+        """Begin with what is queued; raises StoreFailed."""
+        self._hearing.start()
+        await self._refresh()
+        self._repeat("heartbeat", self._options.lease_s / 3, self._beat)
+        self._repeat("poll", POLL_S, self._poll)
+
+    def drain(self) -> None:
+        """Take nothing more; what runs may finish."""
+        self._stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for lane in self._lanes.values():
+            if lane.parked is not None:
+                lane.parked.cancel()
+            if lane.reservation is not None:
+                lane.reservation.give_up()
+
+    async def stop(self) -> None:
+        """Stop what runs, and wait until that is recorded: it goes back to its place."""
+        self.drain()
+        self._hearing.stop()
+        self._recorder.stop()
+        for sink in list(self._held.values()):
+            sink.interrupt()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    @property
+    def running(self) -> int:
+        """How many jobs run here now."""
+        return len(self._held)
+
+    # -- what the store tells
+
+    def _take_in(self, heard: list[Change]) -> None:
+        touched: dict[str, Lane] = {}
+        for change in heard:
+            if model_of(change.queue) is None:
+                continue
+            lane = self._lane(change.queue)
+            touched[change.queue] = lane
+            if change.before == "queued":
+                lane.queued = max(0, lane.queued - 1)
+            if change.status == "queued":
+                lane.queued += 1
+            elif change.status == "cancelled" and change.before == "running":
+                self._abandon(change.id, lane)
+        for lane in touched.values():
+            self._top_up(lane)
+
+    def _abandon(self, job_id: int, lane: Lane) -> None:
+        sink = self._held.get(job_id)
+        if sink is not None:
+            sink.leave()
+        elif lane.claiming:
+            self._gone_early.add(job_id)
+
+    # -- tickets
+
+    def _lane(self, queue: str) -> Lane:
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._lanes[queue] = Lane(queue, model_of(queue) or "")
+        return lane
+
+    def _top_up(self, lane: Lane) -> None:
+        """Have one ticket in line while there is work; a grant inside `reserve` asks for more."""
+        if lane.reserving:
+            return
+        lane.reserving = True
+        try:
+            while lane.wants_slot() and not self._stopping:
+                lane.waiting = True
+                ticket_id = f"job-{self._random.randbytes(12).hex()}"
+                self._tickets[ticket_id] = lane
+                model, fallbacks = self._resolve(lane.model)
+                made = self._relay.reserve(ticket_id, model, FAMILY.name, fallbacks, self)
+                lane.reservation = made if ticket_id in self._tickets else lane.reservation
+        finally:
+            lane.reserving = False
+        if lane.is_idle():
+            self._lanes.pop(lane.queue, None)
+
+    def granted(self, reservation: Reservation) -> None:
+        """Use a slot: claim the next job of the model."""
+        lane = self._tickets.pop(reservation.id)
+        lane.waiting, lane.reservation, lane.unknown_since_s = False, None, None
+        lane.claiming += 1
+        self._spawn(self._work(lane, reservation))
+        self._top_up(lane)
+
+    def refused(self, reservation: Reservation, problem: Problem) -> None:
+        """Ask again in a while, and give up on a model that nobody has."""
+        lane = self._tickets.pop(reservation.id)
+        lane.waiting, lane.reservation = False, None
+        if problem.code == "shutting_down":
+            self._stopping = True
+        if self._stopping:
+            return
+        now_s = self._clock.monotonic_s()
+        unknown = problem.code in ("model_not_found", "route_not_supported")
+        if not unknown or self._relay.nodes.is_starting():
+            lane.unknown_since_s = None
+        elif lane.unknown_since_s is None:
+            lane.unknown_since_s = now_s
+        elif now_s - lane.unknown_since_s >= UNKNOWN_S:
+            self._spawn(self._give_up_on(lane, problem))
+        self._park(lane)
+
+    def _park(self, lane: Lane) -> None:
+        def over() -> None:
+            lane.parked = None
+            self._top_up(lane)
+
+        if lane.parked is None and not self._stopping:
+            lane.parked = self._clock.call_at(self._clock.monotonic_s() + PARK_S, over)
+
+    async def _give_up_on(self, lane: Lane, problem: Problem) -> None:
+        failure = Failure(f"{problem.message}: {lane.model}", problem.code)
+        with contextlib.suppress(StoreFailed):
+            await asyncio.wrap_future(self._store.fail_queue(lane.queue, failure))
+
+    # -- one job
+
+    async def _work(self, lane: Lane, reservation: Reservation) -> None:
+        """Claim a job, run it in the slot, record what became of it."""
+        job: Job | None = None
+        try:
+            job = await self._claim(lane)
+        finally:
+            if job is None:
+                reservation.give_up()
+        if job is None:
+            return
+        sink = JobSink()
+        self._held[job.id] = sink
+        if self._stopping:
+            sink.interrupt()
+        elif job.id in self._gone_early:
+            self._gone_early.discard(job.id)
+            sink.leave()
+        try:
+            await self._begin(job, reservation, sink)
+            await self._recorder.record(job, reservation.id, await sink.outcome)
+        finally:
+            reservation.give_up()  # nothing, once it has begun
+            self._held.pop(job.id, None)
+
+    async def _claim(self, lane: Lane) -> Job | None:
+        taken: list[Job] = []
+        try:
+            taken = await asyncio.wrap_future(
+                self._store.claim(lane.queue, self.worker, self._options.lease_s)
+            )
+            if not taken:  # others were first
+                lane.queued = 0
+        except StoreFailed as error:
+            logger.warning("no job could be claimed: %s", error)
+            self._park(lane)
+        finally:
+            lane.claiming -= 1
+            if not self._stopping:
+                self._loop.call_soon(self._top_up, lane)
+        return taken[0] if taken else None
+
+    async def _begin(self, job: Job, reservation: Reservation, sink: JobSink) -> None:
+        """Send the job's request on its way, or settle why it cannot be."""
+        if sink.outcome.done():
+            return
+        model, fallbacks = self._resolve(job.model)
+        make = (job, reservation.id, reservation.model or model, fallbacks)
+        try:
+            if len(job.params) < LARGE_BYTES:
+                call = make_call(*make)
+            else:
+                call = await asyncio.to_thread(make_call, *make)
+        except (InvalidBody, KeyError, StopIteration) as error:
+            sink.failed(Problem("invalid_request", f"the params cannot be used: {error}"), None)
+            return
+        if not sink.outcome.done():  # else it was cancelled meanwhile
+            sink.carries(reservation.begin(call, sink))
+
+    # -- the clock
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a job's work failed", exc_info=error)
+
+    def _repeat(
+        self, name: str, every_s: float, work: Callable[[], Coroutine[None, None, None]]
+    ) -> None:
+        def again() -> None:
+            if not self._stopping:
+                self._spawn(work())
+                self._repeat(name, every_s, work)
+
+        self._timers[name] = self._clock.call_at(self._clock.monotonic_s() + every_s, again)
+
+    async def _beat(self) -> None:
+        """Lengthen our leases; what we hold no longer is not ours any more."""
+        ours = set(self._held)
+        if not ours:
+            return
+        try:
+            still = await asyncio.wrap_future(
+                self._store.heartbeat(self.worker, self._options.lease_s)
+            )
+        except StoreFailed as error:
+            logger.warning("no heartbeat: %s", error)
+            return
+        for job_id in ours - still:
+            sink = self._held.get(job_id)
+            if sink is not None:
+                sink.leave()
+
+    async def _poll(self) -> None:
+        """See what other processes have added, and take over what they left."""
+        options = self._options
+        how = Recovery(options.retry, options.attempts, expired_only=True)
+        try:
+            if not self._store.database.is_sqlite:
+                await asyncio.wrap_future(self._store.recover(how))
+            await self._refresh()
+        except StoreFailed as error:
+            logger.warning("the store was not asked: %s", error)
+
+    async def _refresh(self) -> None:
+        depths = await asyncio.wrap_future(self._store.depths())
+        for lane in self._lanes.values():
+            lane.queued = depths.get(lane.queue, 0)
+        for queue, depth in depths.items():
+            if model_of(queue) is not None:
+                self._lane(queue).queued = depth
+        for lane in list(self._lanes.values()):
+            self._top_up(lane)

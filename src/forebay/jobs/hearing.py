@@ -1,0 +1,47 @@
+"""Changes that the store tells on its own thread, brought to the event loop, many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.jobs.job import Change
+    from forebay.jobs.store import JobStore
+
+
+class Hearing:
+    """Calls back on the loop with all that was committed since the last time, in order."""
+
+    def __init__(self, store: JobStore, told: Callable[[list[Change]], None]) -> None:
+        self._store = store
+        self._told = told
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._heard: list[Change] = []
+
+    def start(self) -> None:
+        """Listen."""
+        self._store.listeners.append(self._hear)
+
+    def stop(self) -> None:
+        """Listen no longer; may be called twice."""
+        with contextlib.suppress(ValueError):
+            self._store.listeners.remove(self._hear)
+
+    def _hear(self, change: Change) -> None:
+        with self._lock:
+            self._heard.append(change)
+            first = len(self._heard) == 1
+        if first:  # one call of the loop serves all that gathers until it comes
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens
+                self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        with self._lock:
+            heard, self._heard = self._heard, []
+        self._told(heard)

@@ -1,0 +1,457 @@
+"""Jobs through the gateway: they fill idle slots, give way to whoever is live, and survive."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .conftest import OK, Rig
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from forebay.testing import RawClient, Reply
+
+KEYS = [
+    {"name": "a", "key_env": "A"},
+    {"name": "b", "key_env": "B"},
+    {"name": "root", "key_env": "ROOT", "admin": True},
+]
+ENVIRON = {"A": "sk-a-0123456789", "B": "sk-b-0123456789", "ROOT": "sk-root-01234567"}
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {ENVIRON[name]}"}
+
+
+def chat(number: int = 0, model: str = "m", **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": f"hello {number}"}]
+    return {"type": "chat", "params": {"model": model, "messages": messages}, **more}
+
+
+async def post(rig: Rig, body: object, headers: dict[str, str] | None = None) -> Reply:
+    given = {"content-type": "application/json", **(headers or {})}
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return await rig.get("/jobs", given, "POST", body=raw)
+
+
+async def submit(rig: Rig, body: object | None = None) -> int:
+    reply = await post(rig, chat() if body is None else body)
+    assert reply.status == 202, reply.json
+    return int(reply.json["id"])
+
+
+async def job(rig: Rig, job_id: int) -> dict[str, Any]:
+    reply = await rig.get(f"/jobs/{job_id}")
+    assert reply.status == 200
+    seen: dict[str, Any] = reply.json
+    return seen
+
+
+async def until(rig: Rig, job_id: int, status: str) -> dict[str, Any]:
+    """Ask until the job is there: what happens in the store's thread is seen when it is done."""
+    for _ in range(2000):
+        seen = await job(rig, job_id)
+        if seen["status"] == status:
+            return seen
+    raise AssertionError(f"job {job_id} is {seen['status']}, not {status}: {seen}")
+
+
+async def pieces(client: RawClient) -> AsyncIterator[bytes]:
+    while (piece := await client.chunk()) is not None:
+        yield piece
+
+
+async def test_a_job_runs_and_its_result_is_the_nodes_answer(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    reply = await post(rig, chat(1, job_id=7))
+    assert reply.status == 202
+    assert reply.json == {"id": reply.json["id"], "status": "queued", "is_new": True}
+    call = await node.next_call()
+    assert call.path == "/v1/chat/completions"
+    assert call.json == chat(1)["params"]
+    assert (await job(rig, reply.json["id"]))["status"] == "running"
+    await call.answer({"choices": [{"text": "hi"}]})
+    done = await until(rig, reply.json["id"], "completed")
+    assert done["result"] == {"choices": [{"text": "hi"}]}
+    assert (done["type"], done["job_id"], done["model"], done["attempt"]) == ("chat", 7, "m", 1)
+    assert done["created_at"] <= done["started_at"] <= done["finished_at"]
+    assert (done["error"], done["params"]) == (None, chat(1)["params"])
+
+
+@pytest.mark.parametrize(
+    ("task_type", "path"),
+    [("completion", "/v1/completions"), ("embedding", "/v1/embeddings")],
+)
+async def test_every_built_in_type_has_its_route(rig: Rig, task_type: str, path: str) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    job_id = await submit(rig, {"type": task_type, "params": {"model": "m", "input": "x"}})
+    call = await node.next_call()
+    assert call.path == path
+    await call.answer(OK)
+    await until(rig, job_id, "completed")
+
+
+async def test_the_model_may_be_given_beside_the_params(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    job_id = await submit(rig, {"type": "chat", "model": "m", "params": {"messages": []}})
+    call = await node.next_call()
+    assert call.json == {"model": "m", "messages": []}
+    await call.answer(OK)
+    await until(rig, job_id, "completed")
+
+
+async def test_jobs_use_every_idle_slot_and_no_more(rig: Rig) -> None:
+    node = await rig.node(slots=3)
+    await rig.start(node)
+    ids = [await submit(rig, chat(n)) for n in range(5)]
+    calls = [await node.next_call() for _ in range(3)]
+    assert (await rig.queue())["processing"] == 0  # jobs are not requests
+    states = [(await job(rig, job_id))["status"] for job_id in ids]
+    assert states == ["running"] * 3 + ["queued"] * 2
+    await calls[1].answer(OK)
+    fourth = await node.next_call()
+    assert fourth.json["messages"][0]["content"] == "hello 3"
+    for call in (calls[0], calls[2], fourth):
+        await call.answer(OK)
+    await (await node.next_call()).answer(OK)
+    for job_id in ids:
+        await until(rig, job_id, "completed")
+
+
+async def test_a_freed_slot_goes_to_a_live_request_before_any_job(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first, second = await submit(rig, chat(1)), await submit(rig, chat(2))
+    running = await node.next_call()
+    (client,) = await rig.line_up(1)
+    await running.answer(OK)
+    live = await node.next_call()
+    assert live.json["messages"] == []
+    assert (await job(rig, second))["status"] == "queued"
+    await live.answer(OK)
+    assert (await client.reply()).status == 200
+    await (await node.next_call()).answer(OK)
+    await until(rig, first, "completed")
+    await until(rig, second, "completed")
+
+
+async def test_jobs_do_not_crowd_the_live_queue(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node, queue={"max_size": 1})
+    for n in range(6):
+        await submit(rig, chat(n))
+    running = await node.next_call()
+    (client,) = await rig.line_up(1)
+    seen = await rig.queue()
+    assert (seen["waiting"], seen["rejected_total"]) == (1, 0)
+    await running.answer(OK)
+    await (await node.next_call()).answer(OK)
+    assert (await client.reply()).status == 200
+
+
+async def test_jobs_keep_their_order_and_the_urgent_go_first(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await submit(rig, chat(0))
+    first = await node.next_call()
+    for n, priority in ((1, "low"), (2, "normal"), (3, "high"), (4, "high")):
+        await submit(rig, chat(n, priority=priority))
+    await first.answer(OK)
+    order = []
+    for _ in range(4):
+        call = await node.next_call()
+        order.append(call.json["messages"][0]["content"])
+        await call.answer(OK)
+    assert order == ["hello 3", "hello 4", "hello 2", "hello 1"]
+
+
+async def test_the_same_job_twice_is_one(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first = (await post(rig, chat(1))).json
+    again = (await post(rig, chat(1))).json
+    assert (again["id"], again["is_new"]) == (first["id"], False)
+    keyed = (await post(rig, chat(2, idempotency_key="k"))).json
+    assert (await post(rig, chat(3, idempotency_key="k"))).json["id"] == keyed["id"]
+    await (await node.next_call()).answer(OK)
+    await (await node.next_call()).answer(OK)
+    await until(rig, keyed["id"], "completed")
+
+
+async def test_a_queued_job_that_is_cancelled_never_runs(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first, second = await submit(rig, chat(1)), await submit(rig, chat(2))
+    call = await node.next_call()
+    reply = await rig.get(f"/jobs/{second}", method="DELETE")
+    assert (reply.status, reply.json) == (200, {"id": second, "status": "cancelled"})
+    await call.answer(OK)
+    await until(rig, first, "completed")
+    assert (await job(rig, second))["status"] == "cancelled"
+    assert len(node.calls) == 1
+
+
+async def test_a_running_job_that_is_cancelled_is_aborted_at_the_node(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    job_id = await submit(rig)
+    call = await node.next_call()
+    assert (await rig.get(f"/jobs/{job_id}", method="DELETE")).status == 200
+    await call.gone()
+    assert (await job(rig, job_id))["status"] == "cancelled"
+    following = await submit(rig, chat(2))  # the slot is free
+    await (await node.next_call()).answer(OK)
+    await until(rig, following, "completed")
+
+
+async def test_what_a_node_refuses_fails_with_its_words_and_its_answer(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    job_id = await submit(rig)
+    answer = {"error": {"message": "too long"}}
+    await (await node.next_call()).answer(answer, 400)
+    failed = await until(rig, job_id, "failed")
+    assert failed["error"] == "the node answered 400: too long"
+    assert failed["error_code"] == "node_refused"
+    assert failed["result"] == answer
+
+
+async def test_a_job_whose_node_dies_runs_elsewhere(rig: Rig) -> None:
+    nodes = [await rig.node(), await rig.node()]
+    await rig.start(*nodes)
+    job_id = await submit(rig)
+    (await nodes[0].next_call()).reset()
+    await (await nodes[1].next_call()).answer(OK)
+    done = await until(rig, job_id, "completed")
+    assert done["attempt"] == 1  # a retry of the request is not one of the job
+
+
+async def test_a_failed_job_can_be_tried_again(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    job_id = await submit(rig)
+    await (await node.next_call()).answer({"error": "no"}, 400)
+    await until(rig, job_id, "failed")
+    reply = await rig.get(f"/jobs/{job_id}/retry", method="POST")
+    assert (reply.status, reply.json) == (202, {"id": job_id, "status": "queued"})
+    await (await node.next_call()).answer(OK)
+    await until(rig, job_id, "completed")
+    again = await rig.get(f"/jobs/{job_id}/retry", method="POST")
+    assert (again.status, again.json["error"]["code"]) == (409, "conflict")
+    assert (await rig.get(f"/jobs/{job_id}", method="DELETE")).status == 409
+
+
+async def test_jobs_of_a_model_whose_nodes_are_down_wait_for_one(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await rig.get("/admin/nodes/n1/drain", method="POST")
+    job_id = await submit(rig)
+    await rig.queue()
+    assert (await job(rig, job_id))["status"] == "queued"
+    await rig.get("/admin/nodes/n1/resume", method="POST")
+    await (await node.next_call()).answer(OK)
+    await until(rig, job_id, "completed")
+
+
+async def test_beyond_the_depth_a_job_is_refused_and_its_row_says_why(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node, jobs={"max_queue_depth": 2})
+    for n in range(3):
+        await submit(rig, chat(n))
+        if n == 0:
+            running = await node.next_call()
+    reply = await post(rig, chat(3))
+    assert (reply.status, reply.json["error"]["code"]) == (429, "job_queue_full")
+    assert int(reply.headers["retry-after"]) >= 1
+    row = await job(rig, reply.json["error"]["id"])
+    assert (row["status"], row["error"]) == ("failed", "Queue depth limit reached")
+    await running.answer(OK)
+    for _ in range(2):
+        await (await node.next_call()).answer(OK)
+
+
+async def test_a_restart_fails_what_ran_and_goes_on_with_what_was_queued(rig: Rig) -> None:
+    node = await rig.node()
+    gateway = await rig.start(node, server={"shutdown_seconds": 0})
+    first, second = await submit(rig, chat(1)), await submit(rig, chat(2))
+    await node.next_call()
+    await gateway.stop(0.0)
+    await rig.start(node)
+    call = await node.next_call()  # a stop gives back what was not done; only a crash fails it
+    assert call.json["messages"][0]["content"] == "hello 1"
+    await call.answer(OK)
+    await (await node.next_call()).answer(OK)
+    assert (await until(rig, first, "completed"))["attempt"] == 1
+    await until(rig, second, "completed")
+
+
+async def test_aliases_and_fallbacks_hold_for_jobs_too(rig: Rig) -> None:
+    node = await rig.node(models=("m", "spare"))
+    await rig.start(node, models={"aliases": {"fast": "m"}, "fallbacks": {"gone": ["spare"]}})
+    first = await submit(rig, chat(1, model="fast"))
+    call = await node.next_call()
+    assert call.json["model"] == "m"
+    await call.answer(OK)
+    assert (await until(rig, first, "completed"))["model"] == "fast"
+    second = await submit(rig, chat(2, model="gone"))
+    call = await node.next_call()
+    assert call.json["model"] == "spare"
+    await call.answer(OK)
+    await until(rig, second, "completed")
+
+
+async def test_jobs_belong_to_their_key_and_admins_see_all(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node, keys=KEYS, environ=ENVIRON)
+    reply = await post(rig, chat(), bearer("A"))
+    path = f"/jobs/{reply.json['id']}"
+    for name, status in (("A", 200), ("B", 404), ("ROOT", 200)):
+        assert (await rig.get(path, bearer(name))).status == status
+        assert (await rig.get(f"{path}/events", bearer("B"))).status == 404
+    assert (await rig.get(path, bearer("B"), "DELETE")).status == 404
+    assert (await rig.get(f"{path}/retry", bearer("B"), "POST")).status == 404
+    assert (await rig.get("/jobs", bearer("B"))).json == {"data": []}
+    assert len((await rig.get("/jobs", bearer("ROOT"))).json["data"]) == 1
+    assert (await rig.get("/jobs")).status == 401
+    call = await node.next_call()
+    assert "authorization" not in call.headers
+    assert (await rig.get(path, bearer("A"), "DELETE")).status == 200
+    await call.gone()
+
+
+async def test_the_list_filters_and_shows_no_prompts(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    ids = [await submit(rig, chat(n)) for n in range(3)]
+    call = await node.next_call()
+    listed = (await rig.get("/jobs?status=queued&type=chat&limit=1")).json["data"]
+    assert [row["id"] for row in listed] == [ids[2]]
+    assert "params" not in listed[0]
+    before = (await rig.get(f"/jobs?before={ids[2]}")).json["data"]
+    assert [row["id"] for row in before] == [ids[1], ids[0]]
+    assert (await rig.get("/jobs?type=nothing")).json == {"data": []}
+    for query in ("status=odd", "limit=0", "limit=x", "before=-1", "limit=1e9"):
+        reply = await rig.get(f"/jobs?{query}")
+        assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_request")
+        assert reply.json["error"]["param"] == query.partition("=")[0]
+    await call.answer(OK)
+    for _ in range(2):
+        await (await node.next_call()).answer(OK)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        (b"{", 400, "body"),
+        (b"[]", 400, "body"),
+        (b'{"type":"chat","params":{"model":"m","messages":"\xff"}}', 400, "body"),
+        ({"params": {}}, 400, "type"),
+        ({"type": 3}, 400, "type"),
+        ({"type": "chatt", "params": {}}, 400, "type"),
+        ({"type": "chat"}, 400, "params.model"),
+        ({"type": "chat", "params": []}, 400, "params"),
+        ({"type": "chat", "params": "x"}, 400, "params"),
+        ({"type": "chat", "params": {"model": 3}}, 400, "params.model"),
+        ({"type": "chat", "params": {"model": "m", "stream": True}}, 400, "params.stream"),
+        ({"type": "chat", "params": {"model": "m", "max_tokens": "x"}}, 400, "params.max_tokens"),
+        ({"type": "chat", "params": {"model": "unknown"}}, 404, "params.model"),
+        ({"type": "chat", "params": {"model": "m"}, "model": "other"}, 400, "model"),
+        ({"type": "chat", "params": {"model": "m"}, "priority": "soon"}, 400, "priority"),
+        ({"type": "chat", "params": {"model": "m"}, "job_id": "x"}, 400, "job_id"),
+        ({"type": "chat", "params": {"model": "m"}, "job_id": 2**70}, 400, "job_id"),
+        ({"type": "chat", "params": {"model": "m"}, "idempotency_key": ""}, 400,
+         "idempotency_key"),
+        ({"type": "chat", "params": {"model": "m"}, "parms": 1}, 400, "parms"),
+        ({"type": "x" * 300, "params": {}}, 400, "type"),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_with_a_submission_is_named(
+    rig: Rig, body: object, status: int, param: str
+) -> None:
+    await rig.start(await rig.node())
+    reply = await post(rig, body)
+    assert (reply.status, reply.json["error"]["param"]) == (status, param), reply.json
+    assert not (rig.folder / "jobs.db").exists()  # refused before anything was made
+
+
+async def test_params_that_are_too_large_are_refused(rig: Rig) -> None:
+    await rig.start(await rig.node())
+    reply = await post(rig, chat(1, job_id=1) | {"idempotency_key": "x" * 8_400_000})
+    assert (reply.status, reply.json["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize("job_id", ["0", "99999", "x", "-1", "9" * 40, "%00"])
+async def test_a_job_that_is_not_there_is_404_everywhere(rig: Rig, job_id: str) -> None:
+    await rig.start(await rig.node())
+    for path, method in (
+        (f"/jobs/{job_id}", "GET"),
+        (f"/jobs/{job_id}", "DELETE"),
+        (f"/jobs/{job_id}/retry", "POST"),
+        (f"/jobs/{job_id}/events", "GET"),
+    ):
+        reply = await rig.get(path, method=method)
+        assert (reply.status, reply.json["error"]["code"]) == (404, "not_found")
+
+
+async def test_a_gateway_without_jobs_leaves_no_file_behind(rig: Rig) -> None:
+    await rig.start(await rig.node())
+    assert (await rig.get("/metrics")).status == 200
+    assert list(rig.folder.iterdir()) == []
+
+
+async def test_a_database_that_cannot_be_opened_costs_the_jobs_only(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node, jobs={"database": "sqlite:////nowhere/at/all/jobs.db"})
+    reply = await post(rig, chat())
+    assert (reply.status, reply.json["error"]["code"]) == (503, "store_unavailable")
+    assert "retry-after" in reply.headers
+    client, call = await rig.run(node)
+    await call.answer(OK)
+    assert (await client.reply()).status == 200
+
+
+async def test_metrics_count_jobs_by_type_and_status(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    job_id = await submit(rig, chat(1))
+    await submit(rig, chat(2))
+    call = await node.next_call()
+    text = (await rig.get("/metrics")).body.decode()
+    assert 'forebay_jobs{status="running",type="chat"} 1.0' in text
+    assert 'forebay_jobs{status="queued",type="chat"} 1.0' in text
+    assert 'forebay_job_wait_seconds_count{type="chat"} 1.0' in text
+    assert "forebay_vram_reserved_bytes 0.0" in text
+    await call.answer(OK)
+    await until(rig, job_id, "completed")
+    assert (
+        'forebay_jobs{status="completed",type="chat"} 1.0'
+        in (await rig.get("/metrics")).body.decode()
+    )
+    await (await node.next_call()).answer(OK)
+
+
+async def test_a_job_is_followed_to_its_end(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    blocker = await submit(rig, chat(0))
+    running = await node.next_call()
+    job_id = await submit(rig, chat(1))
+    client = await rig.client()
+    await client.get(f"/jobs/{job_id}/events")
+    head = await client.head()
+    assert head.headers["content-type"].startswith("text/event-stream")
+    await running.answer(OK)
+    await (await node.next_call()).answer(OK)
+    text = b"".join([piece async for piece in pieces(client)]).decode()
+    events = [line[7:] for line in text.splitlines() if line.startswith("event: ")]
+    assert events[-1] == "completed"
+    assert set(events) <= {"queued", "running", "completed"}
+    last = json.loads([line[6:] for line in text.splitlines() if line.startswith("data: ")][-1])
+    assert (last["id"], last["status"]) == (job_id, "completed")
+    await until(rig, blocker, "completed")
