@@ -75,6 +75,7 @@ max_type_wait_seconds=300
 on_interrupt="fail"
 attempts=3
 lease_seconds=30
+webhook_url=""
 webhook_secret_env=""
 [guard]
 token_env=""

@@ -126,7 +126,9 @@ class JobRoutes:
         job_id = _job_id(request)
         jobs = await self._jobs()
         depth_max = jobs.settings.max_queue_depth
-        retried = await from_store(jobs.store.retry(job_id, _seen_by(caller), depth_max))
+        webhook = bool(jobs.settings.webhook_url)
+        asked = jobs.store.retry(job_id, _seen_by(caller), depth_max, webhook=webhook)
+        retried = await from_store(asked)
         if retried.job is None:
             raise _not_there(job_id)
         if retried.full:
@@ -187,6 +189,7 @@ class JobRoutes:
             priority,
             owner,
             asked.idempotency_key,
+            webhook=bool(self._parts.settings.jobs.webhook_url),
         )
 
     def _priority(self, asked: Submission, caller: Caller) -> int:

@@ -23,6 +23,7 @@ from forebay.jobs.filling import Filler, FillOptions
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.recovering import Recovery
 from forebay.jobs.store import JobStore
+from forebay.jobs.webhooks import Webhooks
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -48,9 +49,16 @@ class Jobs:
     feed: Feed
 
     def __init__(
-        self, settings: JobsSettings, relay: Relay, resolve: Resolve, clock: Timers
+        self,
+        settings: JobsSettings,
+        relay: Relay,
+        resolve: Resolve,
+        clock: Timers,
+        webhook_secret: str | None = None,
     ) -> None:
         self.settings = settings
+        self._webhook_secret = webhook_secret
+        self.webhooks: Webhooks | None = None
         self._relay = relay
         self._resolve = resolve
         self._clock = clock
@@ -127,6 +135,9 @@ class Jobs:
             store, self._relay, self._resolve, self._clock, random.SystemRandom(), options
         )
         await self._filler.start()
+        if settings.webhook_url:
+            self.webhooks = Webhooks(store, settings.webhook_url, self._webhook_secret, self._clock)
+            self.webhooks.start()
         self._open = True
 
     def drain(self) -> None:
@@ -147,6 +158,8 @@ class Jobs:
                 await self._opening
         if self._filler is not None:
             await self._filler.stop()
+        if self.webhooks is not None:
+            await self.webhooks.stop()
         if self._hearing is not None:
             self._hearing.stop()
         if self._open:

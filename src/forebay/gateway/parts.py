@@ -22,7 +22,13 @@ from forebay.gateway.problem import Problems
 from forebay.gateway.proxies import TrustedProxies
 from forebay.nodes.registry import Nodes
 from forebay.relay.relay import Relay
-from forebay.settings import SettingsError, node_api_key, plan_reload, resolve_keys
+from forebay.settings import (
+    SettingsError,
+    node_api_key,
+    plan_reload,
+    read_secret,
+    resolve_keys,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +73,8 @@ class Parts:
         self.nodes.connect(self.coordinator.post)
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
         self.job_admission = JobAdmission(self.admission, self.nodes)
-        self.jobs = Jobs(settings.jobs, self.relay, self.admission.resolve, clock)
+        secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
+        self.jobs = Jobs(settings.jobs, self.relay, self.admission.resolve, clock, secret)
         self.asking = Asking(
             self.callers, self.keys, self.problems, public_status=server.public_status
         )

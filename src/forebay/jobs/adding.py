@@ -220,4 +220,5 @@ def _row(job: NewJob, mark: str, *, full: bool) -> dict[str, Any]:
         "error_code": "job_queue_full" if full else None,
         "batch_id": job.batch_id,
         "line": job.line,
+        "webhook_due": 0.0 if job.webhook else None,  # due as soon as it has ended
     }

@@ -60,6 +60,8 @@ class NewJob(Struct, frozen=True):
     """What makes two jobs the same, where it is not type, number and params: a batch's line."""
     batch_id: int | None = None
     line: int | None = None
+    webhook: bool = False
+    """Whether the operator's server is told of its end."""
 
 
 class Job(Struct, frozen=True, kw_only=True):

@@ -86,6 +86,8 @@ jobs = Table(
     Column("created_at", Float, nullable=False),
     Column("started_at", Float),
     Column("finished_at", Float),
+    Column("webhook_due", Float),  # when its end is to be told; nothing while nobody is told
+    Column("webhook_attempt", Integer, nullable=False, server_default="0"),
     sqlite_autoincrement=True,  # an id is never used again
 )
 
@@ -130,18 +132,8 @@ batches = Table(
     Column("expired_at", Float),
     Column("cancelling_at", Float),
     Column("cancelled_at", Float),
-    sqlite_autoincrement=True,
-)
-
-deliveries = Table(
-    "deliveries",
-    metadata,
-    Column("id", Number, primary_key=True, autoincrement=True),
-    Column("event", Text, nullable=False),
-    Column("subject", Text, nullable=False),  # which job or batch, for the log
-    Column("payload", Text, nullable=False),
-    Column("attempt", Integer, nullable=False, server_default="0"),
-    Column("due_at", Float, nullable=False),
+    Column("webhook_due", Float),
+    Column("webhook_attempt", Integer, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
 )
 
@@ -170,7 +162,8 @@ _partial(
 _partial("jobs_held", jobs.c.worker, where=text("status = 'running'"))
 _partial("jobs_lines", jobs.c.batch_id, jobs.c.line, where=text("batch_id IS NOT NULL"))
 Index("jobs_listed", jobs.c.status, jobs.c.task_type, jobs.c.id)
-Index("deliveries_due", deliveries.c.due_at)
+_partial("jobs_to_tell", jobs.c.webhook_due, where=text("webhook_due IS NOT NULL"))
+_partial("batches_to_tell", batches.c.webhook_due, where=text("webhook_due IS NOT NULL"))
 
 version = Table("forebay_schema", metadata, Column("version", Integer, nullable=False))
 

@@ -200,7 +200,9 @@ class JobStore:
 
         return self._then(self.database.write(work), tell)
 
-    def retry(self, job_id: int, owner: str | None, depth_max: int) -> Future[Retried]:
+    def retry(
+        self, job_id: int, owner: str | None, depth_max: int, *, webhook: bool = False
+    ) -> Future[Retried]:
         """Queue a failed or cancelled job again, at its old place, with all its attempts."""
 
         def work(connection: Connection) -> Retried:
@@ -217,6 +219,8 @@ class JobStore:
                  "finished_at", "lease_until")
             )  # fmt: skip
             values |= {"status": "queued", "attempt": 0, "worker": ""}
+            if webhook:
+                values |= {"webhook_due": 0.0, "webhook_attempt": 0}
             connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
             return Retried(job, done=True)
 

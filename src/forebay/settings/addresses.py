@@ -92,6 +92,18 @@ def _database(url: str) -> str:
     return url
 
 
+def _webhook(url: str) -> str:
+    split = _split(url) if url else None
+    if url and (split is None or split[0].scheme not in DEFAULT_PORTS):
+        raise refusal(
+            "is not a URL with http or https and a host",
+            'write one such as "https://app.example/hooks/forebay", or "" to tell nobody',
+        )
+    if split is not None and ("@" in split[0].netloc or split[0].fragment):
+        raise refusal("has a password or a fragment in it", "take it out; use webhook_secret_env")
+    return url
+
+
 def _store(url: str) -> str:
     if url and STORE.fullmatch(url) is None:
         raise refusal(
@@ -137,4 +149,5 @@ HttpRoot = Annotated[str, AfterValidator(_http_root)]
 WebOrigin = Annotated[str, AfterValidator(_origin)]
 Network = Annotated[str, AfterValidator(_network)]
 DatabaseUrl = Annotated[str, AfterValidator(_database)]
+WebhookUrl = Annotated[str, AfterValidator(_webhook)]
 StoreUrl = Annotated[str, AfterValidator(_store)]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from forebay.settings.addresses import DatabaseUrl
+from forebay.settings.addresses import DatabaseUrl, WebhookUrl
 from forebay.settings.errors import refusal
 from forebay.settings.section import (
     Amount,
@@ -71,6 +71,9 @@ class JobsSettings(Section):
     lease_seconds: AmountAboveZero = 30.0
     """How long a worker holds a job without a sign of life before another may take it, in seconds
     (PostgreSQL only); above 0."""
+
+    webhook_url: WebhookUrl = ""
+    """Address that is told, by a POST, of every job and batch that has ended. Empty: nobody is."""
 
     webhook_secret_env: Variable = ""
     """Environment variable with the secret that webhooks are signed with. Empty: not signed."""

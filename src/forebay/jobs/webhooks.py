@@ -1,0 +1,232 @@
+"""Telling the operator's own server that a job or a batch has ended.
+
+A row that must be told of carries when that is due, from the moment it is stored; so the end of a
+job and the duty to tell of it are one commit, and nothing is forgotten in a crash. A delivery that
+fails is due again later, ever more slowly, and is given up after `ATTEMPTS`. It may come twice
+(the answer was lost), under the same `webhook-id`; never with a prompt or a result in it.
+
+Off unless `jobs.webhook_url` is set: callers cannot make the gateway call anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import func, select, update
+
+from forebay.errors import BackendFailed
+from forebay.jobs.database import StoreFailed
+from forebay.jobs.hearing import Hearing
+from forebay.jobs.schema import batches, jobs, now_s
+from forebay.jobs.signing import sign
+from forebay.wire.client import Pool
+from forebay.wire.fetch import fetch
+from forebay.wire.target import Target
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+    from forebay.clock import Timers
+    from forebay.jobs.job import Change
+    from forebay.jobs.store import JobStore
+
+logger = logging.getLogger("forebay.webhooks")
+
+LIMIT_S = 10.0
+TAKEN_S = 60.0
+"""How long a delivery is ours before another gateway may try it."""
+AT_ONCE = 16
+PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0)
+"""Between one attempt and the next: three and a half hours in all."""
+ATTEMPTS = len(PAUSES_S) + 1
+LOOK_S = 60.0
+"""How long at most until the store is looked at again."""
+
+ENDED = {
+    "job": (jobs, ("completed", "failed", "cancelled")),
+    "batch": (batches, ("completed", "failed", "expired", "cancelled")),
+}
+
+
+class Delivery(Struct, frozen=True):
+    """Something to tell."""
+
+    kind: str
+    row_id: int
+    attempt: int
+    event_id: str
+    """The same at every attempt, so that a receiver knows what it has heard already."""
+    event: str
+    """`job.completed` and the like."""
+    data: dict[str, Any]
+
+
+class Webhooks:
+    """Delivers what is due. `start` and `stop` once."""
+
+    def __init__(self, store: JobStore, url: str, secret: str | None, clock: Timers) -> None:
+        parts = urlsplit(url)
+        tls = ssl.create_default_context() if parts.scheme == "https" else None
+        port = parts.port or (443 if tls else 80)
+        self._pool = Pool(Target(parts.hostname or "", port, tls, LIMIT_S), idle_max=1)
+        query = f"?{parts.query}" if parts.query else ""
+        self._head = (
+            f"POST {parts.path or '/'}{query} HTTP/1.1\r\nhost: {parts.netloc}\r\n"
+            "content-type: application/json\r\nuser-agent: forebay\r\n"
+        )
+        self._store = store
+        self._secret = secret
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._hearing = Hearing(store, self._hear)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin with what is due."""
+        self._hearing.start()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop; what is under way is tried again by the next start."""
+        self._hearing.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def look(self) -> None:
+        """Look at once what is due."""
+        self._wake.set()
+
+    def _hear(self, changes: list[Change]) -> None:
+        if any(change.status not in ("queued", "running") for change in changes):
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                due = await asyncio.wrap_future(self._store.database.write(_take_due))
+                if due:
+                    await asyncio.gather(*map(self._deliver, due))
+                    continue
+                pause_s = await asyncio.wrap_future(self._store.database.read(_next_due_s))
+            except StoreFailed as error:
+                logger.warning("webhooks wait for the store: %s", error)
+                pause_s = LOOK_S
+            await self._rest(LOOK_S if pause_s is None else min(max(pause_s, 0.05), LOOK_S))
+
+    async def _rest(self, seconds: float) -> None:
+        timer = self._clock.call_at(self._clock.monotonic_s() + seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def _deliver(self, delivery: Delivery) -> None:
+        timestamp = int(self._clock.utc().timestamp())
+        body = msgspec.json.encode(
+            {
+                "id": delivery.event_id,
+                "object": "event",
+                "type": delivery.event,
+                "created_at": timestamp,
+                "data": delivery.data,
+            }
+        )
+        head = f"{self._head}webhook-id: {delivery.event_id}\r\nwebhook-timestamp: {timestamp}\r\n"
+        if self._secret:
+            signature = sign(self._secret, delivery.event_id, timestamp, body)
+            head += f"webhook-signature: {signature}\r\n"
+        head += f"content-length: {len(body)}\r\n\r\n"
+        try:
+            answer = await fetch(self._pool, head.encode(), body, limit_s=LIMIT_S, fresh=True)
+            wrong = "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
+        except BackendFailed as error:
+            wrong = str(error)
+        self._note(delivery, wrong)
+        await asyncio.wrap_future(
+            self._store.database.write(lambda c: _settle(c, delivery, done=not wrong))
+        )
+
+    def _note(self, delivery: Delivery, wrong: str) -> None:
+        if not wrong:
+            return
+        given_up = delivery.attempt + 1 >= ATTEMPTS
+        logger.warning(
+            "a webhook was not delivered: %s%s",
+            wrong,
+            "; given up" if given_up else "",
+            extra={"event": delivery.event_id, "attempt": delivery.attempt + 1},
+        )
+
+
+def _take_due(connection: Connection) -> list[Delivery]:
+    """Take what is due, so that nobody else does for a while."""
+    taken: list[Delivery] = []
+    for kind, (table, ended) in ENDED.items():
+        c = table.c
+        wanted = (
+            select(c.id)
+            .where(c.webhook_due.is_not(None), c.webhook_due <= now_s(), c.status.in_(ended))
+            .order_by(c.webhook_due)
+            .limit(AT_ONCE)
+            .with_for_update(skip_locked=True)
+        )
+        rows = connection.execute(
+            update(table)
+            .where(c.id.in_(wanted.scalar_subquery()))
+            .values(webhook_due=now_s() + TAKEN_S)
+            .returning(*c)
+        )
+        taken += [_delivery(kind, row._mapping) for row in rows]
+    return taken
+
+
+def _delivery(kind: str, row: Any) -> Delivery:
+    event = f"{kind}.{row['status']}"
+    if kind == "batch":
+        event_id = f"evt_{row['name']}_{row['status']}"
+        return Delivery(kind, row["id"], row["webhook_attempt"], event_id, event,
+                        {"id": row["name"], "status": row["status"]})  # fmt: skip
+    data = {
+        "id": row["id"],
+        "type": row["task_type"],
+        "job_id": row["job_id"],
+        "status": row["status"],
+        "model": row["model"] or None,
+        "error_code": row["error_code"],
+    }
+    event_id = f"evt_job_{row['id']}_{row['fence']}"
+    return Delivery(kind, row["id"], row["webhook_attempt"], event_id, event, data)
+
+
+def _settle(connection: Connection, delivery: Delivery, *, done: bool) -> None:
+    table: Table = ENDED[delivery.kind][0]
+    c = table.c
+    given_up = delivery.attempt + 1 >= ATTEMPTS
+    if done or given_up:
+        values: dict[str, Any] = {"webhook_due": None}
+    else:
+        values = {"webhook_due": now_s() + PAUSES_S[delivery.attempt]}
+    values["webhook_attempt"] = delivery.attempt + 1
+    connection.execute(update(table).where(c.id == delivery.row_id).values(**values))
+
+
+def _next_due_s(connection: Connection) -> float | None:
+    """Return in how many seconds something is due; None while there is nothing."""
+    soonest = []
+    for table, ended in ENDED.values():
+        wanted = select(func.min(table.c.webhook_due) - now_s()).where(
+            table.c.webhook_due.is_not(None), table.c.status.in_(ended)
+        )
+        found = connection.execute(wanted).scalar()
+        if found is not None:
+            soonest.append(float(found))
+    return min(soonest, default=None)
