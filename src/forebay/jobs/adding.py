@@ -11,6 +11,7 @@ and nothing waits that nobody will run.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,13 @@ from sqlalchemy import and_, bindparam, func, literal, or_, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from forebay.errors import InvariantBroken
-from forebay.jobs.job import ACTIVE, Added, NewJob
-from forebay.jobs.schema import jobs, now_s
+from forebay.jobs.job import Added, NewJob
+from forebay.jobs.schema import QUEUED, UNENDED, jobs, now_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
     from forebay.jobs.job import Status
 
@@ -104,27 +105,28 @@ def _lock(connection: Connection, types: set[str], depth_max: int | None) -> Non
             )
 
 
+_FOUND = (jobs.c.id, jobs.c.status, jobs.c.fingerprint, jobs.c.owner, jobs.c.idempotency_key)
+_SAME = select(*_FOUND).where(UNENDED, jobs.c.fingerprint.in_(bindparam("marks", expanding=True)))
+
+
 def _existing(
     connection: Connection, new: Sequence[NewJob], marks: Sequence[str]
 ) -> dict[Any, Added]:
     found: dict[Any, Added] = {}
-    keys = [(job.owner, job.idempotency_key) for job in new if job.idempotency_key is not None]
-    c = jobs.c
-    wanted = select(c.id, c.status, c.fingerprint, c.owner, c.idempotency_key)
     for start in range(0, len(marks), CHUNK):
-        same = c.fingerprint.in_(marks[start : start + CHUNK])
-        for row in connection.execute(wanted.where(c.status.in_(ACTIVE), same)):
+        for row in connection.execute(_SAME, {"marks": marks[start : start + CHUNK]}):
             found[row.fingerprint] = Added(row.id, row.status, is_new=False)
+    keys = [(job.owner, job.idempotency_key) for job in new if job.idempotency_key is not None]
     for start in range(0, len(keys), CHUNK):
-        same_key = or_(
-            *(
-                and_(c.owner == owner, c.idempotency_key == key)
-                for owner, key in keys[start : start + CHUNK]
-            )
-        )
-        for row in connection.execute(wanted.where(c.status.in_(ACTIVE), same_key)):
+        for row in connection.execute(_with_keys(keys[start : start + CHUNK])):
             found[row.owner, row.idempotency_key] = Added(row.id, row.status, is_new=False)
     return found
+
+
+def _with_keys(keys: Sequence[tuple[str, str]]) -> Select[Any]:
+    c = jobs.c
+    pairs = (and_(c.owner == owner, c.idempotency_key == key) for owner, key in keys)
+    return select(*_FOUND).where(UNENDED, c.idempotency_key.is_not(None), or_(*pairs))
 
 
 _DEPTH = (
@@ -134,7 +136,7 @@ _DEPTH = (
         .select_from(jobs)
         .where(
             jobs.c.task_type == bindparam("task_type"),
-            jobs.c.status == "queued",
+            QUEUED,
             jobs.c.batch_id.is_(None),
         )
         .limit(bindparam("limit"))
@@ -187,20 +189,22 @@ def _insert(
     return made
 
 
+@cache
+def _statement(dialect: str, status: Status) -> Any:
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    ended = now_s() if status == "failed" else None
+    made = insert(jobs).values(created_at=now_s(), finished_at=ended)
+    return made.on_conflict_do_nothing().returning(jobs.c.id, jobs.c.fingerprint)
+
+
 def _take_in(connection: Connection, rows: list[dict[str, Any]]) -> dict[str, int]:
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     taken: dict[str, int] = {}
-    for status in ("queued", "failed"):
+    statuses: tuple[Status, ...] = ("queued", "failed")
+    for status in statuses:
         some = [row for row in rows if row["status"] == status]
-        if not some:
-            continue
-        statement = insert(jobs).values(
-            created_at=now_s(), finished_at=now_s() if status == "failed" else None
-        )
-        done = connection.execute(
-            statement.on_conflict_do_nothing().returning(jobs.c.id, jobs.c.fingerprint), some
-        )
-        taken.update((row.fingerprint, row.id) for row in done)
+        if some:
+            done = connection.execute(_statement(connection.dialect.name, status), some)
+            taken.update((row.fingerprint, row.id) for row in done)
     return taken
 
 

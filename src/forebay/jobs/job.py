@@ -13,8 +13,6 @@ Status: TypeAlias = Literal["queued", "running", "completed", "failed", "cancell
 Verb: TypeAlias = Literal["claim", "complete", "fail", "return", "cancel", "retry"]
 
 STATUSES: tuple[Status, ...] = ("queued", "running", "completed", "failed", "cancelled")
-ACTIVE: tuple[Status, ...] = ("queued", "running")
-"""Those that a second submission of the same work is folded into."""
 
 TRANSITIONS: Mapping[tuple[Status, Verb], Status] = {
     ("queued", "claim"): "running",

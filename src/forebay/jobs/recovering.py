@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 
 from forebay.jobs.job import Change, Failure, Job, Status
 from forebay.jobs.rows import COLUMNS, count_line, to_job
-from forebay.jobs.schema import jobs, now_s
+from forebay.jobs.schema import QUEUED, RUNNING, jobs, now_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +37,11 @@ class Recovery(Struct, frozen=True):
 
 def recover(connection: Connection, how: Recovery) -> list[Change]:
     """Deal with what was interrupted; return what changed."""
-    gone: Any = jobs.c.status == "running"
+    gone: Any = RUNNING
     if how.expired_only:
         gone &= jobs.c.lease_until < now_s()
     elif how.never_again:
-        gone |= (jobs.c.status == "queued") & jobs.c.task_type.in_(how.never_again)
+        gone |= QUEUED & jobs.c.task_type.in_(how.never_again)
     found = connection.execute(select(*COLUMNS).where(gone).with_for_update(skip_locked=True))
     return [_interrupt(connection, to_job(row), how) for row in found.all()]
 
@@ -66,7 +66,7 @@ def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int)
     """Fail the next queued jobs of a queue that can never run; return them."""
     wanted = (
         select(jobs.c.id)
-        .where(jobs.c.queue == queue, jobs.c.status == "queued")
+        .where(jobs.c.queue == queue, QUEUED)
         .order_by(jobs.c.priority, jobs.c.id)
         .limit(limit)
         .with_for_update(skip_locked=True)
@@ -85,9 +85,5 @@ def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int)
 
 def queued_types(connection: Connection, known: Sequence[str]) -> list[str]:
     """Return the types that have queued jobs and are not known."""
-    wanted = (
-        select(jobs.c.task_type)
-        .where(jobs.c.status == "queued", jobs.c.task_type.not_in(known))
-        .distinct()
-    )
+    wanted = select(jobs.c.task_type).where(QUEUED, jobs.c.task_type.not_in(known)).distinct()
     return list(connection.execute(wanted).scalars())

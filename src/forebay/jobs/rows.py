@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select, update
 
 from forebay.jobs.adding import fingerprint
-from forebay.jobs.job import ACTIVE, Job, NewJob, Status
-from forebay.jobs.schema import batches, jobs
+from forebay.jobs.job import Job, NewJob, Status
+from forebay.jobs.schema import UNENDED, batches, jobs
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
@@ -38,7 +38,7 @@ def twin_of(connection: Connection, job: Job) -> int | None:
     same = jobs.c.fingerprint == fingerprint(new)
     if job.idempotency_key is not None:
         same |= (jobs.c.owner == job.owner) & (jobs.c.idempotency_key == job.idempotency_key)
-    found = connection.execute(select(jobs.c.id).where(jobs.c.status.in_(ACTIVE), same).limit(1))
+    found = connection.execute(select(jobs.c.id).where(UNENDED, same).limit(1))
     return found.scalar_one_or_none()
 
 

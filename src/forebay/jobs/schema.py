@@ -22,6 +22,7 @@ from sqlalchemy import (
     Text,
     insert,
     inspect,
+    literal_column,
     select,
     text,
     update,
@@ -34,7 +35,7 @@ from forebay.errors import NotAllowed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
@@ -137,15 +138,22 @@ batches = Table(
     sqlite_autoincrement=True,
 )
 
-_ACTIVE = text("status IN ('queued', 'running')")
-_QUEUED = text("status = 'queued'")
+QUEUED: ColumnElement[bool] = jobs.c.status == literal_column("'queued'")
+RUNNING: ColumnElement[bool] = jobs.c.status == literal_column("'running'")
+UNENDED: ColumnElement[bool] = jobs.c.status.in_(
+    [literal_column("'queued'"), literal_column("'running'")]
+)
+"""Conditions with their values written out: a partial index is only used where the database sees
+that the condition is its own, and it does not see through a parameter."""
 
 
 def _partial(name: str, *columns: Column[Any], where: Any, unique: bool = False) -> Index:
     return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
-_partial("jobs_same", jobs.c.fingerprint, where=_ACTIVE, unique=True)
+_partial(
+    "jobs_same", jobs.c.fingerprint, where=text("status IN ('queued', 'running')"), unique=True
+)
 _partial(
     "jobs_same_key",
     jobs.c.owner,
@@ -153,15 +161,10 @@ _partial(
     where=text("idempotency_key IS NOT NULL AND status IN ('queued', 'running')"),
     unique=True,
 )
-_partial("jobs_next", jobs.c.queue, jobs.c.priority, jobs.c.id, where=_QUEUED)
-_partial(
-    "jobs_depth",
-    jobs.c.task_type,
-    where=text("status = 'queued' AND batch_id IS NULL"),
-)
+_partial("jobs_next", jobs.c.queue, jobs.c.priority, jobs.c.id, where=text("status = 'queued'"))
 _partial("jobs_held", jobs.c.worker, where=text("status = 'running'"))
 _partial("jobs_lines", jobs.c.batch_id, jobs.c.line, where=text("batch_id IS NOT NULL"))
-Index("jobs_listed", jobs.c.status, jobs.c.task_type, jobs.c.id)
+Index("jobs_listed", jobs.c.status, jobs.c.task_type, jobs.c.batch_id, jobs.c.id)
 _partial("jobs_to_tell", jobs.c.webhook_due, where=text("webhook_due IS NOT NULL"))
 _partial("batches_to_tell", batches.c.webhook_due, where=text("webhook_due IS NOT NULL"))
 

@@ -31,7 +31,7 @@ from forebay.jobs.job import (
 )
 from forebay.jobs.recovering import fail_queue, recover
 from forebay.jobs.rows import COLUMNS, count_line, find, to_job, twin_of
-from forebay.jobs.schema import jobs, now_s
+from forebay.jobs.schema import QUEUED, RUNNING, jobs, now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ _CLAIM = (
     .where(
         jobs.c.id.in_(
             select(jobs.c.id)
-            .where(jobs.c.queue == bindparam("wanted"), jobs.c.status == "queued")
+            .where(jobs.c.queue == bindparam("wanted"), QUEUED)
             .order_by(jobs.c.priority, jobs.c.id)
             .limit(bindparam("limit"))
             .with_for_update(skip_locked=True)
@@ -157,7 +157,7 @@ class JobStore:
         """Lengthen every lease of a worker; return the jobs that it still holds."""
         statement = (
             update(jobs)
-            .where(jobs.c.worker == worker, jobs.c.status == "running")
+            .where(jobs.c.worker == worker, RUNNING)
             .values(lease_until=now_s() + lease_s)
             .returning(jobs.c.id)
         )
@@ -266,11 +266,7 @@ class JobStore:
 
     def depths(self) -> Future[dict[str, int]]:
         """Return how many jobs each queue holds; what is finished costs nothing."""
-        wanted = (
-            select(jobs.c.queue, func.count())
-            .where(jobs.c.status == "queued")
-            .group_by(jobs.c.queue)
-        )
+        wanted = select(jobs.c.queue, func.count()).where(QUEUED).group_by(jobs.c.queue)
         return self.database.read(
             lambda connection: {row[0]: int(row[1]) for row in connection.execute(wanted)}
         )
@@ -343,7 +339,7 @@ class Retried(msgspec.Struct, frozen=True):
 
 
 def _held(job: Job) -> tuple[Any, ...]:
-    return (jobs.c.id == job.id, jobs.c.status == "running", jobs.c.fence == job.fence)
+    return (jobs.c.id == job.id, RUNNING, jobs.c.fence == job.fence)
 
 
 def _change(job: Job, before: Status, waited_s: float | None = None) -> Change:
