@@ -62,7 +62,7 @@ reference: setup  ## write the reference pages, the example file and the schemas
 	$(BIN)/python -m forebay.gateway.openapi
 	$(BIN)/python -m forebay.gateway.errors_reference
 
-diagram: setup  ## write the state diagram in docs/internals/scheduler.md anew from the transition table
+diagram: setup  ## write the state diagrams of the docs anew from the transition tables
 	$(BIN)/python docs/diagram.py
 
 clean:  ## remove .venv and caches

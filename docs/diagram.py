@@ -1,20 +1,27 @@
-"""Write the state diagram in docs/internals/scheduler.md anew from the transition table."""
+"""Write the state diagrams in the docs anew from the transition tables."""
 
 from pathlib import Path
 
-from forebay.core.states import mermaid
+from forebay.core.states import mermaid as tickets
+from forebay.jobs.job import mermaid as jobs
 
-PAGE = Path(__file__).parent / "internals" / "scheduler.md"
-BEGIN = "<!-- made by `make diagram` from forebay.core.states -->\n"
+DOCS = Path(__file__).parent
+PAGES = {
+    DOCS / "internals" / "scheduler.md": ("forebay.core.states", tickets),
+    DOCS / "jobs.md": ("forebay.jobs.job", jobs),
+}
 END = "<!-- end of diagram -->"
 
 
-def drawn(page: str) -> str:
-    """Return the page with the diagram of the table as it is now."""
-    before, rest = page.split(BEGIN)
+def drawn(path: Path) -> str:
+    """Return the page with the diagram of its table as it is now."""
+    module, draw = PAGES[path]
+    begin = f"<!-- made by `make diagram` from {module} -->\n"
+    before, rest = path.read_text().split(begin)
     _, after = rest.split(END)
-    return f"{before}{BEGIN}```mermaid\n{mermaid()}```\n{END}{after}"
+    return f"{before}{begin}```mermaid\n{draw()}```\n{END}{after}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text()))
+    for path in PAGES:
+        path.write_text(drawn(path))
