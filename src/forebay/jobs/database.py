@@ -179,7 +179,9 @@ class Database:
             with connection.begin():
                 return [work(connection) for work in works]
         except DBAPIError:
-            self._disconnect()  # whatever state it is in, the next one starts afresh
+            if not self._in_memory:
+                connection.invalidate()  # whatever state it is in, the next one starts afresh
+            self._disconnect()
             raise
 
     def _connected(self) -> Connection:
