@@ -11,6 +11,7 @@ PACKAGES = (
     "forebay.core",
     "forebay.batching",
     "forebay.coordination",
+    "forebay.jobs",
     "forebay.nodes",
     "forebay.settings",
     "forebay.testing",

@@ -33,6 +33,8 @@ class Recovery(Struct, frozen=True):
     """Only those whose lease has ended: others may be running elsewhere."""
     never_again: tuple[str, ...] = ()
     """Types that fail even when they are still queued."""
+    spared: tuple[int, ...] = ()
+    """Queued jobs of those types that stay: asked for by the very program that recovers."""
 
 
 def recover(connection: Connection, how: Recovery) -> list[Change]:
@@ -41,7 +43,8 @@ def recover(connection: Connection, how: Recovery) -> list[Change]:
     if how.expired_only:
         gone &= jobs.c.lease_until < now_s()
     elif how.never_again:
-        gone |= QUEUED & jobs.c.task_type.in_(how.never_again)
+        leftover = QUEUED & jobs.c.task_type.in_(how.never_again)
+        gone |= leftover & jobs.c.id.not_in(how.spared)
     found = connection.execute(select(*COLUMNS).where(gone).with_for_update(skip_locked=True))
     return [_interrupt(connection, to_job(row), how) for row in found.all()]
 

@@ -1,0 +1,47 @@
+"""One runner for each SQLite file: a lock that the kernel lets go of when its holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from forebay.errors import NotAllowed
+
+
+class FileLock:
+    """Held from `take` to `release`, or to the end of the program, `kill -9` included.
+
+    The file stays behind: removing it would let two hold locks on two files of one name.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._path = Path(os.path.realpath(database) + ".runner")
+        self._file: int | None = None
+
+    def take(self) -> None:
+        """Take the lock, unless it is taken already; raises NotAllowed when another has it."""
+        if self._file is not None:
+            return
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(file, 32).decode(errors="replace").strip()
+            os.close(file)
+            raise NotAllowed(
+                f"another runner (pid {holder or 'unknown'}) works on {self._database}: "
+                "SQLite takes one; stop that one, or use PostgreSQL for several"
+            ) from error
+        os.ftruncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())
+        self._file = file
+
+    def release(self) -> None:
+        """Let go; may be called twice."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                os.close(file)

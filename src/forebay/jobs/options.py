@@ -1,0 +1,41 @@
+"""What a runner may be told, checked once; the defaults are those of the settings' `[jobs]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from forebay.errors import NotAllowed
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a runner works. Raises NotAllowed, naming the option, when one makes no sense."""
+
+    available_vram_gb: float | None = None
+    """One GPU of this size, whatever there is; None asks NVML, and is no limit without a GPU."""
+    vram_budgets: Mapping[str, float] = {}
+    """GB by task type, over what the decorators say."""
+    max_queue_depth: int = 500
+    max_type_wait_seconds: float = 300.0
+    """How long a type may wait behind others before they give way; 0: turns after every job."""
+    on_interrupt: Literal["fail", "retry"] = "fail"
+    attempts: int = 3
+    lease_seconds: float = 30.0
+    vram_refresh_seconds: float = 10.0
+    poll_seconds: float = 1.0
+    """How soon jobs that other programs add are seen; one's own are seen at once."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_queue_depth", "attempts"):
+            if getattr(self, name) < 1:
+                raise NotAllowed(f"{name} must be 1 or more")
+        for name in ("lease_seconds", "vram_refresh_seconds", "poll_seconds"):
+            if not getattr(self, name) > 0:
+                raise NotAllowed(f"{name} must be above 0")
+        for name in ("available_vram_gb", "max_type_wait_seconds"):
+            if not (getattr(self, name) or 0) >= 0:
+                raise NotAllowed(f"{name} must be 0 or more")
+        if self.on_interrupt not in ("fail", "retry"):
+            raise NotAllowed('on_interrupt is "fail" or "retry"')
