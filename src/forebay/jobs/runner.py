@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from forebay.clock import Clock, SystemClock
 from forebay.errors import NotAllowed, Rejected
 from forebay.jobs.database import Database
-from forebay.jobs.encoding import PARAMS_BYTES_MAX, encode
 from forebay.jobs.file_lock import FileLock
-from forebay.jobs.job import PRIORITIES, Change, Failure, Job, NewJob, Status
+from forebay.jobs.job import Change, Failure, Job, Status
 from forebay.jobs.options import Options
 from forebay.jobs.recovering import INTERRUPTED, Recovery
 from forebay.jobs.running import Running
 from forebay.jobs.store import JobStore
+from forebay.jobs.submitting import new_job
 from forebay.jobs.types import TaskType, TaskTypes
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ logger = logging.getLogger("forebay.jobs")
 H = TypeVar("H", bound="Handler")
 
 SHUTDOWN_S = 30.0
-JOB_ID_MAX = 2**63 - 1
-KEY_CHARS_MAX = 500
 
 
 class TaskRunner:
@@ -138,13 +136,7 @@ class TaskRunner:
         `max_queue_depth` the job is stored as failed, and its id returned.
         """
         kind = self._types.get(task_type)
-        new = NewJob(
-            task_type,
-            encode(params, "params", PARAMS_BYTES_MAX),
-            _checked_job_id(job_id),
-            priority=_checked_priority(priority),
-            idempotency_key=_checked_key(idempotency_key),
-        )
+        new = new_job(task_type, params, job_id, priority, idempotency_key)
         # A start in between would take a bypass job for one that an earlier program left.
         early = not kind.llm and self._running is None
         with self._life if early else contextlib.nullcontext():
@@ -222,6 +214,7 @@ class TaskRunner:
                 self._begin()
             except BaseException:
                 self._end()
+                self._closed = False  # jobs may be submitted all the same
                 raise
 
     def shutdown(self, timeout: float = SHUTDOWN_S) -> None:
@@ -315,8 +308,9 @@ class TaskRunner:
     def _begin(self) -> None:
         self._opened()
         self._take_file()
-        if self._alone:
+        if self._owns:
             self.reset_running()
+        if self._alone:
             self._fail_leftovers()
         self._types.warn_of_missing_budgets()
         running = Running(self._store, self._types, self._options, self._clock, self._read_gpus)
@@ -380,23 +374,3 @@ class TaskRunner:
             if depths[name] > 0:
                 self._strangers.add(name)
                 logger.warning("jobs of task type %r are queued, and it has no handler", name)
-
-
-def _checked_job_id(job_id: int) -> int:
-    if isinstance(job_id, bool) or not isinstance(job_id, int) or abs(job_id) > JOB_ID_MAX:
-        raise NotAllowed(f"job_id is a whole number of 64 bits, not {job_id!r}")
-    return job_id
-
-
-def _checked_priority(priority: str) -> int:
-    if priority not in PRIORITIES:
-        raise NotAllowed(f"priority {priority!r} is none of {', '.join(PRIORITIES)}")
-    return PRIORITIES[priority]
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key is not None and (
-        not isinstance(key, str) or not 0 < len(key) <= KEY_CHARS_MAX or not key.isprintable()
-    ):
-        raise NotAllowed(f"idempotency_key is 1 to {KEY_CHARS_MAX} printable characters")
-    return key

@@ -56,7 +56,7 @@ class Running:
         )
 
     def start(self, recover: Callable[[], object] | None) -> None:
-        """Read the GPUs, then start scheduling; `recover` is done now and every half lease."""
+        """Read the GPUs, then start scheduling; `recover` is done every half lease."""
         options = self._options
         self._gpus.first()
         timers = [
@@ -65,7 +65,6 @@ class Running:
             Timer(options.vram_refresh_seconds, self._refresh),
         ]
         if recover is not None:
-            recover()
             timers.append(Timer(options.lease_seconds / 2, recover))
         self.scheduler.start(timers)
 

@@ -1,0 +1,1 @@
+"""The jobs library: task types, VRAM, restarts, endings."""

@@ -1,0 +1,405 @@
+"""Submitting, budgets, turns, stages and bypass types, through the runner's front door."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import math
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from forebay.errors import NotAllowed, Rejected
+from forebay.jobs import TaskRunner
+from forebay.jobs.database import Database
+from forebay.jobs.gpus import GpuMemory
+from forebay.jobs.job import NewJob
+from forebay.jobs.scheduling import BYPASS_MAX
+from forebay.jobs.store import JobStore
+from forebay.testing import FakeClock
+from forebay.testing.job_store_steps import found, submit
+
+from .script import LIMIT_S, Script, idle, job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.jobs import Task
+
+# -- submitting
+
+
+def test_the_same_work_is_one_job_until_it_has_ended(script: Callable[..., Script]) -> None:
+    work = script()
+    work.add("letter", held=True, vram_gb=1.0)
+    first = work.runner.submit("letter", {"a": 1, "b": 2}, 7)
+    assert work.runner.submit("letter", {"b": 2, "a": 1}, 7) == (first[0], False)
+    assert work.runner.submit("letter", {"a": 1, "b": 2}, 8)[1]
+    key = work.runner.submit("letter", 1, idempotency_key="k")
+    assert work.runner.submit("letter", 2, idempotency_key="k") == (key[0], False)
+    work.runner.start()
+    work.end()
+    idle(work.runner)
+    assert work.runner.submit("letter", {"a": 1, "b": 2}, 7)[1]
+
+
+def test_an_unknown_type_is_refused_with_the_nearest_name(script: Callable[..., Script]) -> None:
+    work = script()
+    work.add("cover_letter")
+    work.add("research")
+    with pytest.raises(NotAllowed, match=r"known are: cover_letter, research; did you mean 'cov"):
+        work.runner.submit("cover_leter")
+    assert work.runner.list() == []
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"when": datetime.date(2030, 1, 1)}, r"params\.when is not JSON: a date"),
+        ([1, {"x": {1}}], r"params\[1\]\.x is not JSON: a set"),
+        ({"x": math.nan}, r"params\.x is not JSON: nan"),
+        ({"x": "\ud800"}, r"params\.x is not JSON: half a character"),
+        ({"x": "y" * (1 << 20)}, r"params has 1048584 bytes of JSON, 1048576 are allowed"),
+    ],
+)
+def test_params_that_are_not_json_are_refused_by_name(
+    script: Callable[..., Script], params: Any, named: str
+) -> None:
+    work = script()
+    work.add("letter")
+    with pytest.raises(NotAllowed, match=named):
+        work.runner.submit("letter", params)
+    assert work.runner.list() == []
+
+
+def test_other_arguments_that_make_no_sense_are_refused_by_name(
+    script: Callable[..., Script],
+) -> None:
+    work = script()
+    work.add("letter")
+    with pytest.raises(NotAllowed, match="job_id"):
+        work.runner.submit("letter", None, 1 << 70)
+    with pytest.raises(NotAllowed, match="priority 'urgent'"):
+        work.runner.submit("letter", priority="urgent")
+    with pytest.raises(NotAllowed, match="idempotency_key"):
+        work.runner.submit("letter", idempotency_key="a\x00")
+    with pytest.raises(NotAllowed, match="registered already"):
+        work.add("letter")
+    with pytest.raises(NotAllowed, match="lease_seconds"):
+        TaskRunner("sqlite://", lease_seconds=0)
+
+
+def test_higher_priorities_go_first_and_equal_ones_in_order(
+    script: Callable[..., Script],
+) -> None:
+    work = script()
+    work.add("letter", vram_gb=1.0)
+    for params, priority in ((1, "low"), (2, "normal"), (3, "high"), (4, "normal")):
+        work.runner.submit("letter", params, priority=priority)
+    work.runner.start()
+    idle(work.runner)
+    assert [params for _, params in work.ran] == [3, 2, 4, 1]
+
+
+def test_jobs_that_another_program_adds_are_seen(
+    script: Callable[..., Script], sqlite_url: str
+) -> None:
+    work = script(poll_seconds=0.01)
+    work.add("letter", vram_gb=1.0)
+    work.runner.start()
+    idle(work.runner)
+    elsewhere = TaskRunner(sqlite_url)
+    elsewhere.task("letter")(lambda task: None)
+    elsewhere.submit("letter", "from afar")
+    work.begun("letter")
+    elsewhere.shutdown()
+    assert work.ran == [("letter", "from afar")]
+
+
+def test_a_second_runner_on_the_same_file_is_refused_by_its_name(
+    script: Callable[..., Script], sqlite_url: str
+) -> None:
+    work, other = script(), script()
+    work.runner.start()
+    with pytest.raises(NotAllowed, match=r"another runner \(pid \d+\) works on .*jobs\.db"):
+        other.runner.start()
+    with pytest.raises(NotAllowed, match="another runner"):
+        other.runner.reset_running()
+    other.add("letter")
+    assert other.runner.submit("letter")[1]
+    work.runner.shutdown()
+    other.runner.start()
+    other.begun("letter")
+
+
+def test_rows_of_a_type_without_a_handler_fail_at_the_start(
+    script: Callable[..., Script], sqlite_url: str
+) -> None:
+    database = Database(sqlite_url)
+    database.open()
+    (row,) = submit(JobStore(database), NewJob("gone", "{}"))
+    work = script()
+    work.add("letter")
+    work.runner.start()
+    assert found(JobStore(database), row).error == "no handler for task type 'gone'"
+    database.close()
+
+
+def test_a_row_whose_params_are_not_json_fails(
+    script: Callable[..., Script], sqlite_url: str
+) -> None:
+    database = Database(sqlite_url)
+    database.open()
+    (row,) = submit(JobStore(database), NewJob("letter", "{broken"))
+    database.close()
+    work = script()
+    work.add("letter")
+    work.runner.start()
+    idle(work.runner)
+    assert str(job(work.runner, row).error).startswith("NotAllowed: params is not JSON")
+
+
+# -- memory
+
+
+def test_without_a_gpu_everything_runs_at_once(script: Callable[..., Script]) -> None:
+    work = script()
+    for name in ("a", "b", "c"):
+        work.add(name, vram_gb=500.0, held=True)
+        work.submit(name, 1)
+    work.runner.start()
+    for name in ("a", "b", "c"):
+        work.begun(name)
+    assert work.runner.available_vram_gb is None
+
+
+def test_two_gpus_are_filled_one_by_one(script: Callable[..., Script]) -> None:
+    work = script(gpus=lambda: [GpuMemory(0, 8.0), GpuMemory(1, 8.0)])
+    work.add("large", vram_gb=12.0, held=True)
+    for name in ("a", "b", "c"):
+        work.add(name, vram_gb=5.0, held=True)
+        work.submit(name, 1, 2, 3)
+    work.submit("large", 1)
+    work.runner.start()
+    work.begun("a")
+    work.begun("b")
+    assert work.runner.reserved_vram_gb == 10.0
+    assert work.runner.available_vram_gb == 16.0
+    work.let("a", 3)
+    work.begun("c")
+    assert not work.has_begun("large")
+    work.end()
+    idle(work.runner)
+    assert work.ran[-1] == ("large", 1)
+
+
+def test_what_other_programs_use_is_not_promised(script: Callable[..., Script]) -> None:
+    used = [6.0]
+    work = script(gpus=lambda: [GpuMemory(0, 8.0, used[0])], vram_refresh_seconds=0.01)
+    work.add("small", vram_gb=2.0, held=True)
+    work.add("medium", vram_gb=1.5, held=True)
+    work.submit("small", 1)
+    work.runner.start()
+    work.begun("small")
+    used[0] = 8.0  # ours has loaded its model; another program keeps what it had
+    work.submit("medium", 1)
+    assert work.runner.reserved_vram_gb == 2.0
+    used[0] = 3.0
+    work.begun("medium")
+
+
+def test_the_configuration_overrides_one_budget_and_keeps_the_others(
+    script: Callable[..., Script],
+) -> None:
+    work = script(available_vram_gb=100.0, vram_budgets={"a": 7.0})
+    for name in ("a", "b"):
+        work.add(name, vram_gb=2.5, held=True)
+        work.submit(name, 1)
+    work.runner.start()
+    work.begun("a")
+    work.begun("b")
+    assert work.runner.reserved_vram_gb == 9.5
+
+
+def test_a_budget_larger_than_the_gpu_still_runs_and_alone(script: Callable[..., Script]) -> None:
+    work = script(available_vram_gb=8.0)
+    work.add("huge", vram_gb=80.0, held=True)
+    work.add("small", vram_gb=1.0)
+    work.submit("huge", 1, 2)
+    work.submit("small", 1)
+    work.runner.start()
+    work.begun("huge")
+    work.end()
+    idle(work.runner)
+    assert [name for name, _ in work.ran] == ["huge", "huge", "small"]
+    assert work.runner.reserved_vram_gb == 0
+
+
+def test_a_blocked_type_starts_when_the_other_ends_and_not_by_polling(
+    script: Callable[..., Script],
+) -> None:
+    work = script(available_vram_gb=4.0)
+    work.add("a", vram_gb=4.0, held=True)
+    work.add("b", vram_gb=4.0)
+    work.runner.start()
+    work.submit("a", 1)
+    work.begun("a")
+    work.submit("b", 1)
+    assert not work.has_begun("b")
+    work.let("a")
+    work.begun("b")
+    idle(work.runner)
+    assert work.runner.reserved_vram_gb == 0
+
+
+def test_a_type_that_waited_too_long_makes_a_busy_one_give_way(
+    script: Callable[..., Script],
+) -> None:
+    clock = FakeClock()
+    work = script(available_vram_gb=4.0, max_type_wait_seconds=300.0, clock=clock)
+    work.add("busy", vram_gb=4.0, held=True)
+    work.add("patient", vram_gb=4.0)
+    work.add("bell", vram_gb=0.0)
+    work.submit("busy", *range(10))
+    work.runner.start()
+    work.begun("busy")
+    work.submit("patient", 1)
+    work.let("busy")
+    work.begun("busy")
+    clock.advance(301.0)
+    work.submit("bell", 1)  # anything that wakes the scheduler, in the place of real time
+    work.begun("bell")
+    work.end()
+    idle(work.runner)
+    assert [one for one in work.ran if one[0] != "bell"] == [
+        ("busy", 0), ("busy", 1), ("patient", 1), *(("busy", n) for n in range(2, 10)),
+    ]  # fmt: skip
+
+
+def test_with_no_patience_at_all_types_take_turns(script: Callable[..., Script]) -> None:
+    work = script(available_vram_gb=4.0, max_type_wait_seconds=0.0)
+    for name in ("a", "b"):
+        work.add(name, vram_gb=4.0)
+        work.submit(name, *range(6))
+    work.runner.start()
+    idle(work.runner)
+    assert [name for name, _ in work.ran] == ["a", "b"] * 6
+
+
+# -- handlers
+
+
+def test_async_handlers_share_one_loop(script: Callable[..., Script]) -> None:
+    work = script()
+    together = asyncio.Barrier(2)
+    loops = []
+
+    async def handler(task: Task) -> Any:
+        loops.append(asyncio.get_running_loop())
+        async with together:
+            task.stage("together")
+        return {"n": task.params}
+
+    work.runner.task("a")(handler)
+    work.runner.task("b")(handler)
+    ids = [*work.submit("a", 1), *work.submit("b", 2)]
+    work.runner.start()
+    idle(work.runner)
+    assert [job(work.runner, one).result for one in ids] == ['{"n":1}', '{"n":2}']
+    assert len(set(loops)) == 1
+
+
+def test_a_handler_knows_its_job_and_says_how_far_it_is(script: Callable[..., Script]) -> None:
+    work = script()
+    seen: list[Any] = []
+
+    @work.runner.task("letter")
+    def handler(task: Task) -> None:
+        seen.append((task.id, task.job_id, task.attempt, task.params, task.cancelled))
+        task.stage("half\x00way")
+        seen.append(job(work.runner, task.id).stage)
+
+    job_id, _ = work.runner.submit("letter", {"n": 1}, 42)
+    work.runner.start()
+    idle(work.runner)
+    assert seen == [(job_id, 42, 1, {"n": 1}, False), "half\\x00way"]
+
+
+def test_a_result_that_is_not_json_fails_and_says_so(script: Callable[..., Script]) -> None:
+    work = script()
+    work.runner.task("letter")(lambda task: {"made": object()})
+    (job_id,) = work.submit("letter", 1)
+    work.runner.start()
+    idle(work.runner)
+    failed = job(work.runner, job_id)
+    assert failed.error == "NotAllowed: result.made is not JSON: a object"
+
+
+def test_bypass_jobs_are_bounded_and_shared_out_evenly(script: Callable[..., Script]) -> None:
+    work = script()
+    for name in ("crowd", "few"):
+        work.add(name, llm=False, held=True)
+    work.runner.start()
+    work.submit("crowd", *range(BYPASS_MAX + 8))
+    for _ in range(BYPASS_MAX):
+        work.begun("crowd")
+    work.submit("few", 1)
+    threads = [one.name for one in threading.enumerate()].count("forebay-job-crowd")
+    assert threads == BYPASS_MAX
+    work.let("crowd")
+    work.begun("few")
+    work.end()
+    idle(work.runner)
+    assert len(work.ran) == BYPASS_MAX + 9
+
+
+def test_a_failed_job_is_retried_by_hand_only(script: Callable[..., Script]) -> None:
+    work = script(on_interrupt="retry", max_queue_depth=1)
+    tries: list[int] = []
+
+    @work.runner.task("letter")
+    def handler(task: Task) -> int:
+        tries.append(task.attempt)
+        if len(tries) == 1:
+            raise ValueError("not yet")
+        return 5
+
+    (job_id,) = work.submit("letter", 1)
+    work.runner.start()
+    idle(work.runner)
+    assert (job(work.runner, job_id).status, tries) == ("failed", [1])
+    assert work.runner.retry(job_id)
+    idle(work.runner)
+    assert (job(work.runner, job_id).result, tries) == ("5", [1, 1])
+    assert not work.runner.retry(job_id)
+    work.runner.shutdown()
+
+
+def test_a_retry_into_a_full_queue_is_rejected(script: Callable[..., Script]) -> None:
+    work = script(max_queue_depth=1)
+    work.add("letter")
+    first, _ = work.submit("letter", 1, 2)
+    assert work.runner.cancel(first)
+    work.submit("letter", 3)
+    with pytest.raises(Rejected):
+        work.runner.retry(first)
+
+
+def test_a_store_that_is_handed_in_is_neither_opened_nor_closed_nor_recovered(
+    script: Callable[..., Script], sqlite_url: str
+) -> None:
+    database = Database(sqlite_url)
+    database.open()
+    store = JobStore(database)
+    ids = submit(store, NewJob("letter", "1"), NewJob("others", "2"))
+    running = store.claim("others", "someone", 30.0).result(LIMIT_S)
+    work = script(store)
+    work.add("letter")
+    with work.runner:
+        work.begun("letter")
+        idle(work.runner)
+    assert found(store, ids[0]).status == "completed"
+    assert found(store, running[0].id).status == "running"
+    assert store.listeners == []
+    database.close()
