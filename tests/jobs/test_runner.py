@@ -196,14 +196,27 @@ def test_two_gpus_are_filled_one_by_one(script: Callable[..., Script]) -> None:
 
 def test_what_other_programs_use_is_not_promised(script: Callable[..., Script]) -> None:
     used = [6.0]
-    work = script(gpus=lambda: [GpuMemory(0, 8.0, used[0])], vram_refresh_seconds=0.01)
+    readings = threading.Semaphore(0)
+
+    def read() -> list[GpuMemory]:
+        readings.release()
+        return [GpuMemory(0, 8.0, used[0])]
+
+    work = script(gpus=read, vram_refresh_seconds=0.01)
     work.add("small", vram_gb=2.0, held=True)
     work.add("medium", vram_gb=1.5, held=True)
+    work.add("bell", vram_gb=0.0)
     work.submit("small", 1)
     work.runner.start()
     work.begun("small")
     used[0] = 8.0  # ours has loaded its model; another program keeps what it had
+    while readings.acquire(blocking=False):
+        pass
+    assert readings.acquire(timeout=LIMIT_S)  # one at least has begun since,
+    assert readings.acquire(timeout=LIMIT_S)  # and it is taken before the next begins
     work.submit("medium", 1)
+    work.submit("bell", 1)
+    work.begun("bell")  # so the scheduler has looked, and passed the other over
     assert work.runner.reserved_vram_gb == 2.0
     used[0] = 3.0
     work.begun("medium")

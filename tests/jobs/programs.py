@@ -1,0 +1,52 @@
+"""Programs of their own beside a test: started, read from, killed; their log and its table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forebay.jobs.database import Database
+from forebay.jobs.store import JobStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHILD = Path(__file__).with_name("child.py")
+
+
+@contextmanager
+def program(url: str, log: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the child; it is killed with -9 at the end, unless it has ended."""
+    command = [sys.executable, str(CHILD), url, str(log), mode]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def said(child: subprocess.Popen[str]) -> str:
+    """Wait for the child's next line; empty when it has ended."""
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+@contextmanager
+def opened(url: str) -> Iterator[JobStore]:
+    database = Database(url)
+    database.open()
+    try:
+        yield JobStore(database)
+    finally:
+        database.close()
+
+
+def lines(log: Path, word: str) -> list[list[str]]:
+    """Return what follows a word, line by line."""
+    text = log.read_text() if log.exists() else ""
+    split = [line.split() for line in text.splitlines()]
+    return [line[1:] for line in split if line[0] == word]
