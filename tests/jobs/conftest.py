@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.jobs import TaskRunner
+from forebay.jobs.database import Database
+from forebay.jobs.store import JobStore
 
 from .script import LIMIT_S, Script
 
@@ -28,3 +30,18 @@ def script(sqlite_url: str) -> Iterator[Callable[..., Script]]:
     for one in made:
         one.end()
         one.runner.shutdown(LIMIT_S)
+
+
+@pytest.fixture
+def open_store() -> Iterator[Callable[[str], JobStore]]:
+    """Another program's way to the database."""
+    opened: list[Database] = []
+
+    def make(url: str) -> JobStore:
+        opened.append(Database(url))
+        opened[-1].open()
+        return JobStore(opened[-1])
+
+    yield make
+    for database in opened:
+        database.close()
