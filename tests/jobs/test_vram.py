@@ -62,11 +62,17 @@ def test_an_overdue_type_goes_before_deeper_ones() -> None:
     assert names(plan(waiting, [], CARD, 300.0)) == ["late"]
 
 
-def test_for_an_overdue_type_the_fewest_give_way_and_nobody_slips_in() -> None:
+def test_for_an_overdue_type_the_fewest_give_way() -> None:
     running = [Active("a", 3.0, 0), Active("b", 4.0, 0), Active("c", 7.0, 1)]
     waiting = [Waiting("late", 1, 7.0, 301.0), Waiting("tiny", 99, 1.0, 0.0)]
     made = plan(waiting, running, PAIR, 300.0)
     assert made == Plan((Start("tiny", 0),), frozenset({"c"}))
+
+
+def test_nobody_starts_on_a_gpu_that_is_promised() -> None:
+    running = [Active("a", 2.5, 0), Active("b", 2.5, 0)]
+    waiting = [Waiting("late", 1, 8.0, 301.0), Waiting("tiny", 99, 2.0, 0.0)]
+    assert plan(waiting, running, CARD, 300.0) == Plan((), frozenset({"a", "b"}))
 
 
 def test_those_that_fit_beside_leave_nobody_asked() -> None:
@@ -109,6 +115,7 @@ def check_memory(active: list[Active], gpus: list[Gpu]) -> None:
         assert held_gb <= gpu.size_gb + 10 * ROUNDING_GB
 
 
+@settings(deadline=None)
 @given(waiting_lists, waiting_lists, gpu_lists, st.randoms(use_true_random=False))
 def test_memory_is_never_promised_twice_and_order_of_the_input_is_no_matter(
     before: list[Waiting], waiting: list[Waiting], gpus: list[Gpu], rng: random.Random
@@ -126,13 +133,14 @@ def test_memory_is_never_promised_twice_and_order_of_the_input_is_no_matter(
     assert plan(shuffled, around, gpus[::-1], 300.0) == made
 
 
+@settings(deadline=None)
 @given(waiting_lists, gpu_lists)
 def test_something_runs_whenever_nothing_did(waiting: list[Waiting], gpus: list[Gpu]) -> None:
     made = plan(waiting, [], gpus, 300.0)
     assert bool(made.starts) == bool(waiting)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(budgets, st.integers(1, 500)), min_size=1, max_size=6),
     gpu_lists,
@@ -143,7 +151,7 @@ def test_no_type_waits_longer_than_the_bound(
     kinds: list[tuple[float, int]], gpus: list[Gpu], wait_s_max: int, rng: random.Random
 ) -> None:
     """Queues that never empty, jobs of up to `longest` seconds, for 400 virtual seconds."""
-    longest = 4
+    longest = 7
     since = {f"t{n}": 0 for n in range(len(kinds))}
     size = {f"t{n}": kind[0] for n, kind in enumerate(kinds)}
     depth = {f"t{n}": kind[1] for n, kind in enumerate(kinds)}

@@ -21,7 +21,7 @@ import threading
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from forebay.jobs.vram import Active, Plan, Waiting, plan
+from forebay.jobs.vram import Active, Plan, Start, Waiting, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -240,17 +240,26 @@ class Scheduler:
         with self._changed:
             if self._draining:
                 return
+            starts = self._take_starts(known)
+            bypass = self._share_out_bypass(known)
+        for start in starts:
+            self._spawn(self._batch, known[start.name])
+        for name in bypass:
+            self._spawn(self._one_bypass, known[name])
+
+    def _take_starts(self, known: dict[str, TaskType]) -> list[Start]:
+        """Decide until there is nothing to start: who started may have to give way already."""
+        starts: list[Start] = []
+        while True:
             decided = self._decide(known)
             self._giving_way = decided.give_way
+            if not decided.starts:
+                return starts
             for start in decided.starts:
                 kind = known[start.name]
                 self._active[kind.name] = Active(kind.name, kind.budget_gb, start.gpu)
                 self._since.pop(kind.name, None)
-            bypass = self._share_out_bypass(known)
-        for start in decided.starts:
-            self._spawn(self._batch, known[start.name])
-        for name in bypass:
-            self._spawn(self._one_bypass, known[name])
+            starts += decided.starts
 
     def _decide(self, known: dict[str, TaskType]) -> Plan:
         now_s = self._clock.monotonic_s()
