@@ -107,13 +107,13 @@ class TaskRunner:
         """
 
         def register(handler: H) -> H:
-            kind = self._types.add(TaskType(name, handler, vram_gb, llm))
             with self._life:
+                if self._running is not None and not llm and name not in self._types.all():
+                    self._fail_queued(name, INTERRUPTED, "interrupted")  # before one can start
+                self._types.add(TaskType(name, handler, vram_gb, llm))
                 if self._running is not None:
                     self._types.warn_of_missing_budgets()
-                    if not llm:
-                        self._fail_queued(name, INTERRUPTED, "interrupted")
-                    self._running.scheduler.news(kind.name)
+                    self._running.scheduler.news(name)
             return handler
 
         return register
