@@ -93,7 +93,7 @@ class Gateway:
         limit_s = parts.settings.server.shutdown_seconds if grace_s is None else grace_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await self._finished_or_hurried()
+                await self._finished_or_hurried(limit_s)
         if self._listening is not None:
             self._listening.close()
         for exchange in list(parts.relay.exchanges.values()):
@@ -116,10 +116,14 @@ class Gateway:
         """Stop without waiting for what runs."""
         self._hurried.set()
 
-    async def _finished_or_hurried(self) -> None:
-        waits = [
-            asyncio.ensure_future(self.parts.relay.finished()),
-            asyncio.ensure_future(self._hurried.wait()),
+    async def _finished_or_hurried(self, limit_s: float) -> None:
+        async def finished() -> None:
+            await self.parts.relay.finished()
+            await self.parts.jobs.finished(limit_s)
+
+        waits: list[asyncio.Future[None]] = [
+            asyncio.ensure_future(finished()),
+            asyncio.ensure_future(self._hurry()),
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -127,8 +131,15 @@ class Gateway:
             for wait in waits:
                 wait.cancel()
 
+    async def _hurry(self) -> None:
+        await self._hurried.wait()
+
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop(0.0)
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from forebay.gateway.accounting import Histogram
 from forebay.jobs.counting import JobCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class JobFigures:
@@ -13,7 +18,7 @@ class JobFigures:
         self.counts = JobCounts(self._note_wait)
         self.waits: dict[tuple[str], Histogram] = {}
         """By type: how long jobs were queued."""
-        self.vram_reserved_bytes = 0.0
+        self.vram_reserved_gb: Callable[[], float] = lambda: 0.0
 
     def _note_wait(self, task_type: str, seconds: float) -> None:
         self.waits.setdefault((task_type,), Histogram()).add(seconds)

@@ -1,8 +1,9 @@
 """The gateway's durable work: the store and everything that lives on it.
 
-Opened at the start where there may be work (a database file that exists, or PostgreSQL), else when
-the first job comes: a gateway that is never given a job leaves no file behind. A database that
-cannot be opened costs the jobs, not the live requests: the routes say so, and it is tried again.
+Opened at the start where there may be work (a database file that exists, PostgreSQL, or an app's
+own task types), else when the first job comes: a gateway that is never given a job leaves no file
+behind. A database that cannot be opened costs the jobs, not the live requests: the routes say so,
+and it is tried again.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import asyncio
 import contextlib
 import logging
 import random
+import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.errors import ForebayError
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_figures import JobFigures
-from forebay.jobs.builtin import ROUTES
+from forebay.jobs.builtin import ROUTES, model_of
 from forebay.jobs.database import Database, StoreFailed
 from forebay.jobs.feed import Feed
+from forebay.jobs.file_lock import FileLock
 from forebay.jobs.filling import Filler, FillOptions
 from forebay.jobs.hearing import Hearing
+from forebay.jobs.job import Failure
+from forebay.jobs.modules import load_task_types
 from forebay.jobs.recovering import Recovery
+from forebay.jobs.runner import TaskRunner
+from forebay.jobs.singleton import disown_runner
 from forebay.jobs.store import JobStore
 from forebay.jobs.webhooks import Webhooks
 from forebay.relay.problem import Problem
@@ -43,9 +50,8 @@ AGAIN_S = 5.0
 
 
 class Jobs:
-    """One gateway's jobs; `ready()` before anything else is touched."""
+    """One gateway's jobs; `ready()` before anything of the store is touched."""
 
-    store: JobStore
     feed: Feed
 
     def __init__(
@@ -57,26 +63,35 @@ class Jobs:
         webhook_secret: str | None = None,
     ) -> None:
         self.settings = settings
-        self._webhook_secret = webhook_secret
+        self.figures = JobFigures()
         self.webhooks: Webhooks | None = None
         self._relay = relay
         self._resolve = resolve
         self._clock = clock
+        self._webhook_secret = webhook_secret
         self._database = Database(settings.database)
+        self._lock = FileLock(self._database.path) if self._database.path is not None else None
+        self.store = JobStore(self._database)
+        self._runner: TaskRunner | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._open = False
-        self._stopped = False
-        self._again: TimerHandle | None = None
         self._trying: asyncio.Task[None] | None = None
+        self._again: TimerHandle | None = None
+        self._open = self._stopped = False
         self._filler: Filler | None = None
         self._hearing: Hearing | None = None
-        self.figures = JobFigures()
 
     # -- the life of it
 
     async def start(self) -> None:
-        """Go on with what is there; a database that fails is tried again later."""
-        if await asyncio.to_thread(self._database.may_hold_something):
+        """Go on with what is there; a database that fails is tried again later.
+
+        Raises BadModule where an app's own task types cannot be imported.
+        """
+        if self.settings.modules:
+            self._runner = self._make_runner()
+            await asyncio.to_thread(load_task_types, self._runner, self.settings.modules)
+        wanted = self._runner is not None
+        if wanted or await asyncio.to_thread(self._database.may_hold_something):
             await self._try()
 
     async def _try(self) -> None:
@@ -119,26 +134,57 @@ class Jobs:
             task.exception()  # whoever waits has it; it is not forgotten
 
     async def _do_open(self) -> None:
-        await asyncio.to_thread(self._database.open)
-        store = JobStore(self._database)
-        settings = self.settings
-        retry = settings.on_interrupt == "retry"
-        how = Recovery(retry, settings.attempts, expired_only=not self._database.is_sqlite)
-        await asyncio.wrap_future(store.recover(how))
-        self.figures.counts.begin(await asyncio.wrap_future(store.counts()))
-        self.store, self.feed = store, Feed(store)
+        await asyncio.to_thread(self._take_database)
+        await self._recover()
+        self.figures.counts.begin(await asyncio.wrap_future(self.store.counts()))
+        self.feed = Feed(self.store)
         self.feed.start()
-        self._hearing = Hearing(store, self.figures.counts.take_in)
+        self._hearing = Hearing(self.store, self.figures.counts.take_in)
         self._hearing.start()
-        options = FillOptions(settings.lease_seconds, settings.attempts, retry)
-        self._filler = Filler(
-            store, self._relay, self._resolve, self._clock, random.SystemRandom(), options
-        )
-        await self._filler.start()
-        if settings.webhook_url:
-            self.webhooks = Webhooks(store, settings.webhook_url, self._webhook_secret, self._clock)
+        await self._start_filling()
+        if self._runner is not None:
+            await asyncio.to_thread(self._runner.start)
+            runner = self._runner
+            self.figures.vram_reserved_gb = lambda: runner.reserved_vram_gb
+        url = self.settings.webhook_url
+        if url:
+            self.webhooks = Webhooks(self.store, url, self._webhook_secret, self._clock)
             self.webhooks.start()
         self._open = True
+
+    def _take_database(self) -> None:
+        """Open it, as the only one where only one may."""
+        self._database.open()
+        if self._lock is not None:
+            try:
+                self._lock.take()
+            except BaseException:
+                self._database.close()
+                raise
+
+    async def _recover(self) -> None:
+        """Deal with what the last program left: what was running, and what nobody can run."""
+        alone = self._database.is_sqlite
+        how = Recovery(self._retry, self.settings.attempts, not alone, self._never_again())
+        await asyncio.wrap_future(self.store.recover(how))
+        if not alone:
+            return  # others may know the types that we do not
+        known = self.task_types()
+        for queue in await asyncio.wrap_future(self.store.depths()):
+            if model_of(queue) is None and queue not in known:
+                failure = Failure(f"no handler for task type {queue!r}", "no_handler")
+                while await asyncio.wrap_future(self.store.fail_queue(queue, failure)):
+                    pass
+
+    async def _start_filling(self) -> None:
+        settings = self.settings
+        options = FillOptions(
+            settings.lease_seconds, settings.attempts, self._retry, self._never_again()
+        )
+        self._filler = Filler(
+            self.store, self._relay, self._resolve, self._clock, random.SystemRandom(), options
+        )
+        await self._filler.start()
 
     def drain(self) -> None:
         """Let followers go; running jobs may finish."""
@@ -147,6 +193,24 @@ class Jobs:
             self.feed.stop()
         if self._filler is not None:
             self._filler.drain()
+        if self._runner is not None:
+            self._runner.drain()
+
+    async def finished(self, limit_s: float) -> None:
+        """Wait until no handler of an app runs any more, for a while."""
+        runner, over = self._runner, asyncio.Event()
+        if runner is None:
+            return
+        loop = asyncio.get_running_loop()
+
+        def wait() -> None:
+            runner.wait_drained(limit_s)
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits
+                loop.call_soon_threadsafe(over.set)
+
+        # A daemon: whoever is in a hurry must not wait for it.
+        threading.Thread(target=wait, name="forebay-drain", daemon=True).start()
+        await over.wait()
 
     async def stop(self) -> None:
         """Record what has ended, and close; the relay has ended what was running."""
@@ -156,19 +220,53 @@ class Jobs:
         if self._opening is not None:
             with contextlib.suppress(ForebayError):
                 await self._opening
-        if self._filler is not None:
-            await self._filler.stop()
-        if self.webhooks is not None:
-            await self.webhooks.stop()
+        await self._stop_workers()
         if self._hearing is not None:
             self._hearing.stop()
+        await asyncio.to_thread(self._database.close)
+        if self._lock is not None:
+            self._lock.release()
+
+    async def _stop_workers(self) -> None:
+        if self._filler is not None:
+            await self._filler.stop()
+        if self._runner is not None:
+            await asyncio.to_thread(self._runner.shutdown, 0.0)
+            disown_runner(self._runner)
+        if self.webhooks is not None:
+            await self.webhooks.stop()
         if self._open:
             self.feed.stop()
-        await asyncio.to_thread(self._database.close)
+
+    # -- an app's own types
 
     def task_types(self) -> list[str]:
         """Return the types that jobs may have here."""
-        return list(ROUTES)
+        own = self._runner.task_types if self._runner is not None else {}
+        return [*ROUTES, *own]
+
+    @property
+    def _retry(self) -> bool:
+        return self.settings.on_interrupt == "retry"
+
+    def _never_again(self) -> tuple[str, ...]:
+        """Return the types whose jobs do not survive a restart."""
+        own = self._runner.task_types if self._runner is not None else {}
+        return tuple(name for name, kind in own.items() if not kind.llm)
+
+    def _make_runner(self) -> TaskRunner:
+        settings = self.settings
+        return TaskRunner(
+            self.store,
+            available_vram_gb=settings.available_vram_gb or None,
+            vram_budgets=settings.vram_budgets,
+            max_queue_depth=settings.max_queue_depth,
+            max_type_wait_seconds=settings.max_type_wait_seconds,
+            on_interrupt=settings.on_interrupt,
+            attempts=settings.attempts,
+            lease_seconds=settings.lease_seconds,
+            vram_refresh_seconds=settings.vram_refresh_seconds,
+        )
 
 
 async def from_store(future: Future[T]) -> T:

@@ -139,7 +139,7 @@ class Metrics:
         yield _gauge(
             "forebay_vram_reserved_bytes",
             "GPU memory that running task types have reserved.",
-            self._jobs.vram_reserved_bytes,
+            self._jobs.vram_reserved_gb() * 2**30,
         )
 
 

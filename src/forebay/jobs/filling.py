@@ -60,6 +60,8 @@ class FillOptions(Struct, frozen=True):
     attempts: int = 3
     retry: bool = False
     """Whether interrupted jobs are tried again."""
+    never_again: tuple[str, ...] = ()
+    """Types that are not."""
 
 
 class Filler:
@@ -319,7 +321,7 @@ class Filler:
     async def _poll(self) -> None:
         """See what other processes have added, and take over what they left."""
         options = self._options
-        how = Recovery(options.retry, options.attempts, expired_only=True)
+        how = Recovery(options.retry, options.attempts, True, options.never_again)
         try:
             if not self._store.database.is_sqlite:
                 await asyncio.wrap_future(self._store.recover(how))

@@ -118,6 +118,11 @@ class TaskRunner:
 
         return register
 
+    @property
+    def task_types(self) -> dict[str, TaskType]:
+        """Every registered type, by its name."""
+        return self._types.all()
+
     # -- jobs
 
     def submit(
@@ -228,6 +233,17 @@ class TaskRunner:
             if self._running is not None:
                 self._running.stop(timeout)
             self._end()
+
+    def drain(self) -> None:
+        """Take no more jobs from now on; what runs goes on. `shutdown` does the rest."""
+        running = self._running
+        if running is not None:
+            running.scheduler.drain()
+
+    def wait_drained(self, timeout: float) -> bool:
+        """Wait until nothing runs any more after `drain`; False: something still does."""
+        running = self._running
+        return running is None or running.scheduler.wait_drained(timeout)
 
     def reset_running(self) -> int:
         """Deal with jobs whose runner is gone, as `on_interrupt` says; return how many.

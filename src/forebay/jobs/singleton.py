@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from forebay.errors import NotAllowed
 from forebay.jobs.runner import TaskRunner
 
 DATABASE = "sqlite:///forebay.db"
@@ -38,4 +39,21 @@ def reset_runner() -> None:
     with _lock:
         if _runner is not None:
             _runner.shutdown()  # a second one must not start on the same file before this is done
+            _runner = None
+
+
+def adopt_runner(runner: TaskRunner) -> None:
+    """Make a runner that someone else starts and ends the program's own; replaces none."""
+    global _runner
+    with _lock:
+        if _runner is not None and _runner is not runner:
+            raise NotAllowed("this program has a runner already")
+        _runner = runner
+
+
+def disown_runner(runner: TaskRunner) -> None:
+    """Forget an adopted runner; nothing happens to it."""
+    global _runner
+    with _lock:
+        if _runner is runner:
             _runner = None
