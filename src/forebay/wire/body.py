@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Final
 
-LARGE_BYTES = 262_144
+LARGE_BYTES: Final = 262_144
 """From here on a body grows in one buffer: joining 30 MiB at the end would take 15 ms at once."""
-PIECES_MAX = 100_000
+PIECES_MAX: Final = 100_000
 """Pieces one body may come in; 10^6 chunks of one byte are an attack on our CPU."""
 
 

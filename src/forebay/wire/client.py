@@ -14,7 +14,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import httptools
 
@@ -25,13 +25,15 @@ from forebay.wire.target import Target
 
 logger = logging.getLogger("forebay.wire")
 
-HEAD_BYTES_MAX = 131_072
+HEAD_BYTES_MAX: Final = 131_072
 """What the head of an answer may weigh; engines send a few hundred bytes."""
-HEADERS_MAX = 256
+HEADERS_MAX: Final = 256
 
 
 class Listener(Protocol):
     """Who has asked and hears the answer. Every call comes from the event loop."""
+
+    __slots__ = ()
 
     def answer_begins(self, head: AnswerHead, length: bytes | None) -> None:
         """Take the head, and the length of the body where the answer tells it."""
@@ -131,6 +133,9 @@ class NodeConnection(asyncio.Protocol):
         if self._listener is None:
             self.abort()
             return
+        if not (self._status or self._raw) and (at := self._pool.heads.body_at(data)):
+            self._take_familiar(self._listener, data, at)
+            return
         if not self._status:
             self._head_bytes += len(data)
             self._raw = self._raw + data if self._raw else data
@@ -146,6 +151,22 @@ class NodeConnection(asyncio.Protocol):
             return
         if not self._status and self._head_bytes > HEAD_BYTES_MAX:
             self._break("the answer's head is too large")
+
+    def _take_familiar(self, listener: Listener, data: bytes, at: int) -> None:
+        """Take a whole answer whose head has come before, unparsed."""
+        heads = self._pool.heads
+        head = heads.last
+        self._head_bytes = at
+        self._status = head.status
+        self._framed, self._close_after = True, False
+        try:
+            listener.answer_begins(head, heads.length)
+            if at < len(data):
+                self.on_body(data[at:])
+            self.on_message_complete()
+        except Exception:
+            logger.exception("taking an answer failed")
+            self._break("an internal error")
 
     def eof_received(self) -> None:
         """Take the end of an answer that is framed by the end of the connection."""
@@ -183,10 +204,12 @@ class NodeConnection(asyncio.Protocol):
             self._break("the answer's head is too large")
             return
         heads = self._pool.heads
-        head, _ = heads.read(lines)
+        head, is_known = heads.read(lines)
         self._status = head.status
         self._framed = head.framed
         self._close_after = not head.framed or not self._parser.should_keep_alive()
+        if is_known and not start and not self._close_after and head.status not in (204, 304):
+            heads.learn(raw[: end + 4])
         listener.answer_begins(head, heads.length)
 
     def on_body(self, data: bytes) -> None:

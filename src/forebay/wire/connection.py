@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final
 
 import httptools
 
@@ -23,34 +23,19 @@ from forebay.wire.refusals import Refusal, body_too_large, find_fault, from_pars
 from forebay.wire.sockets import watch_for_dead_peer
 
 if TYPE_CHECKING:
+    from forebay.wire.answering import Answering
     from forebay.wire.heads import RequestHead
     from forebay.wire.server import Server
 
 logger = logging.getLogger("forebay.wire")
 
-HEAD_BYTES_MAX = 65_536
+HEAD_BYTES_MAX: Final = 65_536
 """What a request head may weigh: room for long keys, cookies and traces, and no more."""
-HEADERS_MAX = 128
-EARLY_BYTES_MAX = 65_536
+HEADERS_MAX: Final = 128
+EARLY_BYTES_MAX: Final = 65_536
 """Pipelined bytes kept while a request is answered."""
-BODIES_BYTES_MAX = 1_073_741_824
+BODIES_BYTES_MAX: Final = 1_073_741_824
 """What all large bodies that are arriving may weigh together."""
-
-
-class Answering(Protocol):
-    """Who is answering a request, and must know when nobody listens any more."""
-
-    def client_left(self) -> None:
-        """Stop: the connection is gone."""
-        ...
-
-    def client_is_slow(self) -> None:
-        """Hold back: more has been written than the client reads."""
-        ...
-
-    def client_keeps_up(self) -> None:
-        """Go on."""
-        ...
 
 
 class ServerConnection(asyncio.Protocol):
@@ -216,7 +201,8 @@ class ServerConnection(asyncio.Protocol):
             self.keep_early(data)
         elif not self._closing:
             self._server.idle.discard(self)
-            self._feed(data)
+            if self._raw or self._head is not None or not self._is_familiar(data):
+                self._feed(data)
 
     def keep_early(self, data: bytes) -> None:
         """Keep what came while a request is being answered, here or by another.
@@ -234,6 +220,15 @@ class ServerConnection(asyncio.Protocol):
             early, self._early = self._early, b""
             if early:
                 self._feed(early)
+
+    def _is_familiar(self, data: bytes) -> bool:
+        """Answer a whole request whose head has come before, unparsed; False if it is another."""
+        heads, server = self._heads, self._server
+        at = heads.body_at(data)
+        if not at or not 0 <= len(data) - at <= min(LARGE_BYTES, server.body_bytes_max):
+            return False
+        self._ask(heads.last, data[at:])
+        return True
 
     def _feed(self, data: bytes) -> None:
         head = self._head
@@ -320,8 +315,11 @@ class ServerConnection(asyncio.Protocol):
             server.heads.discard(self)
             server.bodies.discard(self)
         self._reset()
+        self._ask(head, body)
+
+    def _ask(self, head: RequestHead, body: bytes) -> None:
         try:
-            server.site.answer(self, head, body)
+            self._server.site.answer(self, head, body)
         except Exception:  # a bug of ours: the client must not wait for ever
             logger.exception("answering a request failed")
             self.abort()
@@ -359,14 +357,16 @@ class ServerConnection(asyncio.Protocol):
             head.keep_alive = self._parser.should_keep_alive()
             self._broken = find_fault(head)
             head.is_ours = self._broken is None and self._server.site.takes(head)
+        elif head.is_ours and head.keep_alive and not (start or head.expects or head.upgrades):
+            heads.learn(raw[: end + 4])
         if self._broken is None and head.is_ours:
             self._expect_body(head, -1 if heads.length is None else int(heads.length))
 
     def _expect_body(self, head: RequestHead, length: int) -> None:
         """Refuse a body that is too large, or that nobody would read; else let it come."""
         server = self._server
-        if length > server.limits.body_max_bytes:
-            self._broken = body_too_large(server.limits.body_max_bytes)
+        if length > server.body_bytes_max:
+            self._broken = body_too_large(server.body_bytes_max)
         elif head.expects or not 0 <= length <= LARGE_BYTES:
             self._broken = server.site.refusal(head, self.peer)
             if head.expects and self._broken is None:
@@ -379,8 +379,8 @@ class ServerConnection(asyncio.Protocol):
             return
         server, body = self._server, self._body
         before = body.large_bytes
-        if not body.add(data, server.limits.body_max_bytes):
-            self._broken = body_too_large(server.limits.body_max_bytes)
+        if not body.add(data, server.body_bytes_max):
+            self._broken = body_too_large(server.body_bytes_max)
         server.body_bytes += body.large_bytes - before
         if server.body_bytes > BODIES_BYTES_MAX:
             self._broken = Refusal("too_many_connections", "too many large requests are arriving")

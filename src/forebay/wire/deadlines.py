@@ -43,15 +43,22 @@ class Deadlines(Generic[T]):
 
     def add(self, member: T) -> None:
         """Start the member's time, or start it anew."""
+        self.add_at(member, self._now_s())
+
+    def add_at(self, member: T, now_s: float) -> None:
+        """Like `add`, for those who know what time it is."""
         since = self._since_s
-        since.pop(member, None)
-        since[member] = now_s = self._now_s()
+        if member in since:
+            del since[member]
+        since[member] = now_s
         if self._timer is None and self._limit_s > 0.0:
             self._timer = self._clock.call_at(now_s + self._limit_s, self._fire)
 
     def discard(self, member: T) -> None:
         """Stop the member's time; nothing happens if it is not in."""
-        self._since_s.pop(member, None)
+        since = self._since_s
+        if member in since:
+            del since[member]
 
     def eldest(self) -> T | None:
         """Return the member that has been in the longest."""

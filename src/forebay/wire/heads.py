@@ -5,6 +5,11 @@ does a server with its answers, but for length and the second of the date. Readi
 line costs more than all else on the way, so the lines are compared with those of the last head,
 in one comparison, and what was made of them is used again (`HeadMemory`). llhttp has seen every
 byte before: in its strict mode lines end in CRLF and are not folded, so splitting them is safe.
+
+Where a head has come twice in a row, even the parser may be left out: bytes that are the same but
+for the digits of the length, and exactly as long as these say, are one whole message of which
+llhttp would say what it said before (`HeadMemory.body_at`). That is 6 of the 40 µs which a compiled
+request took in user space, and more of a plain one. Whatever differs in any way is parsed.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ class RequestHead:
 
     __slots__ = (
         "expects", "headers", "is_http_11", "is_ours", "keep_alive", "memory", "method", "target",
+        "upgrades",
     )  # fmt: skip
 
     def __init__(self, method: bytes, target: bytes, headers: Headers, is_http_11: bool) -> None:
@@ -55,6 +61,8 @@ class RequestHead:
         expect = self.get(b"expect")
         self.expects = is_http_11 and expect is not None and expect.lower() == b"100-continue"
         """Whether the client holds its body back until it is encouraged."""
+        self.upgrades = self.get(b"upgrade") is not None
+        """Whether it offers another protocol, after which its parser is spent."""
         self.memory: object = None
         """Whatever the site has made of it."""
 
@@ -66,11 +74,12 @@ class RequestHead:
 class AnswerHead:
     """The head of an answer, without what concerns one connection only and without its length."""
 
-    __slots__ = ("framed", "headers", "memory", "status")
+    __slots__ = ("content_type", "framed", "headers", "memory", "status")
 
     def __init__(self, status: int, headers: Headers, framed: bool = True) -> None:
         self.status = status
         self.headers = headers
+        self.content_type = first_of(headers, b"content-type") or b""
         self.framed = framed
         """Whether the answer says by itself where it ends."""
         self.memory: object = None
@@ -95,13 +104,15 @@ H = TypeVar("H")
 class HeadMemory(Generic[H]):
     """Makes heads of lines, and remembers the last one."""
 
-    __slots__ = ("_head", "_length_at", "_lines", "_make", "length")
+    __slots__ = ("_after", "_before", "_head", "_length_at", "_lines", "_make", "length")
 
     def __init__(self, make: Callable[[list[bytes]], H]) -> None:
         self._make = make
         self._lines: list[bytes] = []
         self._length_at = 0
         self._head: H | None = None
+        self._before = b""  # the last head up to the digits of its length; empty while not learned
+        self._after = b""  # the rest of it
         self.length: bytes | None = None
         """The length that the last head gave; None when it gave none."""
 
@@ -122,11 +133,46 @@ class HeadMemory(Generic[H]):
                 return self._head, True
         self._head = head = self._make(lines)
         self._lines = lines
+        self._before = b""
         self._length_at, self.length = 0, None
         for index, line in enumerate(lines):
             if index and line[:15].lower() == LENGTH:
                 self._length_at, self.length = index, line[15:].strip()
         return head, False
+
+    @property
+    def last(self) -> H:
+        """The head that was read last."""
+        assert self._head is not None
+        return self._head
+
+    def learn(self, raw: bytes) -> None:
+        """Know the last head by its bytes, too; only for one after which the connection goes on.
+
+        Call it where a head has come again: of those that change each time nothing is gained.
+        """
+        if self._before or not self._length_at:
+            return
+        at = raw.lower().find(b"\r\n" + LENGTH) + 2 + len(LENGTH)
+        at += len(raw[at:]) - len(raw[at:].lstrip(b" \t"))
+        end = raw.find(b"\r", at)
+        if raw[at:end].isdigit():
+            self._before, self._after = raw[:at], raw[end:]
+
+    def body_at(self, data: bytes) -> int:
+        """Return where the body begins if this is one whole message with the last head, else 0."""
+        before = self._before
+        if not before or not data.startswith(before):
+            return 0
+        start, after = len(before), self._after
+        rest = len(data) - start - len(after)  # digits and body: together they say how many of each
+        length = rest - len(b"%d" % (rest - len(b"%d" % rest)))
+        digits = b"%d" % length
+        at = start + len(digits) + len(after)
+        if len(data) - at != length or data[start:at] != digits + after:
+            return 0
+        self.length = digits
+        return at
 
 
 def make_request_head(lines: list[bytes]) -> RequestHead:

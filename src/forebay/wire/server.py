@@ -35,6 +35,8 @@ class Limits(Protocol):
 class Site(Protocol):
     """What is behind the listening socket."""
 
+    __slots__ = ()
+
     def takes(self, head: RequestHead) -> bool:
         """Say whether a request is answered here, or by another protocol."""
         ...
@@ -65,6 +67,7 @@ class Server:
     def __init__(self, site: Site, limits: Limits, clock: Timers) -> None:
         self.site = site
         self.limits = limits
+        self.body_bytes_max = limits.body_max_bytes
         self.connections: set[ServerConnection] = set()
         self.body_bytes = 0
         """What large bodies that are arriving weigh together."""
