@@ -22,11 +22,14 @@ VALUES = {"events", "actions", "options", "snapshot", "states"}
 
 HOT = {
     "coordination": ("in_process",),
-    "relay": ("answer", "exchange", "fields", "members", "passage", "relay", "retries", "usage"),
-    "wire": ("client", "connection", "deadlines", "heads", "server"),
-    "nodes": ("backend", "health"),
+    "relay": (
+        "answer", "call", "exchange", "fields", "limits", "members", "passage", "relay", "retries",
+        "sink", "usage",
+    ),
+    "wire": ("answering", "body", "client", "connection", "deadlines", "heads", "server"),
+    "nodes": ("backend", "health", "registry"),
     "gateway": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),
-}
+}  # fmt: skip
 """What every request passes through, beside the core."""
 
 SETUP = """

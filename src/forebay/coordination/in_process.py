@@ -58,12 +58,13 @@ class InProcess:
         """
         if self._stopped:
             return
-        self._inbox.append(event)
         if self._draining:
+            self._inbox.append(event)
             return
         self._draining = True
         errors: list[Exception] = []
         try:
+            self._take(event, errors)
             while self._inbox:
                 self._take(self._inbox.popleft(), errors)
         finally:

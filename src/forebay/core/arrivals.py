@@ -61,15 +61,17 @@ class Arrivals:
             if lane is None or code is not None:
                 self.refuse(arrival, code or "model_not_found", lane)
                 return
-        if (arrival.session or arrival.key_unfinished_max) and self._is_capped(arrival, lane):
+        session = arrival.session
+        if (session or arrival.key_unfinished_max) and self._is_capped(arrival, lane):
             return
-        if arrival.session or arrival.deferred:
+        if session or arrival.deferred:
             self._decide_in_session(arrival, lane)
             return
         if book.cluster.open:
-            node = book.cluster.choose(lane.lines[book.rank_of(arrival)], arrival, None)
+            line = lane.lines[book.rank_of(arrival)]
+            node = book.cluster.choose(line, arrival, None)
             if node is not None:
-                book.start(book.accept(arrival, lane), node)
+                book.start(book.accept(arrival, lane, line), node)
                 return
         self._wait_or_refuse(arrival, lane)
 

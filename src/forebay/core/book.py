@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from forebay.core.actions import Action, ExpireCode
     from forebay.core.events import Arrived
+    from forebay.core.fairness import Line
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
     from forebay.core.options import Options
@@ -72,12 +73,12 @@ class Book:
         """Return how much a key that has a cap has unfinished."""
         return self._keys.get(key, 0)
 
-    def accept(self, arrival: Arrived, lane: Lane) -> Entry:
-        """Open a ticket."""
+    def accept(self, arrival: Arrived, lane: Lane, line: Line | None = None) -> Entry:
+        """Open a ticket, in a line that is known already or is found by its class."""
         self.seq += 1
         user = self.users.arrive(arrival.user)
         entry = Entry(arrival, self.seq, user, self.now_s)
-        entry.line = line = lane.lines[self.rank_of(arrival)]
+        entry.line = line = line or lane.lines[self.rank_of(arrival)]
         entry.account = line.account_of(user, arrival.weight)
         lane.unfinished += 1
         entry.promotes_in_s = self.options.aging_s

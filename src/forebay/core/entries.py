@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.states import TRANSITIONS, after
+from forebay.core.states import NEXT, after
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
@@ -73,7 +73,7 @@ class Entry:
     def move(self, cause: Cause) -> None:
         """Change state by the table."""
         try:
-            self.state = TRANSITIONS[self.state, cause]
+            self.state = NEXT[self.state][cause]
         except KeyError:
             self.state = after(self.state, cause)  # raises, and says what is wrong
 

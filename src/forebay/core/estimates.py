@@ -18,25 +18,25 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import deque
 from math import exp, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forebay.core.snapshot import RECENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TOKENS_MAX = 1 << 40
+TOKENS_MAX: Final = 1_099_511_627_776
 """No count that a client or a node claims is believed beyond this: sums must stay finite."""
-RESIDUALS_MAX = 16
+RESIDUALS_MAX: Final = 16
 """Up to this many running entries are looked at one by one; more are taken as evenly spread."""
-Z90 = 1.2816
-FEW = 8
+Z90: Final = 1.2816
+FEW: Final = 8
 """So many values are put in order one by one; of more, sorting the hundred anew is quicker."""
 STEP = 0.05
 """How fast the factors learn: settled after a few dozen waits, calm after that."""
 BROKEN_50, KEPT_50 = exp(STEP * 0.5), exp(-STEP * 0.5)
 BROKEN_90, KEPT_90 = exp(STEP * 0.9), exp(-STEP * 0.1)
-FACTOR_MAX = 20.0
+FACTOR_MAX: Final = 20.0
 """No promise is ever corrected by more than this, up or down."""
 
 

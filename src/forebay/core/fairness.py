@@ -35,14 +35,14 @@ from __future__ import annotations
 from bisect import insort
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from forebay.core.entries import Entry, User
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
 
-SWEEP_SLACK = 64
+SWEEP_SLACK: Final = 64
 """Dead items always tolerated, so that small heaps are never swept."""
 
 

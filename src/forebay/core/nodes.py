@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import islice
 from math import exp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forebay.core.shares import Shares
 from forebay.errors import InvariantBroken
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from forebay.core.entries import Entry
     from forebay.core.events import NodeChanged
 
-GPU_SHARE = 0.3
+GPU_SHARE: Final = 0.3
 """Weight of the GPU's load in the choice of a node; specification 1."""
-BUSY_SHARE = 0.7
+BUSY_SHARE: Final = 0.7
 """Weight of the slots in use; specification 1."""
-LOAD_MEMORY_S = 300.0
+LOAD_MEMORY_S: Final = 300.0
 """Time constant of the measured load, rho in the swap rule: a few long answers, not one."""
 
 

@@ -5,10 +5,11 @@ Everything in it is counted as it happens, so that making one costs a walk over 
 """
 
 from collections import deque
+from typing import Final
 
 from msgspec import Struct
 
-RECENT = 100
+RECENT: Final = 100
 """How many of the last measurements an average covers; DESIGN says 100."""
 
 

@@ -5,8 +5,7 @@ but has no slot, *running* while it holds a lease, and then ends in exactly one 
 diagram in `docs/internals/scheduler.md` is generated from `TRANSITIONS`.
 """
 
-from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from forebay.errors import InvariantBroken
 
@@ -19,7 +18,7 @@ Cause: TypeAlias = Literal[
 
 ENDED: frozenset[State] = frozenset({"done", "rejected", "expired", "cancelled"})
 
-TRANSITIONS: Mapping[tuple[State, Cause], State] = {
+TRANSITIONS: Final[dict[tuple[State, Cause], State]] = {
     ("new", "route"): "running",
     ("new", "wait"): "waiting",
     ("new", "hold"): "held",
@@ -35,6 +34,13 @@ TRANSITIONS: Mapping[tuple[State, Cause], State] = {
     ("running", "finish"): "done",
     ("running", "cancel"): "cancelled",
 }
+
+
+NEXT: Final[dict[State, dict[Cause, State]]] = {
+    state: {cause: target for (start, cause), target in TRANSITIONS.items() if start == state}
+    for state, _ in TRANSITIONS
+}
+"""The same table, to be read without making a key of two for every move."""
 
 
 def after(state: State, cause: Cause) -> State:

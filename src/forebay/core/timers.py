@@ -8,7 +8,7 @@ sweeping nor asking for the next deadline can be told from outside. The shell ar
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from forebay.core.nodes import Node
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from forebay.core.entries import Entry
 
 Kind: TypeAlias = Literal["deadline", "promotion", "wake"]
-SWEEP_SLACK = 256
+SWEEP_SLACK: Final = 256
+NEVER_S: Final = float("inf")
 
 
 class Due(NamedTuple):
@@ -35,8 +36,8 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, Kind, Entry | Node]] = []
         self._count = 0
-        self._sweep_at = SWEEP_SLACK
-        self.next_s = float("inf")
+        self._sweep_at: int = SWEEP_SLACK
+        self.next_s = NEVER_S
 
     def add(self, at_s: float, kind: Kind, target: Entry | Node) -> None:
         """Ask to look at something at a given time."""
@@ -68,7 +69,7 @@ class Timers:
                 due.expired[target] = None
             else:
                 due.promoted[target] = None
-        self.next_s = heap[0][0] if heap else float("inf")
+        self.next_s = heap[0][0] if heap else NEVER_S
         return due
 
     def next_live_s(self) -> float | None:
@@ -80,7 +81,7 @@ class Timers:
                 self.next_s = at_s
                 return at_s
             heappop(heap)
-        self.next_s = float("inf")
+        self.next_s = NEVER_S
         return None
 
     def _sweep(self) -> None:

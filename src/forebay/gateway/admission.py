@@ -92,10 +92,12 @@ class Admission:
         if unsupported is not None:
             return Problem("unsupported", unsupported.message, unsupported.param)
         asked = fields.model
-        model = self.aliases.get(asked, asked)
+        model = self.aliases.get(asked, asked) if self.aliases else asked
         if ":" not in model and self._relay.nodes.has_ollama:
             model = self._relay.nodes.full_name(model)
-        fallbacks = self._fallbacks.get(model) or self._fallbacks.get(asked, ())
+        fallbacks: tuple[str, ...] = ()
+        if self._fallbacks:
+            fallbacks = self._fallbacks.get(model) or self._fallbacks.get(asked, ())
         key = caller.key
         if key is not None and key.models:
             if not _may_use(key, asked, model):
@@ -120,13 +122,15 @@ class Admission:
             caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
             caller.credentials,
             family.is_stream(fields, caller.route),
-            self.callers.user_of(caller, fields.named_user()),
+            caller.fixed_user or self.callers.user_of(caller, fields.named_user()),
             self.callers.priority_of(caller, fields.tier()),
             caller.affinity,
             caller.max_wait_s,
             reading.prompt_tokens,
             fields.output_limit(),
-            *(("", 0, 1.0) if key is None else (key.name, key.max_running, key.weight)),
+            caller.key_name,
+            caller.key_running_max,
+            caller.weight,
         )
 
     def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:

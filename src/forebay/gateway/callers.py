@@ -43,9 +43,10 @@ class Caller:
     """Everything a head says, apart from what it asks for."""
 
     __slots__ = (
-        "address", "affinity", "answer_block", "credentials", "encoded", "family", "generation",
-        "header_block", "key", "language", "max_wait_s", "multipart", "priority", "problem",
-        "request_id", "route", "tiers", "user",
+        "address", "affinity", "answer_block", "credentials", "encoded", "family", "fixed_user",
+        "generation", "header_block", "key", "key_name", "key_running_max", "language",
+        "max_wait_s", "multipart", "priority", "problem", "request_id", "route", "tiers", "user",
+        "weight",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -53,6 +54,11 @@ class Caller:
         self.route = ""
         """What it asks for, as the metrics call it."""
         self.key: ResolvedKey | None = None
+        self.key_name = ""
+        self.key_running_max = 0
+        self.weight = 1.0
+        self.fixed_user = ""
+        """The key's user, where nobody else may be named."""
         self.header_block = b""
         self.credentials = b""
         self.language = "en"
@@ -165,6 +171,11 @@ class Callers:
         caller.key = self._keys.find(secret) if secret is not None else None
         if caller.key is None:
             return Problem("unauthorized", "a valid API key is needed")
+        key = caller.key
+        caller.key_name, caller.key_running_max, caller.weight = (
+            key.name, key.max_running, key.weight
+        )  # fmt: skip
+        caller.fixed_user = "" if key.trust_user else key.user
         return None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from forebay.relay.sink import Sink
+from forebay.wire.answering import Answering
 from forebay.wire.heads import header_block, status_line
 
 if TYPE_CHECKING:
@@ -32,10 +34,10 @@ class WrittenHead:
             if not pair[0].startswith(OURS) and pair[0] != b"x-request-id"
         ]
         self.block = status_line(head.status) + header_block(kept)
-        self.content_type = head.get(b"content-type") or b""
+        self.content_type = head.content_type
 
 
-class ClientSink:
+class ClientSink(Sink, Answering):
     """One answer to one request of one connection."""
 
     __slots__ = (

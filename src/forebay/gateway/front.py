@@ -14,17 +14,18 @@ from forebay.gateway.admission import HOT_ROUTES, Reading
 from forebay.gateway.callers import Caller
 from forebay.gateway.client_sink import ClientSink
 from forebay.gateway.problem import preferred_language
+from forebay.relay.call import Call
 from forebay.relay.fields import LARGE_BYTES, prompt_tokens
 from forebay.relay.members import InvalidBody
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
 from forebay.wire.heads import RequestHead, header_block, status_line
 from forebay.wire.refusals import Refusal
+from forebay.wire.server import Site
 
 if TYPE_CHECKING:
     from forebay.gateway.cold import Cold
     from forebay.gateway.parts import Parts
-    from forebay.relay.call import Call
     from forebay.relay.family import Family
     from forebay.wire.connection import ServerConnection
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.gateway")
 
 
-class Front:
+class Front(Site):
     """Answers hot requests through the relay, and hands on the others."""
 
     def __init__(self, parts: Parts, cold: Cold) -> None:
@@ -103,12 +104,12 @@ class Front:
 
     def go_on(self, sink: ClientSink, route: str, admitted: Call | Problem) -> None:
         """Send an admitted call on its way, or say what is wrong with it."""
-        if isinstance(admitted, Problem):
-            self._refuse(sink, route, admitted)
-        else:
+        if isinstance(admitted, Call):
             exchange = self._relay.submit(admitted, sink)
             if not exchange.ended:
                 sink.carries(exchange)
+        else:
+            self._refuse(sink, route, admitted)
 
     def _refuse(self, sink: ClientSink, route: str, problem: Problem) -> None:
         self._accounting.refused(route, problem.code)

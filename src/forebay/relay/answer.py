@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forebay.relay.usage import TAIL_BYTES, read_usage
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from forebay.wire.heads import AnswerHead
 
 
-HOLD_BYTES = 262_144
+HOLD_BYTES: Final = 262_144
 """How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
-BUFFER_BYTES = 8_388_608
+BUFFER_BYTES: Final = 8_388_608
 """The same for a stream under `retry.stream = "buffer"`; a longer one is passed on from there."""
 
 
@@ -33,7 +33,7 @@ class Answer:
         self.head = head
         self.length = length
         self._family = family
-        kind = head.get(b"content-type") or b""
+        kind = head.content_type
         self.is_stream = head.status == 200 and (
             kind.startswith(family.stream_type) or (asked and b"json" not in kind)
         )
@@ -73,7 +73,8 @@ class Answer:
             return False
         if self.is_stream or not self.held:
             return not self.held
-        if self.held[0].lstrip()[:1] in (b"{", b"["):
+        first = self.held[0]
+        if first.startswith(b"{") or first.startswith(b"["):  # noqa: PIE810 - each is one C call
             return False
         return b"".join(self.held).lstrip()[:1] not in (b"{", b"[")
 

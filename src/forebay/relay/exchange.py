@@ -5,21 +5,21 @@ Whatever happens, an exchange ends exactly once (`_end`), and only then is its t
 every path.
 
 Nothing has been said to the client until the first byte of an answer reaches the sink: until then
-a node that dies costs an attempt, not the request. Small unary answers and, with
-`retry.stream = "buffer"`, streams are held until they are whole, so that even a death in the
-middle goes unseen.
+a node that dies costs an attempt, not the request. Small unary answers and, with `retry.stream =
+"buffer"`, streams are held until they are whole, so that even a death in the middle goes unseen.
 """
 
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forebay.core import Cancelled, Finished, NodeRested, Returned
 from forebay.errors import BackendFailed
 from forebay.relay.answer import BUFFER_BYTES, HOLD_BYTES, Answer
 from forebay.relay.passage import Passage
 from forebay.relay.problem import WORDS, Problem, node_failed
+from forebay.wire.client import Listener
 
 if TYPE_CHECKING:
     from forebay.core import Describe, Route, Wait
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from forebay.wire.client import NodeConnection, Opening
     from forebay.wire.heads import AnswerHead
 
-REST_S = 1.0
+REST_S: Final = 1.0
 """How long a busy node rests that does not say how long."""
-REST_S_MAX = 60.0
+REST_S_MAX: Final = 60.0
 
 
-class Exchange(Passage):
+class Exchange(Passage, Listener):
     """A request and its sink."""
 
     __slots__ = (
@@ -110,12 +110,12 @@ class Exchange(Passage):
         if action.model:
             self.model = action.model
         relay = self._relay
-        self.started_s = relay.now_s()
+        self.started_s = now_s = relay.now_s()
         if self.queued or self.attempt > 1:
-            self.note(f"started on {action.node}", self._relay.now_s())
+            self.note(f"started on {action.node}", now_s)
             if self.committed:
                 self._comment(f": started node={self.node} waited_ms={int(self.waited_s * 1000)}")
-        relay.runs.add(self)
+        relay.runs.add_at(self, now_s)
         if self.call.stream:
             relay.first_bytes.add(self)
         self._backend = backend = relay.nodes.get(action.node)
@@ -207,7 +207,7 @@ class Exchange(Passage):
             answer.look_at(data)
             self._sink.chunk(data)
         else:
-            self._relay.first_bytes.discard(self)
+            relay.first_bytes.discard(self)
             answer.hold(data)
             if answer.held_bytes > HOLD_BYTES:
                 self._flow(answer)
@@ -296,7 +296,7 @@ class Exchange(Passage):
         if retry_after is not None and retry_after.isdigit():
             rest_s = min(max(float(retry_after), REST_S), REST_S_MAX)
         relay.stop_clocks(self)
-        self.note(f"{self.node} was busy", self._relay.now_s())
+        self.note(f"{self.node} was busy", relay.now_s())
         if relay.nodes.get(self.node) is self._backend:  # not one that took over its name
             relay.nodes.busy(self.node)
             relay.post(NodeRested(self.node, rest_s))

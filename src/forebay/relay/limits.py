@@ -1,8 +1,10 @@
 """The caller's own cap on output tokens, as far as it is believed."""
 
+from typing import Final
+
 from msgspec import UnsetType
 
-OUTPUT_LIMIT_MAX = 1_000_000_000
+OUTPUT_LIMIT_MAX: Final = 1_000_000_000
 
 
 def bounded_limit(*limits: int | float | UnsetType | None) -> int:
@@ -12,6 +14,8 @@ def bounded_limit(*limits: int | float | UnsetType | None) -> int:
     (5, 0, 1000000000)
     """
     for limit in limits:
+        if type(limit) is int and 0 < limit < OUTPUT_LIMIT_MAX:
+            return limit
         if limit:
             return int(min(max(limit, 0), OUTPUT_LIMIT_MAX))
     return 0

