@@ -23,7 +23,7 @@ VALUES = {"events", "actions", "options", "snapshot", "states"}
 HOT = {
     "coordination": ("in_process",),
     "relay": (
-        "answer", "call", "exchange", "fields", "limits", "members", "passage", "relay", "retries",
+        "answer", "call", "exchange", "fields", "limits", "passage", "relay", "retries",
         "sink", "usage",
     ),
     "wire": ("answering", "body", "client", "connection", "deadlines", "heads", "server"),

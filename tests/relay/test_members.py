@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,3 +145,10 @@ def test_depth_is_bounded() -> None:
     list(scan_members(deep % (b"[" * DEPTH_MAX, b"]" * DEPTH_MAX)))
     with pytest.raises(InvalidBody, match="too deep"):
         list(scan_members(deep % (b"[" * (DEPTH_MAX + 1), b"]" * (DEPTH_MAX + 1))))
+
+
+def test_the_scanner_is_never_compiled() -> None:
+    """Compiled code does not let other threads on; this one must, in the middle of 30 MiB."""
+    compiled = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "compile.py"))["modules"]()
+    assert "forebay/relay/fields.py" in compiled
+    assert "forebay/relay/members.py" not in compiled

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
-from forebay.relay.members import InvalidBody, check_utf8, scan_members
+from forebay.relay.members import InvalidBody, base64_bytes, check_utf8, scan_members
 
 if TYPE_CHECKING:
     from forebay.relay.problem import Unsupported
@@ -125,10 +125,7 @@ def prompt_tokens(body: bytes) -> int:
     """
     size = len(body)
     if size >= 2 * STEP:
-        for start in range(0, len(body), STEP):
-            end = min(start + STEP, len(body))
-            if body.find(b" ", start, end) < 0 and body.find(b",", start, end) < 0:
-                size -= (end - start) * body[start:end].isascii()
+        size -= base64_bytes(body, STEP)
     return size // 4
 
 

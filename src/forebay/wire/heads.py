@@ -165,11 +165,13 @@ class HeadMemory(Generic[H]):
         if not before or not data.startswith(before):
             return 0
         start, after = len(before), self._after
-        rest = len(data) - start - len(after)  # digits and body: together they say how many of each
-        length = rest - len(b"%d" % (rest - len(b"%d" % rest)))
-        digits = b"%d" % length
-        at = start + len(digits) + len(after)
-        if len(data) - at != length or data[start:at] != digits + after:
+        rest = len(data) - start - len(after)  # digits and body: how many there are says of which
+        width, power = 1, 10
+        while rest >= power + width:
+            width, power = width + 1, power * 10
+        digits = b"%d" % (rest - width)
+        at = start + width + len(after)
+        if len(digits) != width or data[start:at] != digits + after:
             return 0
         self.length = digits
         return at
