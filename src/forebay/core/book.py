@@ -84,7 +84,7 @@ class Book:
         entry.promotes_in_s = self.options.aging_s
         own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max
         entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
-        self.entries[arrival.id] = entry
+        self.entries[entry.id] = entry
         self.tally.accepted += 1
         if arrival.key_unfinished_max:
             self._keys[arrival.key] = self._keys.get(arrival.key, 0) + 1
@@ -100,12 +100,12 @@ class Book:
         if node.loaded is not None:
             node.measure_load(now_s)
             interrupted = node.swap_target is not None  # a drain, to be decided about again
-            loads = node.note_dispatch(arrival.model, now_s)
+            loads = node.note_dispatch(line.lane.model, now_s)
             self.tally.swaps += loads
             if loads or interrupted:  # others may have waited for this model, or for the drain
                 self.dispatch.stale[node.name] = node
         self.seq += 1
-        node.take(entry, arrival.model, self.seq)
+        node.take(entry, line.lane.model, self.seq)
         if len(node.leases) >= node.slots:
             self.cluster.open.pop(node.name, None)
         line.lane.running[entry] = None
@@ -115,7 +115,7 @@ class Book:
         entry.attempt += 1
         if arrival.affinity:
             self.cluster.note_affinity(arrival.affinity, node)
-        if not arrival.job:
+        if line.rank != self.job_rank:
             self.tally.waits.append(entry.waited_s)
         self.actions.append(
             Route(

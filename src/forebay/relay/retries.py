@@ -32,7 +32,8 @@ class RetryBudget:
 
     def note_request(self, now_s: float) -> None:
         """Count a request, on which retries may be spent."""
-        self._move_on(now_s)
+        if now_s >= self._second + 1:
+            self._move_on(now_s)
         self._requests_now += 1
         self._requests += 1
 

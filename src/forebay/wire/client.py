@@ -161,8 +161,8 @@ class NodeConnection(asyncio.Protocol):
         self._framed, self._close_after = True, False
         try:
             listener.answer_begins(head, heads.length)
-            if at < len(data):
-                self.on_body(data[at:])
+            if at < len(data) and self._listener is not None:
+                listener.answer_goes_on(data[at:])
             self.on_message_complete()
         except Exception:
             logger.exception("taking an answer failed")

@@ -104,13 +104,14 @@ H = TypeVar("H")
 class HeadMemory(Generic[H]):
     """Makes heads of lines, and remembers the last one."""
 
-    __slots__ = ("_after", "_before", "_head", "_length_at", "_lines", "_make", "length")
+    __slots__ = ("_after", "_before", "_length_at", "_lines", "_make", "last", "length")
 
     def __init__(self, make: Callable[[list[bytes]], H]) -> None:
         self._make = make
         self._lines: list[bytes] = []
         self._length_at = 0
-        self._head: H | None = None
+        self.last: H
+        """The head that was read last."""
         self._before = b""  # the last head up to the digits of its length; empty while not learned
         self._after = b""  # the rest of it
         self.length: bytes | None = None
@@ -125,13 +126,11 @@ class HeadMemory(Generic[H]):
                 lines[at] = known[at]
                 if lines == known:
                     self.length = line[15:].strip()
-                    assert self._head is not None
-                    return self._head, True
+                    return self.last, True
                 lines[at] = line
             elif not at and lines == known:
-                assert self._head is not None
-                return self._head, True
-        self._head = head = self._make(lines)
+                return self.last, True
+        self.last = head = self._make(lines)
         self._lines = lines
         self._before = b""
         self._length_at, self.length = 0, None
@@ -139,12 +138,6 @@ class HeadMemory(Generic[H]):
             if index and line[:15].lower() == LENGTH:
                 self._length_at, self.length = index, line[15:].strip()
         return head, False
-
-    @property
-    def last(self) -> H:
-        """The head that was read last."""
-        assert self._head is not None
-        return self._head
 
     def learn(self, raw: bytes) -> None:
         """Know the last head by its bytes, too; only for one after which the connection goes on.
