@@ -1,7 +1,7 @@
 """One request as the relay takes it: parsed, authorised, and independent of any socket.
 
-A plain class, not a Struct: compiled, its fields are read twenty times per request for nothing,
-where those of a Struct cost 45 ns each.
+A plain class, not a Struct: its fields are read some twenty times per request, and compiled code
+reads one in 4 ns where that of a Struct takes 16, more when the caches are cold.
 """
 
 from __future__ import annotations

