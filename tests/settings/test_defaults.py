@@ -66,6 +66,7 @@ idle_seconds=86400
 database=""
 [jobs]
 database="sqlite:///forebay.db"
+files_folder=""
 max_queue_depth=500
 modules=[]
 vram_budgets={}

@@ -30,6 +30,7 @@ OTHER: dict[str, object] = {
     "jobs.modules": ["app"],
     "jobs.vram_budgets": {"a": 1},
     "jobs.on_interrupt": "retry",
+    "jobs.files_folder": "elsewhere",
     "jobs.webhook_url": "http://a/hook",
     "jobs.webhook_secret_env": "A",
     "guard.token_env": "A",

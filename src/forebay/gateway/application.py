@@ -13,7 +13,9 @@ from starlette.routing import Route
 from forebay.gateway.admin_routes import AdminRoutes
 from forebay.gateway.admission import HOT_ROUTES
 from forebay.gateway.asking import Refused
+from forebay.gateway.batch_routes import BatchRoutes
 from forebay.gateway.callers import EXPOSED
+from forebay.gateway.file_routes import FileRoutes
 from forebay.gateway.job_routes import JobRoutes
 from forebay.gateway.model_routes import ModelRoutes
 from forebay.gateway.openapi import document
@@ -71,6 +73,8 @@ def make_application(parts: Parts) -> ASGIApp:
             *ModelRoutes(parts).routes,
             *AdminRoutes(parts).routes,
             *JobRoutes(parts).routes,
+            *FileRoutes(parts).routes,
+            *BatchRoutes(parts).routes,
             Route("/openapi.json", openapi),
             Route("/", page),
         ],

@@ -156,18 +156,29 @@ CODES: dict[str, Code] = {
         "このメソッドは使用できません",
     ),
     "conflict": _never(
-        409, "It collides with what is there, such as a node name that is taken.",
-        "Choose another name.", "既に存在します",
+        409, "It collides with what is there: a node name that is taken, a file that a batch still "
+        "needs, a batch that has ended.",
+        "See the message.", "現在の状態と競合しています",
+    ),
+    "file_too_large": _never(
+        413, "The uploaded file is larger than 200 MiB.", "Split it.", "ファイルが大きすぎます",
+    ),
+    "files_full": _never(
+        409, "The caller has 10,000 files already, or 10 GiB in them.",
+        "Delete files that are not needed any more.", "保存できるファイルの上限に達しています",
+    ),
+    "batches_full": _later(
+        429, "The caller has 100 batches already that have not ended.",
+        "Wait for one to end, or cancel one.", "未完了のバッチが上限に達しています",
+    ),
+    "store_unavailable": _later(
+        503, "The database of jobs, or the folder of files beside it, cannot be used.",
+        "Look at the log; see `jobs.database`.", "ジョブのデータベースを利用できません",
     ),
     "job_queue_full": _later(
         429, "As many jobs of this type are queued as may be (`jobs.max_queue_depth`); the row, "
         "stored as failed, is named by `id`.",
         "Submit it again later, or raise the bound.", "このタイプのジョブが上限に達しています",
-    ),
-    "store_unavailable": _later(
-        503, "The job database cannot be used now (`jobs.database`).",
-        "Look at the log and at the database; live requests are not affected.",
-        "ジョブデータベースを利用できません",
     ),
     "internal_error": Code(
         500, "A bug of ours; the log has the details.", "Please report it.", "unsaid",

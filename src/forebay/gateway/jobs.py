@@ -12,16 +12,22 @@ import asyncio
 import contextlib
 import logging
 import random
+import secrets
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.errors import ForebayError
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_figures import JobFigures
+from forebay.jobs.batch_keeper import BatchKeeper
+from forebay.jobs.batch_steps import BatchSteps
+from forebay.jobs.batches import Batches
 from forebay.jobs.builtin import ROUTES, model_of
 from forebay.jobs.database import Database, StoreFailed
 from forebay.jobs.feed import Feed
 from forebay.jobs.file_lock import FileLock
+from forebay.jobs.files import Files
 from forebay.jobs.filling import Filler, FillOptions
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.job import Failure
@@ -34,6 +40,7 @@ from forebay.jobs.webhooks import Webhooks
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle, Timers
@@ -60,6 +67,7 @@ class Jobs:
         relay: Relay,
         resolve: Resolve,
         clock: Timers,
+        may_use: Callable[[str, str], bool],
         webhook_secret: str | None = None,
     ) -> None:
         self.settings = settings
@@ -72,6 +80,10 @@ class Jobs:
         self._database = Database(settings.database)
         self._lock = FileLock(self._database.path) if self._database.path is not None else None
         self.store = JobStore(self._database)
+        self.files = Files(self._database, _folder(settings, self._database))
+        self.batches = Batches(self.store, webhook=bool(settings.webhook_url))
+        steps = BatchSteps(self.batches, self.files, may_use, secrets.token_hex(8))
+        self._keeper = BatchKeeper(self.batches, steps)
         self._runner: TaskRunner | None = None
         self._opening: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
@@ -142,6 +154,7 @@ class Jobs:
         self._hearing = Hearing(self.store, self.figures.counts.take_in)
         self._hearing.start()
         await self._start_filling()
+        await self._keeper.start()
         if self._runner is not None:
             await asyncio.to_thread(self._runner.start)
             runner = self._runner
@@ -155,12 +168,13 @@ class Jobs:
     def _take_database(self) -> None:
         """Open it, as the only one where only one may."""
         self._database.open()
-        if self._lock is not None:
-            try:
+        try:
+            if self._lock is not None:
                 self._lock.take()
-            except BaseException:
-                self._database.close()
-                raise
+            self.files.open()
+        except BaseException:
+            self._database.close()
+            raise
 
     async def _recover(self) -> None:
         """Deal with what the last program left: what was running, and what nobody can run."""
@@ -224,10 +238,12 @@ class Jobs:
         if self._hearing is not None:
             self._hearing.stop()
         await asyncio.to_thread(self._database.close)
+        self.files.close()
         if self._lock is not None:
             self._lock.release()
 
     async def _stop_workers(self) -> None:
+        await self._keeper.stop()
         if self._filler is not None:
             await self._filler.stop()
         if self._runner is not None:
@@ -267,6 +283,13 @@ class Jobs:
             lease_seconds=settings.lease_seconds,
             vram_refresh_seconds=settings.vram_refresh_seconds,
         )
+
+
+def _folder(settings: JobsSettings, database: Database) -> Path | None:
+    """Return where files are kept; None where that is beside the database."""
+    if settings.files_folder:
+        return Path(settings.files_folder)
+    return None if database.is_sqlite else Path("forebay.files")
 
 
 async def from_store(future: Future[T]) -> T:

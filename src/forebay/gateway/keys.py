@@ -28,6 +28,10 @@ class KeyRing:
     def __bool__(self) -> bool:
         return bool(self._by_digest)
 
+    def named(self, name: str) -> ResolvedKey | None:
+        """Return the key of that name, for work that it left behind."""
+        return next((key for key in self._by_digest.values() if key.name == name), None)
+
     def find(self, secret: bytes) -> ResolvedKey | None:
         """Return the key with that text.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from forebay import __version__
+from forebay.gateway.openapi_batches import BATCH_SCHEMAS
 from forebay.gateway.openapi_errors import shared_responses
 from forebay.gateway.openapi_headers import REQUEST_HEADERS, RESPONSE_HEADERS
 from forebay.gateway.openapi_inference import inference_paths
@@ -39,6 +40,7 @@ TAGS = {
     "queue": "Who waits, and for how long.",
     "jobs": "Durable work with nobody connected.",
     "status": "Whether it works, and how.",
+    "batches": "Many requests in a file, run when there is room, answered in a file.",
     "admin": "Nodes and settings, while the gateway runs.",
 }
 
@@ -59,7 +61,7 @@ def document() -> dict[str, object]:
         "security": [{}, {"bearer": []}, {"apiKey": []}],
         "paths": {**inference_paths(), **operation_paths()},
         "components": {
-            "schemas": {**SCHEMAS, **JOB_SCHEMAS},
+            "schemas": {**SCHEMAS, **JOB_SCHEMAS, **BATCH_SCHEMAS},
             "parameters": REQUEST_HEADERS,
             "headers": RESPONSE_HEADERS,
             "responses": shared_responses(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from forebay.gateway.openapi_errors import WITH_A_KEY
+from forebay.gateway.openapi_operation import Operation
 from forebay.gateway.openapi_schemas import (
     COUNT,
     SECONDS,
@@ -22,31 +23,34 @@ from forebay.jobs.job import PRIORITIES, STATUSES
 _STORE: Final = (*WITH_A_KEY, "store_unavailable", "shutting_down")
 _ONE: Final = (*_STORE, "not_found")
 
-JOB_OPERATIONS: Final[tuple[dict[str, Any], ...]] = (
-    {"path": "/jobs", "method": "post", "summary": "Take in a job", "tag": "jobs",
-     "answer": "JobAccepted", "body": "JobSubmission", "status": 202,
-     "codes": (*_STORE, "job_queue_full", "forbidden", "model_not_found")},
-    {"path": "/jobs", "method": "get", "summary": "Jobs, the newest first", "tag": "jobs",
-     "answer": "JobList", "codes": _STORE, "query": ("status", "type", "before", "limit")},
-    {"path": "/jobs/{job_id}", "method": "get", "summary": "One job, with its result",
-     "tag": "jobs", "answer": "Job", "codes": _ONE},
-    {"path": "/jobs/{job_id}", "method": "delete",
-     "summary": "Cancel a job for real, queued or running", "tag": "jobs", "answer": "JobState",
-     "codes": (*_ONE, "conflict")},
-    {"path": "/jobs/{job_id}/retry", "method": "post",
-     "summary": "Queue a failed or cancelled job again", "tag": "jobs", "answer": "JobState",
-     "status": 202, "codes": (*_ONE, "conflict", "job_queue_full")},
-    {"path": "/jobs/{job_id}/events", "method": "get",
-     "summary": "Follow a job until it has ended: one event per change, named by the status",
-     "tag": "jobs", "media": "text/event-stream", "codes": _ONE},
-)  # fmt: skip
-
-QUERY: Final[dict[str, Schema]] = {
-    "status": {"enum": list(STATUSES)},
-    "type": TEXT,
-    "before": {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
-    "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+JOB_QUERY_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
+    f"job_{name}": {"name": name, "in": "query", "schema": schema}
+    for name, schema in {
+        "status": {"enum": list(STATUSES)},
+        "type": TEXT,
+        "before": {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+    }.items()
 }
+
+JOB_OPERATIONS: Final = (
+    Operation(path="/jobs", method="post", summary="Take in a job", tag="jobs",
+     answer="JobAccepted", body="JobSubmission", status=202,
+     codes=(*_STORE, "job_queue_full", "forbidden", "model_not_found")),
+    Operation(path="/jobs", method="get", summary="Jobs, the newest first", tag="jobs",
+     answer="JobList", codes=_STORE, query=tuple(JOB_QUERY_PARAMETERS)),
+    Operation(path="/jobs/{job_id}", method="get", summary="One job, with its result",
+     tag="jobs", answer="Job", codes=_ONE),
+    Operation(path="/jobs/{job_id}", method="delete",
+     summary="Cancel a job for real, queued or running", tag="jobs", answer="JobState",
+     codes=(*_ONE, "conflict")),
+    Operation(path="/jobs/{job_id}/retry", method="post",
+     summary="Queue a failed or cancelled job again", tag="jobs", answer="JobState",
+     status=202, codes=(*_ONE, "conflict", "job_queue_full")),
+    Operation(path="/jobs/{job_id}/events", method="get",
+     summary="Follow a job until it has ended: one event per change, named by the status",
+     tag="jobs", media="text/event-stream", codes=_ONE),
+)  # fmt: skip
 
 _ID: Final = said("The job's id.", COUNT)
 _STATUS: Final = {"enum": list(STATUSES)}

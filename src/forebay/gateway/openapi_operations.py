@@ -2,76 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from forebay.gateway.openapi_batches import (
+    BATCH_OPERATIONS,
+    BATCH_PATH_PARAMETERS,
+    QUERY_PARAMETERS,
+)
 from forebay.gateway.openapi_errors import FOR_ADMINS, WITH_A_KEY, error_responses
 from forebay.gateway.openapi_headers import parameter_references
-from forebay.gateway.openapi_jobs import JOB_OPERATIONS, QUERY
+from forebay.gateway.openapi_jobs import JOB_OPERATIONS, JOB_QUERY_PARAMETERS
+from forebay.gateway.openapi_operation import Operation
 from forebay.gateway.openapi_schemas import reference
-
-
-class _Operation(NamedTuple):
-    """One method of one path."""
-
-    path: str
-    method: str
-    summary: str
-    tag: str
-    answer: str = ""
-    """The schema of a good answer; "" for one without JSON."""
-    codes: tuple[str, ...] = ()
-    """What can go wrong, beside what can always go wrong."""
-    status: int = 200
-    body: str = ""
-    """The schema of the request body; "" for none."""
-    headers: tuple[str, ...] = ("Accept-Language",)
-    media: str = "application/json"
-    """The content type of a good answer; "" for none."""
-    query: tuple[str, ...] = ()
-    """What may be asked for behind the path."""
-
 
 _AS_LISTED: Final = ("Accept-Language", "anthropic-version")
 
 _OPERATIONS: Final = (
-    _Operation("/", "get", "The page", "status", media="text/html"),
-    _Operation("/health", "get", "Whether the gateway is alive; touches no node", "status",
+    Operation("/", "get", "The page", "status", media="text/html"),
+    Operation("/health", "get", "Whether the gateway is alive; touches no node", "status",
                "Health"),
-    _Operation("/ready", "get", "Whether requests should be sent here", "status", "Ready",
+    Operation("/ready", "get", "Whether requests should be sent here", "status", "Ready",
                ("shutting_down", "no_node")),
-    _Operation("/metrics", "get", "Metrics in Prometheus' text format", "status",
+    Operation("/metrics", "get", "Metrics in Prometheus' text format", "status",
                codes=WITH_A_KEY, media="text/plain"),
-    _Operation("/capabilities", "get", "What this gateway offers, and its limits", "status",
+    Operation("/capabilities", "get", "What this gateway offers, and its limits", "status",
                "Capabilities"),
-    _Operation("/openapi.json", "get", "This description", "status", media="application/json"),
-    _Operation("/v1/queue", "get", "The whole queue, in aggregates only", "queue", "Queue",
+    Operation("/openapi.json", "get", "This description", "status", media="application/json"),
+    Operation("/v1/queue", "get", "The whole queue, in aggregates only", "queue", "Queue",
                WITH_A_KEY),
-    _Operation("/v1/queue/{ticket_id}", "get", "Where one request stands, and why it waits",
+    Operation("/v1/queue/{ticket_id}", "get", "Where one request stands, and why it waits",
                "queue", "Ticket", (*WITH_A_KEY, "not_found")),
-    _Operation("/v1/queue/{ticket_id}", "delete", "Cancel a request, waiting or running", "queue",
+    Operation("/v1/queue/{ticket_id}", "delete", "Cancel a request, waiting or running", "queue",
                "Cancelled", (*WITH_A_KEY, "not_found")),
-    _Operation("/v1/models", "get", "The models there are, aliases included", "models",
+    Operation("/v1/models", "get", "The models there are, aliases included", "models",
                "ModelList", WITH_A_KEY, headers=_AS_LISTED),
-    _Operation("/v1/models/{model}", "get", "One model", "models", "ModelCard",
+    Operation("/v1/models/{model}", "get", "One model", "models", "ModelCard",
                (*WITH_A_KEY, "model_not_found"), headers=_AS_LISTED),
-    _Operation("/api/tags", "get", "The models there are, as Ollama lists them", "models", "Tags",
+    Operation("/api/tags", "get", "The models there are, as Ollama lists them", "models", "Tags",
                WITH_A_KEY),
-    _Operation("/admin/nodes", "get", "The nodes, with all that is known of them", "admin",
+    Operation("/admin/nodes", "get", "The nodes, with all that is known of them", "admin",
                "NodeList", FOR_ADMINS),
-    _Operation("/admin/nodes", "post", "Take in a node", "admin", "Node",
+    Operation("/admin/nodes", "post", "Take in a node", "admin", "Node",
                (*FOR_ADMINS, "conflict"), 201, "NodeDescription"),
-    _Operation("/admin/nodes/{name}", "delete", "Take a node out; what runs there may finish",
+    Operation("/admin/nodes/{name}", "delete", "Take a node out; what runs there may finish",
                "admin", codes=(*FOR_ADMINS, "not_found"), status=204, media=""),
-    _Operation("/admin/nodes/{name}/drain", "post", "Let nothing new start on a node", "admin",
+    Operation("/admin/nodes/{name}/drain", "post", "Let nothing new start on a node", "admin",
                "Node", (*FOR_ADMINS, "not_found")),
-    _Operation("/admin/nodes/{name}/resume", "post", "Use a drained node again", "admin",
+    Operation("/admin/nodes/{name}/resume", "post", "Use a drained node again", "admin",
                "Node", (*FOR_ADMINS, "not_found")),
-    _Operation("/admin/reload", "post", "Read the settings anew and apply what has changed",
+    Operation("/admin/reload", "post", "Read the settings anew and apply what has changed",
                "admin", "Reloaded", FOR_ADMINS),
-    *(_Operation(**operation) for operation in JOB_OPERATIONS),
+    *JOB_OPERATIONS,
+    *BATCH_OPERATIONS,
 )  # fmt: skip
 
+_QUERY_PARAMETERS: Final = {**QUERY_PARAMETERS, **JOB_QUERY_PARAMETERS}
+
 _PATH_PARAMETERS: Final = {
+    **BATCH_PATH_PARAMETERS,
     "ticket_id": "The id of the request: the `X-Request-Id` that it was answered with or sent.",
     "model": "The model's name; it may contain slashes.",
     "name": "The node's name.",
@@ -87,21 +75,21 @@ def operation_paths() -> dict[str, dict[str, Any]]:
     return paths
 
 
-def _described(operation: _Operation) -> dict[str, Any]:
+def _described(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": _operation_id(operation),
         "tags": [operation.tag],
         "summary": operation.summary,
         "parameters": [
             *_path_parameters(operation.path),
-            *({"name": name, "in": "query", "schema": QUERY[name]} for name in operation.query),
+            *(_QUERY_PARAMETERS[name] for name in operation.query),
             *parameter_references(operation.headers),
         ],
     }
     if operation.body:
         described["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": reference(operation.body)}},
+            "content": {operation.body_media: {"schema": reference(operation.body)}},
         }
     described["responses"] = {
         str(operation.status): _good_answer(operation),
@@ -110,7 +98,7 @@ def _described(operation: _Operation) -> dict[str, Any]:
     return described
 
 
-def _good_answer(operation: _Operation) -> dict[str, Any]:
+def _good_answer(operation: Operation) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": operation.summary}
     if operation.media:
         schema = reference(operation.answer) if operation.answer else {}
@@ -127,6 +115,6 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _operation_id(operation: _Operation) -> str:
+def _operation_id(operation: Operation) -> str:
     words = [part.strip("{}") for part in operation.path.strip("/").split("/") if part]
     return "_".join([operation.method, *words]).replace(".", "_")

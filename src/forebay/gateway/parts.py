@@ -74,7 +74,8 @@ class Parts:
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
         self.job_admission = JobAdmission(self.admission, self.nodes)
         secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
-        self.jobs = Jobs(settings.jobs, self.relay, self.admission.resolve, clock, secret)
+        resolve = self.admission.resolve
+        self.jobs = Jobs(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
         self.asking = Asking(
             self.callers, self.keys, self.problems, public_status=server.public_status
         )
@@ -129,6 +130,13 @@ class Parts:
                 exchange.revoked = "unauthorized"  # what runs may finish, but not start again
                 if not exchange.node:
                     self.relay.revoke(exchange.call.id, "unauthorized")
+
+    def _may_use(self, owner: str, model: str) -> bool:
+        """Say whether the owner of a batch may use a model: a key by its name, or anyone."""
+        if not self.keys:
+            return True
+        key = self.keys.named(owner)
+        return key is not None and self.admission.may_use(key, model)
 
     def _api_key_of(self, node: NodeSettings) -> str | None:
         return node_api_key(node, self._environ)

@@ -142,8 +142,8 @@ class Filler:
                 lane.queued = max(0, lane.queued - 1)
             if change.status == "queued":
                 lane.queued += 1
-            elif change.status == "cancelled" and change.before == "running":
-                self._abandon(change.id, lane)
+            elif change.before == "running":
+                self._abandon(change.id, lane)  # nothing, where it was we who ended it
         for lane in touched.values():
             self._top_up(lane)
 
@@ -217,7 +217,8 @@ class Filler:
     async def _give_up_on(self, lane: Lane, problem: Problem) -> None:
         failure = Failure(f"{problem.message}: {lane.model}", problem.code)
         with contextlib.suppress(StoreFailed):
-            await asyncio.wrap_future(self._store.fail_queue(lane.queue, failure))
+            while await asyncio.wrap_future(self._store.fail_queue(lane.queue, failure)):
+                pass
 
     # -- one job
 

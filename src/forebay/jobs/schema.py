@@ -84,6 +84,7 @@ jobs = Table(
     Column("lease_until", Float),
     Column("batch_id", Number, ForeignKey("batches.id")),
     Column("line", Integer),
+    Column("custom_id", Text),  # of a batch's line: what its caller knows it by
     Column("created_at", Float, nullable=False),
     Column("started_at", Float),
     Column("finished_at", Float),
@@ -119,8 +120,12 @@ batches = Table(
     Column("error_file", Text),
     Column("errors", Text),  # JSON: what is wrong with the input, line by line
     Column("metadata", Text),
+    Column("outcome", Text, nullable=False, server_default="completed"),  # how it will end
     Column("cursor_bytes", BigInteger, nullable=False, server_default="0"),
     Column("cursor_line", Integer, nullable=False, server_default="0"),
+    Column("loaded_at", Float),  # when the last line became a row
+    Column("keeper", Text, nullable=False, server_default=""),  # who is working on it, until
+    Column("keeper_until", Float, nullable=False, server_default="0"),
     Column("total", Integer, nullable=False, server_default="0"),
     Column("completed", Integer, nullable=False, server_default="0"),
     Column("failed", Integer, nullable=False, server_default="0"),
@@ -167,6 +172,13 @@ _partial("jobs_lines", jobs.c.batch_id, jobs.c.line, where=text("batch_id IS NOT
 Index("jobs_listed", jobs.c.status, jobs.c.task_type, jobs.c.batch_id, jobs.c.id)
 _partial("jobs_to_tell", jobs.c.webhook_due, where=text("webhook_due IS NOT NULL"))
 _partial("batches_to_tell", batches.c.webhook_due, where=text("webhook_due IS NOT NULL"))
+Index("files_of_owner", files.c.owner, files.c.id)
+Index("batches_of_owner", batches.c.owner, batches.c.id)
+_partial(
+    "batches_open",
+    batches.c.input_file,
+    where=text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"),
+)
 
 version = Table("forebay_schema", metadata, Column("version", Integer, nullable=False))
 

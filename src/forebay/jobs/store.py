@@ -280,6 +280,10 @@ class JobStore:
             lambda connection: {(row[0], row[1]): int(row[2]) for row in connection.execute(wanted)}
         )
 
+    def announce(self, changes: Sequence[Change]) -> None:
+        """Tell the listeners of changes that someone else has committed: lines of batches."""
+        self._tell_all(changes)
+
     # -- inside
 
     def _end(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:

@@ -41,6 +41,10 @@ class JobsSettings(Section):
     """Database that the jobs are kept in, as a URL: SQLite for one gateway, PostgreSQL for
     several."""
 
+    files_folder: Text | Literal[""] = ""
+    """Folder of uploaded files and of what batches answer. Empty: beside the SQLite file; beside
+    PostgreSQL ./forebay.files, which all gateways must share."""
+
     max_queue_depth: CountFromOne = 500
     """Jobs of one type that may be queued, the running one aside; more fail at once, and are
     answered 429. At least 1."""
