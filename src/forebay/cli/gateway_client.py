@@ -1,4 +1,4 @@
-"""Asking a running gateway: what `status` and `nodes` have in common.
+"""Asking a running gateway: what all commands that do so have in common.
 
 Over `http.client`, not `urllib.request`: that would ask a proxy if the environment names one, and
 a gateway on this machine is not behind it. Bounded in time and size.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import http.client
 import ssl
-from typing import Annotated, Any, NoReturn
+import unicodedata
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,10 +19,17 @@ import typer
 from forebay.cli.console import fail
 from forebay.settings import SettingsError, load_settings, read_secret
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from email.message import Message
+
 NOT_REACHABLE = 3
+INTERRUPTED = 130
+"""Ctrl-C, as shells have it: 128 and the signal's number."""
 LIMIT_S = 10.0
 """A gateway answers these from memory; one that does not is not well."""
 BYTES_MAX = 16_777_216
+LINE_BYTES_MAX = 1_048_576
 
 GatewayUrl = Annotated[
     str | None,
@@ -52,8 +61,42 @@ class GatewayRefused(Exception):
         self.code = code
 
 
+class GatewayAway(Exception):
+    """Nothing answers, or what answers is no gateway; the text says what to do."""
+
+
+class Answer(NamedTuple):
+    """What the gateway said."""
+
+    value: Any
+    headers: Message
+
+
+class Reply:
+    """An answer that is read piece by piece; every failure to read is `GatewayAway`."""
+
+    def __init__(self, response: http.client.HTTPResponse, url: str) -> None:
+        self._response = response
+        self._url = url
+        self.headers: Message = response.headers
+
+    def read(self, bytes_max: int) -> bytes:
+        """Return the next piece, empty at the end; raises GatewayAway."""
+        with _translated(self._url):
+            return self._response.read(bytes_max)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines as they come, cut at LINE_BYTES_MAX; raises GatewayAway."""
+        while True:
+            with _translated(self._url):
+                line = self._response.readline(LINE_BYTES_MAX)
+            if not line:
+                return
+            yield line
+
+
 class GatewayClient:
-    """Asks one gateway; every failure to reach it ends the command with a way out."""
+    """Asks one gateway. `ask` and `insist` end the command where none can be reached."""
 
     def __init__(self, url: str | None, key_env: str) -> None:
         try:
@@ -69,21 +112,10 @@ class GatewayClient:
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """Return the answer; raises GatewayRefused."""
-        status, content = self._exchange(method, path, body)
         try:
-            answer = msgspec.json.decode(content) if content else None
-        except msgspec.DecodeError:
-            answer = None
-        if status < 300 and (answer is not None or not content):
-            return answer
-        error = answer.get("error") if isinstance(answer, dict) else None
-        if not isinstance(error, dict) or not isinstance(error.get("code"), str):
-            fail(
-                f"what answers at {self.url} is not a Forebay gateway ({status} for {path}). "
-                "Name the gateway with --url.",
-                code=NOT_REACHABLE,
-            )
-        raise GatewayRefused(status, error["code"], printable(str(error.get("message"))))
+            return self.attempt(method, path, body).value
+        except GatewayAway as away:
+            fail(str(away), code=NOT_REACHABLE)
 
     def insist(self, method: str, path: str, body: object = None) -> Any:
         """Return the answer, or end the command with the gateway's own message."""
@@ -92,33 +124,90 @@ class GatewayClient:
         except GatewayRefused as refused:
             self.give_up(refused)
 
-    def give_up(self, refused: GatewayRefused) -> NoReturn:
-        """End the command with the gateway's own message, and what to do about it."""
-        hint = ""
-        if refused.status in (401, 403):
-            key = "another key" if self._has_key else "a key"
-            hint = f" Name {key} with --key-env VAR."
-        fail(f"the gateway says: {refused} ({refused.code}).{hint}")
-
-    def _exchange(self, method: str, path: str, body: object) -> tuple[int, bytes]:
-        parts = urlsplit(self.url)
+    def attempt(self, method: str, path: str, body: object = None) -> Answer:
+        """Return the answer and its headers; raises GatewayRefused and GatewayAway."""
         content = None if body is None else msgspec.json.encode(body)
-        headers = self._headers | ({"content-type": "application/json"} if content else {})
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else None
-        connection = (kind or http.client.HTTPConnection)(parts.netloc, timeout=LIMIT_S)
+        headers = {"content-type": "application/json"} if content else {}
+        with self.opened(method, path, content, headers) as reply:
+            return self.read_answer(reply, path)
+
+    def read_answer(self, reply: Reply, path: str) -> Answer:
+        """Return an answer that is JSON; raises GatewayAway."""
+        content = reply.read(BYTES_MAX)
         try:
-            connection.request(method, parts.path + path, content, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(BYTES_MAX)
-        except (OSError, http.client.HTTPException, ssl.SSLError) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            fail(
-                f"no gateway answers at {self.url} ({reason}). "
-                "Start one with: forebay serve. Or name it with --url.",
-                code=NOT_REACHABLE,
-            )
+            return Answer(msgspec.json.decode(content) if content else None, reply.headers)
+        except msgspec.DecodeError:
+            raise self._no_gateway(200, path) from None
+
+    @contextmanager
+    def opened(
+        self,
+        method: str,
+        path: str,
+        content: bytes | Iterable[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        limit_s: float = LIMIT_S,
+    ) -> Iterator[Reply]:
+        """Send a request and hand out its reply, unread; raises GatewayRefused and GatewayAway.
+
+        `limit_s` bounds each wait for the network, not the whole.
+        """
+        parts = urlsplit(self.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else None
+        connection = (kind or http.client.HTTPConnection)(parts.netloc, timeout=limit_s)
+        try:
+            with _translated(self.url):
+                try:
+                    sent = self._headers | dict(headers or {})
+                    connection.request(method, parts.path + path, content, sent)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # it may have answered before it had read everything: look
+                response = connection.getresponse()
+            reply = Reply(response, self.url)
+            if response.status >= 300:
+                self._refuse(response.status, reply.read(BYTES_MAX), path)
+            yield reply
         finally:
             connection.close()
+
+    def give_up(self, refused: GatewayRefused) -> NoReturn:
+        """End the command with the gateway's own message, and what to do about it."""
+        fail(f"the gateway says: {refused} ({refused.code}).{self.hint(refused)}")
+
+    def hint(self, refused: GatewayRefused) -> str:
+        """Return what to do about a refusal, where that is known."""
+        if refused.status not in (401, 403):
+            return ""
+        return f" Name {'another key' if self._has_key else 'a key'} with --key-env VAR."
+
+    def _refuse(self, status: int, content: bytes, path: str) -> NoReturn:
+        try:
+            answer = msgspec.json.decode(content)
+        except msgspec.DecodeError:
+            answer = None
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if not isinstance(error, dict) or not isinstance(error.get("code"), str):
+            raise self._no_gateway(status, path)
+        raise GatewayRefused(status, error["code"], printable(str(error.get("message"))))
+
+    def _no_gateway(self, status: int, path: str) -> GatewayAway:
+        return GatewayAway(
+            f"what answers at {self.url} is not a Forebay gateway ({status} for {path}). "
+            "Name the gateway with --url."
+        )
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    """Turn every failure of the network into `GatewayAway`."""
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ssl.SSLError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise GatewayAway(
+            f"no gateway answers at {url} ({reason}). "
+            "Start one with: forebay serve. Or name it with --url."
+        ) from error
 
 
 def printable(text: object) -> str:
@@ -128,6 +217,19 @@ def printable(text: object) -> str:
     'm?[2J'
     """
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+def harmless(text: str) -> str:
+    """Return what a model wrote, fit for a terminal: its lines and letters, no control codes.
+
+    >>> harmless("two\\nlines\\x1b[2J")
+    'two\\nlines?[2J'
+    """
+    return "".join("?" if _is_control(letter) else letter for letter in text)
+
+
+def _is_control(letter: str) -> bool:
+    return letter not in "\n\t" and unicodedata.category(letter) == "Cc"
 
 
 def _configured_url() -> str:

@@ -5,7 +5,10 @@ from typing import Annotated
 import typer
 
 from forebay import __version__
+from forebay.cli.batch import EPILOG as BATCH_EPILOG
+from forebay.cli.batch import batch
 from forebay.cli.config import config_app
+from forebay.cli.jobs import jobs_app
 from forebay.cli.keys import keys_app
 from forebay.cli.nodes import nodes_app
 from forebay.cli.serve import serve
@@ -23,7 +26,9 @@ app = typer.Typer(
 )
 app.command("serve")(serve)
 app.command("status")(status)
+app.command("batch", epilog=BATCH_EPILOG)(batch)
 app.add_typer(nodes_app)
+app.add_typer(jobs_app)
 app.add_typer(config_app)
 app.add_typer(keys_app)
 app.command("sim-node")(sim_node)

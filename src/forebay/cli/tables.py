@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,6 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from forebay.cli.gateway_client import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 WIDTH_IN_A_PIPE = 200
 """Nobody looks at a pipe, so nothing needs to be folded."""
@@ -25,12 +28,12 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-def show(table: Table) -> None:
-    """Print a table to standard output."""
+def show(what: RenderableType) -> None:
+    """Print a table, or a text, to standard output."""
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console = Console(markup=False, highlight=False, width=WIDTH_IN_A_PIPE)
-    console.print(table)
+    console.print(what, soft_wrap=isinstance(what, Text))
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:
