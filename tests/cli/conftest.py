@@ -34,7 +34,8 @@ class Desk:
         """Start a gateway in front of these nodes, named n1, n2, ..."""
         listed = [{"name": f"n{i + 1}", "url": node.url} for i, node in enumerate(nodes)]
         environ = settings.pop("environ", {})
-        made = Settings(nodes=listed, server={"port": 0}, **settings)  # type: ignore[arg-type] # pydantic reads dicts
+        server = {"port": 0, **settings.pop("server", {})}
+        made = Settings(nodes=listed, server=server, **settings)  # type: ignore[arg-type] # pydantic reads dicts
         self.gateway = Gateway(made, environ=environ)
         return await self._stack.enter_async_context(self.gateway)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -212,6 +213,55 @@ async def test_a_cancelled_job_ends_whoever_follows_it(desk: Desk, node: FakeNod
     assert done.exit_code == 1
     assert "was cancelled" in done.stderr
     await call.gone()
+
+
+async def test_a_job_is_followed_through_a_restart_of_the_gateway(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, jobs = await desk.node(), {"database": f"sqlite:///{tmp_path}/jobs.db"}
+    gateway = await desk.start(node, jobs=jobs)
+    number = await submitted(desk)
+    call = await node.next_call()
+    back, is_back = threading.Event(), False
+
+    def wait(_: float) -> None:
+        back.wait(60.0)
+        if not is_back:
+            raise KeyboardInterrupt  # so that a failure of this test is not a hang
+
+    monkeypatch.setattr("forebay.cli.patience.wait_s", wait)
+    port = gateway.port
+    words = ("jobs", "watch", str(number))
+    watching = asyncio.create_task(desk.run(*words, url=f"http://127.0.0.1:{port}"))
+    try:
+        await gateway.stop(0.0)
+        await call.gone()
+        await desk.start(node, jobs=jobs, server={"port": port})
+        is_back = True
+    finally:
+        back.set()
+    await (await node.next_call()).answer(ANSWER)
+    done = await watching
+    assert (done.exit_code, done.stdout) == (0, "Because.\nSo.\n")
+
+
+async def test_ctrl_c_leaves_the_job_alone_and_says_how_to_go_on(
+    desk: Desk, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = await submitted(desk)
+    call = await node.next_call()
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("forebay.cli.jobs._say_step", interrupted)
+        done = await desk.run("jobs", "watch", str(number))
+    assert done.exit_code == 130
+    assert f"Job {number} goes on" in done.stderr
+    assert f"forebay jobs cancel {number}" in done.stderr
+    assert (await shown(desk, number))["status"] == "running"
+    await call.answer(ANSWER)
 
 
 async def test_all_jobs_are_counted_by_type_and_status(desk: Desk, node: FakeNode) -> None:

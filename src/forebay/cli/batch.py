@@ -246,7 +246,8 @@ def _sum_up(run: BatchRun, asked: Asked, ended: Ended, took_s: float | None) -> 
         typer.echo(json.dumps(shown, indent=2))
     else:
         took = "" if took_s is None else f" in {short(took_s)}"
-        failed = f", {ended.failed:,} failed" if ended.failed else ""
+        words = "failed" if ended.status == "completed" else "failed or did not run"
+        failed = f", {ended.failed:,} {words}" if ended.failed else ""
         typer.echo(
             f"Batch {state.batch_id} {_outcome(ended.status)}{took}: "
             f"{ended.completed:,} of {ended.total:,} lines answered{failed}."

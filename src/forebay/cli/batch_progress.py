@@ -102,7 +102,8 @@ class View:
         """Show how far it is."""
         counts = batch["request_counts"]
         total, done = counts["total"], counts["completed"] + counts["failed"]
-        self._pace.note(self._clock.monotonic_s(), done)
+        if total:
+            self._pace.note(self._clock.monotonic_s(), done)
         description = STATUSES.get(batch["status"], str(batch["status"]))
         if self._bar is not None and self._task is not None:
             self._bar.update(

@@ -28,7 +28,8 @@ INTERRUPTED = 130
 """Ctrl-C, as shells have it: 128 and the signal's number."""
 LIMIT_S = 10.0
 """A gateway answers these from memory; one that does not is not well."""
-BYTES_MAX = 16_777_216
+BYTES_MAX = 67_108_864
+"""A job may hold 8 MiB of params and 16 MiB of result, and text may grow in JSON."""
 LINE_BYTES_MAX = 1_048_576
 
 GatewayUrl = Annotated[
