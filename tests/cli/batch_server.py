@@ -39,6 +39,8 @@ class BatchServer:
         """Called with the number of each poll, before it is answered."""
         self.lost_answers: set[str] = set()
         """Paths whose next POST is done, but not answered."""
+        self.cut_downloads = 0
+        """How many of the next downloads end too early."""
         self._port = 0
         self.start()
 
@@ -111,7 +113,9 @@ def _handler(told: BatchServer) -> type[BaseHTTPRequestHandler]:
                 return  # it went away meanwhile
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(404 if b'"error": {"code"' in content else 200)
-            self.send_header("content-length", str(len(content)))
+            cut = isinstance(answer, bytes) and told.cut_downloads > 0
+            told.cut_downloads -= cut
+            self.send_header("content-length", str(len(content) + cut))
             self.send_header("openai-poll-after-ms", "0")
             self.end_headers()
             self.wfile.write(content)

@@ -339,6 +339,19 @@ def test_a_gateway_that_goes_away_is_waited_for(
     assert (len(server.uploads), len(server.created)) == (1, 1)
 
 
+def test_a_download_that_was_cut_off_is_made_again_and_never_shown_half(
+    server: BatchServer, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.cut_downloads = 2
+    seen: list[bool] = []
+    monkeypatch.setattr("forebay.cli.patience.wait_s", lambda _: seen.append(out(file).exists()))
+    done = run(server, file)
+    assert done.exit_code == 0, done.output
+    assert "cut a file off" in done.stderr
+    assert seen == [False, False]
+    assert out(file).read_bytes() == server.files["out"]
+
+
 def test_where_no_gateway_is_nothing_is_begun(server: BatchServer, file: Path) -> None:
     server.go_away()
     try:

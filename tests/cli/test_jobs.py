@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
@@ -292,6 +294,30 @@ async def test_all_jobs_as_json_are_a_line_for_every_look(
     assert first["counts"] == second["counts"] == {"chat": {"running": 1}}
     assert [job["id"] for job in first["jobs"]] == [number]
     await call.answer(ANSWER)
+
+
+async def test_on_a_terminal_the_table_is_drawn_again_and_outlives_the_gateway(
+    desk: Desk, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = await submitted(desk)
+    await (await node.next_call()).answer(ANSWER)
+    await ended(desk, number)
+    drawn, loop, looks = io.StringIO(), asyncio.get_running_loop(), iter((True, False))
+
+    def wait(_: float) -> None:
+        if not next(looks):
+            raise KeyboardInterrupt
+        stopping = asyncio.run_coroutine_threadsafe(desk.gateway.stop(0.0), loop)
+        stopping.result(60.0)
+
+    terminal = Console(file=drawn, force_terminal=True, width=120, height=30)
+    monkeypatch.setattr("forebay.cli.job_watching.Console", lambda **_: terminal)
+    monkeypatch.setattr("forebay.cli.job_watching.wait_s", wait)
+    done = await desk.run("jobs", "watch")
+    assert done.exit_code == 130
+    first, second = drawn.getvalue().split("Ctrl-C ends this")
+    assert "completed" in first
+    assert "no gateway answers" in second
 
 
 async def test_a_key_sees_its_own_jobs_and_says_which_it_counted(

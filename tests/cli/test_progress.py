@@ -117,8 +117,8 @@ def test_a_form_is_made_in_pieces_and_is_as_long_as_it_says(tmp_path: Path) -> N
     file = tmp_path / 'a "b"\n.jsonl'
     file.write_bytes(b"x" * (3 * PIECE_BYTES + 5))
     sent: list[int] = []
-    form = Form(file, sent.append)
-    pieces = list(form.pieces())
+    form = Form(file)
+    pieces = list(form.pieces(sent.append))
     assert sum(map(len, pieces)) == int(form.headers["content-length"])
     assert max(map(len, pieces)) == PIECE_BYTES
     assert sum(sent) == file.stat().st_size
@@ -129,7 +129,7 @@ def test_a_form_is_made_in_pieces_and_is_as_long_as_it_says(tmp_path: Path) -> N
 def test_a_file_that_shrinks_while_it_is_sent_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"x" * 10)
-    form = Form(file, lambda _: None)
+    form = Form(file)
     file.write_bytes(b"x" * 9)
     with pytest.raises(BadFile, match="got shorter"):
-        list(form.pieces())
+        list(form.pieces(lambda _: None))

@@ -75,9 +75,8 @@ def digest_of(file: Path) -> tuple[int, str]:
 class Form:
     """A file as a multipart form, for one upload; `sha256` is of what was sent."""
 
-    def __init__(self, file: Path, note: Callable[[int], None]) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._note = note
         boundary = secrets.token_hex(16)
         self._head = _head(boundary, file.name)
         self._tail = f"\r\n--{boundary}--\r\n".encode()
@@ -96,8 +95,8 @@ class Form:
         """The digest of what was sent of the file."""
         return self._digest.hexdigest()
 
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the form; raises BadFile if the file is not what it was."""
+    def pieces(self, note: Callable[[int], None]) -> Iterator[bytes]:
+        """Yield the form, noting the bytes of each piece; raises BadFile if the file has shrunk."""
         yield self._head
         left = self.size
         try:
@@ -109,7 +108,7 @@ class Form:
                     self._digest.update(piece)
                     left -= len(piece)
                     yield piece
-                    self._note(len(piece))
+                    note(len(piece))
         except OSError as error:
             raise BadFile(f"{self._file} cannot be read: {error.strerror}.") from None
         yield self._tail

@@ -70,11 +70,10 @@ class BatchRun:
 
     def upload(self, endpoint: str) -> None:
         """Send the file; raises BadFile."""
-        size = self._file.stat().st_size
-        with self._view.uploading(size) as note:
-            form = Form(self._file, note)
+        form = Form(self._file)
+        with self._view.uploading(form.size) as note:
             opened = self._client.opened(
-                "POST", "/v1/files", form.pieces(), form.headers, UPLOAD_LIMIT_S
+                "POST", "/v1/files", form.pieces(note), form.headers, UPLOAD_LIMIT_S
             )
             with opened as reply:
                 answer = self._client.read_answer(reply, "/v1/files").value
