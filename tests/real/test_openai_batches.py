@@ -1,7 +1,4 @@
-"""The stock `openai` SDK's batch workflow, unchanged, against a gateway.
-
-Lines are run by hand here, as whoever fills idle slots does: claimed from the store and completed.
-"""
+"""The stock `openai` SDK's batch workflow, unchanged, run by a real llama.cpp."""
 
 from __future__ import annotations
 
@@ -10,20 +7,15 @@ import json
 import re
 import shlex
 import shutil
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
 
-from .conftest import LIMIT_S
+from .conftest import LIMIT_S, MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from forebay.jobs.store import JobStore
-
     from .conftest import Stage
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "batches.md"
@@ -35,33 +27,17 @@ def lines(count: int) -> bytes:
     return b"".join(
         json.dumps(
             {"custom_id": f"c{i}", "method": "POST", "url": CHAT,
-             "body": {"model": "m", "messages": [{"role": "user", "content": str(i)}]}}
+             "body": {"model": MODEL, "messages": [{"role": "user", "content": str(i)}],
+                      "max_tokens": 4}}
         ).encode() + b"\n"
         for i in range(count)
     )  # fmt: skip
 
 
-async def run_lines(store: JobStore, count: int) -> None:
-    """Run this many lines as they come; the answer is what was asked."""
-    while count:
-        for job in await asyncio.wrap_future(store.claim("model:m", "w", 60.0, count)):
-            result = {"status_code": 200, "request_id": "r", "body": json.loads(job.params)}
-            await asyncio.wrap_future(store.complete(job, json.dumps(result)))
-            count -= 1
-
-
 @pytest.fixture
-async def gateway(stage: Stage, tmp_path: Path) -> Stage:
-    await stage.start(jobs={"database": f"sqlite:///{tmp_path}/jobs.db"})
+async def gateway(stage: Stage, tmp_path: Path, llama_url: str) -> Stage:
+    await stage.start(llama_url, jobs={"database": f"sqlite:///{tmp_path}/jobs.db"})
     return stage
-
-
-@asynccontextmanager
-async def running(stage: Stage, count: int) -> AsyncIterator[None]:
-    await stage.gateway.parts.jobs.ready()
-    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
-        group.create_task(run_lines(stage.gateway.parts.jobs.store, count))
-        yield
 
 
 def until_ended(client: openai.OpenAI, batch_id: str) -> Any:
@@ -88,8 +64,11 @@ async def test_a_batch_from_upload_to_download(gateway: Stage) -> None:
             assert done.metadata == {"why": "a test"}
             assert done.error_file_id is None
             answers = client.files.content(done.output_file_id).text.splitlines()
-            asked = [json.loads(text)["response"]["body"]["messages"][0] for text in answers]
-            assert [message["content"] for message in asked] == [str(i) for i in range(20)]
+            read = [json.loads(text) for text in answers]
+            assert [one["custom_id"] for one in read] == [f"c{i}" for i in range(20)]
+            bodies = [one["response"]["body"] for one in read]
+            assert {body["object"] for body in bodies} == {"chat.completion"}
+            assert all(0 < body["usage"]["completion_tokens"] <= 4 for body in bodies)
             assert [one.id for one in client.batches.list()] == [batch.id]
             assert client.files.retrieve(file.id) == file
             assert {one.id for one in client.files.list()} == {file.id, done.output_file_id}
@@ -98,7 +77,7 @@ async def test_a_batch_from_upload_to_download(gateway: Stage) -> None:
             with pytest.raises(openai.NotFoundError):
                 client.files.retrieve(file.id)
 
-    async with running(gateway, 20):
+    async with asyncio.timeout(LIMIT_S):
         await asyncio.to_thread(work)
 
 
@@ -119,16 +98,21 @@ async def test_lists_are_paged_through(gateway: Stage) -> None:
     await asyncio.to_thread(work)
 
 
-async def test_a_batch_is_cancelled_and_errors_are_read(gateway: Stage) -> None:
+async def test_a_batch_is_cancelled_and_errors_are_read(stage: Stage, tmp_path: Path) -> None:
+    node = await stage.fake_node(models=(MODEL,))
+    gateway = stage
+    await stage.start(node.url, jobs={"database": f"sqlite:///{tmp_path}/jobs.db"})
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none") as client:
         file = await client.files.create(file=lines(3), purpose="batch")
         batch = await client.batches.create(
             input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
         )
-        await run_lines(gateway.gateway.parts.jobs.store, 1)
+        await (await node.next_call()).answer({"choices": []})
+        second = await node.next_call()
         with pytest.raises(openai.ConflictError):
             await client.files.delete(file.id)
         cancelled = await client.batches.cancel(batch.id)
+        await second.gone()  # aborted at the node
         assert cancelled.status in ("cancelling", "cancelled")
         async with asyncio.timeout(LIMIT_S):
             while cancelled.status != "cancelled":
@@ -169,10 +153,10 @@ async def test_the_example_of_the_page_does_what_it_says(
 ) -> None:
     (block,) = page_blocks("python")
     here = block.replace("http://127.0.0.1:7800", gateway.url)
-    here = here.replace("smollm2-135m-instruct", "m").replace("time.sleep(1)", "pass")
+    here = here.replace("smollm2-135m-instruct", MODEL).replace("time.sleep(1)", "pass")
     said: list[str] = []
     names: dict[str, Any] = {"print": lambda *words: said.append(str(words[0]))}
-    async with running(gateway, 2):
+    async with asyncio.timeout(LIMIT_S):
         await asyncio.to_thread(exec, here, names)
     names["client"].close()
     assert said == ["completed", "question-0", "question-1"]
@@ -193,7 +177,7 @@ async def test_the_curl_lines_of_the_page_do_the_same(gateway: Stage, tmp_path: 
         return (await ran.communicate())[0]
 
     store, create, show, fetch = "".join(page_blocks("sh")).splitlines()
-    async with running(gateway, 2):
+    async with asyncio.timeout(LIMIT_S):
         ids["FILE_ID"] = json.loads(await curl(store))["id"]
         ids["BATCH_ID"] = json.loads(await curl(create))["id"]
         while (shown := json.loads(await curl(show)))["status"] not in ENDED:
