@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from forebay.jobs import batch_lines
-from forebay.jobs.batch_lines import LINE_BYTES_MAX, Line, LineError, Validation, places
+from forebay.jobs.batch_lines import (
+    LINE_BYTES_MAX,
+    MODELS_MAX,
+    Line,
+    LineError,
+    Validation,
+    places,
+)
 
 from .desk import CHAT, jsonl, line
 
@@ -172,3 +179,13 @@ def test_a_stop_ends_it_between_two_lines() -> None:
     checked = Validation(CHAT, lambda _: True)
     with pytest.raises(InterruptedError):
         checked.run(places(io.BytesIO(jsonl([line("a")]))), stop)
+
+
+def test_a_batch_asks_a_bounded_number_of_models() -> None:
+    made = [line(f"c{i}", model=f"m{i}") for i in range(MODELS_MAX + 1)]
+    (error,) = validate(jsonl(made)).errors
+    assert (error.code, error.line, error.param) == (
+        "too_many_models",
+        MODELS_MAX + 1,
+        "body.model",
+    )

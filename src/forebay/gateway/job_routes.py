@@ -147,6 +147,8 @@ class JobRoutes:
         caller = self._parts.asking.caller(request)
         job = await self._find(request, caller)
         jobs = self._parts.jobs
+        if jobs.feed is None or jobs.feed.is_full:
+            raise Refused(Problem("too_many_connections", "too many follow jobs already"))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(
             _followed(jobs, job), media_type="text/event-stream", headers=headers
@@ -168,6 +170,9 @@ class JobRoutes:
         return job
 
     def _new_job(self, asked: Submission, caller: Caller) -> NewJob:
+        for name in ("type", "model", "idempotency_key"):
+            if not (getattr(asked, name) or "").isprintable():
+                raise _invalid(f"`{name}` holds characters that cannot be printed", name)
         priority = self._priority(asked, caller)
         owner = caller.key.name if caller.key is not None else ""
         params = b"{}" if asked.params is UNSET else bytes(asked.params)
@@ -201,7 +206,9 @@ class JobRoutes:
 
 
 async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
-    with jobs.feed.follow(job.id) as follower:
+    feed = jobs.feed
+    assert feed is not None  # there is a job, so it is open
+    with feed.follow(job.id) as follower:
         seen: tuple[object, ...] = ()
         silent_s = 0.0
         while True:
@@ -212,7 +219,7 @@ async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
                     job.status.encode(),
                     msgspec.json.encode(job_line(job)),
                 )
-            if job.status in FINAL or jobs.feed.stopped:
+            if job.status in FINAL or feed.stopped:
                 return
             await follower.next_change(LOOK_AGAIN_S)
             silent_s += LOOK_AGAIN_S

@@ -59,8 +59,6 @@ AGAIN_S = 5.0
 class Jobs:
     """One gateway's jobs; `ready()` before anything of the store is touched."""
 
-    feed: Feed
-
     def __init__(
         self,
         settings: JobsSettings,
@@ -72,6 +70,7 @@ class Jobs:
     ) -> None:
         self.settings = settings
         self.figures = JobFigures()
+        self.feed: Feed | None = None
         self.webhooks: Webhooks | None = None
         self._relay = relay
         self._resolve = resolve
@@ -147,6 +146,14 @@ class Jobs:
 
     async def _do_open(self) -> None:
         await asyncio.to_thread(self._take_database)
+        try:
+            await self._start_all()
+        except BaseException:  # half of it is no use; the next try begins anew
+            await self._close()
+            raise
+        self._open = True
+
+    async def _start_all(self) -> None:
         await self._recover()
         self.figures.counts.begin(await asyncio.wrap_future(self.store.counts()))
         self.feed = Feed(self.store)
@@ -163,7 +170,6 @@ class Jobs:
         if url:
             self.webhooks = Webhooks(self.store, url, self._webhook_secret, self._clock)
             self.webhooks.start()
-        self._open = True
 
     def _take_database(self) -> None:
         """Open it, as the only one where only one may."""
@@ -203,7 +209,7 @@ class Jobs:
     def drain(self) -> None:
         """Let followers go; running jobs may finish."""
         self._stopped = True
-        if self._open:
+        if self.feed is not None:
             self.feed.stop()
         if self._filler is not None:
             self._filler.drain()
@@ -234,6 +240,12 @@ class Jobs:
         if self._opening is not None:
             with contextlib.suppress(ForebayError):
                 await self._opening
+        await self._close()
+        if self._runner is not None:
+            disown_runner(self._runner)
+
+    async def _close(self) -> None:
+        self._open = False
         await self._stop_workers()
         if self._hearing is not None:
             self._hearing.stop()
@@ -248,10 +260,9 @@ class Jobs:
             await self._filler.stop()
         if self._runner is not None:
             await asyncio.to_thread(self._runner.shutdown, 0.0)
-            disown_runner(self._runner)
         if self.webhooks is not None:
             await self.webhooks.stop()
-        if self._open:
+        if self.feed is not None:
             self.feed.stop()
 
     # -- an app's own types

@@ -21,6 +21,8 @@ from forebay.errors import NotAllowed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+MODELS_MAX = 100
+"""Models in one batch: each has a ticket of its own in line."""
 LINES_MAX = 50_000
 LINE_BYTES_MAX = 32 * 1024 * 1024
 """As much as the gateway takes of one request by default."""
@@ -169,6 +171,10 @@ class Validation:
             raise WrongLine("duplicate_custom_id", "The custom_id is used before.", "custom_id")
         self._seen.add(line.custom_id)
         if line.model not in self._allowed:  # the owner's key is looked up once for each
+            if len(self._allowed) >= MODELS_MAX:
+                raise WrongLine(
+                    "too_many_models", f"A batch asks {MODELS_MAX} models at most.", "body.model"
+                )
             self._allowed[line.model] = self._may_use(line.model)
         if not self._allowed[line.model]:
             raise WrongLine("model_not_allowed", "The key may not use this model.", "body.model")

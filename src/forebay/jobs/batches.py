@@ -149,7 +149,7 @@ class Batches:
                 update(jobs)
                 .where(jobs.c.batch_id == batch.id, UNENDED)
                 .values(**values, finished_at=now_s(), lease_until=None)
-                .returning(jobs.c.id, jobs.c.task_type, jobs.c.queue, jobs.c.worker)
+                .returning(jobs.c.id, jobs.c.task_type, jobs.c.queue, jobs.c.worker, jobs.c.fence)
             ).all()
             if ended:
                 failed = batches.c.failed + len(ended)
@@ -158,7 +158,7 @@ class Batches:
                 )
             return [
                 Change(row.id, row.task_type, row.queue, status,
-                       "running" if row.worker else "queued", None, batch.id)
+                       "running" if row.worker else "queued", None, batch.id, None, row.fence)
                 for row in ended
             ]  # fmt: skip
 

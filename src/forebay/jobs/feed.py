@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from forebay.errors import Rejected
 from forebay.jobs.hearing import Hearing
 
 if TYPE_CHECKING:
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
     from forebay.jobs.store import JobStore
 
 FOLLOWERS_MAX = 1000
-
-
-class TooManyFollowers(Rejected):
-    """As many follow jobs as may."""
-
-    code = "too_many_connections"
 
 
 class Follower:
@@ -60,6 +53,11 @@ class Feed:
         """Whether nobody should wait any longer."""
         return self._stopped
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody more may follow."""
+        return self._count >= FOLLOWERS_MAX
+
     def start(self) -> None:
         """Listen to the store."""
         self._hearing.start()
@@ -74,9 +72,7 @@ class Feed:
 
     @contextlib.contextmanager
     def follow(self, job_id: int) -> Iterator[Follower]:
-        """Follow a job; raises TooManyFollowers."""
-        if self._count >= FOLLOWERS_MAX:
-            raise TooManyFollowers("too many follow jobs already")
+        """Follow a job, unless it `is_full`."""
         follower = Follower()
         self._count += 1
         self._followers.setdefault(job_id, []).append(follower)

@@ -51,6 +51,8 @@ UNKNOWN_S = 60.0
 POLL_S = 2.0
 """How often the store is asked what other processes have added: the net, not the way."""
 LARGE_BYTES = 524_288
+TICKETS_MAX = 256
+"""Models that may stand in line at once; the others follow when the store is looked at again."""
 
 
 class FillOptions(Struct, frozen=True):
@@ -87,7 +89,7 @@ class Filler:
         self._lanes: dict[str, Lane] = {}
         self._tickets: dict[str, Lane] = {}
         self._held: dict[int, JobSink] = {}
-        self._gone_early: set[int] = set()  # cancelled before their claim had reached us
+        self._gone_early: set[tuple[int, int]] = set()  # ended before their claim reached us
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, TimerHandle] = {}
         self._stopping = False
@@ -143,16 +145,16 @@ class Filler:
             if change.status == "queued":
                 lane.queued += 1
             elif change.before == "running":
-                self._abandon(change.id, lane)  # nothing, where it was we who ended it
+                self._abandon(change, lane)  # nothing, where it was we who ended it
         for lane in touched.values():
             self._top_up(lane)
 
-    def _abandon(self, job_id: int, lane: Lane) -> None:
-        sink = self._held.get(job_id)
+    def _abandon(self, change: Change, lane: Lane) -> None:
+        sink = self._held.get(change.id)
         if sink is not None:
             sink.leave()
         elif lane.claiming:
-            self._gone_early.add(job_id)
+            self._gone_early.add((change.id, change.fence))
 
     # -- tickets
 
@@ -168,7 +170,7 @@ class Filler:
             return
         lane.reserving = True
         try:
-            while lane.wants_slot() and not self._stopping:
+            while lane.wants_slot() and not self._stopping and self._has_room():
                 lane.waiting = True
                 ticket_id = f"job-{self._random.randbytes(12).hex()}"
                 self._tickets[ticket_id] = lane
@@ -179,6 +181,10 @@ class Filler:
             lane.reserving = False
         if lane.is_idle():
             self._lanes.pop(lane.queue, None)
+
+    def _has_room(self) -> bool:
+        """Say whether one more ticket may stand in line: models are whatever callers write."""
+        return len(self._tickets) < TICKETS_MAX
 
     def granted(self, reservation: Reservation) -> None:
         """Use a slot: claim the next job of the model."""
@@ -236,8 +242,7 @@ class Filler:
         self._held[job.id] = sink
         if self._stopping:
             sink.interrupt()
-        elif job.id in self._gone_early:
-            self._gone_early.discard(job.id)
+        elif (job.id, job.fence) in self._gone_early:
             sink.leave()
         try:
             await self._begin(job, reservation, sink)
@@ -259,6 +264,8 @@ class Filler:
             self._park(lane)
         finally:
             lane.claiming -= 1
+            if not any(other.claiming for other in self._lanes.values()):
+                self._loop.call_soon(self._gone_early.clear)  # whoever claimed has looked by then
             if not self._stopping:
                 self._loop.call_soon(self._top_up, lane)
         return taken[0] if taken else None

@@ -132,3 +132,5 @@ class Change(Struct, frozen=True):
     batch_id: int | None = None
     waited_s: float | None = None
     """How long it was queued, when it has just been claimed."""
+    fence: int = 0
+    """Of the claim that this is about."""

@@ -62,7 +62,9 @@ def _interrupt(connection: Connection, job: Job, how: Recovery) -> Change:
         count_line(connection, job, "failed")
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
     status: Status = values["status"]
-    return Change(job.id, job.task_type, job.queue, status, job.status, None, job.batch_id)
+    return Change(
+        job.id, job.task_type, job.queue, status, job.status, None, job.batch_id, None, job.fence
+    )  # fmt: skip
 
 
 def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int) -> list[Job]:

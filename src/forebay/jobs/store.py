@@ -113,16 +113,16 @@ class JobStore:
 
     def complete(self, job: Job, result: str) -> Future[bool]:
         """Record a result; False when the job is no longer ours to end."""
-        values = {"result": result, "error": None, "error_code": None, "traceback": None}
+        values = {"result": _storable(result), "error": None, "error_code": None, "traceback": None}
         return self._end(job, "complete", values)
 
     def fail(self, job: Job, failure: Failure) -> Future[bool]:
         """Record a failure; False when the job is no longer ours to end."""
         values = {
-            "error": failure.error,
+            "error": _storable(failure.error),
             "error_code": failure.code,
-            "traceback": failure.traceback,
-            "result": failure.result,
+            "traceback": _storable(failure.traceback),
+            "result": _storable(failure.result),
         }
         return self._end(job, "fail", values)
 
@@ -141,7 +141,12 @@ class JobStore:
 
         def work(connection: Connection) -> bool:
             held = _held(job)
-            return connection.execute(update(jobs).where(*held).values(stage=stage)).rowcount == 1
+            return (
+                connection.execute(
+                    update(jobs).where(*held).values(stage=_storable(stage))
+                ).rowcount
+                == 1
+            )
 
         def tell(held: bool) -> None:
             if held:
@@ -196,7 +201,7 @@ class JobStore:
 
         def tell(job: Job | None) -> None:
             if job is not None and job.status in sources("cancel"):
-                self._tell(Change(job.id, job.task_type, job.queue, "cancelled", job.status))
+                self._tell(_change(job, job.status, status="cancelled"))
 
         return self._then(self.database.write(work), tell)
 
@@ -346,10 +351,23 @@ def _held(job: Job) -> tuple[Any, ...]:
     return (jobs.c.id == job.id, RUNNING, jobs.c.fence == job.fence)
 
 
-def _change(job: Job, before: Status, waited_s: float | None = None) -> Change:
+def _change(
+    job: Job, before: Status, waited_s: float | None = None, status: Status | None = None
+) -> Change:
+    now = status or job.status
     return Change(
-        job.id, job.task_type, job.queue, job.status, before, None, job.batch_id, waited_s
-    )
+        job.id, job.task_type, job.queue, now, before, None, job.batch_id, waited_s, job.fence
+    )  # fmt: skip
+
+
+def _storable(text: str | None) -> str | None:
+    """Return text that every database takes: no NUL, no half of a surrogate pair.
+
+    It comes from handlers and nodes; a text that cannot be stored must not cost the outcome.
+    """
+    if text is None:
+        return None
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _mapped(future: Future[Any], turn: Callable[[Any], Any]) -> Future[Any]:
