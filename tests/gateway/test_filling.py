@@ -1,4 +1,4 @@
-"""The corners of filling idle slots: what is cancelled in the instant of its claim, unknown models."""
+"""Corners of filling idle slots: what is cancelled in the instant of its claim, unknown models."""
 
 from __future__ import annotations
 
