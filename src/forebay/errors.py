@@ -34,3 +34,9 @@ class InvariantBroken(ForebayError):
     """Us: a promise of the code does not hold. Always a bug worth reporting."""
 
     code = "invariant_broken"
+
+
+class StoreFailed(Rejected):
+    """The database of jobs cannot be used now; nothing changed, unless a commit was under way."""
+
+    code = "store_unavailable"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.gateway import multipart
-from forebay.jobs import files as stored
+from forebay.jobs import files
+from forebay.jobs.file import FILE_BYTES_MAX
 
 from .forms import BOUNDARY, TYPE, field, file, form, part, send, upload
 
@@ -159,7 +160,7 @@ async def test_only_a_form_is_a_form(rig: Rig, kind: str) -> None:
 async def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored.Upload.write, "__defaults__", (2_000_000,))
+    monkeypatch.setattr(files.Upload.write, "__defaults__", (2_000_000,))
     await rig.start()
     reply = await send(rig, form(PURPOSE, file(b"x" * 3_000_000)))
     assert (reply.status, reply.json["error"]["code"]) == (413, "file_too_large")
@@ -169,7 +170,7 @@ async def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(
 async def test_a_file_that_says_that_it_is_too_large_is_not_even_read(rig: Rig) -> None:
     await rig.start()
     client = await rig.client()
-    size = stored.FILE_BYTES_MAX + multipart.FORM_BYTES_MAX + 1
+    size = FILE_BYTES_MAX + multipart.FORM_BYTES_MAX + 1
     head = f"POST /v1/files HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {TYPE['content-type']}\r\n"
     await client.send(f"{head}content-length: {size}\r\n\r\n".encode())
     reply = await client.reply()
@@ -193,7 +194,7 @@ async def test_a_client_that_leaves_midway_leaves_nothing(rig: Rig) -> None:
 
 
 async def test_the_bound_on_what_is_kept_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "OWNER_FILES_MAX", 1)
+    monkeypatch.setattr(files, "OWNER_FILES_MAX", 1)
     await rig.start()
     await upload(rig, b"x")
     reply = await send(rig, form(PURPOSE, file(b"y")))

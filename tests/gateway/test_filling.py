@@ -16,18 +16,19 @@ from .job_steps import chat, job, submit, until
 
 if TYPE_CHECKING:
     from forebay.jobs.job import Job
+    from forebay.jobs.lane import Lane
 
     from .conftest import Rig
 
 
 def hold_claims(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Let claims be committed, but their answers arrive only when the event is set."""
-    filler = rig.gateway.parts.jobs._filler
+    filler = rig.gateway.parts.jobs.engine.filler
     assert filler is not None
     gate = asyncio.Event()
     claim = filler._claim
 
-    async def late(lane: filling.Lane) -> Job | None:
+    async def late(lane: Lane) -> Job | None:
         lane.claiming += 1  # as long as it is on its way
         try:
             taken = await claim(lane)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.errors import StoreFailed
 from forebay.jobs import get_runner
-from forebay.jobs.database import StoreFailed
 from forebay.jobs.modules import BadModule
 
 from .job_steps import job, post, submit, until

@@ -37,8 +37,8 @@ async def make_due(rig: Rig, attempts: int) -> None:
     statement = update(jobs).where(jobs.c.webhook_due.is_not(None)).values(webhook_due=1.0)
     opened = rig.gateway.parts.jobs
     opened.store.database.write(lambda c: c.execute(statement).rowcount).result(10)
-    assert opened.webhooks is not None
-    opened.webhooks.look()
+    assert opened.engine.webhooks is not None
+    opened.engine.webhooks.look()
 
 
 async def count(rig: Rig, condition: Any) -> int:

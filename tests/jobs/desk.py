@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forebay.jobs.batch import Batch
-    from forebay.jobs.files import StoredFile
+    from forebay.jobs.file import StoredFile
     from forebay.jobs.job import Change, Job
 
 CHAT = "/v1/chat/completions"

@@ -13,7 +13,7 @@ import pytest
 from forebay.jobs import batch, batch_files, batch_steps
 from forebay.jobs.batch import NotCancellable
 from forebay.jobs.batch_steps import Interrupted
-from forebay.jobs.files import Listing
+from forebay.jobs.file import Listing
 
 from .desk import Desk, counts, line
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.errors import NotAllowed
+from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs import TaskCancelled
 from forebay.jobs import running as running_module
-from forebay.jobs.database import StoreFailed
 from forebay.testing.job_store_steps import found
 
 from .script import LIMIT_S, Script, idle, job

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.errors import NotAllowed
+from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs import files as module
 from forebay.jobs.batch import BatchesFull, NewBatch
-from forebay.jobs.database import Database, StoreFailed
-from forebay.jobs.files import FileInUse, Files, FilesFull, FileTooLarge, Listing
+from forebay.jobs.database import Database
+from forebay.jobs.file import FileInUse, FilesFull, FileTooLarge, Listing, is_name
+from forebay.jobs.files import Files
 
 from .desk import CHAT, Desk, line
 
@@ -223,4 +224,4 @@ def test_a_folder_that_cannot_be_made_is_said_to_be_the_trouble(
 
 @pytest.mark.parametrize("name", ["", "file-1", "../../etc/passwd", "file-" + "G" * 24, "file-\0"])
 def test_only_names_that_we_make_are_looked_for(name: str) -> None:
-    assert not module.is_name(name)
+    assert not is_name(name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import update
 
-from forebay.jobs.database import StoreFailed
+from forebay.errors import StoreFailed
 from forebay.jobs.recovering import Recovery
 from forebay.jobs.schema import jobs
 from forebay.testing.job_store_steps import claimed, expire, found

@@ -20,7 +20,7 @@ from forebay.gateway.file_routes import (
     unsupported,
 )
 from forebay.gateway.status_routes import json_answer
-from forebay.jobs import files
+from forebay.jobs import file as files
 from forebay.jobs.batch import (
     LIST_MAX,
     BadBatch,

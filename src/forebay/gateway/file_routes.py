@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn, TypeVar, cast
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from forebay.errors import StoreFailed
 from forebay.gateway.asking import Refused
 from forebay.gateway.multipart import Form
 from forebay.gateway.status_routes import json_answer
-from forebay.jobs.database import StoreFailed
-from forebay.jobs.files import LIST_MAX, FileInUse, FilesFull, Listing, is_name
+from forebay.jobs.file import LIST_MAX, FileInUse, FilesFull, Listing, is_name
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.jobs import Jobs
     from forebay.gateway.parts import Parts
-    from forebay.jobs.files import StoredFile
+    from forebay.jobs.file import StoredFile
 
 T = TypeVar("T")
 

@@ -147,7 +147,7 @@ class JobRoutes:
         caller = self._parts.asking.caller(request)
         job = await self._find(request, caller)
         jobs = self._parts.jobs
-        if jobs.feed is None or jobs.feed.is_full:
+        if jobs.feed.is_full:
             raise Refused(Problem("too_many_connections", "too many follow jobs already"))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(
@@ -207,7 +207,6 @@ class JobRoutes:
 
 async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
     feed = jobs.feed
-    assert feed is not None  # there is a job, so it is open
     with feed.follow(job.id) as follower:
         seen: tuple[object, ...] = ()
         silent_s = 0.0

@@ -1,9 +1,9 @@
-"""The gateway's durable work: the store and everything that lives on it.
+"""The gateway's durable work, from the outside: opened when it is needed.
 
-Opened at the start where there may be work (a database file that exists, PostgreSQL, or an app's
+That is at the start where there may be work (a database file that exists, PostgreSQL, or an app's
 own task types), else when the first job comes: a gateway that is never given a job leaves no file
-behind. A database that cannot be opened costs the jobs, not the live requests: the routes say so,
-and it is tried again.
+behind, and does not even load the database's library. A database that cannot be opened costs the
+jobs, not the live requests: the routes say so, and it is tried again.
 """
 
 from __future__ import annotations
@@ -11,32 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-import secrets
-import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, StoreFailed
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_figures import JobFigures
-from forebay.jobs.batch_keeper import BatchKeeper
-from forebay.jobs.batch_steps import BatchSteps
-from forebay.jobs.batches import Batches
-from forebay.jobs.builtin import ROUTES, model_of
-from forebay.jobs.database import Database, StoreFailed
-from forebay.jobs.feed import Feed
-from forebay.jobs.file_lock import FileLock
-from forebay.jobs.files import Files
-from forebay.jobs.filling import Filler, FillOptions
-from forebay.jobs.hearing import Hearing
-from forebay.jobs.job import Failure
-from forebay.jobs.modules import load_task_types
-from forebay.jobs.recovering import Recovery
-from forebay.jobs.runner import TaskRunner
-from forebay.jobs.singleton import disown_runner
-from forebay.jobs.store import JobStore
-from forebay.jobs.webhooks import Webhooks
+from forebay.jobs.builtin import ROUTES
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -44,7 +26,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle, Timers
+    from forebay.gateway.job_engine import JobEngine
+    from forebay.jobs.batches import Batches
     from forebay.jobs.builtin import Resolve
+    from forebay.jobs.feed import Feed
+    from forebay.jobs.files import Files
+    from forebay.jobs.store import JobStore
     from forebay.relay.relay import Relay
     from forebay.settings import JobsSettings
 
@@ -56,40 +43,64 @@ AGAIN_S = 5.0
 """How long after a failure the database is tried again."""
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What the jobs need of the gateway."""
+
+    settings: JobsSettings
+    relay: Relay
+    resolve: Resolve
+    clock: Timers
+    may_use: Callable[[str, str], bool]
+    """Whether the owner of a batch may use a model."""
+    webhook_secret: str | None = None
+    figures: JobFigures = field(default_factory=JobFigures)
+
+
 class Jobs:
     """One gateway's jobs; `ready()` before anything of the store is touched."""
 
-    def __init__(
-        self,
-        settings: JobsSettings,
-        relay: Relay,
-        resolve: Resolve,
-        clock: Timers,
-        may_use: Callable[[str, str], bool],
-        webhook_secret: str | None = None,
-    ) -> None:
-        self.settings = settings
-        self.figures = JobFigures()
-        self.feed: Feed | None = None
-        self.webhooks: Webhooks | None = None
-        self._relay = relay
-        self._resolve = resolve
-        self._clock = clock
-        self._webhook_secret = webhook_secret
-        self._database = Database(settings.database)
-        self._lock = FileLock(self._database.path) if self._database.path is not None else None
-        self.store = JobStore(self._database)
-        self.files = Files(self._database, _folder(settings, self._database))
-        self.batches = Batches(self.store, webhook=bool(settings.webhook_url))
-        steps = BatchSteps(self.batches, self.files, may_use, secrets.token_hex(8))
-        self._keeper = BatchKeeper(self.batches, steps)
-        self._runner: TaskRunner | None = None
+    def __init__(self, around: Surroundings) -> None:
+        self.settings = around.settings
+        self.figures = around.figures
+        self._around = around
+        self._engine: JobEngine | None = None
         self._opening: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
         self._again: TimerHandle | None = None
         self._open = self._stopped = False
-        self._filler: Filler | None = None
-        self._hearing: Hearing | None = None
+
+    # -- once it is ready
+
+    @property
+    def engine(self) -> JobEngine:
+        """Everything that lives on the store."""
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def store(self) -> JobStore:
+        """Where the jobs are."""
+        return self.engine.store
+
+    @property
+    def files(self) -> Files:
+        """What callers have uploaded, and what batches have answered."""
+        return self.engine.files
+
+    @property
+    def batches(self) -> Batches:
+        """Many requests in a file."""
+        return self.engine.batches
+
+    @property
+    def feed(self) -> Feed:
+        """Who follows which job."""
+        return self.engine.feed
+
+    def task_types(self) -> list[str]:
+        """Return the types that jobs may have here; known from the start."""
+        return list(ROUTES) if self._engine is None else self._engine.task_types()
 
     # -- the life of it
 
@@ -99,11 +110,17 @@ class Jobs:
         Raises BadModule where an app's own task types cannot be imported.
         """
         if self.settings.modules:
-            self._runner = self._make_runner()
-            await asyncio.to_thread(load_task_types, self._runner, self.settings.modules)
-        wanted = self._runner is not None
-        if wanted or await asyncio.to_thread(self._database.may_hold_something):
+            engine = await self._made()
+            await asyncio.to_thread(engine.load_modules)
+        wanted = bool(self.settings.modules)
+        if wanted or await asyncio.to_thread(_may_hold, self.settings.database):
             await self._try()
+
+    async def _made(self) -> JobEngine:
+        if self._engine is None:
+            make = await asyncio.to_thread(_engine_class)
+            self._engine = make(self._around)
+        return self._engine
 
     async def _try(self) -> None:
         try:
@@ -111,8 +128,8 @@ class Jobs:
         except ForebayError as error:
             logger.warning("jobs wait for their database: %s", error)
             if not self._stopped:
-                at_s = self._clock.monotonic_s() + AGAIN_S
-                self._again = self._clock.call_at(at_s, self._try_soon)
+                clock = self._around.clock
+                self._again = clock.call_at(clock.monotonic_s() + AGAIN_S, self._try_soon)
 
     def _try_soon(self) -> None:
         self._trying = asyncio.get_running_loop().create_task(self._try())
@@ -145,92 +162,19 @@ class Jobs:
             task.exception()  # whoever waits has it; it is not forgotten
 
     async def _do_open(self) -> None:
-        await asyncio.to_thread(self._take_database)
-        try:
-            await self._start_all()
-        except BaseException:  # half of it is no use; the next try begins anew
-            await self._close()
-            raise
+        await (await self._made()).open()
         self._open = True
-
-    async def _start_all(self) -> None:
-        await self._recover()
-        self.figures.counts.begin(await asyncio.wrap_future(self.store.counts()))
-        self.feed = Feed(self.store)
-        self.feed.start()
-        self._hearing = Hearing(self.store, self.figures.counts.take_in)
-        self._hearing.start()
-        await self._start_filling()
-        await self._keeper.start()
-        if self._runner is not None:
-            await asyncio.to_thread(self._runner.start)
-            runner = self._runner
-            self.figures.vram_reserved_gb = lambda: runner.reserved_vram_gb
-        url = self.settings.webhook_url
-        if url:
-            self.webhooks = Webhooks(self.store, url, self._webhook_secret, self._clock)
-            self.webhooks.start()
-
-    def _take_database(self) -> None:
-        """Open it, as the only one where only one may."""
-        self._database.open()
-        try:
-            if self._lock is not None:
-                self._lock.take()
-            self.files.open()
-        except BaseException:
-            self._database.close()
-            raise
-
-    async def _recover(self) -> None:
-        """Deal with what the last program left: what was running, and what nobody can run."""
-        alone = self._database.is_sqlite
-        how = Recovery(self._retry, self.settings.attempts, not alone, self._never_again())
-        await asyncio.wrap_future(self.store.recover(how))
-        if not alone:
-            return  # others may know the types that we do not
-        known = self.task_types()
-        for queue in await asyncio.wrap_future(self.store.depths()):
-            if model_of(queue) is None and queue not in known:
-                failure = Failure(f"no handler for task type {queue!r}", "no_handler")
-                while await asyncio.wrap_future(self.store.fail_queue(queue, failure)):
-                    pass
-
-    async def _start_filling(self) -> None:
-        settings = self.settings
-        options = FillOptions(
-            settings.lease_seconds, settings.attempts, self._retry, self._never_again()
-        )
-        self._filler = Filler(
-            self.store, self._relay, self._resolve, self._clock, random.SystemRandom(), options
-        )
-        await self._filler.start()
 
     def drain(self) -> None:
         """Let followers go; running jobs may finish."""
         self._stopped = True
-        if self.feed is not None:
-            self.feed.stop()
-        if self._filler is not None:
-            self._filler.drain()
-        if self._runner is not None:
-            self._runner.drain()
+        if self._open:
+            self.engine.drain()
 
     async def finished(self, limit_s: float) -> None:
         """Wait until no handler of an app runs any more, for a while."""
-        runner, over = self._runner, asyncio.Event()
-        if runner is None:
-            return
-        loop = asyncio.get_running_loop()
-
-        def wait() -> None:
-            runner.wait_drained(limit_s)
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits
-                loop.call_soon_threadsafe(over.set)
-
-        # A daemon: whoever is in a hurry must not wait for it.
-        threading.Thread(target=wait, name="forebay-drain", daemon=True).start()
-        await over.wait()
+        if self._open:
+            await self.engine.finished(limit_s)
 
     async def stop(self) -> None:
         """Record what has ended, and close; the relay has ended what was running."""
@@ -240,67 +184,31 @@ class Jobs:
         if self._opening is not None:
             with contextlib.suppress(ForebayError):
                 await self._opening
-        await self._close()
-        if self._runner is not None:
-            disown_runner(self._runner)
-
-    async def _close(self) -> None:
-        self._open = False
-        await self._stop_workers()
-        if self._hearing is not None:
-            self._hearing.stop()
-        await asyncio.to_thread(self._database.close)
-        self.files.close()
-        if self._lock is not None:
-            self._lock.release()
-
-    async def _stop_workers(self) -> None:
-        await self._keeper.stop()
-        if self._filler is not None:
-            await self._filler.stop()
-        if self._runner is not None:
-            await asyncio.to_thread(self._runner.shutdown, 0.0)
-        if self.webhooks is not None:
-            await self.webhooks.stop()
-        if self.feed is not None:
-            self.feed.stop()
-
-    # -- an app's own types
-
-    def task_types(self) -> list[str]:
-        """Return the types that jobs may have here."""
-        own = self._runner.task_types if self._runner is not None else {}
-        return [*ROUTES, *own]
-
-    @property
-    def _retry(self) -> bool:
-        return self.settings.on_interrupt == "retry"
-
-    def _never_again(self) -> tuple[str, ...]:
-        """Return the types whose jobs do not survive a restart."""
-        own = self._runner.task_types if self._runner is not None else {}
-        return tuple(name for name, kind in own.items() if not kind.llm)
-
-    def _make_runner(self) -> TaskRunner:
-        settings = self.settings
-        return TaskRunner(
-            self.store,
-            available_vram_gb=settings.available_vram_gb or None,
-            vram_budgets=settings.vram_budgets,
-            max_queue_depth=settings.max_queue_depth,
-            max_type_wait_seconds=settings.max_type_wait_seconds,
-            on_interrupt=settings.on_interrupt,
-            attempts=settings.attempts,
-            lease_seconds=settings.lease_seconds,
-            vram_refresh_seconds=settings.vram_refresh_seconds,
-        )
+        if self._open:
+            self._open = False
+            await self.engine.close()
+        if self._engine is not None:
+            self._engine.forget()
 
 
-def _folder(settings: JobsSettings, database: Database) -> Path | None:
-    """Return where files are kept; None where that is beside the database."""
-    if settings.files_folder:
-        return Path(settings.files_folder)
-    return None if database.is_sqlite else Path("forebay.files")
+def _engine_class() -> type[JobEngine]:
+    """Load what is not needed without jobs."""
+    from forebay.gateway.job_engine import JobEngine
+
+    return JobEngine
+
+
+def _may_hold(url: str) -> bool:
+    """Say whether there may be jobs already, without making a database.
+
+    >>> _may_hold("postgresql://host/name"), _may_hold("sqlite://")
+    (True, False)
+    """
+    scheme, _, path = url.partition(":///")
+    if not scheme.startswith("sqlite"):
+        return True
+    path = path.partition("?")[0]
+    return bool(path) and Path(path).exists()
 
 
 async def from_store(future: Future[T]) -> T:

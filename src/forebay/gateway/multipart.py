@@ -15,7 +15,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
 from forebay.gateway.asking import Refused
-from forebay.jobs.files import FILE_BYTES_MAX, FileTooLarge
+from forebay.jobs.file import FILE_BYTES_MAX, FileTooLarge
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from forebay.gateway.openapi_schemas import (
     reference,
     said,
 )
-from forebay.jobs import batch, files
+from forebay.jobs import batch
+from forebay.jobs import file as files
 
 _WITH_A_KEY: Final = ("unauthorized", "store_unavailable")
 _TIME: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}

@@ -15,7 +15,7 @@ from forebay.gateway.asking import Asking
 from forebay.gateway.callers import Callers
 from forebay.gateway.hosts import HostGuard
 from forebay.gateway.job_admission import JobAdmission
-from forebay.gateway.jobs import Jobs
+from forebay.gateway.jobs import Jobs, Surroundings
 from forebay.gateway.keys import KeyRing
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.problem import Problems
@@ -75,7 +75,9 @@ class Parts:
         self.job_admission = JobAdmission(self.admission, self.nodes)
         secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
         resolve = self.admission.resolve
-        self.jobs = Jobs(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
+        self.jobs = Jobs(
+            Surroundings(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
+        )
         self.asking = Asking(
             self.callers, self.keys, self.problems, public_status=server.public_status
         )

@@ -12,12 +12,11 @@ so that a restart between deciding and ending changes nothing.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
 from forebay.errors import NotAllowed, Rejected
-from forebay.jobs.schema import batches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,14 +125,6 @@ class Batch(Struct, frozen=True, kw_only=True):
     def is_all_done(self) -> bool:
         """Whether every line has ended."""
         return self.loaded_at is not None and self.completed + self.failed >= self.total
-
-
-COLUMNS = [batches.c[name] for name in Batch.__struct_fields__]
-
-
-def to_batch(row: Any) -> Batch:
-    """Return a row of `COLUMNS` as a batch."""
-    return Batch(**row._mapping)
 
 
 def is_name(text: str) -> bool:

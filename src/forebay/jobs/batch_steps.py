@@ -24,8 +24,9 @@ from sqlalchemy import and_, delete, func, insert, or_, select, update
 
 from forebay.errors import Rejected
 from forebay.jobs import batch_files, batch_lines
-from forebay.jobs.batch import COLUMNS, ENDED_EARLY, TASK_TYPES, Batch, to_batch
+from forebay.jobs.batch import ENDED_EARLY, TASK_TYPES, Batch
 from forebay.jobs.batch_lines import Line, LineError, Validation
+from forebay.jobs.batch_rows import COLUMNS, to_batch
 from forebay.jobs.files import OPEN, add_row
 from forebay.jobs.job import PRIORITIES, Change
 from forebay.jobs.schema import batches, jobs, now_s

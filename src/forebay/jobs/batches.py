@@ -19,7 +19,6 @@ from sqlalchemy import func, insert, literal, select, update
 
 from forebay.jobs import files as stored
 from forebay.jobs.batch import (
-    COLUMNS,
     ENDED_EARLY,
     LIST_MAX,
     OPEN_MAX,
@@ -29,9 +28,9 @@ from forebay.jobs.batch import (
     NewBatch,
     NotCancellable,
     check,
-    to_batch,
     window_s,
 )
+from forebay.jobs.batch_rows import COLUMNS, to_batch
 from forebay.jobs.job import Change
 from forebay.jobs.schema import UNENDED, batches, jobs, now_s
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +23,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
-from forebay.errors import NotAllowed, Rejected
+from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs.schema import migrate
 
 if TYPE_CHECKING:
@@ -40,12 +39,6 @@ BUSY_MS = 5000
 """How long SQLite waits for another process that writes."""
 READERS = 2
 CONNECT_S = 5
-
-
-class StoreFailed(Rejected):
-    """The database cannot be used now; nothing was changed, unless a commit was under way."""
-
-    code = "store_unavailable"
 
 
 class Database:
@@ -67,10 +60,6 @@ class Database:
         self._connection: Connection | None = None
         self._gate = threading.Lock()  # between `write` and `close`
         self._closed = True
-
-    def may_hold_something(self) -> bool:
-        """Say whether there may be a database already, without making one."""
-        return not self.is_sqlite or (self.path is not None and Path(self.path).exists())
 
     def open(self) -> None:
         """Connect and bring the schema up to date; raises StoreFailed or NotAllowed."""

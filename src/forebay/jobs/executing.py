@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from forebay.errors import NotAllowed
-from forebay.jobs.database import StoreFailed
+from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs.encoding import (
     ERROR_CHARS_MAX,
     RESULT_BYTES_MAX,

@@ -60,6 +60,7 @@ class Feed:
 
     def start(self) -> None:
         """Listen to the store."""
+        self._stopped = False
         self._hearing.start()
 
     def stop(self) -> None:

@@ -17,18 +17,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import secrets
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from msgspec import Struct
 from sqlalchemy import delete, func, insert, select, text
 
-from forebay.errors import NotAllowed
-from forebay.jobs.database import StoreFailed
+from forebay.errors import NotAllowed, StoreFailed
+from forebay.jobs.file import (
+    FILE_BYTES_MAX,
+    LIST_MAX,
+    OWNER_BYTES_MAX,
+    OWNER_FILES_MAX,
+    FileInUse,
+    FilesFull,
+    FileTooLarge,
+    Listing,
+    Page,
+    StoredFile,
+    is_name,
+)
 from forebay.jobs.schema import batches, files, now_s
 
 if TYPE_CHECKING:
@@ -41,11 +51,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("forebay.jobs")
 
-FILE_BYTES_MAX = 200 * 1024 * 1024
-"""What one file may weigh: what OpenAI takes for a batch."""
-OWNER_FILES_MAX = 10_000
-OWNER_BYTES_MAX = 10 * 1024**3
-LIST_MAX = 10_000
 ORPHAN_S = 86_400.0
 """How old a file without a row must be in a shared folder: longer than any upload lasts."""
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
@@ -54,58 +59,10 @@ OPEN = ("validating", "in_progress", "finalizing", "cancelling")
 FILES_LOCK, BATCHES_LOCK = 7802, 7803
 """PostgreSQL's numbers for what is counted by owner."""
 
-_NAME = re.compile(r"file-[0-9a-f]{24}")
 _PART = ".part"
 
 
-class FileTooLarge(NotAllowed):
-    """The file is larger than a file may be."""
-
-    code = "file_too_large"
-
-
-class FilesFull(NotAllowed):
-    """The owner has as many files, or as much in them, as one may have."""
-
-    code = "files_full"
-
-
-class FileInUse(NotAllowed):
-    """An unfinished batch still needs the file."""
-
-    code = "conflict"
-
-
-class StoredFile(Struct, frozen=True):
-    """One row."""
-
-    id: int
-    name: str
-    owner: str
-    filename: str
-    purpose: str
-    bytes: int
-    created_at: float
-
-
 COLUMNS = [files.c[name] for name in StoredFile.__struct_fields__]
-
-
-class Listing(Struct, frozen=True):
-    """Which of an owner's files are asked for."""
-
-    purpose: str | None = None
-    limit: int = LIST_MAX
-    after: str | None = None
-    """The name of the last one seen."""
-    order: Literal["asc", "desc"] = "desc"
-
-
-class Page(Struct, frozen=True):
-    """Some of an owner's files."""
-
-    files: list[StoredFile]
-    has_more: bool
 
 
 class Files:
@@ -176,7 +133,7 @@ class Files:
 
     def path(self, name: str) -> Path:
         """Return where the bytes are; the name must be one that we made."""
-        assert _NAME.fullmatch(name), name
+        assert is_name(name), name
         return self.folder / name
 
     def get(self, name: str, owner: str) -> Future[StoredFile | None]:
@@ -277,11 +234,6 @@ class Upload:
             self._path.unlink(missing_ok=True)
 
 
-def is_name(text: str) -> bool:
-    """Say whether a file could have this name; nothing else is looked up."""
-    return _NAME.fullmatch(text) is not None
-
-
 def add_row(
     connection: Connection, name: str, owner: str, values: dict[str, Any]
 ) -> StoredFile:  # fmt: skip
@@ -336,7 +288,7 @@ def _chunks(folder: Path, size: int = 500) -> Iterable[list[str]]:
     names = [
         entry.name
         for entry in os.scandir(folder)
-        if _NAME.fullmatch(entry.name.removesuffix(_PART)) and entry.is_file()
+        if is_name(entry.name.removesuffix(_PART)) and entry.is_file()
     ]
     for start in range(0, len(names), size):
         yield names[start : start + size]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from forebay.errors import StoreFailed
 from forebay.jobs.builtin import FAMILY, make_call, model_of
-from forebay.jobs.database import StoreFailed
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.job import Failure
 from forebay.jobs.job_sink import JobSink

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from forebay.jobs.database import StoreFailed
+from forebay.errors import StoreFailed
 from forebay.jobs.job import Failure
 from forebay.jobs.job_sink import Answered, Gone
 from forebay.relay.problem import Problem

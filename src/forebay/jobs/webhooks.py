@@ -20,8 +20,7 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import func, select, update
 
-from forebay.errors import BackendFailed
-from forebay.jobs.database import StoreFailed
+from forebay.errors import BackendFailed, StoreFailed
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.schema import batches, jobs, now_s
 from forebay.jobs.signing import sign
