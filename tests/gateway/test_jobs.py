@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,6 +119,28 @@ async def test_jobs_keep_their_order_and_the_urgent_go_first(rig: Rig) -> None:
         order.append(call.json["messages"][0]["content"])
         await call.answer(OK)
     assert order == ["hello 3", "hello 4", "hello 2", "hello 1"]
+
+
+async def test_jobs_run_model_by_model_the_loaded_one_first(rig: Rig) -> None:
+    node = await rig.node(models=("big", "m"), kind="ollama")
+    node.loaded = ["m"]
+    await rig.start(node)
+    client, running = await rig.run(node)  # somebody chats with m
+    for n in range(3):
+        await submit(rig, chat(n, model="big"))
+        await submit(rig, chat(n, model="m"))
+    await running.answer(OK)
+    assert (await client.reply()).status == 200
+    order = []
+    for _ in range(6):
+        arriving = asyncio.ensure_future(node.next_call())
+        while not arriving.done():  # a model in memory keeps its place for a while
+            rig.clock.advance(1.0)
+            await rig.queue()
+        call = arriving.result()
+        order.append(call.json["model"])
+        await call.answer(OK)
+    assert order == ["m", "m", "m", "big", "big", "big"]
 
 
 async def test_the_same_job_twice_is_one(rig: Rig) -> None:
