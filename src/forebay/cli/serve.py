@@ -16,7 +16,7 @@ import typer
 
 from forebay.cli.console import fail, say
 from forebay.clock import LoopClock
-from forebay.errors import BackendFailed
+from forebay.errors import BackendFailed, NotAllowed
 from forebay.gateway.access_log import AccessLog
 from forebay.gateway.default_node import DefaultNodes, find_default_nodes
 from forebay.gateway.gateway import Gateway
@@ -76,7 +76,7 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
         settings = read()
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(settings, read, gguf))
-    except SettingsError as error:
+    except NotAllowed as error:  # the settings, or an app's own modules
         fail(str(error), code=2)
     except BackendFailed as error:
         fail(str(error))

@@ -7,6 +7,8 @@ everyone's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn, TypeVar, cast
 
 from starlette.responses import Response, StreamingResponse
@@ -20,7 +22,7 @@ from forebay.jobs.file import LIST_MAX, FileInUse, FilesFull, Listing, is_name
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from concurrent.futures import Future
 
     from starlette.requests import Request
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-UPLOADS_MAX = 16
-"""Uploads at once; more wait unread. Bounds what unfinished ones may take of the disk."""
+UPLOADS_MAX = 32
+"""Uploads at once, of one key a quarter of them; more are refused. Bounds what unfinished ones may
+take of the disk."""
 READ_BYTES = 256 * 1024
 
 
@@ -41,7 +44,7 @@ class FileRoutes:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._uploading = asyncio.Semaphore(UPLOADS_MAX)
+        self._uploading: Counter[str] = Counter()
         self.routes = [
             Route("/v1/files", self.listed),
             Route("/v1/files", self.upload, methods=["POST"]),
@@ -56,7 +59,7 @@ class FileRoutes:
         if self._parts.draining:
             raise Refused(Problem("shutting_down", "the gateway is shutting down"))
         form = Form(jobs.files)
-        async with self._uploading:
+        with self._one_more_upload(owner):
             try:
                 await form.read(request, self._parts.settings.server.body_seconds)
                 return json_answer(file_object(await self._store(form, jobs, owner)))
@@ -66,6 +69,20 @@ class FileRoutes:
                 ) from None
             finally:
                 await form.discard()
+
+    @contextlib.contextmanager
+    def _one_more_upload(self, owner: str) -> Iterator[None]:
+        """Bound what is being uploaded, in all and by one key; raises Refused."""
+        most = UPLOADS_MAX if not self._parts.keys else UPLOADS_MAX // 4
+        if self._uploading.total() >= UPLOADS_MAX or self._uploading[owner] >= most:
+            raise Refused(Problem("too_many_connections", "too many uploads are under way"))
+        self._uploading[owner] += 1
+        try:
+            yield
+        finally:
+            self._uploading[owner] -= 1
+            if not self._uploading[owner]:
+                del self._uploading[owner]
 
     async def _store(self, form: Form, jobs: Jobs, owner: str) -> StoredFile:
         purpose = form.fields.pop("purpose", None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import secrets
 import threading
@@ -33,8 +34,18 @@ from forebay.jobs.store import JobStore
 from forebay.jobs.webhooks import Webhooks
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from forebay.clock import TimerHandle
     from forebay.gateway.jobs import Surroundings
+    from forebay.jobs.job import Status
     from forebay.settings import JobsSettings
+
+logger = logging.getLogger("forebay.jobs")
+
+CLOSE_S = 5.0
+"""How long a store may take to note what has ended, when the gateway stops."""
+RECOUNT_S = 60.0
 
 
 class JobEngine:
@@ -52,6 +63,7 @@ class JobEngine:
         self._keeper = BatchKeeper(self.batches, steps)
         self.feed = Feed(self.store)
         self._hearing = Hearing(self.store, around.figures.counts.take_in)
+        self._recounting: TimerHandle | None = None
         self.filler: Filler | None = None
         self.webhooks: Webhooks | None = None
         self._runner = _runner(settings, self.store) if settings.modules else None
@@ -86,6 +98,8 @@ class JobEngine:
         if url:
             self.webhooks = Webhooks(self.store, url, around.webhook_secret, around.clock)
             self.webhooks.start()
+        if not self._database.is_sqlite:
+            self._count_again()
 
     def _take_database(self) -> None:
         """Open it, as the only one where only one may."""
@@ -148,20 +162,46 @@ class JobEngine:
         await over.wait()
 
     async def close(self) -> None:
-        """Record what has ended, and let go; the relay has ended what was running."""
-        await self._keeper.stop()
-        if self.filler is not None:
-            await self.filler.stop()
-        if self._runner is not None:
-            await asyncio.to_thread(self._runner.shutdown, 0.0)
-        if self.webhooks is not None:
-            await self.webhooks.stop()
+        """Record what has ended, and let go; the relay has ended what was running.
+
+        A store that hangs is not waited for: closing it answers all who still wait for it.
+        """
         self.feed.stop()
+        if self._recounting is not None:
+            self._recounting.cancel()
+        stopping = asyncio.ensure_future(self._stop_workers())
+        await asyncio.wait({stopping}, timeout=CLOSE_S)
+        await asyncio.to_thread(self._database.close, CLOSE_S if stopping.done() else 0.5)
+        await stopping
         self._hearing.stop()
-        await asyncio.to_thread(self._database.close)
         self.files.close()
         if self._lock is not None:
             self._lock.release()
+
+    async def _stop_workers(self) -> None:
+        works = [self._keeper.stop()]
+        if self.filler is not None:
+            works.append(self.filler.stop())
+        if self._runner is not None:
+            works.append(asyncio.to_thread(self._runner.shutdown, 0.0))
+        if self.webhooks is not None:
+            works.append(self.webhooks.stop())
+        for failed in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(failed, BaseException):
+                logger.error("stopping failed", exc_info=failed)
+
+    def _count_again(self) -> None:
+        """Beside PostgreSQL: see now and then what others have changed."""
+        clock = self._around.clock
+
+        def begin(counted: Future[dict[tuple[str, Status], int]]) -> None:
+            if counted.exception() is None:
+                counts = self._around.figures.counts
+                loop.call_soon_threadsafe(counts.begin, counted.result())
+
+        loop = asyncio.get_running_loop()
+        self.store.counts().add_done_callback(begin)
+        self._recounting = clock.call_at(clock.monotonic_s() + RECOUNT_S, self._count_again)
 
     def forget(self) -> None:
         """Give up the runner as the program's own."""

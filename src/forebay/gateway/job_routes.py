@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from forebay.errors import StoreFailed
 from forebay.gateway.admin_routes import read_body
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_views import job_detail, job_line
@@ -94,7 +96,7 @@ class JobRoutes:
         found = await from_store(
             (await self._jobs()).store.list(
                 status=status,
-                task_type=query.get("type"),
+                task_type=_name(query.get("type"), "type"),
                 owner=_seen_by(caller),
                 before=_number(query.get("before"), "before", 2**63 - 1),
                 limit=_number(query.get("limit"), "limit", LIMIT_MAX) or 100,
@@ -137,6 +139,9 @@ class JobRoutes:
         if retried.twin is not None:
             words = f"the same work is under way already: job {retried.twin}"
             raise Refused(Problem("conflict", words, details={"id": retried.twin}))
+        if retried.dropped:
+            words = f"job {job_id} was refused and not kept whole: submit it again"
+            raise Refused(Problem("conflict", words))
         if not retried.done:
             words = f"job {job_id} is {retried.job.status}: only failed and cancelled jobs are"
             raise Refused(Problem("conflict", f"{words} tried again"))
@@ -225,10 +230,11 @@ async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
             if silent_s >= HEARTBEAT_S:
                 silent_s = 0.0
                 yield b": still here\n\n"
-            again = await asyncio.wrap_future(jobs.store.get(job.id))
-            if again is None:
-                return
-            job = again
+            with contextlib.suppress(StoreFailed):  # it will be seen when the store is back
+                again = await asyncio.wrap_future(jobs.store.look(job.id))
+                if again is None:
+                    return
+                job = again
 
 
 def _decoded(body: bytes) -> Submission:
@@ -259,6 +265,12 @@ def _job_id(request: Request) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= 18):
         raise Refused(Problem("not_found", "job ids are whole numbers"))
     return int(given)
+
+
+def _name(given: str | None, name: str) -> str | None:
+    if given is not None and not (given.isprintable() and 0 < len(given) <= 256):
+        raise _invalid(f"`{name}` must have 1 to 256 characters that can be printed", name)
+    return given
 
 
 def _number(given: str | None, name: str, most: int) -> int | None:

@@ -35,6 +35,9 @@ CHUNK = 500
 ROUNDS = 5
 """How often a row may lose against another that ends before we have seen it."""
 QUEUE_FULL = "Queue depth limit reached"
+KEPT_CHARS = 4096
+"""Params of a job that was refused are kept up to here: refusing must not fill the disk."""
+DROPPED = "null"
 
 
 def fingerprint(job: NewJob) -> str:
@@ -214,7 +217,7 @@ def _row(job: NewJob, mark: str, *, full: bool) -> dict[str, Any]:
         "queue": job.queue or job.task_type,
         "owner": job.owner,
         "job_id": job.job_id,
-        "params": job.params,
+        "params": DROPPED if full and len(job.params) > KEPT_CHARS else job.params,
         "priority": job.priority,
         "model": job.model,
         "idempotency_key": job.idempotency_key,

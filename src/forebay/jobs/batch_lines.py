@@ -17,6 +17,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from forebay.errors import NotAllowed
+from forebay.jobs.builtin import FAMILY
+from forebay.relay.members import InvalidBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -189,6 +191,11 @@ def _model(body: bytes) -> str:
     model = _text(fields.model, "body.model", MODEL_MAX)
     if fields.stream is not UNSET and bytes(fields.stream) == b"true":
         raise WrongLine("unsupported", "A batch cannot stream: leave stream out.", "body.stream")
+    try:
+        FAMILY.reader.read(body)  # as a live request is read: a name given twice fools somebody
+    except InvalidBody as error:
+        param = "body" if error.param == "body" else f"body.{error.param}"
+        raise WrongLine("invalid_value", f"The body cannot be used: {error}.", param) from None
     return model
 
 

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from forebay.jobs.store import JobStore
 
 
+CHUNK = 500
+"""Lines ended in one transaction."""
+
+
 class BatchPage(Struct, frozen=True):
     """Some of an owner's batches."""
 
@@ -144,9 +148,10 @@ class Batches:
 
         def work(connection: Connection) -> list[Change]:
             values = {"status": status, "error": message, "error_code": code}
+            some = select(jobs.c.id).where(jobs.c.batch_id == batch.id, UNENDED).limit(CHUNK)
             ended = connection.execute(
                 update(jobs)
-                .where(jobs.c.batch_id == batch.id, UNENDED)
+                .where(jobs.c.id.in_(some.scalar_subquery()), UNENDED)
                 .values(**values, finished_at=now_s(), lease_until=None)
                 .returning(jobs.c.id, jobs.c.task_type, jobs.c.queue, jobs.c.worker, jobs.c.fence)
             ).all()
@@ -161,8 +166,10 @@ class Batches:
                 for row in ended
             ]  # fmt: skip
 
-        # Whoever runs one of them hears of it, and stops at once.
-        self.store.announce(self.store.database.write(work).result())
+        # In pieces, so that others can write in between. Whoever runs one of them hears of it, and
+        # stops at once.
+        while changes := self.store.database.write(work).result():
+            self.store.announce(changes)
 
 
 def _find(connection: Connection, name: str, owner: str, *, lock: bool = False) -> Batch | None:

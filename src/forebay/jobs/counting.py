@@ -1,8 +1,8 @@
 """How many jobs there are, by type and status, and how long they waited: for the metrics.
 
-Counted once at the start, by walking an index, and then with every change; so that a scrape costs
-nothing, however many rows are finished. On PostgreSQL the counts are of what this gateway has
-seen, put right by a recount now and then.
+Counted once at the start, by walking an index, and then with every change of this program; so that
+a scrape costs nothing, however many rows are finished. Beside PostgreSQL, where others change jobs,
+too, they are counted again every minute. Lines of batches are not counted.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class JobCounts:
     def take_in(self, changes: list[Change]) -> None:
         """Follow what changed."""
         for change in changes:
-            if change.before == change.status:
-                continue  # only a stage
+            if change.before == change.status or change.batch_id is not None:
+                continue  # only a stage, or a line
             if change.before is not None:
                 self._add(change.task_type, change.before, -1)
             self._add(change.task_type, change.status, 1)

@@ -14,38 +14,61 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from sqlalchemy import create_engine, event
+from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
 from sqlalchemy.pool import StaticPool
 
+from forebay.clock import SystemClock
 from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs.schema import migrate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from sqlalchemy import URL, Engine
 
-    from sqlalchemy import URL, Connection, Engine
+    from forebay.clock import Clock
 
 T = TypeVar("T")
+Item: TypeAlias = tuple[Callable[["Connection"], Any], "Future[Any]", float]
+"""Work, who waits for it, and since when."""
+Line: TypeAlias = "SimpleQueue[Item | None]"
 
 GROUP_MAX = 256
 """Pieces of work in one transaction: bounds how long the first waits for the last."""
-BUSY_MS = 5000
+BUSY_MS = 2000
 """How long SQLite waits for another process that writes."""
 READERS = 2
 CONNECT_S = 5
+WAIT_S_MAX = 10.0
+"""How long work may wait for its turn: whoever asked has other things to do by then."""
+CLOSE_S = 5.0
+STATEMENT_MS, LOCK_MS = 30_000, 2_000
+"""How long PostgreSQL may take for a statement, and wait for somebody else's lock."""
 
 
 class Database:
-    """Opened once, closed once. `write` and `read` may be called from any thread."""
+    """Opened once, closed once. `write` and `read` may be called from any thread.
 
-    def __init__(self, url: str) -> None:
+    Everything here gives up in the end: work that has waited for WAIT_S_MAX is not begun, and
+    `close` does not wait for a database that hangs. Its threads are daemons, so that not even the
+    end of the program does.
+    """
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._url = _driver(url)
+        self._clock = clock or SystemClock()
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
         self.path = self._url.database if self.is_sqlite else None
         """The file; None for PostgreSQL and for a database in memory."""
@@ -53,10 +76,10 @@ class Database:
         if self._in_memory:
             self.path = None
         self._engine: Engine | None = None
-        self._work: SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None]
-        self._work = SimpleQueue()
-        self._writer: threading.Thread | None = None
-        self._readers: ThreadPoolExecutor | None = None
+        self._writes: Line = SimpleQueue()
+        self._reads: Line = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._under_way: set[Future[Any]] = set()
         self._connection: Connection | None = None
         self._gate = threading.Lock()  # between `write` and `close`
         self._closed = True
@@ -76,26 +99,32 @@ class Database:
             engine.dispose()
             raise
         self._engine = engine
+        self._writes, self._reads = SimpleQueue(), SimpleQueue()
         self._closed = False
-        if not self._in_memory:
-            self._readers = ThreadPoolExecutor(READERS, "forebay-read")
-        self._writer = threading.Thread(target=self._write_all, name="forebay-write", daemon=True)
-        self._writer.start()
+        self._start(self._write_all, engine, self._writes, "forebay-write")
+        for number in range(0 if self._in_memory else READERS):
+            self._start(self._read_all, engine, self._reads, f"forebay-read-{number}")
 
-    def close(self) -> None:
-        """Finish what was asked for, and let go; may be called twice."""
+    def close(self, limit_s: float = CLOSE_S) -> None:
+        """Finish what was asked for, within a limit, and let go; may be called twice."""
         with self._gate:
             if self._closed:
                 return
             self._closed = True
-            self._work.put(None)
-        if self._writer is not None:
-            self._writer.join()
-        if self._readers is not None:
-            self._readers.shutdown()
-        if self._engine is not None:
+            self._writes.put(None)
+            for _ in self._threads[1:]:
+                self._reads.put(None)
+        until_s = self._clock.monotonic_s() + limit_s
+        for thread in self._threads:
+            thread.join(max(0.0, until_s - self._clock.monotonic_s()))
+        hangs = any(thread.is_alive() for thread in self._threads)
+        for line in (self._writes, self._reads):
+            _refuse_all(line)
+        for future in list(self._under_way):  # of a database that hangs
+            _fail(future, StoreFailed("the database did not answer in time"))
+        if self._engine is not None and not hangs:
             self._engine.dispose()
-        self._engine = self._writer = self._readers = None
+        self._engine, self._threads = None, []
 
     def write(self, work: Callable[[Connection], T]) -> Future[T]:
         """Run it in a transaction; the future is done when that is committed.
@@ -103,67 +132,91 @@ class Database:
         `work` may run more than once and must change nothing but the database. A future that is
         cancelled before its turn is never run. Fails with StoreFailed, or with what `work` raises.
         """
+        return self._put(self._writes, work)
+
+    def read(self, work: Callable[[Connection], T]) -> Future[T]:
+        """Run it beside the writer; it sees what is committed."""
+        return self._put(self._writes if self._in_memory else self._reads, work)
+
+    # -- inside
+
+    def _start(self, loop: Callable[[Engine, Line], None], engine: Engine, line: Line,
+               name: str) -> None:  # fmt: skip
+        thread = threading.Thread(target=loop, args=(engine, line), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _put(self, line: Line, work: Callable[[Connection], T]) -> Future[T]:
         future: Future[T] = Future()
         with self._gate:
             if self._closed:
                 future.set_exception(StoreFailed("the database is not open"))
             else:
-                self._work.put((work, future))
+                line.put((work, future, self._clock.monotonic_s()))
         return future
 
-    def read(self, work: Callable[[Connection], T]) -> Future[T]:
-        """Run it beside the writer; it sees what is committed."""
-        if self._readers is None:
-            return self.write(work)
-        try:
-            return self._readers.submit(self._read, work)
-        except RuntimeError:  # closed meanwhile
-            future: Future[T] = Future()
-            future.set_exception(StoreFailed("the database is not open"))
-            return future
+    def _begins(self, item: Item) -> bool:
+        """Say whether its turn has come in time, and nobody has given it up."""
+        _, future, asked_s = item
+        if not future.set_running_or_notify_cancel():
+            return False
+        if self._clock.monotonic_s() - asked_s > WAIT_S_MAX:
+            _fail(future, StoreFailed("the database is too slow: nothing was done"))
+            return False
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return True
 
-    # -- inside
+    def _read_all(self, engine: Engine, line: Line) -> None:
+        while (item := line.get()) is not None:
+            if not self._begins(item):
+                continue
+            work, future, _ = item
+            try:
+                with engine.connect() as connection:
+                    result = work(connection)
+            except Exception as error:
+                _fail(future, self._translated(error))
+            else:
+                _succeed(future, result)
 
-    def _read(self, work: Callable[[Connection], T]) -> T:
-        assert self._engine is not None
-        try:
-            with self._engine.connect() as connection:
-                return work(connection)
-        except DBAPIError as error:
-            raise self._failure(error) from error
-
-    def _write_all(self) -> None:
+    def _write_all(self, engine: Engine, line: Line) -> None:
         while True:
-            item = self._work.get()
-            group: list[tuple[Callable[[Connection], Any], Future[Any]]] = []
+            item = line.get()
+            group: list[Item] = []
             while item is not None:
-                if item[1].set_running_or_notify_cancel():
+                if self._begins(item):
                     group.append(item)
-                if len(group) >= GROUP_MAX or self._work.empty():
+                if len(group) >= GROUP_MAX or line.empty():
                     break
-                item = self._work.get()
-            self._run(group)
+                item = line.get()
+            self._run(engine, group)
             if item is None:
                 self._disconnect()
                 return
 
-    def _run(self, group: list[tuple[Callable[[Connection], Any], Future[Any]]]) -> None:
+    def _run(self, engine: Engine, group: list[Item]) -> None:
         if not group:
             return
         try:
-            results = self._commit([work for work, _ in group])
+            results = self._commit(engine, [work for work, _, _ in group])
         except Exception as error:
-            if len(group) == 1:
-                group[0][1].set_exception(self._translated(error))
+            # A database that is away, locked or full is so for all of them: to ask for each would
+            # only make the line longer. Anything else may be the fault of one.
+            if len(group) == 1 or isinstance(error, OperationalError | InterfaceError):
+                for _, future, _ in group:
+                    _fail(future, self._translated(error))
             else:
                 for one in group:
-                    self._run([one])
+                    self._run(engine, [one])
             return
-        for (_, future), result in zip(group, results, strict=True):
-            future.set_result(result)
+        for (_, future, _), result in zip(group, results, strict=True):
+            _succeed(future, result)
 
-    def _commit(self, works: list[Callable[[Connection], Any]]) -> list[Any]:
-        connection = self._connected()
+    def _commit(self, engine: Engine, works: list[Callable[[Connection], Any]]) -> list[Any]:
+        if self._connection is None:
+            self._connection = _writing(engine.connect())
+        connection = self._connection
         try:
             with connection.begin():
                 return [work(connection) for work in works]
@@ -172,12 +225,6 @@ class Database:
                 connection.invalidate()  # whatever state it is in, the next one starts afresh
             self._disconnect()
             raise
-
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            assert self._engine is not None
-            self._connection = _writing(self._engine.connect())
-        return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -192,9 +239,28 @@ class Database:
         """Return the failure in a line that names no parameter, for those hold prompts."""
         cause = str(error.orig) if isinstance(error, DBAPIError) else str(error)
         shown = self._url.render_as_string(hide_password=True)
-        failure = StoreFailed(f"the database {shown} failed: {cause.strip().splitlines()[0]}")
+        lines = cause.strip().splitlines() or ["unknown"]
+        failure = StoreFailed(f"the database {shown} failed: {lines[0]}")
         failure.__cause__ = error
         return failure
+
+
+def _succeed(future: Future[Any], result: Any) -> None:
+    with contextlib.suppress(InvalidStateError):  # `close` did not wait for it
+        future.set_result(result)
+
+
+def _fail(future: Future[Any], error: Exception) -> None:
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(error)
+
+
+def _refuse_all(line: Line) -> None:
+    """Answer what nobody will do any more."""
+    while not line.empty():
+        item = line.get()
+        if item is not None and item[1].set_running_or_notify_cancel():
+            _fail(item[1], StoreFailed("the database was closed"))
 
 
 def _driver(url: str) -> URL:
@@ -216,7 +282,14 @@ def _engine(url: URL, *, in_memory: bool) -> Engine:
         if in_memory:
             options["poolclass"] = StaticPool
     else:
-        options["connect_args"] = {"connect_timeout": CONNECT_S}
+        limits = f"-c statement_timeout={STATEMENT_MS} -c lock_timeout={LOCK_MS}"
+        options["connect_args"] = {
+            "connect_timeout": CONNECT_S,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            **({} if "options" in url.query else {"options": limits}),
+        }
         options["pool_pre_ping"] = True
     try:
         engine = create_engine(url, **options)

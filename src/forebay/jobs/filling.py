@@ -26,6 +26,7 @@ from forebay.jobs.hearing import Hearing
 from forebay.jobs.job import Failure
 from forebay.jobs.job_sink import JobSink
 from forebay.jobs.lane import Lane
+from forebay.jobs.leases import Leases
 from forebay.jobs.recording import Recorder
 from forebay.jobs.recovering import Recovery
 from forebay.relay.members import InvalidBody
@@ -33,6 +34,7 @@ from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
     from random import Random
 
     from forebay.clock import TimerHandle, Timers
@@ -50,6 +52,11 @@ UNKNOWN_S = 60.0
 """How long a model may be unknown before its jobs fail: nodes may still be starting."""
 POLL_S = 2.0
 """How often the store is asked what other processes have added: the net, not the way."""
+CLAIM_S = 0.5
+"""How long a granted slot waits for a job to be claimed: a commit takes a few milliseconds."""
+PAUSE_S, PAUSE_S_MAX = 1.0, 30.0
+"""How long no slot is asked for when the store was too slow, and then ever longer."""
+STOP_S = 3.0
 LARGE_BYTES = 524_288
 TICKETS_MAX = 256
 """Models that may stand in line at once; the others follow when the store is looked at again."""
@@ -86,13 +93,16 @@ class Filler:
         self._options = options
         self._recorder = Recorder(store, clock)
         self.worker = f"gateway-{random.randbytes(8).hex()}"
+        self._leases = Leases(store, self.worker, options.lease_s, self._is_claiming)
         self._lanes: dict[str, Lane] = {}
         self._tickets: dict[str, Lane] = {}
-        self._held: dict[int, JobSink] = {}
+        self._held: dict[tuple[int, int], JobSink] = {}  # by id and fence: a job may run again
         self._gone_early: set[tuple[int, int]] = set()  # ended before their claim reached us
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, TimerHandle] = {}
         self._stopping = False
+        self._resting = False  # while the store is slow
+        self._pause_s = 0.0
         self._loop = asyncio.get_running_loop()
         self._hearing = Hearing(store, self._take_in)
 
@@ -124,7 +134,9 @@ class Filler:
         for sink in list(self._held.values()):
             sink.interrupt()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
+            for task in late:  # of a store that hangs: what they hold is found by the next start
+                task.cancel()
 
     @property
     def running(self) -> int:
@@ -150,11 +162,12 @@ class Filler:
             self._top_up(lane)
 
     def _abandon(self, change: Change, lane: Lane) -> None:
-        sink = self._held.get(change.id)
+        held = (change.id, change.fence)
+        sink = self._held.get(held)
         if sink is not None:
             sink.leave()
         elif lane.claiming:
-            self._gone_early.add((change.id, change.fence))
+            self._gone_early.add(held)
 
     # -- tickets
 
@@ -184,7 +197,7 @@ class Filler:
 
     def _has_room(self) -> bool:
         """Say whether one more ticket may stand in line: models are whatever callers write."""
-        return len(self._tickets) < TICKETS_MAX
+        return not self._resting and len(self._tickets) < TICKETS_MAX
 
     def granted(self, reservation: Reservation) -> None:
         """Use a slot: claim the next job of the model."""
@@ -238,37 +251,84 @@ class Filler:
                 reservation.give_up()
         if job is None:
             return
-        sink = JobSink()
-        self._held[job.id] = sink
+        held, sink = (job.id, job.fence), JobSink()
+        self._held[held] = sink
         if self._stopping:
             sink.interrupt()
-        elif (job.id, job.fence) in self._gone_early:
+        elif held in self._gone_early:
             sink.leave()
         try:
             await self._begin(job, reservation, sink)
             await self._recorder.record(job, reservation.id, await sink.outcome)
         finally:
             reservation.give_up()  # nothing, once it has begun
-            self._held.pop(job.id, None)
+            self._held.pop(held, None)
 
     async def _claim(self, lane: Lane) -> Job | None:
+        """Claim a job; a store that is slow costs the jobs, not the slot that was granted."""
+        asked = self._store.claim(lane.queue, self.worker, self._options.lease_s)
         taken: list[Job] = []
         try:
-            taken = await asyncio.wrap_future(
-                self._store.claim(lane.queue, self.worker, self._options.lease_s)
-            )
-            if not taken:  # others were first
-                lane.queued = 0
+            if await self._in_time(asked):
+                taken = asked.result()
+                self._pause_s = 0.0
+                if not taken:  # others were first
+                    lane.queued = 0
+            else:
+                self._rest("the store is slow")
+                if not asked.cancel():  # else it will never run
+                    asked.add_done_callback(self._claimed_too_late)
         except StoreFailed as error:
-            logger.warning("no job could be claimed: %s", error)
-            self._park(lane)
+            self._leases.in_doubt = True  # it may have been committed all the same
+            self._rest(str(error))
         finally:
             lane.claiming -= 1
-            if not any(other.claiming for other in self._lanes.values()):
+            if not self._is_claiming():
                 self._loop.call_soon(self._gone_early.clear)  # whoever claimed has looked by then
             if not self._stopping:
                 self._loop.call_soon(self._top_up, lane)
         return taken[0] if taken else None
+
+    def _is_claiming(self) -> bool:
+        return any(lane.claiming for lane in self._lanes.values())
+
+    async def _in_time(self, asked: Future[list[Job]]) -> bool:
+        """Wait for a claim as long as a slot may wait for it."""
+        ended = asyncio.Event()
+        asked.add_done_callback(lambda _: self._loop.call_soon_threadsafe(ended.set))
+        timer = self._loop.call_later(CLAIM_S, ended.set)  # the store lives in real time
+        try:
+            await ended.wait()
+        finally:
+            timer.cancel()
+        return asked.done()
+
+    def _claimed_too_late(self, asked: Future[list[Job]]) -> None:
+        """Put back what was claimed after its slot was given up; on the store's thread."""
+        if asked.exception() is not None:
+            self._leases.in_doubt = True
+            return
+        for job in asked.result():
+            self._store.give_back(job, tried=False)
+
+    def _rest(self, why: str) -> None:
+        """Ask for no slot for a while, ever longer: none could be used."""
+        if self._resting or self._stopping:
+            return
+        self._pause_s = min(max(PAUSE_S, 2 * self._pause_s), PAUSE_S_MAX)
+        logger.warning("jobs rest for %g s: %s", self._pause_s, why)
+        for lane in self._lanes.values():
+            if lane.reservation is not None:
+                self._tickets.pop(lane.reservation.id, None)
+                lane.reservation.give_up()
+                lane.waiting, lane.reservation = False, None
+        self._resting = True
+        self._timers["rest"] = self._loop.call_later(self._pause_s, self._go_on)
+
+    def _go_on(self) -> None:
+        self._resting = False
+        for lane in list(self._lanes.values()):
+            self._top_up(lane)
 
     async def _begin(self, job: Job, reservation: Reservation, sink: JobSink) -> None:
         """Send the job's request on its way, or settle why it cannot be."""
@@ -310,21 +370,8 @@ class Filler:
         self._timers[name] = self._clock.call_at(self._clock.monotonic_s() + every_s, again)
 
     async def _beat(self) -> None:
-        """Lengthen our leases; what we hold no longer is not ours any more."""
-        ours = set(self._held)
-        if not ours:
-            return
-        try:
-            still = await asyncio.wrap_future(
-                self._store.heartbeat(self.worker, self._options.lease_s)
-            )
-        except StoreFailed as error:
-            logger.warning("no heartbeat: %s", error)
-            return
-        for job_id in ours - still:
-            sink = self._held.get(job_id)
-            if sink is not None:
-                sink.leave()
+        for sink in await self._leases.beat(self._held):
+            sink.leave()
 
     async def _poll(self) -> None:
         """See what other processes have added, and take over what they left."""

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from forebay.jobs.job import Change
     from forebay.jobs.store import JobStore
 
+AT_ONCE = 500
+"""Changes told in one go: a batch of 50,000 that is cancelled must not hold up the loop."""
+
 
 class Hearing:
     """Calls back on the loop with all that was committed since the last time, in order."""
@@ -43,5 +46,8 @@ class Hearing:
 
     def _tell(self) -> None:
         with self._lock:
-            heard, self._heard = self._heard, []
+            heard, self._heard = self._heard[:AT_ONCE], self._heard[AT_ONCE:]
+            more = bool(self._heard)
+        if more:  # others have a turn in between
+            self._loop.call_soon(self._tell)
         self._told(heard)

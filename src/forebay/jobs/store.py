@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from sqlalchemy import bindparam, func, select, update
 
-from forebay.jobs.adding import add, depth
+from forebay.jobs.adding import DROPPED, add, depth
+from forebay.jobs.changes import change_of, mapped, storable
 from forebay.jobs.job import (
     TRANSITIONS,
     Added,
@@ -107,22 +108,22 @@ class JobStore:
         def tell(taken: list[Job]) -> None:
             for job in taken:
                 waited_s = max(0.0, (job.started_at or job.created_at) - job.created_at)
-                self._tell(_change(job, "queued", waited_s))
+                self._tell(change_of(job, "queued", waited_s))
 
         return self._then(self.database.write(work), tell)
 
     def complete(self, job: Job, result: str) -> Future[bool]:
         """Record a result; False when the job is no longer ours to end."""
-        values = {"result": _storable(result), "error": None, "error_code": None, "traceback": None}
+        values = {"result": storable(result), "error": None, "error_code": None, "traceback": None}
         return self._end(job, "complete", values)
 
     def fail(self, job: Job, failure: Failure) -> Future[bool]:
         """Record a failure; False when the job is no longer ours to end."""
         values = {
-            "error": _storable(failure.error),
+            "error": storable(failure.error),
             "error_code": failure.code,
-            "traceback": _storable(failure.traceback),
-            "result": _storable(failure.result),
+            "traceback": storable(failure.traceback),
+            "result": storable(failure.result),
         }
         return self._end(job, "fail", values)
 
@@ -142,9 +143,7 @@ class JobStore:
         def work(connection: Connection) -> bool:
             held = _held(job)
             return (
-                connection.execute(
-                    update(jobs).where(*held).values(stage=_storable(stage))
-                ).rowcount
+                connection.execute(update(jobs).where(*held).values(stage=storable(stage))).rowcount
                 == 1
             )
 
@@ -168,21 +167,35 @@ class JobStore:
         )
         return self.database.write(lambda connection: set(connection.execute(statement).scalars()))
 
+    def release(self, worker: str, ids: set[int]) -> Future[int]:
+        """Put jobs back that a worker holds without knowing it; return how many."""
+        statement = (
+            update(jobs)
+            .where(jobs.c.worker == worker, RUNNING, jobs.c.id.in_(ids))
+            .values(status="queued", worker="", lease_until=None, attempt=jobs.c.attempt - 1)
+            .returning(*COLUMNS)
+        )
+        future = self.database.write(
+            lambda connection: [to_job(row) for row in connection.execute(statement)]
+        )
+        self._then(future, lambda jobs: self._tell_all([change_of(job, "running") for job in jobs]))
+        return mapped(future, len)
+
     # -- after an interruption
 
     def recover(self, how: Recovery) -> Future[int]:
         """Deal with jobs whose worker is gone; return how many there were."""
         future = self.database.write(lambda connection: recover(connection, how))
         self._then(future, self._tell_all)
-        return _mapped(future, len)
+        return mapped(future, len)
 
     def fail_queue(self, queue: str, failure: Failure, limit: int = 500) -> Future[int]:
         """Fail the next queued jobs of a queue that can never run; return how many."""
         future = self.database.write(
             lambda connection: fail_queue(connection, queue, failure, limit)
         )
-        self._then(future, lambda jobs: self._tell_all([_change(job, "queued") for job in jobs]))
-        return _mapped(future, len)
+        self._then(future, lambda jobs: self._tell_all([change_of(job, "queued") for job in jobs]))
+        return mapped(future, len)
 
     # -- for those who asked
 
@@ -201,7 +214,7 @@ class JobStore:
 
         def tell(job: Job | None) -> None:
             if job is not None and job.status in sources("cancel"):
-                self._tell(_change(job, job.status, status="cancelled"))
+                self._tell(change_of(job, job.status, status="cancelled"))
 
         return self._then(self.database.write(work), tell)
 
@@ -212,13 +225,9 @@ class JobStore:
 
         def work(connection: Connection) -> Retried:
             job = find(connection, job_id, owner, lock=True)
-            if job is None or job.status not in sources("retry"):
-                return Retried(job)
-            twin = twin_of(connection, job)
-            if twin is not None:
-                return Retried(job, twin=twin)
-            if depth(connection, job.task_type, depth_max) >= depth_max:
-                return Retried(job, full=True)
+            refused = _refused_retry(connection, job, depth_max)
+            if refused is not None:
+                return refused
             values: dict[str, Any] = dict.fromkeys(
                 ("error", "error_code", "traceback", "result", "stage", "started_at",
                  "finished_at", "lease_until")
@@ -247,6 +256,7 @@ class JobStore:
         task_type: str | None = None,
         owner: str | None = None,
         before: int | None = None,
+        only: int | None = None,
         limit: int = 100,
     ) -> Future[list[Job]]:
         """Return jobs, the newest first, without their params, results and tracebacks."""
@@ -261,6 +271,8 @@ class JobStore:
             wanted = wanted.where(jobs.c.owner == owner)
         if before is not None:
             wanted = wanted.where(jobs.c.id < before)
+        if only is not None:
+            wanted = wanted.where(jobs.c.id == only)
         wanted = wanted.order_by(jobs.c.id.desc()).limit(min(limit, LIST_MAX))
         return self.database.read(
             lambda connection: [
@@ -268,6 +280,10 @@ class JobStore:
                 for row in connection.execute(wanted)
             ]
         )
+
+    def look(self, job_id: int) -> Future[Job | None]:
+        """Return a job as `list` does: without what may be large."""
+        return mapped(self.list(only=job_id, limit=1), lambda found: found[0] if found else None)
 
     def depths(self) -> Future[dict[str, int]]:
         """Return how many jobs each queue holds; what is finished costs nothing."""
@@ -277,9 +293,14 @@ class JobStore:
         )
 
     def counts(self) -> Future[dict[tuple[str, Status], int]]:
-        """Return how many jobs there are by type and status; walks an index over all of them."""
-        wanted = select(jobs.c.task_type, jobs.c.status, func.count()).group_by(
-            jobs.c.task_type, jobs.c.status
+        """Return how many jobs there are by type and status, lines of batches aside.
+
+        Walks an index over all of them.
+        """
+        wanted = (
+            select(jobs.c.task_type, jobs.c.status, func.count())
+            .where(jobs.c.batch_id.is_(None))
+            .group_by(jobs.c.task_type, jobs.c.status)
         )
         return self.database.read(
             lambda connection: {(row[0], row[1]): int(row[2]) for row in connection.execute(wanted)}
@@ -345,43 +366,23 @@ class Retried(msgspec.Struct, frozen=True):
     twin: int | None = None
     """The same work, queued or running already."""
     full: bool = False
+    dropped: bool = False
+    """Its params were too large to be kept when it was refused."""
 
 
 def _held(job: Job) -> tuple[Any, ...]:
     return (jobs.c.id == job.id, RUNNING, jobs.c.fence == job.fence)
 
 
-def _change(
-    job: Job, before: Status, waited_s: float | None = None, status: Status | None = None
-) -> Change:
-    now = status or job.status
-    return Change(
-        job.id, job.task_type, job.queue, now, before, None, job.batch_id, waited_s, job.fence
-    )  # fmt: skip
-
-
-def _storable(text: str | None) -> str | None:
-    """Return text that every database takes: no NUL, no half of a surrogate pair.
-
-    It comes from handlers and nodes; a text that cannot be stored must not cost the outcome.
-    """
-    if text is None:
-        return None
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
-def _mapped(future: Future[Any], turn: Callable[[Any], Any]) -> Future[Any]:
-    """Return a future of what `turn` makes of the result."""
-    mapped: Future[Any] = type(future)()
-
-    def done(done: Future[Any]) -> None:
-        if not mapped.set_running_or_notify_cancel():
-            return
-        error = done.exception()
-        if error is not None:
-            mapped.set_exception(error)
-        else:
-            mapped.set_result(turn(done.result()))
-
-    future.add_done_callback(done)
-    return mapped
+def _refused_retry(connection: Connection, job: Job | None, depth_max: int) -> Retried | None:
+    """Say why a job is not queued again; None when it is."""
+    if job is None or job.status not in sources("retry"):
+        return Retried(job)
+    if job.error_code == "job_queue_full" and job.params == DROPPED:
+        return Retried(job, dropped=True)
+    twin = twin_of(connection, job)
+    if twin is not None:
+        return Retried(job, twin=twin)
+    if depth(connection, job.task_type, depth_max) >= depth_max:
+        return Retried(job, full=True)
+    return None

@@ -64,6 +64,8 @@ class Delivery(Struct, frozen=True):
     event: str
     """`job.completed` and the like."""
     data: dict[str, Any]
+    taken: float = 0.0
+    """What `webhook_due` says while it is ours; a retry of the job says otherwise."""
 
 
 class Webhooks:
@@ -184,7 +186,10 @@ def _take_due(connection: Connection) -> list[Delivery]:
             .values(webhook_due=now_s() + TAKEN_S)
             .returning(*c)
         )
-        taken += [_delivery(kind, row._mapping) for row in rows]
+        taken += [
+            msgspec.structs.replace(_delivery(kind, row._mapping), taken=row.webhook_due)
+            for row in rows
+        ]
     return taken
 
 
@@ -215,7 +220,8 @@ def _settle(connection: Connection, delivery: Delivery, *, done: bool) -> None:
     else:
         values = {"webhook_due": now_s() + PAUSES_S[delivery.attempt]}
     values["webhook_attempt"] = delivery.attempt + 1
-    connection.execute(update(table).where(c.id == delivery.row_id).values(**values))
+    ours = (c.id == delivery.row_id, c.webhook_due == delivery.taken)
+    connection.execute(update(table).where(*ours).values(**values))
 
 
 def _next_due_s(connection: Connection) -> float | None:

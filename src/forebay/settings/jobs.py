@@ -72,9 +72,9 @@ class JobsSettings(Section):
     attempts: CountFromOne = 3
     """Times one job is tried in all, the first included. At least 1."""
 
-    lease_seconds: AmountAboveZero = 30.0
+    lease_seconds: Annotated[AmountAboveZero, Field(ge=1, le=86_400)] = 30.0
     """How long a worker holds a job without a sign of life before another may take it, in seconds
-    (PostgreSQL only); above 0."""
+    (PostgreSQL only); 1 to 86400."""
 
     webhook_url: WebhookUrl = ""
     """Address that is told, by a POST, of every job and batch that has ended. Empty: nobody is."""
