@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
+from sqlalchemy import create_engine, text
 
 from forebay.testing import FakeNode
 
@@ -130,3 +131,30 @@ async def test_jobs_outlive_a_kill_and_only_the_running_one_is_interrupted(
         assert [one["result"] for one in seen[1:]] == [{"n": 1}, {"n": 2}, {"n": 3}]
         gateway.signal(signal.SIGTERM)
         assert await gateway.ends() == 0
+
+
+async def test_a_signal_ends_a_gateway_whose_database_hangs(
+    shell: Shell, tmp_path: Path, postgres_url: str
+) -> None:
+    options = ("--set", f"jobs.database={postgres_url}", "--set", "server.shutdown_seconds=1",
+               "--set", f"jobs.files_folder={tmp_path}/files")  # fmt: skip
+    async with FakeNode() as node:
+        gateway, port = await shell.serve("--node", node.url, *options, cwd=tmp_path)
+        client = await shell.connect(port)
+        await client.post("/jobs", {"type": "chat", "params": {"model": "m", "messages": []}})
+        assert (await client.reply()).status == 202
+        await node.next_call()
+        address = postgres_url.replace("postgresql://", "postgresql+psycopg://", 1)
+        engine = create_engine(address)
+        with engine.connect() as connection:
+            connection.execute(text("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE"))
+            gateway.signal(signal.SIGTERM)
+            assert await gateway.ends() == 0  # while the lock lasts
+        engine.dispose()
+
+
+async def test_a_module_that_cannot_be_imported_is_said_in_a_line(shell: Shell) -> None:
+    gateway = await shell.start("serve", "--port", "0", "--set", 'jobs.modules=["no.such"]')
+    assert await gateway.ends() == 2
+    assert "jobs.modules: no.such cannot be imported" in gateway.text
+    assert "Traceback" not in gateway.text

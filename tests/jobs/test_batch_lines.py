@@ -189,3 +189,9 @@ def test_a_batch_asks_a_bounded_number_of_models() -> None:
         MODELS_MAX + 1,
         "body.model",
     )
+
+
+def test_a_name_given_twice_in_a_body_is_refused_as_it_is_live() -> None:
+    text = jsonl([line("a")]).replace(b'"model": "m"', b'"model": "secret", "model": "m"')
+    (error,) = validate(text).errors
+    assert (error.code, error.param) == ("invalid_value", "body.model")

@@ -83,6 +83,8 @@ def problem_keys(flags: Mapping[str, object]) -> list[str]:
         ("jobs.database", "forebay.db"),
         ("jobs.attempts", 0),
         ("jobs.available_vram_gb", inf),
+        ("jobs.lease_seconds", 0.5),
+        ("jobs.lease_seconds", 100_000),
         ("jobs.webhook_url", "ftp://a"),
         ("jobs.webhook_url", "http://user:pw@a/"),
         ("jobs.webhook_url", "http://a/#x"),
