@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forebay.relay.answer import Answer
 from forebay.relay.ollama import OLLAMA
@@ -34,6 +36,24 @@ USAGE = b'"usage":{"prompt_tokens":12,"completion_tokens":34}'
 )
 def test_usage_is_read_in_every_family_s_words(tail: bytes, expected: tuple[int, int]) -> None:
     assert read_usage(tail) == expected
+
+
+@given(
+    names=st.permutations(["prompt_tokens", "completion_tokens", "total_tokens"]),
+    digits=st.lists(st.from_regex(r"[0-9]{0,11}", fullmatch=True), min_size=3, max_size=3),
+    colon=st.sampled_from([":", ": "]),
+    shorter=st.integers(0, 40),
+    words=st.sampled_from([("prompt", "completion"), ("input", "output")]),
+)
+def test_the_quick_way_reads_what_the_thorough_one_does(
+    names: list[str], digits: list[str], colon: str, shorter: int, words: tuple[str, str]
+) -> None:
+    text = ",".join(f'"{name}"{colon}{number}' for name, number in zip(names, digits, strict=True))
+    text = text.replace("prompt", words[0]).replace("completion", words[1])
+    tail = f'{{"usage":{{{text}}}}}'.encode()
+    tail = tail[: len(tail) - shorter]
+    # a bytearray is read by regular expressions only
+    assert read_usage(tail) == read_usage(bytearray(tail))
 
 
 def test_the_last_usage_counts() -> None:
