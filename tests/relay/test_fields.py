@@ -156,6 +156,40 @@ def test_the_caller_s_own_limit_is_found(family: Family, said: dict[str, Any], l
     assert fields.output_limit() == limit
 
 
+LIMITS = st.sampled_from([None, 0, 1, 5, -1, 2.5, 10**12])
+SAID = st.fixed_dictionaries(
+    {},
+    optional={
+        "stream": st.sampled_from([None, True, False]),
+        "user": st.sampled_from([None, "", "ann"]),
+        "service_tier": st.sampled_from([None, "", "flex"]),
+        "max_tokens": LIMITS,
+        "max_completion_tokens": LIMITS,
+        "max_output_tokens": LIMITS,
+        "previous_response_id": st.sampled_from([None, "", "resp_1"]),
+        "background": st.sampled_from([None, False, True]),
+        "metadata": st.sampled_from([None, {}, {"user_id": "ann"}]),
+        "options": st.sampled_from([None, {}, {"num_predict": 3}]),
+        "temperature": st.just(0.5),
+    },
+)
+
+
+@pytest.mark.parametrize("family", [OPENAI, ANTHROPIC, OLLAMA], ids=lambda family: family.name)
+@settings(deadline=None, max_examples=200)
+@given(said=SAID)
+def test_a_plain_body_says_what_its_fields_would_if_asked(
+    family: Family, said: dict[str, Any]
+) -> None:
+    reading = family.reader.look_at(json.dumps({"model": "m", **said}).encode())
+    fields = reading.fields
+    assert (reading.user, reading.tier) == (fields.named_user(), fields.tier())
+    assert reading.unsupported == fields.unsupported()
+    assert reading.output_limit == fields.output_limit()
+    if reading.is_plain:
+        assert family.is_stream(fields, "") == family.streams_by_default
+
+
 @pytest.mark.parametrize(
     ("family", "default"), [(OPENAI, False), (ANTHROPIC, False), (OLLAMA, True)]
 )

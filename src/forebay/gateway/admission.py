@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.call import Call
-from forebay.relay.fields import find_model, prompt_tokens
+from forebay.relay.fields import find_model
 from forebay.relay.members import InvalidBody
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from forebay.gateway.callers import Caller, Callers
-    from forebay.relay.fields import Fields
+    from forebay.relay.fields import Reading
     from forebay.relay.relay import Relay
     from forebay.settings import ModelsSettings, ResolvedKey
     from forebay.wire.heads import RequestHead
@@ -29,20 +29,6 @@ HOT_ROUTES: Final = {
 """Path -> the family and the route's name, for the metrics."""
 ID_BYTES = 12
 """Enough that nobody guesses an id, and that no two are the same."""
-
-
-class Reading:
-    """What has been read of a body."""
-
-    __slots__ = ("fields", "model_span", "prompt_tokens")
-
-    def __init__(
-        self, fields: Fields, prompt_tokens: int, model_span: tuple[int, int] = (0, 0)
-    ) -> None:
-        self.fields = fields
-        self.prompt_tokens = prompt_tokens
-        self.model_span = model_span
-        """Where `model` is; (0, 0) when nobody has looked."""
 
 
 class Admission:
@@ -68,10 +54,10 @@ class Admission:
     def admit(self, head: RequestHead, caller: Caller, body: bytes) -> Call | Problem:
         """Read a body that is small enough to be read at once."""
         try:
-            fields = caller.family.reader.read(body)
+            reading = caller.family.reader.look_at(body)
         except InvalidBody as error:
             return Problem(error.code, str(error), error.param)
-        return self.make(head, caller, body, Reading(fields, prompt_tokens(body)))
+        return self.make(head, caller, body, reading)
 
     def refusal(self, caller: Caller) -> Problem | None:
         """Say what is wrong with a request before its body is looked at."""
@@ -87,8 +73,7 @@ class Admission:
         self, head: RequestHead, caller: Caller, body: bytes, reading: Reading
     ) -> Call | Problem:
         """Return the call that a body asks for."""
-        family, fields = caller.family, reading.fields
-        unsupported = fields.unsupported()
+        family, fields, unsupported = caller.family, reading.fields, reading.unsupported
         if unsupported is not None:
             return Problem("unsupported", unsupported.message, unsupported.param)
         asked = fields.model
@@ -121,13 +106,14 @@ class Admission:
             fallbacks,
             caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
             caller.credentials,
-            family.is_stream(fields, caller.route),
-            caller.fixed_user or self.callers.user_of(caller, fields.named_user()),
-            self.callers.priority_of(caller, fields.tier()),
+            (not reading.is_plain or family.streams_by_default)
+            and family.is_stream(fields, caller.route),
+            caller.fixed_user or self.callers.user_of(caller, reading.user),
+            self.callers.priority_of(caller, reading.tier),
             caller.affinity,
             caller.max_wait_s,
             reading.prompt_tokens,
-            fields.output_limit(),
+            reading.output_limit,
             caller.key_name,
             caller.key_running_max,
             caller.weight,

@@ -10,12 +10,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from forebay.gateway.admission import HOT_ROUTES, Reading
+from forebay.gateway.admission import HOT_ROUTES
 from forebay.gateway.callers import Caller
 from forebay.gateway.client_sink import ClientSink
 from forebay.gateway.problem import preferred_language
 from forebay.relay.call import Call
-from forebay.relay.fields import LARGE_BYTES, prompt_tokens
+from forebay.relay.fields import LARGE_BYTES, Reading, prompt_tokens
 from forebay.relay.members import InvalidBody
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem

@@ -58,7 +58,7 @@ def stream_error(problem: Problem, message: str) -> bytes:
 ANTHROPIC = Family(
     name="anthropic",
     routes=("/v1/messages",),
-    reader=FieldsReader(AnthropicFields, ("metadata", "user_id")),
+    reader=FieldsReader(AnthropicFields, ("metadata", "user_id"), ("max_tokens",)),
     streams_by_default=False,
     stream_type=b"text/event-stream",
     stream_head=AnswerHead(200, [(b"content-type", b"text/event-stream")]),

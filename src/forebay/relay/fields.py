@@ -12,12 +12,13 @@ therefore read in small steps by `members`, and meant to be read in a thread.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
+from forebay.relay.limits import bounded_limit
 from forebay.relay.members import InvalidBody, base64_bytes, check_utf8, scan_members
 
 if TYPE_CHECKING:
@@ -48,25 +49,86 @@ class Fields(Protocol):
     def unsupported(self) -> Unsupported | None: ...  # noqa: D102
 
 
+class Reading:
+    """What has been read of a body."""
+
+    __slots__ = (
+        "fields", "is_plain", "model_span", "output_limit", "prompt_tokens", "tier",
+        "unsupported", "user",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fields: Fields,
+        prompt_tokens: int,
+        model_span: tuple[int, int] = (0, 0),
+        plain_limit: int = -1,
+    ) -> None:
+        """Ask the fields what they say; one with a `plain_limit` gives a model and limits only.
+
+        Of such a body, as most are, they need not be asked; that takes 0.5 µs, because their
+        methods are not compiled.
+        """
+        self.fields = fields
+        self.prompt_tokens = prompt_tokens
+        self.model_span = model_span
+        """Where `model` is; (0, 0) when nobody has looked."""
+        self.is_plain = plain_limit >= 0
+        self.output_limit = plain_limit if plain_limit >= 0 else fields.output_limit()
+        self.user: str | None = None
+        self.tier: str | None = None
+        self.unsupported: Unsupported | None = None
+        if not self.is_plain:
+            self.user, self.tier = fields.named_user(), fields.tier()
+            self.unsupported = fields.unsupported()
+
+
 class FieldsReader:
     """Reads one family's bodies into its struct of fields."""
 
-    def __init__(self, struct: type[msgspec.Struct], nested: tuple[str, str] = ("", "")) -> None:
-        """Read into `struct`; `nested` names a member that is an object, and what is read of it."""
+    def __init__(
+        self,
+        struct: type[msgspec.Struct],
+        nested: tuple[str, str] = ("", ""),
+        limits: tuple[str, ...] = (),
+    ) -> None:
+        """Read into `struct`; `nested` names a member that is an object, and what is read of it.
+
+        `limits` are the fields that cap the output; of several, the first that is given counts.
+        """
         self._decoder = msgspec.json.Decoder(struct)
         self._names = [field.encode_name for field in msgspec.structs.fields(struct)]
+        self._limits = [self._names.index(name) for name in limits]
+        plain = ("model", *limits)
+        self._others = [at for at, name in enumerate(self._names) if name not in plain]
         self._quoted = [b'"%b"' % name.encode() for name in self._names]
         self._nested = nested
         self._nested_quoted = b'"%b"' % nested[1].encode()
 
     def read(self, body: bytes) -> Fields:
         """Return the fields of a body; raises InvalidBody."""
+        return self.look_at(body).fields
+
+    def look_at(self, body: bytes) -> Reading:
+        """Like `read`, and say what else is known of the body."""
         if not body.isascii():
             check_utf8(body)
         fields = self._decode(body)
-        if self._may_repeat(fields, body):
+        values = astuple(cast("msgspec.Struct", fields))
+        if self._may_repeat(values, body):
             self._refuse_repeated(body)
-        return fields
+        return Reading(fields, prompt_tokens(body), (0, 0), self._plain_limit(values))
+
+    def _plain_limit(self, values: tuple[Any, ...]) -> int:
+        """Return the limit of a body that gives only a model and limits; -1 where it says more."""
+        absent = UNSET
+        for index in self._others:
+            if values[index] is not absent:
+                return -1
+        for index in self._limits:
+            if values[index]:  # UNSET, None and 0 are none
+                return bounded_limit(values[index])
+        return 0
 
     def read_large(self, body: bytes) -> tuple[Fields, tuple[int, int]]:
         """Like `read`, in small steps that let other threads on; also says where `model` is."""
@@ -91,9 +153,9 @@ class FieldsReader:
         except RecursionError:
             raise InvalidBody("the body is nested too deeply", "body") from None
 
-    def _may_repeat(self, fields: Fields, body: bytes) -> bool:
+    def _may_repeat(self, values: tuple[Any, ...], body: bytes) -> bool:
         """Say whether a name that was found may be there again, as far as a quick look tells."""
-        values, absent = astuple(cast("msgspec.Struct", fields)), UNSET
+        absent = UNSET
         for index, quoted in enumerate(self._quoted):
             if values[index] is not absent and body.count(quoted) > 1:
                 return True

@@ -71,7 +71,9 @@ OPENAI = Family(
         "/v1/responses",
         "/v1/rerank",
     ),
-    reader=FieldsReader(OpenAIFields),
+    reader=FieldsReader(
+        OpenAIFields, limits=("max_completion_tokens", "max_tokens", "max_output_tokens")
+    ),
     streams_by_default=False,
     unary_routes=("/v1/embeddings", "/v1/rerank"),
     stream_type=b"text/event-stream",
