@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "build" / "compiled"
 
-VALUES = {"events", "actions", "options", "snapshot", "states"}
+VALUES = {"events", "actions", "options", "snapshot"}
 """Modules of the core that define plain values, which msgspec makes and mypyc cannot."""
 
 HOT = {

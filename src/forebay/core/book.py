@@ -16,7 +16,7 @@ from forebay.core.dispatch import Dispatch
 from forebay.core.entries import Entry
 from forebay.core.options import FROZEN_WHILE_RUNNING
 from forebay.core.sessions import Sessions
-from forebay.core.snapshot import Tally
+from forebay.core.tally import Tally
 from forebay.core.timers import Timers
 from forebay.core.users import Users
 from forebay.errors import InvariantBroken, NotAllowed
@@ -87,6 +87,7 @@ class Book:
         self.entries[entry.id] = entry
         self.tally.accepted += 1
         if arrival.key_unfinished_max:
+            entry.capped = True
             self._keys[arrival.key] = self._keys.get(arrival.key, 0) + 1
         return entry
 
@@ -262,7 +263,7 @@ class Book:
         line.lane.unfinished -= 1
         del self.entries[entry.id]
         self.users.leave(entry.user)
-        if entry.arrival.key_unfinished_max:
+        if entry.capped:
             self._leave_key(entry.arrival.key)
         if not line.lane.is_known():
             self.cluster.forget_if_unused(line.lane)

@@ -30,7 +30,7 @@ class Entry:
     """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
 
     __slots__ = (
-        "account", "arrival", "attempt", "charged", "charged_account", "charged_line",
+        "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_line",
         "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "id", "line",
         "node", "output_limit", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s",
         "prompt_tokens", "revoked", "seq", "session", "since_s", "size_bytes", "state", "told",
@@ -60,6 +60,7 @@ class Entry:
         self.node: Node | None = None  # set exactly while it holds a lease
         self.account: Account
         self.line: Line
+        self.capped = False  # whether it counts against the cap of its key
         self.revoked = ""  # the code to answer with, once its owner was told to abort it
         self.excluded: set[str] | None = None  # nodes that failed it
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs

@@ -65,7 +65,8 @@ class Node:
 
     def score(self) -> float:
         """Return how busy it is; the lowest is preferred."""
-        return GPU_SHARE * self.gpu_load + BUSY_SHARE * len(self.leases) / self.slots
+        # `float`: compiled, a float by an int is a call of the interpreter's own arithmetic
+        return GPU_SHARE * self.gpu_load + BUSY_SHARE * float(len(self.leases)) / float(self.slots)
 
     def take(self, entry: Entry, model: str, seq: int) -> None:
         """Give the entry a lease on one slot."""
@@ -77,8 +78,9 @@ class Node:
 
     def give_back(self, entry: Entry) -> None:
         """End the entry's lease."""
-        if self.leases.pop(entry, None) is None:
+        if entry not in self.leases:
             raise InvariantBroken(f"{entry.id} gave back a lease it does not hold")
+        del self.leases[entry]
         entry.node = None
 
     def is_warm(self, model: str) -> bool:

@@ -38,7 +38,6 @@ from forebay.core.view import describe, snapshot
 from forebay.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import TypeAlias
 
     from forebay.core.actions import Action
@@ -71,7 +70,7 @@ class Scheduler:
         self._book = Book(options)
         self._arrivals = Arrivals(self._book)
 
-    def handle(self, event: Event, now_s: float) -> Sequence[Action]:
+    def handle(self, event: Event, now_s: float) -> list[Action]:
         """Take one event; return what must be done about it, in order.
 
         `now_s` is a monotonic clock; one that runs backwards is held at its highest value. Raises
@@ -86,17 +85,12 @@ class Scheduler:
         book.actions = actions
         if now_s >= book.timers.next_s:
             self._pass_time(event)
-        match event:
-            case Arrived():
-                self._arrivals.decide(event)
-            case Finished():
-                self._finish(event)
-            case Cancelled():
-                self._cancel(event)
-            case Returned():
-                self._return(event)
-            case _:
-                self._handle_other(event)
+        if type(event) is Arrived:  # nearly all are; `match` calls `isinstance`, for 0.06 µs each
+            self._arrivals.decide(event)
+        elif type(event) is Finished:
+            self._finish(event)
+        else:
+            self._handle_other(event)
         if book.dispatch.stale or now_s >= book.timers.next_s:
             book.fill_stale()
             self._pass_time()
@@ -106,8 +100,14 @@ class Scheduler:
         """Return when to post `Ticked` if nothing else happens, or None for never."""
         return self._book.timers.next_live_s()
 
-    def _handle_other(self, event: Supplied | Revoked | Inspected | ClusterEvent) -> None:
+    def _handle_other(self, event: Event) -> None:
         match event:
+            case Arrived() | Finished():
+                raise AssertionError("these are taken already")
+            case Cancelled():
+                self._cancel(event)
+            case Returned():
+                self._return(event)
             case Supplied() | Revoked() | Inspected():
                 self._handle_ticket(event)
             case _:
@@ -151,17 +151,18 @@ class Scheduler:
         if entry is None or entry.state != "running":
             return
         service_s = book.now_s - entry.since_s
-        node = book.release(entry)
-        book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
+        node, charging, tally = book.release(entry), book.charging, book.tally
+        if charging.needs_cost:
+            charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
         if event.ok:
             times = entry.line.lane.times
             times.add(service_s)
-            if event.output_tokens >= 0 and book.charging.needs_cost:
+            if charging.needs_cost and event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
-            book.tally.service.append(service_s)
-            book.tally.served += 1
+            tally.service.append(service_s)
+            tally.served += 1
         else:
-            book.tally.failed += 1
+            tally.failed += 1
         book.move_on(book.end(entry, "finish"), node)
 
     def _cancel(self, event: Cancelled) -> None:
