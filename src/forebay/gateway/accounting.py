@@ -44,13 +44,28 @@ class Histogram:
         self.total += seconds
 
 
+class Ends:
+    """The ends of one kind: a route, a priority and an outcome."""
+
+    __slots__ = ("count", "outcome", "priority", "route", "waits")
+
+    def __init__(self, route: str, priority: str, outcome: str, waits: Histogram) -> None:
+        self.route = route
+        self.priority = priority
+        self.outcome = outcome
+        self.waits = waits
+        self.count = 0
+
+
 class Accounting(Observer):
     """The counters of the gateway; `Relay` tells it of every end."""
 
     def __init__(self, now_s: Callable[[], float], log: AccessLog | None) -> None:
         self._now_s = now_s
         self._log = log
-        self.requests: dict[tuple[str, str], int] = {}  # (route, outcome)
+        self._refused: dict[tuple[str, str], int] = {}  # (route, code)
+        self._ends: dict[tuple[str, str, str], Ends] = {}  # (route, priority, outcome)
+        self._last = Ends("", "", "", Histogram())  # most are of the same kind as the one before
         self.waits: dict[tuple[str, str], Histogram] = {}  # (priority, outcome)
         self.first_bytes = Histogram()
         self.runs = Histogram()
@@ -58,17 +73,28 @@ class Accounting(Observer):
         self.prompt_tokens = 0
         self.output_tokens = 0
 
+    @property
+    def requests(self) -> dict[tuple[str, str], int]:
+        """How many requests ended, by route and outcome."""
+        counts = dict(self._refused)
+        for ends in self._ends.values():
+            key = (ends.route, ends.outcome)
+            counts[key] = counts.get(key, 0) + ends.count
+        return counts
+
     def ended(self, exchange: Exchange, outcome: str) -> None:
         """Count one request at its end."""
         call = exchange.call
         now_s = self._now_s()
-        route = call.route
-        key = (route, outcome)
-        self.requests[key] = self.requests.get(key, 0) + 1
-        waits = self.waits.get((call.priority, outcome))
-        if waits is None:
-            waits = self.waits[call.priority, outcome] = Histogram()
-        waits.add(exchange.waited_s)
+        route, ends = call.route, self._last
+        if (
+            ends.outcome is not outcome
+            or ends.route is not route
+            or ends.priority is not call.priority
+        ):
+            ends = self._last = self._ends_of(route, call.priority, outcome)
+        ends.count += 1
+        ends.waits.add(exchange.waited_s)
         if exchange.first_byte_s:
             self.first_bytes.add(exchange.first_byte_s - exchange.started_s)
             self.runs.add(now_s - exchange.started_s)
@@ -83,6 +109,16 @@ class Accounting(Observer):
 
     def refused(self, route: str, code: str) -> None:
         """Count a request that never reached the queue."""
-        self.requests[route, code] = self.requests.get((route, code), 0) + 1
+        self._refused[route, code] = self._refused.get((route, code), 0) + 1
         if self._log is not None:
             self._log.note_refusal(route, code)
+
+    def _ends_of(self, route: str, priority: str, outcome: str) -> Ends:
+        ends = self._ends.get((route, priority, outcome))
+        if ends is None:
+            waits = self.waits.get((priority, outcome))
+            if waits is None:
+                waits = self.waits[priority, outcome] = Histogram()
+            ends = Ends(route, priority, outcome, waits)
+            self._ends[route, priority, outcome] = ends
+        return ends
