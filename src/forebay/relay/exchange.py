@@ -105,17 +105,17 @@ class Exchange(Passage, Listener):
         self.node = action.node
         self.attempt = action.attempt
         self.waited_s = action.waited_s
-        self.queued = self.queued or action.waited_s > 0.0  # it may have had to return
+        self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
         self.predicted_s = action.predicted_s
         if action.model:
             self.model = action.model
-        relay = self._relay
-        self.started_s = now_s = relay.now_s()
+        relay, self.started_s = self._relay, self.arrived_s
         if self.queued or self.attempt > 1:
-            self.note(f"started on {action.node}", now_s)
+            self.started_s = relay.now_s()  # else it starts as it comes, and no clock is asked
+            self.note(f"started on {action.node}", self.started_s)
             if self.committed:
                 self._comment(f": started node={self.node} waited_ms={int(self.waited_s * 1000)}")
-        relay.runs.add_at(self, now_s)
+        relay.runs.add_at(self, self.started_s)
         if self.call.stream:
             relay.first_bytes.add(self)
         self._backend = backend = relay.nodes.get(action.node)
