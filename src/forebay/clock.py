@@ -48,7 +48,7 @@ class Timers(Clock, Protocol):
 
 
 class LoopClock:
-    """The event loop's own clock and timers: read once per turn of the loop, so nearly free."""
+    """The event loop's own clock and timers, as they are."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.monotonic_s = loop.time  # as they are: a wrapper would cost as much again

@@ -85,7 +85,7 @@ class Scheduler:
         book.actions = actions
         if now_s >= book.timers.next_s:
             self._pass_time(event)
-        if type(event) is Arrived:  # nearly all are; `match` calls `isinstance`, for 0.06 µs each
+        if type(event) is Arrived:  # nearly all are, and `match` asks `isinstance` for each
             self._arrivals.decide(event)
         elif type(event) is Finished:
             self._finish(event)

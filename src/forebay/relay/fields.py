@@ -66,8 +66,7 @@ class Reading:
     ) -> None:
         """Ask the fields what they say; one with a `plain_limit` gives a model and limits only.
 
-        Of such a body, as most are, they need not be asked; that takes 0.5 µs, because their
-        methods are not compiled.
+        Of such a body, as most are, they need not be asked: their methods are not compiled.
         """
         self.fields = fields
         self.prompt_tokens = prompt_tokens

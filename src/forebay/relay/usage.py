@@ -40,7 +40,7 @@ def read_usage(tail: bytes | bytearray) -> tuple[int, int]:
 def _as_usual(tail: bytes, start: int) -> tuple[int, int]:
     """Read `usage` as most engines write it, without blanks and in this order; else -1, -1.
 
-    Compiled, this takes 0.2 µs, where a regular expression for the same takes 0.9.
+    With what calls it this takes 0.36 µs of a request, compiled; a regular expression took 1.25.
 
     >>> _as_usual(b'"usage":{"prompt_tokens":12,"total_tokens":46,"completion_tokens":34}', 0)
     (12, 34)
