@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 
 from forebay.jobs.database import Database
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .conftest import Rig
+
+LIMIT_S = 30.0  # only turns a hang into a failure; the store lives in real time
 
 
 async def fill(rig: Rig, node: Any, **settings: Any) -> list[int]:
@@ -43,13 +45,10 @@ async def test_a_locked_database_does_not_hold_up_live_requests(rig: Rig, tmp_pa
         assert (await client.reply()).status == 200
     other.execute("ROLLBACK")
     other.close()
-    for job_id in ids:
-        for _ in range(600):
-            if (await job(rig, job_id))["status"] == "completed":
-                break
-            rig.clock.advance(1.0)
-            await asyncio.sleep(0.02)  # the store lives in real time
-        assert (await job(rig, job_id))["status"] == "completed"
+    async with asyncio.timeout(LIMIT_S):
+        for job_id in ids:
+            while (await job(rig, job_id))["status"] != "completed":
+                rig.clock.advance(1.0)
 
 
 async def test_a_locked_table_does_not_hold_up_live_requests_either(
@@ -103,7 +102,6 @@ async def test_a_claim_whose_answer_was_lost_goes_back_to_its_place(
     while not arriving.done():  # two heartbeats, and the rest after the failure
         rig.clock.advance(5.0)
         await rig.queue()
-        await asyncio.sleep(0.01)  # the store lives in real time
     await arriving.result().answer(OK)
     done = await until(rig, job_id, "completed")
     assert done["attempt"] == 1
@@ -219,3 +217,45 @@ def test_closing_does_not_wait_for_a_database_that_hangs(tmp_path: Any) -> None:
     assert hanging.exception(10) is not None
     assert behind.exception(10) is not None
     stuck.set()
+
+
+def test_the_file_of_prompts_is_its_owners_alone(tmp_path: Any) -> None:
+    database = Database(f"sqlite:///{tmp_path}/jobs.db")
+    database.open()
+    database.write(lambda _: None).result(10)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("jobs.db*")}
+    database.close()
+    assert set(modes.values()) == {0o600}, modes
+
+
+async def test_a_bug_of_ours_fails_the_job_and_gives_the_slot_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    with monkeypatch.context() as patched:
+        patched.setattr("forebay.jobs.filling.make_call", lambda *_: 1 / 0)
+        job_id = await submit(rig, chat(1))
+        failed = await until(rig, job_id, "failed")
+    assert failed["error_code"] == "internal_error"
+    following = await submit(rig, chat(2))
+    await (await node.next_call()).answer(OK)
+    await until(rig, following, "completed")
+
+
+async def test_an_outcome_that_cannot_be_stored_fails_its_job_instead_of_being_tried_for_ever(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    job_id = await submit(rig, chat(1))
+    call = await node.next_call()
+
+    def refused(_: object) -> None:
+        raise DataError("", {}, Exception("odd"))
+
+    store = rig.gateway.parts.jobs.store
+    monkeypatch.setattr(store, "complete", lambda *_: store.database.write(refused))
+    await call.answer(OK)
+    failed = await until(rig, job_id, "failed")
+    assert failed["error"].startswith("the outcome cannot be stored")

@@ -1,4 +1,4 @@
-"""Runners that are shut down whatever happens."""
+"""Runners that are shut down and desks that are closed, whatever happens."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from forebay.jobs import TaskRunner
 from forebay.jobs.database import Database
 from forebay.jobs.store import JobStore
 
+from .desk import Desk
 from .script import LIMIT_S, Script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -45,3 +47,23 @@ def open_store() -> Iterator[Callable[[str], JobStore]]:
     yield make
     for database in opened:
         database.close()
+
+
+@pytest.fixture
+def open_desk(database_url: str, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
+    """Make one gateway's view of the same database after another."""
+    opened: list[Desk] = []
+
+    def open_one(**options: Any) -> Desk:
+        opened.append(Desk(database_url, tmp_path / "files", **options))
+        return opened[-1]
+
+    yield open_one
+    for desk in opened:
+        desk.close()
+
+
+@pytest.fixture
+def desk(open_desk: Callable[..., Desk]) -> Desk:
+    """One view of a database, of each kind there is."""
+    return open_desk()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 from forebay.jobs import batch_keeper
 from forebay.jobs.batch_keeper import BatchKeeper
@@ -15,25 +13,14 @@ from forebay.jobs.batch_steps import BatchSteps
 from .desk import Desk, counts, line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    import pytest
 
     from forebay.jobs.batch import Batch
 
 LIMIT_S = 20.0  # only turns a hang into a failure
-
-
-@pytest.fixture
-def open_desk(database_url: str, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    opened: list[Desk] = []
-
-    def open_one(**options: Any) -> Desk:
-        opened.append(Desk(database_url, tmp_path / "files", **options))
-        return opened[-1]
-
-    yield open_one
-    for desk in opened:
-        desk.close()
 
 
 @asynccontextmanager

@@ -13,28 +13,9 @@ from forebay.jobs.batch import BadBatch, BatchesFull, NewBatch
 from .desk import CHAT, Desk, counts, jsonl, line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from forebay.jobs.job import Change
-
-
-@pytest.fixture
-def open_desk(database_url: str, tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    opened: list[Desk] = []
-
-    def open_one(**options: Any) -> Desk:
-        opened.append(Desk(database_url, tmp_path / "files", **options))
-        return opened[-1]
-
-    yield open_one
-    for desk in opened:
-        desk.close()
-
-
-@pytest.fixture
-def desk(open_desk: Callable[..., Desk]) -> Desk:
-    return open_desk()
 
 
 # -- from end to end

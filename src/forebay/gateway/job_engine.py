@@ -23,7 +23,8 @@ from forebay.jobs.database import Database
 from forebay.jobs.feed import Feed
 from forebay.jobs.file_lock import FileLock
 from forebay.jobs.files import Files
-from forebay.jobs.filling import Filler, FillOptions
+from forebay.jobs.fill_options import FillOptions
+from forebay.jobs.filling import Filler
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.job import Failure
 from forebay.jobs.modules import load_task_types

@@ -13,6 +13,7 @@ keeps the processes out of each other's way.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
@@ -23,16 +24,19 @@ from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import (
     ArgumentError,
+    DataError,
     DBAPIError,
+    IntegrityError,
     InterfaceError,
     NoSuchModuleError,
     OperationalError,
+    ProgrammingError,
     SQLAlchemyError,
 )
 from sqlalchemy.pool import StaticPool
 
 from forebay.clock import SystemClock
-from forebay.errors import NotAllowed, StoreFailed
+from forebay.errors import InvariantBroken, NotAllowed, StoreFailed
 from forebay.jobs.schema import migrate
 
 if TYPE_CHECKING:
@@ -90,11 +94,16 @@ class Database:
             return
         engine = _engine(self._url, in_memory=self._in_memory)
         try:
+            if self.path is not None:
+                _make_private(self.path)
             with engine.connect() as connection, _writing(connection).begin():
                 migrate(connection)
         except SQLAlchemyError as error:
             engine.dispose()
             raise self._failure(error) from error
+        except OSError as error:
+            engine.dispose()
+            raise StoreFailed(f"unable to open database file {self.path}: {error}") from error
         except BaseException:
             engine.dispose()
             raise
@@ -233,6 +242,9 @@ class Database:
                 connection.close()
 
     def _translated(self, error: Exception) -> Exception:
+        """Return what callers see: a database that is away may be asked again, a bug may not."""
+        if isinstance(error, DataError | IntegrityError | ProgrammingError):
+            return InvariantBroken(f"the database refused what we asked: {type(error).__name__}")
         return self._failure(error) if isinstance(error, DBAPIError) else error
 
     def _failure(self, error: SQLAlchemyError) -> StoreFailed:
@@ -243,6 +255,11 @@ class Database:
         failure = StoreFailed(f"the database {shown} failed: {lines[0]}")
         failure.__cause__ = error
         return failure
+
+
+def _make_private(path: str) -> None:
+    """Make a file that only its owner can read: it will hold prompts. One that is there stays."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _succeed(future: Future[Any], result: Any) -> None:

@@ -18,10 +18,9 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from forebay.errors import StoreFailed
 from forebay.jobs.builtin import FAMILY, make_call, model_of
+from forebay.jobs.fill_options import FillOptions
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.job import Failure
 from forebay.jobs.job_sink import JobSink
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from forebay.clock import TimerHandle, Timers
     from forebay.jobs.builtin import Resolve
     from forebay.jobs.job import Change, Job
+    from forebay.jobs.job_sink import Outcome
     from forebay.jobs.store import JobStore
     from forebay.relay.relay import Relay
     from forebay.relay.reservation import Reservation
@@ -60,17 +60,6 @@ STOP_S = 3.0
 LARGE_BYTES = 524_288
 TICKETS_MAX = 256
 """Models that may stand in line at once; the others follow when the store is looked at again."""
-
-
-class FillOptions(Struct, frozen=True):
-    """What the operator decides."""
-
-    lease_s: float = 30.0
-    attempts: int = 3
-    retry: bool = False
-    """Whether interrupted jobs are tried again."""
-    never_again: tuple[str, ...] = ()
-    """Types that are not."""
 
 
 class Filler:
@@ -258,8 +247,9 @@ class Filler:
         elif held in self._gone_early:
             sink.leave()
         try:
-            await self._begin(job, reservation, sink)
-            await self._recorder.record(job, reservation.id, await sink.outcome)
+            await self._recorder.record(
+                job, reservation.id, await self._run(job, reservation, sink)
+            )
         finally:
             reservation.give_up()  # nothing, once it has begun
             self._held.pop(held, None)
@@ -288,6 +278,15 @@ class Filler:
             if not self._stopping:
                 self._loop.call_soon(self._top_up, lane)
         return taken[0] if taken else None
+
+    async def _run(self, job: Job, reservation: Reservation, sink: JobSink) -> Outcome:
+        """Return what became of a job; a bug of ours fails it, or it would be running for ever."""
+        try:
+            await self._begin(job, reservation, sink)
+            return await sink.outcome
+        except Exception:
+            logger.exception("a job could not be run", extra={"job": job.id})
+            return Problem("internal_error", "an internal error; the log has the details")
 
     def _is_claiming(self) -> bool:
         return any(lane.claiming for lane in self._lanes.values())

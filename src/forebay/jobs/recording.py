@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from forebay.errors import StoreFailed
+from forebay.errors import InvariantBroken, StoreFailed
 from forebay.jobs.job import Failure
 from forebay.jobs.job_sink import Answered, Gone
 from forebay.relay.problem import Problem
@@ -32,6 +33,7 @@ logger = logging.getLogger("forebay.jobs")
 FIRST_S = 0.2
 LONGEST_S = 10.0
 LARGE_BYTES = 524_288
+UNSTORABLE = Failure("the outcome cannot be stored; the log has the details", "internal_error")
 
 
 class Recorder:
@@ -77,12 +79,18 @@ class Recorder:
             await self._insist(job, lambda: self._store.fail(job, failure))
 
     async def _insist(self, job: Job, write: Callable[[], Future[bool]]) -> None:
-        pause_s = FIRST_S
+        pause_s, unstorable = FIRST_S, False
         while True:
             try:
                 if not await asyncio.wrap_future(write()):
                     logger.info("a job was no longer ours to end", extra={"job": job.id})
                 return
+            except InvariantBroken:  # what cannot be stored is not stored by asking again
+                logger.exception("an outcome cannot be recorded", extra={"job": job.id})
+                if unstorable:  # not even that: the next start finds it running
+                    return
+                unstorable, write = True, partial(self._store.fail, job, UNSTORABLE)
+                continue
             except StoreFailed as error:
                 logger.warning("an outcome is not recorded yet: %s", error, extra={"job": job.id})
             if self._stopped.is_set() or await self._stopped_within(pause_s):
