@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import StoreFailed
 from forebay.jobs.builtin import FAMILY, make_call, model_of
-from forebay.jobs.fill_options import FillOptions
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.job import Failure
 from forebay.jobs.job_sink import JobSink
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import TimerHandle, Timers
     from forebay.jobs.builtin import Resolve
+    from forebay.jobs.fill_options import FillOptions
     from forebay.jobs.job import Change, Job
     from forebay.jobs.job_sink import Outcome
     from forebay.jobs.store import JobStore
