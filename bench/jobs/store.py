@@ -10,17 +10,17 @@ from typing import Any
 
 from sqlalchemy import insert, text
 
-from forebay.jobs.database import Database
 from forebay.jobs.job import NewJob
-from forebay.jobs.schema import jobs
+from forebay.jobs.schema import JOBS, jobs
 from forebay.jobs.store import JobStore
+from forebay.storage.database import Database
 
 BATCH = 500
 CLAIMS = 300
 
 
 def opened(folder: Path, name: str = "jobs.db") -> JobStore:
-    database = Database(f"sqlite:///{folder}/{name}")
+    database = Database(f"sqlite:///{folder}/{name}", JOBS)
     database.open()
     return JobStore(database)
 

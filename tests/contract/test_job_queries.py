@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event, text
 
-from forebay.jobs.database import Database
 from forebay.jobs.recovering import Recovery
+from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
+from forebay.storage.database import Database
 from forebay.testing.job_store_steps import LEASE_S, letter
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def store(sqlite_url: str) -> Iterator[JobStore]:
-    database = Database(sqlite_url)
+    database = Database(sqlite_url, JOBS)
     database.open()
     yield JobStore(database)
     database.close()

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.jobs.database import Database
+from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
+from forebay.storage.database import Database
 from forebay.testing.job_store_contract import JobStoreContract
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def open_store(url: str) -> Iterator[Callable[[], JobStore]]:
     opened: list[Database] = []
 
     def open_one() -> JobStore:
-        database = Database(url)
+        database = Database(url, JOBS)
         database.open()
         opened.append(database)
         return JobStore(database)

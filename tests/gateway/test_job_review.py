@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DataError, OperationalError
 
-from forebay.jobs.database import Database
+from forebay.jobs.schema import JOBS
+from forebay.storage.database import Database
 
 from .conftest import OK
 from .job_steps import chat, job, post, submit, until
@@ -181,7 +182,7 @@ async def test_an_odd_type_to_list_is_refused(rig: Rig, given: str) -> None:
 
 
 def test_a_group_whose_database_is_away_fails_at_once(tmp_path: Any) -> None:
-    database = Database(f"sqlite:///{tmp_path}/jobs.db")
+    database = Database(f"sqlite:///{tmp_path}/jobs.db", JOBS)
     database.open()
     asked: list[int] = []
     entered, go_on = threading.Event(), threading.Event()
@@ -208,7 +209,7 @@ def test_a_group_whose_database_is_away_fails_at_once(tmp_path: Any) -> None:
 
 
 def test_closing_does_not_wait_for_a_database_that_hangs(tmp_path: Any) -> None:
-    database = Database(f"sqlite:///{tmp_path}/jobs.db")
+    database = Database(f"sqlite:///{tmp_path}/jobs.db", JOBS)
     database.open()
     stuck = threading.Event()
     hanging = database.write(lambda _: stuck.wait(30))
@@ -220,7 +221,7 @@ def test_closing_does_not_wait_for_a_database_that_hangs(tmp_path: Any) -> None:
 
 
 def test_the_file_of_prompts_is_its_owners_alone(tmp_path: Any) -> None:
-    database = Database(f"sqlite:///{tmp_path}/jobs.db")
+    database = Database(f"sqlite:///{tmp_path}/jobs.db", JOBS)
     database.open()
     database.write(lambda _: None).result(10)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("jobs.db*")}

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.jobs import TaskRunner
-from forebay.jobs.database import Database
+from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
+from forebay.storage.database import Database
 
 from .desk import Desk
 from .script import LIMIT_S, Script
@@ -40,7 +41,7 @@ def open_store() -> Iterator[Callable[[str], JobStore]]:
     opened: list[Database] = []
 
     def make(url: str) -> JobStore:
-        opened.append(Database(url))
+        opened.append(Database(url, JOBS))
         opened[-1].open()
         return JobStore(opened[-1])
 

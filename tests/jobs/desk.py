@@ -12,10 +12,11 @@ from forebay.jobs import batch_steps
 from forebay.jobs.batch import NewBatch
 from forebay.jobs.batch_steps import BatchSteps, Interrupted
 from forebay.jobs.batches import Batches
-from forebay.jobs.database import Database
 from forebay.jobs.files import Files
 from forebay.jobs.job import Failure
+from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
+from forebay.storage.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,7 +55,7 @@ class Desk:
         keeper: str = "k1",
         may_use: Callable[[str, str], bool] = lambda owner, model: True,
     ) -> None:
-        self.database = Database(url)
+        self.database = Database(url, JOBS)
         self.database.open()
         self.store = JobStore(self.database)
         self.files = Files(self.database, folder)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.jobs import batch_steps
 from forebay.jobs.batch_steps import BatchSteps
-from forebay.jobs.database import Database
 from forebay.jobs.files import Upload
 from forebay.jobs.recovering import Recovery
+from forebay.storage.database import Database
 
 from .desk import Desk, counts, line
 

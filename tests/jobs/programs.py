@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.jobs.database import Database
+from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
+from forebay.storage.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ def said(child: subprocess.Popen[str]) -> str:
 
 @contextmanager
 def opened(url: str) -> Iterator[JobStore]:
-    database = Database(url)
+    database = Database(url, JOBS)
     database.open()
     try:
         yield JobStore(database)

@@ -11,9 +11,10 @@ import pytest
 from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs import files as module
 from forebay.jobs.batch import BatchesFull, NewBatch
-from forebay.jobs.database import Database
 from forebay.jobs.file import FileInUse, FilesFull, FileTooLarge, Listing, is_name
 from forebay.jobs.files import Files
+from forebay.jobs.schema import JOBS
+from forebay.storage.database import Database
 
 from .desk import CHAT, Desk, line
 
@@ -196,13 +197,13 @@ def test_a_row_that_cannot_be_written_leaves_no_file_that_a_start_does_not_remov
 
 
 def test_the_folder_is_beside_the_database(sqlite_url: str, tmp_path: Path) -> None:
-    assert Files(Database(sqlite_url)).folder == tmp_path / "jobs.db.files"
+    assert Files(Database(sqlite_url, JOBS)).folder == tmp_path / "jobs.db.files"
     with pytest.raises(NotAllowed, match="folder"):
-        Files(Database("postgresql://nobody@127.0.0.1/none"))
+        Files(Database("postgresql://nobody@127.0.0.1/none", JOBS))
 
 
 def test_a_database_in_memory_has_a_folder_that_goes_with_it() -> None:
-    database = Database("sqlite://")
+    database = Database("sqlite://", JOBS)
     database.open()
     files = Files(database)
     files.open()
@@ -219,7 +220,7 @@ def test_a_folder_that_cannot_be_made_is_said_to_be_the_trouble(
 ) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(StoreFailed, match="taken"):
-        Files(Database(sqlite_url), tmp_path / "taken").open()
+        Files(Database(sqlite_url, JOBS), tmp_path / "taken").open()
 
 
 @pytest.mark.parametrize("name", ["", "file-1", "../../etc/passwd", "file-" + "G" * 24, "file-\0"])

@@ -12,10 +12,11 @@ import pytest
 
 from forebay.errors import NotAllowed, Rejected
 from forebay.jobs import TaskRunner
-from forebay.jobs.database import Database
 from forebay.jobs.job import NewJob
 from forebay.jobs.scheduling import BYPASS_MAX
+from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
+from forebay.storage.database import Database
 from forebay.testing.job_store_steps import found, submit
 
 from .script import LIMIT_S, Script, idle, job
@@ -134,7 +135,7 @@ def test_a_second_runner_on_the_same_file_is_refused_by_its_name(
 def test_rows_of_a_type_without_a_handler_fail_at_the_start(
     script: Callable[..., Script], sqlite_url: str
 ) -> None:
-    database = Database(sqlite_url)
+    database = Database(sqlite_url, JOBS)
     database.open()
     (row,) = submit(JobStore(database), NewJob("gone", "{}"))
     work = script()
@@ -147,7 +148,7 @@ def test_rows_of_a_type_without_a_handler_fail_at_the_start(
 def test_a_row_whose_params_are_not_json_fails(
     script: Callable[..., Script], sqlite_url: str
 ) -> None:
-    database = Database(sqlite_url)
+    database = Database(sqlite_url, JOBS)
     database.open()
     (row,) = submit(JobStore(database), NewJob("letter", "{broken"))
     database.close()
@@ -260,7 +261,7 @@ def test_a_retry_into_a_full_queue_is_rejected(script: Callable[..., Script]) ->
 def test_a_store_that_is_handed_in_is_neither_opened_nor_closed_nor_recovered(
     script: Callable[..., Script], sqlite_url: str
 ) -> None:
-    database = Database(sqlite_url)
+    database = Database(sqlite_url, JOBS)
     database.open()
     store = JobStore(database)
     ids = submit(store, NewJob("letter", "1"), NewJob("others", "2"))

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.jobs import TaskRunner, get_runner, reset_runner
-from forebay.jobs.database import Database
 from forebay.jobs.job import NewJob
+from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
+from forebay.storage.database import Database
 from forebay.testing.job_store_steps import claimed, submit
 
 from .script import LIMIT_S, Script, idle, job
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def earlier(sqlite_url: str) -> Iterator[JobStore]:
     """The database as an earlier program left it."""
-    database = Database(sqlite_url)
+    database = Database(sqlite_url, JOBS)
     database.open()
     yield JobStore(database)
     database.close()

@@ -19,9 +19,7 @@ from forebay.jobs.batch_keeper import BatchKeeper
 from forebay.jobs.batch_steps import BatchSteps
 from forebay.jobs.batches import Batches
 from forebay.jobs.builtin import ROUTES, model_of
-from forebay.jobs.database import Database
 from forebay.jobs.feed import Feed
-from forebay.jobs.file_lock import FileLock
 from forebay.jobs.files import Files
 from forebay.jobs.fill_options import FillOptions
 from forebay.jobs.filling import Filler
@@ -30,9 +28,12 @@ from forebay.jobs.job import Failure
 from forebay.jobs.modules import load_task_types
 from forebay.jobs.recovering import Recovery
 from forebay.jobs.runner import TaskRunner
+from forebay.jobs.schema import JOBS
 from forebay.jobs.singleton import disown_runner
 from forebay.jobs.store import JobStore
 from forebay.jobs.webhooks import Webhooks
+from forebay.storage.database import Database
+from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -55,7 +56,7 @@ class JobEngine:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._settings = settings = around.settings
-        self._database = Database(settings.database)
+        self._database = Database(settings.database, JOBS)
         self._lock = FileLock(self._database.path) if self._database.path is not None else None
         self.store = JobStore(self._database)
         self.files = Files(self._database, _folder(settings, self._database))

@@ -21,7 +21,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from forebay.errors import InvariantBroken
 from forebay.jobs.job import Added, NewJob
-from forebay.jobs.schema import QUEUED, UNENDED, jobs, now_s
+from forebay.jobs.schema import QUEUED, UNENDED, jobs
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

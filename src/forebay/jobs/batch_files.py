@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from forebay.jobs.batch import Batch
-    from forebay.jobs.database import Database
     from forebay.jobs.files import Files
+    from forebay.storage.database import Database
 
 PAGE_LINES = 500
 PAGE_BYTES_MAX = 4 * 1024 * 1024

@@ -29,7 +29,8 @@ from forebay.jobs.batch_lines import Line, LineError, Validation
 from forebay.jobs.batch_rows import COLUMNS, to_batch
 from forebay.jobs.files import OPEN, add_row
 from forebay.jobs.job import PRIORITIES, Change
-from forebay.jobs.schema import batches, jobs, now_s
+from forebay.jobs.schema import batches, jobs
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

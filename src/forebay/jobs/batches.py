@@ -32,7 +32,8 @@ from forebay.jobs.batch import (
 )
 from forebay.jobs.batch_rows import COLUMNS, to_batch
 from forebay.jobs.job import Change
-from forebay.jobs.schema import UNENDED, batches, jobs, now_s
+from forebay.jobs.schema import UNENDED, batches, jobs
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -39,7 +39,8 @@ from forebay.jobs.file import (
     StoredFile,
     is_name,
 )
-from forebay.jobs.schema import batches, files, now_s
+from forebay.jobs.schema import batches, files
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from forebay.jobs.database import Database
+    from forebay.storage.database import Database
 
 logger = logging.getLogger("forebay.jobs")
 

@@ -14,7 +14,8 @@ from sqlalchemy import select, update
 
 from forebay.jobs.job import Change, Failure, Job, Status
 from forebay.jobs.rows import COLUMNS, count_line, to_job
-from forebay.jobs.schema import QUEUED, RUNNING, jobs, now_s
+from forebay.jobs.schema import QUEUED, RUNNING, jobs
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

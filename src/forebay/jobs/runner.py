@@ -23,15 +23,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from forebay.clock import Clock, SystemClock
 from forebay.errors import NotAllowed, Rejected
-from forebay.jobs.database import Database
-from forebay.jobs.file_lock import FileLock
 from forebay.jobs.job import Change, Failure, Job, Status
 from forebay.jobs.options import Options
 from forebay.jobs.recovering import INTERRUPTED, Recovery
 from forebay.jobs.running import Running
+from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
 from forebay.jobs.submitting import new_job
 from forebay.jobs.types import TaskType, TaskTypes
+from forebay.storage.database import Database
+from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +83,7 @@ class TaskRunner:
             poll_seconds=poll_seconds,
         )
         self._owns = isinstance(database, str)
-        self._store = JobStore(Database(database)) if isinstance(database, str) else database
+        self._store = JobStore(Database(database, JOBS)) if isinstance(database, str) else database
         path = self._store.database.path
         self._file = FileLock(path) if self._owns and path is not None else None
         self._types = TaskTypes(self._options.vram_budgets)

@@ -1,13 +1,11 @@
-"""The tables, and the steps that made them what they are.
+"""The tables of jobs, files and batches.
 
-Migrations are only ever added, and only ever add: a program runs on the schema after its own, too
-(an old worker while the new one starts), and refuses one that is further ahead than that.
 Indexes that workers walk are partial, so that what is finished costs them nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import (
     BigInteger,
@@ -20,44 +18,16 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    insert,
-    inspect,
     literal_column,
-    select,
     text,
-    update,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.expression import FunctionElement
 
-from forebay.errors import NotAllowed
+from forebay.storage.schema import Number, Schema, partial_index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sqlalchemy import ColumnElement, Connection
-    from sqlalchemy.types import TypeEngine
+    from sqlalchemy import ColumnElement
 
 metadata = MetaData()
-Number = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER keys count up there
-
-
-class now_s(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
-    """The database's own clock, in seconds since 1970: one clock for all workers."""
-
-    type: TypeEngine[float] = Float()
-    inherit_cache: bool | None = True
-
-
-@compiles(now_s, "sqlite")
-def _now_sqlite(*_: Any, **__: Any) -> str:
-    return "((julianday('now') - 2440587.5) * 86400.0)"
-
-
-@compiles(now_s, "postgresql")
-def _now_postgresql(*_: Any, **__: Any) -> str:
-    return "extract(epoch from clock_timestamp())::float8"
-
 
 jobs = Table(
     "jobs",
@@ -152,64 +122,30 @@ UNENDED: ColumnElement[bool] = jobs.c.status.in_(
 that the condition is its own, and it does not see through a parameter."""
 
 
-def _partial(name: str, *columns: Column[Any], where: Any, unique: bool = False) -> Index:
-    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
-
-
-_partial(
+partial_index(
     "jobs_same", jobs.c.fingerprint, where=text("status IN ('queued', 'running')"), unique=True
 )
-_partial(
+partial_index(
     "jobs_same_key",
     jobs.c.owner,
     jobs.c.idempotency_key,
     where=text("idempotency_key IS NOT NULL AND status IN ('queued', 'running')"),
     unique=True,
 )
-_partial("jobs_next", jobs.c.queue, jobs.c.priority, jobs.c.id, where=text("status = 'queued'"))
-_partial("jobs_held", jobs.c.worker, where=text("status = 'running'"))
-_partial("jobs_lines", jobs.c.batch_id, jobs.c.line, where=text("batch_id IS NOT NULL"))
+partial_index(
+    "jobs_next", jobs.c.queue, jobs.c.priority, jobs.c.id, where=text("status = 'queued'")
+)
+partial_index("jobs_held", jobs.c.worker, where=text("status = 'running'"))
+partial_index("jobs_lines", jobs.c.batch_id, jobs.c.line, where=text("batch_id IS NOT NULL"))
 Index("jobs_listed", jobs.c.status, jobs.c.task_type, jobs.c.batch_id, jobs.c.id)
-_partial("jobs_to_tell", jobs.c.webhook_due, where=text("webhook_due IS NOT NULL"))
-_partial("batches_to_tell", batches.c.webhook_due, where=text("webhook_due IS NOT NULL"))
+partial_index("jobs_to_tell", jobs.c.webhook_due, where=text("webhook_due IS NOT NULL"))
+partial_index("batches_to_tell", batches.c.webhook_due, where=text("webhook_due IS NOT NULL"))
 Index("files_of_owner", files.c.owner, files.c.id)
 Index("batches_of_owner", batches.c.owner, batches.c.id)
-_partial(
+partial_index(
     "batches_open",
     batches.c.input_file,
     where=text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"),
 )
 
-version = Table("forebay_schema", metadata, Column("version", Integer, nullable=False))
-
-
-STEPS: tuple[Callable[[Connection], None], ...] = ()
-"""What was added since version 1, in order: each takes the schema one version further. A new
-database is made whole from the tables above, so a step must lead to what they say."""
-VERSION = 1 + len(STEPS)
-
-
-def migrate(connection: Connection) -> None:
-    """Bring the schema up to date; raises NotAllowed when it is too far ahead for this program."""
-    if connection.dialect.name == "postgresql":  # one at a time, should several programs start
-        connection.execute(text("SELECT pg_advisory_xact_lock(7800)"))
-    found = _version(connection)
-    if found > VERSION + 1:
-        raise NotAllowed(
-            f"the database has schema {found}, this program knows {VERSION}: "
-            "run a newer Forebay, or give it another database"
-        )
-    if found == 0:
-        metadata.create_all(connection)
-        connection.execute(insert(version).values(version=VERSION))
-        return
-    for step in STEPS[found - 1 :]:
-        step(connection)
-    if found < VERSION:
-        connection.execute(update(version).values(version=VERSION))
-
-
-def _version(connection: Connection) -> int:
-    if not inspect(connection).has_table(version.name):
-        return 0
-    return int(connection.execute(select(version.c.version)).scalar() or 0)
+JOBS = Schema(metadata, "forebay_schema")

@@ -32,7 +32,8 @@ from forebay.jobs.job import (
 )
 from forebay.jobs.recovering import fail_queue, recover
 from forebay.jobs.rows import COLUMNS, count_line, find, to_job, twin_of
-from forebay.jobs.schema import QUEUED, RUNNING, jobs, now_s
+from forebay.jobs.schema import QUEUED, RUNNING, jobs
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from forebay.jobs.database import Database
     from forebay.jobs.recovering import Recovery
+    from forebay.storage.database import Database
 
 logger = logging.getLogger("forebay.jobs")
 

@@ -22,8 +22,9 @@ from sqlalchemy import func, select, update
 
 from forebay.errors import BackendFailed, StoreFailed
 from forebay.jobs.hearing import Hearing
-from forebay.jobs.schema import batches, jobs, now_s
+from forebay.jobs.schema import batches, jobs
 from forebay.jobs.signing import sign
+from forebay.storage.schema import now_s
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
 from forebay.wire.target import Target

@@ -16,7 +16,7 @@ from forebay.jobs.schema import jobs
 from forebay.jobs.store import JobStore
 
 if TYPE_CHECKING:
-    from forebay.jobs.database import Database
+    from forebay.storage.database import Database
 
 OpenStore = Callable[[], JobStore]
 LEASE_S = 30.0

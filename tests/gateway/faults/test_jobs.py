@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import text, update
 
-from forebay.jobs import database as database_module
-from forebay.jobs.database import Database
 from forebay.jobs.recovering import Recovery
-from forebay.jobs.schema import VERSION, jobs, version
+from forebay.jobs.schema import JOBS, jobs
 from forebay.jobs.store import JobStore
+from forebay.storage import database as database_module
+from forebay.storage.database import Database
 
 from ..job_steps import chat, job, post, submit, until  # noqa: TID252 - no absolute name
 from .conftest import FIRST, SECOND, FaultRig, bearer, key
@@ -34,7 +34,7 @@ LEASE_S = 30.0
 @pytest.fixture
 def elsewhere(database_url: str) -> Iterator[JobStore]:
     """Another program on the same database."""
-    database = Database(database_url)
+    database = Database(database_url, JOBS)
     database.open()
     yield JobStore(database)
     database.close()
@@ -243,7 +243,7 @@ async def test_fault_52_fifty_at_once_with_one_key_are_one_job(
 async def test_fault_53_one_schema_ahead_is_used_and_two_are_refused(
     rig: FaultRig, database_url: str, elsewhere: JobStore, ahead: int, status: int
 ) -> None:
-    newer = update(version).values(version=VERSION + ahead)
+    newer = update(JOBS.version_table).values(version=JOBS.version + ahead)
     elsewhere.database.write(lambda c: c.execute(newer).rowcount).result(10)
     node = await rig.node()
     await rig.start(node, jobs={"database": database_url})

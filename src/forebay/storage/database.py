@@ -37,12 +37,12 @@ from sqlalchemy.pool import StaticPool
 
 from forebay.clock import SystemClock
 from forebay.errors import InvariantBroken, NotAllowed, StoreFailed
-from forebay.jobs.schema import migrate
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
     from forebay.clock import Clock
+    from forebay.storage.schema import Schema
 
 T = TypeVar("T")
 Item: TypeAlias = tuple[Callable[["Connection"], Any], "Future[Any]", float]
@@ -70,8 +70,9 @@ class Database:
     end of the program does.
     """
 
-    def __init__(self, url: str, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, schema: Schema, clock: Clock | None = None) -> None:
         self._url = _driver(url)
+        self._schema = schema
         self._clock = clock or SystemClock()
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
         self.path = self._url.database if self.is_sqlite else None
@@ -97,7 +98,7 @@ class Database:
             if self.path is not None:
                 _make_private(self.path)
             with engine.connect() as connection, _writing(connection).begin():
-                migrate(connection)
+                self._schema.migrate(connection)
         except SQLAlchemyError as error:
             engine.dispose()
             raise self._failure(error) from error

@@ -1,0 +1,106 @@
+"""Tables that belong together, and the steps that made them what they are.
+
+Migrations are only ever added, and only ever add: a program runs on the schema after its own, too
+(an old worker while the new one starts), and refuses one that is further ahead than that. Each
+schema counts its own versions, so that several may live in one database.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import FunctionElement
+
+from forebay.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Connection, TextClause
+    from sqlalchemy.types import TypeEngine
+
+Number = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER keys count up there
+
+
+class now_s(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
+    """The database's own clock, in seconds since 1970: one clock for all workers."""
+
+    type: TypeEngine[float] = Float()
+    inherit_cache: bool | None = True
+
+
+@compiles(now_s, "sqlite")
+def _now_sqlite(*_: Any, **__: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(now_s, "postgresql")
+def _now_postgresql(*_: Any, **__: Any) -> str:
+    return "extract(epoch from clock_timestamp())::float8"
+
+
+def partial_index(
+    name: str, *columns: Column[Any], where: TextClause, unique: bool = False
+) -> Index:
+    """Return an index of some rows only: what is finished costs those who walk it nothing."""
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+class Schema:
+    """Some tables and their version."""
+
+    def __init__(
+        self,
+        metadata: MetaData,
+        version_table: str,
+        steps: tuple[Callable[[Connection], None], ...] = (),
+    ) -> None:
+        """`steps` is what was added since version 1, in order, each one version further.
+
+        A new database is made whole from the tables, so a step must lead to what they say.
+        """
+        self._metadata = metadata
+        self._steps = steps
+        self.version = 1 + len(steps)
+        self.version_table = Table(
+            version_table, metadata, Column("version", Integer, nullable=False)
+        )
+
+    def migrate(self, connection: Connection) -> None:
+        """Bring the tables up to date; raises NotAllowed when they are too far ahead."""
+        if connection.dialect.name == "postgresql":  # one at a time, should several programs start
+            connection.execute(text("SELECT pg_advisory_xact_lock(7800)"))
+        found = self._found(connection)
+        if found > self.version + 1:
+            raise NotAllowed(
+                f"the database has schema {found}, this program knows {self.version}: "
+                "run a newer Forebay, or give it another database"
+            )
+        if found == 0:
+            self._metadata.create_all(connection)
+            connection.execute(insert(self.version_table).values(version=self.version))
+            return
+        for step in self._steps[found - 1 :]:
+            step(connection)
+        if found < self.version:
+            connection.execute(update(self.version_table).values(version=self.version))
+
+    def _found(self, connection: Connection) -> int:
+        if not inspect(connection).has_table(self.version_table.name):
+            return 0
+        return int(connection.execute(select(self.version_table.c.version)).scalar() or 0)
