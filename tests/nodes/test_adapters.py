@@ -32,6 +32,7 @@ async def test_ollama_tells_what_it_has_and_what_is_in_memory() -> None:
         families=("ollama", "openai", "anthropic"),
         kind="ollama",
         loaded=("gemma4:latest",),
+        contexts={"gemma4:latest": 4096},
         version="0.40.12",
     )
 
@@ -57,6 +58,7 @@ async def test_vllm_lists_its_model_and_its_adapters_and_holds_them_all() -> Non
         models=("Qwen/Qwen3-8B", "sql-lora"),
         families=("openai", "anthropic"),
         kind="vllm",
+        contexts={"Qwen/Qwen3-8B": 40960},
         version="0.32.0",
     )
 

@@ -26,6 +26,7 @@ async def test_a_real_llama_cpp_tells_its_model_and_its_slots(llama_url: str) ->
         families=("openai", "anthropic"),
         kind="llama-cpp",
         slots=LLAMA_SLOTS,
+        contexts={LLAMA_ALIAS: 512},
         version=report.version,
     )
 

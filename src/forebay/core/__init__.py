@@ -1,6 +1,7 @@
 """What runs next, and where: pure decisions, no I/O, no clock, no randomness."""
 
 from forebay.core.actions import (
+    NO_ROOM,
     Abort,
     Action,
     Decision,
@@ -36,7 +37,7 @@ from forebay.core.scheduler import Scheduler
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, Totals
 
 __all__ = [
-    "Abort", "Action", "Arrived", "Cancelled", "Decision", "Describe", "Event", "Expire",
+    "NO_ROOM", "Abort", "Action", "Arrived", "Cancelled", "Decision", "Describe", "Event", "Expire",
     "Finished", "Inspected", "LaneView", "NodeChanged", "NodeRemoved", "NodeRested", "NodeView",
     "Observed", "Options", "OptionsChanged", "Reject", "RejectCode", "Returned", "Revoked",
     "Route", "Scheduler", "ShutDown", "Snapshot", "Supplied", "Supply", "Ticked", "Totals", "Wait",

@@ -25,6 +25,11 @@ RejectCode: TypeAlias = Literal[
     "shutting_down",
 ]
 
+NO_ROOM: tuple[RejectCode, ...] = (
+    "queue_full", "user_queue_full", "queue_disabled", "stream_not_queued",
+)  # fmt: skip
+"""Refusals that say no more than that everything is taken now."""
+
 ExpireCode: TypeAlias = Literal["queue_timeout", "no_node"]
 
 WaitReason: TypeAlias = Literal[

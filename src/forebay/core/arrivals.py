@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.core.actions import Reject, Wait
+from forebay.core.actions import NO_ROOM, Reject, Wait
 from forebay.core.positions import ahead_of_newcomer
 from forebay.errors import InvariantBroken
 
@@ -107,7 +107,8 @@ class Arrivals:
     ) -> None:
         """Refuse an arrival; nothing of it is kept."""
         book = self._book
-        book.tally.reject(code)
+        if not arrival.patient or code not in NO_ROOM:
+            book.tally.reject(code)
         if wait_s is None and lane is not None:
             wait_s = lane.newcomer_wait_s(book.now_s)
         book.actions.append(Reject(arrival.id, code, (REASONS[code],), wait_s, wait_s))

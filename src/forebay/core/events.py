@@ -49,6 +49,8 @@ class Arrived(Struct, frozen=True, tag=True, gc=False):
     if none of them can run at once either, it waits for the first that a node is up for."""
     deferred: bool = False
     """Sizes are not known yet; the core asks with `Supply` when the entry heads its session."""
+    patient: bool = False
+    """Its owner keeps it where there is no room, and comes again: no refusal is counted then."""
 
 
 class Supplied(Struct, frozen=True, tag=True, gc=False):

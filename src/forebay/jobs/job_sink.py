@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 
 from forebay.relay.problem import Problem
+from forebay.relay.sink import Sink
 
 if TYPE_CHECKING:
     from forebay.relay.exchange import Exchange
@@ -31,7 +32,7 @@ class Gone(Struct, frozen=True):
 Outcome: TypeAlias = Answered | Problem | Gone
 
 
-class JobSink:
+class JobSink(Sink):
     """Collects one answer; `outcome` is set exactly once."""
 
     def __init__(self) -> None:

@@ -15,6 +15,9 @@ NAME_CHARS_MAX = 512
 SLOTS_MAX = 100_000
 """A report beyond this is a mistake; vLLM's own default is in the hundreds."""
 VERSION_CHARS_MAX = 64
+CONTEXT_TOKENS_MAX = 1_000_000_000
+CONTEXT_FIELDS = ("max_model_len", "context_length", "loaded_context_length", "context_window")
+"""How servers call the tokens that fit into a model's context, the surest first."""
 
 
 def expect_ok(reply: Reply, path: str) -> None:
@@ -81,6 +84,25 @@ def count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 1 <= value <= SLOTS_MAX else None
+
+
+def context_tokens(value: object) -> int | None:
+    """Return a context size that makes sense, else None."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 1 <= value <= CONTEXT_TOKENS_MAX else None
+
+
+def contexts(models: list[dict[str, object]], *name_fields: str) -> dict[str, int]:
+    """Return how much fits into each model's context, as far as a list of models tells."""
+    found: dict[str, int] = {}
+    for model in models[:MODELS_MAX]:
+        sizes = (context_tokens(model.get(field)) for field in CONTEXT_FIELDS)
+        size = next((size for size in sizes if size is not None), None)
+        if size is not None:
+            for name in names(model.get(field) for field in name_fields):
+                found[name] = size
+    return found
 
 
 def version_text(value: object) -> str:

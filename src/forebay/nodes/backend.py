@@ -77,6 +77,7 @@ class Backend:
         self.told: NodeChanged = self.health.changed(clock.monotonic_s())
         self.kind = "" if settings.kind == "auto" else settings.kind
         self.version = ""
+        self.contexts: Mapping[str, int] = {}  # tokens that fit into each model's context
         self.failures: dict[str, int] = {}  # by kind, for the metrics
         self.last_error = ""
         self.draining = False
@@ -141,6 +142,7 @@ class Backend:
         self.draining = other.draining
         if same:
             self.kind, self.version, self._adapter = other.kind, other.version, other._adapter
+            self.contexts = other.contexts
             self._probed.set()
         self.told = self.health.changed(self._clock.monotonic_s())
 
@@ -203,7 +205,7 @@ class Backend:
             change = self.health.probe_failed(self._clock.monotonic_s())
         else:
             self.last_error = ""
-            self.kind, self.version = report.kind, report.version
+            self.kind, self.version, self.contexts = report.kind, report.version, report.contexts
             if not self._was_busy:
                 self._slots_cut = max(0, self._slots_cut - 1)
             self._was_busy = False

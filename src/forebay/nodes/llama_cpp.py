@@ -7,6 +7,7 @@ gives each a `status.value` (`loaded`, `loading`, `unloaded`) and has no slots o
 """
 
 from forebay.nodes.answers import (
+    context_tokens,
     count,
     entries,
     expect_ok,
@@ -45,6 +46,7 @@ class LlamaCpp:
             slots=count(props.get("total_slots")),
             loaded=loaded,
             loaded_max=max(1, len(loaded or ())),
+            contexts=_contexts(props, _names(models)),
             version=version_text(props.get("build_info")),
         )
 
@@ -62,6 +64,13 @@ def _names(models: list[dict[str, object]]) -> tuple[str, ...]:
         aliases = model.get("aliases")
         found += aliases if isinstance(aliases, list) else []
     return names(found)
+
+
+def _contexts(props: dict[str, object], models: tuple[str, ...]) -> dict[str, int]:
+    """Return what fits into one slot; a router has no context of its own."""
+    defaults = props.get("default_generation_settings")
+    tokens = context_tokens(defaults.get("n_ctx")) if isinstance(defaults, dict) else None
+    return dict.fromkeys(models, tokens) if tokens is not None else {}
 
 
 def _loaded(models: list[dict[str, object]]) -> tuple[str, ...] | None:

@@ -12,6 +12,7 @@ OpenAI's routes have always been there for the versions in use; `/v1/messages` c
 """
 
 from forebay.nodes.answers import (
+    contexts,
     entries,
     json_object,
     json_object_if_there,
@@ -39,7 +40,8 @@ class Ollama:
         running = json_object(await fetch("GET", RUNNING_PATH), RUNNING_PATH)
         about = json_object_if_there(await fetch("GET", VERSION_PATH), VERSION_PATH)
         version = version_text(about.get("version"))
-        loaded = _names(entries(running, "models", RUNNING_PATH))
+        in_memory = entries(running, "models", RUNNING_PATH)
+        loaded = _names(in_memory)
         speaks_messages = version_at_least(version, MESSAGES_SINCE)
         return Report(
             models=_names(entries(listed, "models", TAGS_PATH)),
@@ -47,6 +49,7 @@ class Ollama:
             kind=self.kind,
             loaded=loaded,
             loaded_max=max(1, len(loaded)),
+            contexts=contexts(in_memory, "model", "name"),
             version=version,
         )
 

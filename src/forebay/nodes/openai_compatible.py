@@ -4,7 +4,7 @@
 so such a node gets one request at a time unless its settings say more.
 """
 
-from forebay.nodes.answers import entries, json_object, names
+from forebay.nodes.answers import contexts, entries, json_object, names
 from forebay.nodes.report import Fetch, Report
 
 MODELS_PATH = "/v1/models"
@@ -19,5 +19,10 @@ class OpenAiCompatible:
     async def probe(self, fetch: Fetch) -> Report:
         """List its models; raises `BackendFailed` when it cannot."""
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
-        models = names(entry.get("id") for entry in entries(listed, "data", MODELS_PATH))
-        return Report(models=models, families=self.families, kind=self.kind)
+        listing = entries(listed, "data", MODELS_PATH)
+        return Report(
+            models=names(entry.get("id") for entry in listing),
+            families=self.families,
+            kind=self.kind,
+            contexts=contexts(listing, "id"),
+        )

@@ -128,6 +128,11 @@ class Nodes:
             for backend in self._backends.values()
         )
 
+    def context_tokens(self, model: str) -> int | None:
+        """Return what fits into the model's context on every node that has it; None: unknown."""
+        sizes = (backend.contexts.get(model) for backend in self._backends.values())
+        return min((size for size in sizes if size is not None), default=None)
+
     def models(self, family: str) -> list[str]:
         """Return what can be asked for in a family: the union over healthy nodes, in order."""
         return sorted(

@@ -1,5 +1,6 @@
 """What a node says of itself, and the two narrow ports around asking it."""
 
+from collections.abc import Mapping
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -28,6 +29,8 @@ class Report(Struct, frozen=True):
     """How many models fit in memory together, as far as is known."""
     gpu_load: float | None = None
     """0 to 1; None when unknown."""
+    contexts: Mapping[str, int] = {}
+    """Tokens that fit into the context of a request, by model; those it does not say are absent."""
     version: str = ""
     """The engine's own version, for people to read; "" when it does not say."""
 

@@ -1,6 +1,6 @@
 """Our own simulated node: it says all there is to know in `/v1/models`."""
 
-from forebay.nodes.answers import count, entries, json_object, names, version_text
+from forebay.nodes.answers import contexts, count, entries, json_object, names, version_text
 from forebay.nodes.openai_compatible import MODELS_PATH
 from forebay.nodes.report import Fetch, Report
 
@@ -17,13 +17,15 @@ class Simulated:
     async def probe(self, fetch: Fetch) -> Report:
         """Ask for everything at once; raises `BackendFailed` when it cannot."""
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
+        listing = entries(listed, "data", MODELS_PATH)
         loaded = listed.get("loaded")
         return Report(
-            models=names(entry.get("id") for entry in entries(listed, "data", MODELS_PATH)),
+            models=names(entry.get("id") for entry in listing),
             families=self.families,
             kind=self.kind,
             slots=count(listed.get("slots")),
             loaded=names(loaded) if isinstance(loaded, list) else None,
             loaded_max=count(listed.get("loaded_max")) or 1,
+            contexts=contexts(listing, "id"),
             version=version_text(listed.get("version")),
         )

@@ -9,6 +9,7 @@ only) nor any public route tells it, but a server in development mode answers
 """
 
 from forebay.nodes.answers import (
+    contexts,
     count,
     entries,
     expect_ok,
@@ -42,12 +43,14 @@ class Vllm:
         configuration = json_object_if_there(
             await fetch("GET", CONFIGURATION_PATH), CONFIGURATION_PATH
         )
+        listing = entries(listed, "data", MODELS_PATH)
         speaks_messages = version_at_least(version, MESSAGES_SINCE)
         return Report(
-            models=names(entry.get("id") for entry in entries(listed, "data", MODELS_PATH)),
+            models=names(entry.get("id") for entry in listing),
             families=self.families if speaks_messages else ("openai",),
             kind=self.kind,
             slots=_sequences(configuration),
+            contexts=contexts(listing, "id"),
             version=version,
         )
 

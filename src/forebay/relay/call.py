@@ -18,7 +18,7 @@ class Call:
     __slots__ = (
         "affinity", "asked_model", "body", "credentials", "fallbacks", "family", "header_block",
         "id", "key", "key_running_max", "max_wait_s", "model", "model_span", "output_limit",
-        "priority", "prompt_tokens", "route", "stream", "target", "user", "weight",
+        "patient", "priority", "prompt_tokens", "route", "stream", "target", "user", "weight",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - it is a record
@@ -44,6 +44,7 @@ class Call:
         key: str = "",
         key_running_max: int = 0,
         weight: float = 1.0,
+        patient: bool = False,
     ) -> None:
         self.id = id
         self.family = family
@@ -75,3 +76,5 @@ class Call:
         self.key_running_max = key_running_max
         self.weight = weight
         """The share of the user against others."""
+        self.patient = patient
+        """Whether its sink keeps it where there is no room in the queue, and submits it again."""

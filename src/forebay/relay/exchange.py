@@ -4,9 +4,8 @@ Whatever happens, an exchange ends exactly once (`_end`), and only then is its t
 `Finished`, by `Cancelled`, or because the core ended it itself. So every lease comes back, on
 every path.
 
-Nothing has been said to the client until the first byte of an answer reaches the sink: until then
-a node that dies costs an attempt, not the request. Small unary answers and, with `retry.stream =
-"buffer"`, streams are held until they are whole, so that even a death in the middle goes unseen.
+Until the first byte of an answer reaches the sink, a node that dies costs an attempt, not the
+request. Small unary answers and, with `retry.stream = "buffer"`, streams are held until whole.
 """
 
 from __future__ import annotations
@@ -97,6 +96,7 @@ class Exchange(Passage, Listener):
         self.position = action.position
         self.estimate_s = action.estimate_s
         self.note("queued", self._relay.now_s())
+        self._sink.waits(self)
         if self.call.stream and self.call.family.comments:
             self._relay.keepalive.add(self)
 
@@ -113,6 +113,7 @@ class Exchange(Passage, Listener):
         if self.queued or self.attempt > 1:
             self.started_s = relay.now_s()  # else it starts as it comes, and no clock is asked
             self.note(f"started on {action.node}", self.started_s)
+            self._sink.starts(self)
             if self.committed:
                 self._comment(f": started node={self.node} waited_ms={int(self.waited_s * 1000)}")
         relay.runs.add_at(self, self.started_s)
@@ -128,10 +129,10 @@ class Exchange(Passage, Listener):
         else:
             self._send(connection)
 
-    def refuse(self, problem: Problem) -> None:
+    def refuse(self, problem: Problem, *, comes_again: bool = False) -> None:
         """End without an answer: the core has given up the ticket already."""
         if not self.ended:
-            self._end(problem.code)
+            self._end("" if comes_again else problem.code)
             self._sink.failed(problem, self)
 
     def abort(self, problem: Problem) -> None:
@@ -163,9 +164,8 @@ class Exchange(Passage, Listener):
             self._send(result)
 
     def _send(self, connection: NodeConnection) -> None:
-        backend, call = self._backend, self.call
+        backend, call, self._connection = self._backend, self.call, connection
         assert backend is not None
-        self._connection = connection
         body = self._relay.body_for(self)
         head = backend.request(call.target, call.header_block, call.credentials, len(body))
         connection.send(head, body, self)
@@ -290,8 +290,8 @@ class Exchange(Passage, Listener):
 
     def _node_is_busy(self, retry_after: bytes | None) -> None:
         """Keep the place in line: a node that says it is full has not failed."""
-        self._drop_connection()
         relay = self._relay
+        self._drop_connection()
         rest_s = REST_S
         if retry_after is not None and retry_after.isdigit():
             rest_s = min(max(float(retry_after), REST_S), REST_S_MAX)

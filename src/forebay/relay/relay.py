@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from forebay.core import (
+    NO_ROOM,
     Abort,
     Action,
     Arrived,
@@ -77,6 +78,8 @@ class Relay:
         self.exchanges: dict[str, Exchange] = {}
         self.reservations: dict[str, Reservation] = {}
         self.retries_total = 0
+        self.left: Callable[[Exchange], None] | None = None
+        """Whom to tell of every exchange that ends, while somebody waits for room in the queue."""
         self._idle: asyncio.Event | None = None  # while someone waits for the end
         self.keepalive = Deadlines(queue.keepalive_seconds, self._ask_about, clock)
         self.first_bytes = Deadlines(queue.first_byte_seconds, Exchange.too_late_to_begin, clock)
@@ -139,6 +142,8 @@ class Relay:
                 call.key,
                 call.key_running_max,
                 call.fallbacks,
+                False,
+                call.patient,
             )
         )
         return exchange
@@ -213,7 +218,7 @@ class Relay:
             self.first_bytes.discard(exchange)
 
     def forget(self, exchange: Exchange, outcome: str) -> None:
-        """Let an exchange go: it has ended."""
+        """Let an exchange go: it has ended, or has no outcome yet and will come again."""
         call = exchange.call
         self.exchanges.pop(call.id, None)
         if self._asked:
@@ -223,7 +228,11 @@ class Relay:
         if call.stream:
             self.first_bytes.discard(exchange)
             self.keepalive.discard(exchange)
+        if not outcome:
+            return
         self._observer.ended(exchange, outcome)
+        if self.left is not None:
+            self.left(exchange)
         if self._idle is not None and not self.exchanges:
             self._idle.set()
 
@@ -287,7 +296,8 @@ class Relay:
         if exchange is not None:
             if isinstance(action, Expire):
                 exchange.waited_s = action.waited_s
-            exchange.refuse(problem)
+            comes_again = exchange.call.patient and problem.code in NO_ROOM
+            exchange.refuse(problem, comes_again=comes_again)
         elif (reservation := self.reservations.get(action.id)) is not None:
             reservation.refuse(problem)
 

@@ -20,6 +20,14 @@ class Sink(Protocol):
 
     __slots__ = ()
 
+    def waits(self, exchange: Exchange) -> None:
+        """Know that it stands in line; the exchange says where, and perhaps how long."""
+        return
+
+    def starts(self, exchange: Exchange) -> None:
+        """Know that it has left the line for a node; what never waited starts without a word."""
+        return
+
     def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
         """Take the head of the answer, and its length where that is known."""
         ...

@@ -164,11 +164,13 @@ class FakeNode:
         self,
         models: Sequence[str] = ("m",),
         slots: int = 1,
+        context: int = 0,
         kind: Kind = "llama.cpp",
         sndbuf: int | None = None,
     ) -> None:
         self.models = models
         self.slots = slots
+        self.context = context  # tokens; 0 says nothing
         self.kind: Kind = kind
         self.loaded: Sequence[str] | None = None
         """Models in memory; None means all."""
@@ -330,7 +332,7 @@ class FakeNode:
         if self.health == "hang":
             return
         loaded = self.models if self.loaded is None else self.loaded
-        state = NodeState(self.kind, self.health, self.models, loaded, self.slots)
+        state = NodeState(self.kind, self.health, self.models, loaded, self.slots, self.context)
         status, payload = probe_answer(request.path, state)
         connection.write(answer_bytes(payload, status, {}))
         if not request.keep_alive:

@@ -188,6 +188,7 @@ class NodeState:
     models: Sequence[str]
     loaded: Sequence[str]
     slots: int
+    context: int
 
 
 def probe_answer(path: str, state: NodeState) -> tuple[int, object]:
@@ -215,9 +216,10 @@ def openai_probes(state: NodeState) -> dict[str, object]:
 
 
 def llama_cpp_probes(state: NodeState) -> dict[str, object]:
+    size = {"default_generation_settings": {"n_ctx": state.context}} if state.context else {}
     return {
         "/health": {"status": "ok"},
-        "/props": {"total_slots": state.slots},
+        "/props": {"total_slots": state.slots, **size},
         "/v1/models": model_list(state),
     }
 
