@@ -28,6 +28,7 @@ from forebay.gateway.metrics import Metrics
 from forebay.nodes.registry import Nodes
 from forebay.nodes.sim_engine import SimOptions
 from forebay.nodes.sim_node import SimNode
+from forebay.sessions.figures import SessionFigures
 from forebay.settings import NodeSettings, Settings, load_settings
 from forebay.settings.names import blocks, sections, valid_keys, variable_of
 from forebay.testing import FakeClock
@@ -201,7 +202,7 @@ def metrics_there_are() -> set[str]:
     nodes = Nodes(lambda _: None, clock)
     (snapshot,) = Scheduler().handle(Observed(), 0.0)
     assert isinstance(snapshot, Snapshot)
-    text = Metrics(accounting, nodes, JobFigures()).text(snapshot, 0).decode()
+    text = Metrics(accounting, nodes, JobFigures(), SessionFigures()).text(snapshot, 0).decode()
     return set(re.findall(r"^# HELP (\w+)", text, re.MULTILINE))
 
 

@@ -33,12 +33,15 @@ LABELS = {
     "forebay_jobs": {"type", "status"},
     "forebay_job_wait_seconds": {"type"},
     "forebay_vram_reserved_bytes": set(),
+    "forebay_sessions": set(),
+    "forebay_sessions_pending_prompts": set(),
+    "forebay_session_prompts": {"outcome"},
     "nexus_queue_depth": set(),
     "nexus_backend_pending_requests": {"backend"},
 }
 """The names of the design, without the `_total` of counters, and the labels each has."""
-WITH_JOBS = {"forebay_jobs", "forebay_job_wait_seconds"}
-"""Empty until there is a job; `test_job_routes` looks at them."""
+WITH_WORK = {"forebay_jobs", "forebay_job_wait_seconds", "forebay_session_prompts"}
+"""Empty until there is a job or a prompt; the tests of those look at them."""
 
 
 class Scrape:
@@ -97,7 +100,7 @@ async def test_every_metric_of_the_design_is_there_with_its_labels_and_no_others
     assert set(seen.families) == set(LABELS)
     for name, family in seen.families.items():
         assert family.documentation
-        assert family.samples or name in WITH_JOBS, name
+        assert family.samples or name in WITH_WORK, name
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == LABELS[name], sample
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
 import msgspec
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.errors import NotAllowed
 from forebay.gateway.asking import Refused
+from forebay.gateway.json_body import read_body
 from forebay.gateway.status_routes import json_answer
 from forebay.relay.problem import Problem
 from forebay.settings import NodeSettings, SettingsError, parse_node
@@ -121,24 +120,6 @@ class AdminRoutes:
         except SettingsError as error:
             param = error.problems[0].key if error.problems else None
             raise Refused(Problem("invalid_request", str(error), param)) from None
-
-
-async def read_body(request: Request, bytes_max: int, limit_s: float) -> bytes:
-    """Read a small body, bounded in size and time; raises Refused."""
-    body = bytearray()
-    try:
-        async with asyncio.timeout(limit_s):
-            async for piece in request.stream():
-                body += piece
-                if len(body) > bytes_max:
-                    raise Refused(
-                        Problem("body_too_large", f"the body is larger than {bytes_max} bytes")
-                    )
-    except TimeoutError:
-        raise Refused(Problem("request_timeout", "the body took too long")) from None
-    except ClientDisconnect:
-        raise Refused(Problem("request_timeout", "the client left")) from None
-    return bytes(body)
 
 
 def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:

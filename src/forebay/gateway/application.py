@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from forebay.gateway.admin_routes import AdminRoutes
-from forebay.gateway.admission import HOT_ROUTES
-from forebay.gateway.asking import Refused
 from forebay.gateway.batch_routes import BatchRoutes
 from forebay.gateway.callers import EXPOSED
+from forebay.gateway.error_answers import ErrorAnswers
 from forebay.gateway.file_routes import FileRoutes
 from forebay.gateway.job_routes import JobRoutes
 from forebay.gateway.model_routes import ModelRoutes
 from forebay.gateway.openapi import document
 from forebay.gateway.page import PAGE, PAGE_HEADERS
+from forebay.gateway.rpc_routes import RpcRoutes
+from forebay.gateway.session_routes import SessionRoutes
 from forebay.gateway.status_routes import StatusRoutes, json_answer
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from forebay.gateway.parts import Parts
-
-logger = logging.getLogger("forebay.gateway")
-
-CODES_OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
 def make_application(parts: Parts) -> ASGIApp:
@@ -45,28 +39,7 @@ def make_application(parts: Parts) -> ASGIApp:
         parts.asking.anyone(request)
         return HTMLResponse(PAGE, headers=PAGE_HEADERS)
 
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refused)
-        return parts.asking.answer(error, request)
-
-    async def not_there(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
-        is_hot = request.url.path.encode() in HOT_ROUTES
-        if is_hot:
-            code = "method_not_allowed"
-        answer = parts.asking.answer(Refused(Problem(code, _words(code, request))), request)
-        allow = (error.headers or {}).get("Allow") or ("POST" if is_hot else "")
-        if allow and code == "method_not_allowed":
-            answer.headers["allow"] = allow
-        return answer
-
-    async def broken(request: Request, error: Exception) -> Response:
-        # The traceback is in the log; callers are told nothing that could help an attacker.
-        logger.error("a route failed", exc_info=error, extra={"path": request.url.path})
-        problem = Problem("internal_error", "an internal error; the log has the details")
-        return parts.asking.answer(Refused(problem), request)
-
+    answers = ErrorAnswers(parts.asking)
     app = Starlette(
         routes=[
             *StatusRoutes(parts).routes,
@@ -75,20 +48,15 @@ def make_application(parts: Parts) -> ASGIApp:
             *JobRoutes(parts).routes,
             *FileRoutes(parts).routes,
             *BatchRoutes(parts).routes,
+            *SessionRoutes(parts).routes,
+            *RpcRoutes(parts).routes,
             Route("/openapi.json", openapi),
             Route("/", page),
         ],
-        exception_handlers={Refused: refused, HTTPException: not_there, Exception: broken},
+        exception_handlers=answers.handlers,
     )
     app.router.redirect_slashes = False
     return Cors(app, parts)
-
-
-def _words(code: str, request: Request) -> str:
-    path = request.url.path[:128]
-    if code == "method_not_allowed":
-        return f"{request.method} is not allowed for {path}"
-    return f"there is nothing at {path}; see /openapi.json"
 
 
 class Cors:

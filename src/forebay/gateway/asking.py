@@ -89,6 +89,13 @@ class Asking:
         return self._callers.read(head, request.client.host if request.client else "")
 
 
+def seen_by(caller: Caller) -> str | None:
+    """Return whose jobs and sessions a caller sees; None is everyone's."""
+    if caller.key is None:
+        return ""
+    return None if caller.key.admin else caller.key.name
+
+
 def family_of(path: str) -> Family:
     """Return the dialect in which errors of a route are told."""
     if path.startswith("/api/"):

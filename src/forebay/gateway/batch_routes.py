@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from starlette.routing import Route
 
-from forebay.gateway.admin_routes import read_body
 from forebay.gateway.asking import Refused
 from forebay.gateway.file_routes import (
     answered,
@@ -19,6 +18,7 @@ from forebay.gateway.file_routes import (
     unknown_after,
     unsupported,
 )
+from forebay.gateway.json_body import read_body
 from forebay.gateway.status_routes import json_answer
 from forebay.jobs import file as files
 from forebay.jobs.batch import (

@@ -172,13 +172,48 @@ CODES: dict[str, Code] = {
         "Wait for one to end, or cancel one.", "未完了のバッチが上限に達しています",
     ),
     "store_unavailable": _later(
-        503, "The database of jobs, or the folder of files beside it, cannot be used.",
-        "Look at the log; see `jobs.database`.", "ジョブのデータベースを利用できません",
+        503, "The database of jobs or of sessions, or the folder of files, cannot be used.",
+        "Look at the log; see `jobs.database` and `sessions.database`.",
+        "データベースを利用できません",
     ),
     "job_queue_full": _later(
         429, "As many jobs of this type are queued as may be (`jobs.max_queue_depth`); the row, "
         "stored as failed, is named by `id`.",
         "Submit it again later, or raise the bound.", "このタイプのジョブが上限に達しています",
+    ),
+    "prompt_queue_full": _later(
+        503, "This session has as many prompts pending as it may "
+        "(`sessions.max_pending_prompts`), the running one included. The body is not as usual but "
+        "`{code, error, sessionId, limit, pendingCount}`.",
+        "Wait for a turn to end; the event `turn_complete` or `turn_error` says when.",
+        "このセッションの待機中プロンプトが上限に達しています",
+    ),
+    "branch_queue_full": _later(
+        503, "16 branches of this session wait for their turn already.",
+        "Wait for one of them.", "このセッションの待機中ブランチが上限に達しています",
+    ),
+    "too_many_sessions": _later(
+        503, "The gateway holds as many sessions as it may (`sessions.max_sessions`).",
+        "End sessions that are not needed any more, or raise the bound.",
+        "セッション数が上限に達しています",
+    ),
+    "session_not_found": _never(
+        404, "There is no session of this id, or it belongs to another key.",
+        "Make one with `POST /session`.", "セッションが見つかりません",
+    ),
+    "prompt_not_found": _never(
+        404, "The session has no prompt of this id, or no longer remembers it (200 turns).",
+        "See `GET /session/{id}/pending-prompts`.", "プロンプトが見つかりません",
+    ),
+    "session_closing": _never(
+        409, "The session is being ended.", "Make another with `POST /session`.",
+        "セッションは終了処理中です",
+    ),
+    "history_too_large": _never(
+        413, "The system prompt and this prompt do not fit into the model's context beside an "
+        "answer, or the prompt is larger than 512 KiB.",
+        "Send less, or use a model with a larger context.",
+        "プロンプトがモデルのコンテキストに収まりません",
     ),
     "internal_error": Code(
         500, "A bug of ours; the log has the details.", "Please report it.", "unsaid",

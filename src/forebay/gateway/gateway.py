@@ -70,6 +70,7 @@ class Gateway:
         with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe
             await self.parts.nodes.first_probes(probe_s)
         await self.parts.jobs.start()
+        await self.parts.sessions.start()
 
     @property
     def port(self) -> int:
@@ -81,6 +82,7 @@ class Gateway:
         """Take nothing more: waiters are answered 503 at once, what runs may finish."""
         self.parts.draining = True
         self.parts.jobs.drain()
+        self.parts.sessions.drain()
         self.parts.coordinator.post(ShutDown())
 
     async def stop(self, grace_s: float | None = None) -> None:
@@ -98,9 +100,11 @@ class Gateway:
             self._listening.close()
         for exchange in list(parts.relay.exchanges.values()):
             parts.relay.revoke(exchange.call.id, "shutting_down")
+        await parts.sessions.finish()
         self._server.stop()
         await self._cold.stop(CLOSING_S)
         await parts.jobs.stop()
+        await parts.sessions.stop()
         with contextlib.suppress(TimeoutError):  # clients that do not read are cut off
             async with asyncio.timeout(CLOSING_S):
                 await self._server.emptied()

@@ -44,17 +44,17 @@ class JobAdmission:
         if model is not None and fields.model != model:
             words = "`model` and `params.model` differ"
             raise Refused(Problem("invalid_request", words, "model"))
-        self.check_model(fields.model, caller)
+        self.check_model(fields.model, caller, "params.model")
         return params, fields.model
 
-    def check_model(self, asked: str, caller: Caller) -> None:
-        """Refuse a model that the key may not use, or that no node has."""
+    def check_model(self, asked: str, caller: Caller, param: str) -> None:
+        """Refuse a model that the key may not use, or that no node has; `param` is its field."""
         if not self._admission.may_use(caller.key, asked):
-            raise Refused(Problem("forbidden", "this key may not use this model", "params.model"))
+            raise Refused(Problem("forbidden", "this key may not use this model", param))
         model, fallbacks = self._admission.resolve(asked)
         known = any(self._nodes.knows(name, FAMILY.name) for name in (model, *fallbacks))
         if not known and not self._nodes.is_starting():
-            raise Refused(Problem("model_not_found", "no node has this model", "params.model"))
+            raise Refused(Problem("model_not_found", "no node has this model", param))
 
 
 def _with_model(params: bytes, model: str | None) -> bytes:

@@ -13,10 +13,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from forebay.errors import StoreFailed
-from forebay.gateway.admin_routes import read_body
-from forebay.gateway.asking import Refused
+from forebay.gateway.asking import Refused, seen_by
 from forebay.gateway.job_views import job_detail, job_line
 from forebay.gateway.jobs import from_store
+from forebay.gateway.json_body import decode_body, invalid, read_body
 from forebay.gateway.status_routes import json_answer
 from forebay.jobs.builtin import ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
@@ -75,7 +75,7 @@ class JobRoutes:
             raise Refused(Problem("shutting_down", "the gateway is shutting down"))
         limit_s = self._parts.settings.server.body_seconds
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
-        new = self._new_job(_decoded(body), caller)
+        new = self._new_job(decode_body(body, Submission), caller)
         jobs = await self._jobs()
         depth_max = jobs.settings.max_queue_depth
         (added,) = await from_store(jobs.store.add([new], depth_max))
@@ -92,12 +92,12 @@ class JobRoutes:
         query = request.query_params
         status = query.get("status")
         if status is not None and status not in STATUSES:
-            raise _invalid(f"`status` must be one of {', '.join(STATUSES)}", "status")
+            raise invalid(f"`status` must be one of {', '.join(STATUSES)}", "status")
         found = await from_store(
             (await self._jobs()).store.list(
                 status=status,
                 task_type=_name(query.get("type"), "type"),
-                owner=_seen_by(caller),
+                owner=seen_by(caller),
                 before=_number(query.get("before"), "before", 2**63 - 1),
                 limit=_number(query.get("limit"), "limit", LIMIT_MAX) or 100,
             )
@@ -115,7 +115,7 @@ class JobRoutes:
         caller = self._parts.asking.caller(request)
         job_id = _job_id(request)
         jobs = await self._jobs()
-        before = await from_store(jobs.store.cancel(job_id, _seen_by(caller)))
+        before = await from_store(jobs.store.cancel(job_id, seen_by(caller)))
         if before is None:
             raise _not_there(job_id)
         if before.status in ("completed", "failed"):
@@ -129,7 +129,7 @@ class JobRoutes:
         jobs = await self._jobs()
         depth_max = jobs.settings.max_queue_depth
         webhook = bool(jobs.settings.webhook_url)
-        asked = jobs.store.retry(job_id, _seen_by(caller), depth_max, webhook=webhook)
+        asked = jobs.store.retry(job_id, seen_by(caller), depth_max, webhook=webhook)
         retried = await from_store(asked)
         if retried.job is None:
             raise _not_there(job_id)
@@ -169,7 +169,7 @@ class JobRoutes:
     async def _find(self, request: Request, caller: Caller) -> Job:
         job_id = _job_id(request)
         jobs = await self._jobs()
-        job = await from_store(jobs.store.get(job_id, _seen_by(caller)))
+        job = await from_store(jobs.store.get(job_id, seen_by(caller)))
         if job is None:
             raise _not_there(job_id)
         return job
@@ -177,7 +177,7 @@ class JobRoutes:
     def _new_job(self, asked: Submission, caller: Caller) -> NewJob:
         for name in ("type", "model", "idempotency_key"):
             if not (getattr(asked, name) or "").isprintable():
-                raise _invalid(f"`{name}` holds characters that cannot be printed", name)
+                raise invalid(f"`{name}` holds characters that cannot be printed", name)
         priority = self._priority(asked, caller)
         owner = caller.key.name if caller.key is not None else ""
         params = b"{}" if asked.params is UNSET else bytes(asked.params)
@@ -185,7 +185,7 @@ class JobRoutes:
         if asked.type not in known:
             near = get_close_matches(asked.type, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
-            raise _invalid(f"there is no task type {asked.type[:64]!r}{hint}", "type")
+            raise invalid(f"there is no task type {asked.type[:64]!r}{hint}", "type")
         model, queue = asked.model or "", ""
         if asked.type in ROUTES:
             params, model = self._parts.job_admission.check(asked.type, params, asked.model, caller)
@@ -205,7 +205,7 @@ class JobRoutes:
     def _priority(self, asked: Submission, caller: Caller) -> int:
         name = "normal" if asked.priority is None else asked.priority.strip().lower()
         if name not in PRIORITIES:
-            raise _invalid(f"`priority` must be one of {', '.join(PRIORITIES)}", "priority")
+            raise invalid(f"`priority` must be one of {', '.join(PRIORITIES)}", "priority")
         floor = PRIORITIES.get(caller.key.max_priority, 0) if caller.key is not None else 0
         return max(PRIORITIES[name], floor)
 
@@ -237,25 +237,6 @@ async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
                 job = again
 
 
-def _decoded(body: bytes) -> Submission:
-    try:
-        body.decode()
-        return msgspec.json.decode(body, type=Submission)
-    except msgspec.ValidationError as error:
-        text = str(error)
-        param = text.rpartition("`$.")[2].rstrip("`") if "`$." in text else "body"
-        for quoted in ("missing required field `", "contains unknown field `"):
-            if quoted in text:
-                param = text.partition(quoted)[2].partition("`")[0]
-        raise _invalid(text.split(" - at ")[0], param) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _invalid("the body is not valid JSON", "body") from None
-
-
-def _invalid(message: str, param: str) -> Refused:
-    return Refused(Problem("invalid_request", message, param))
-
-
 def _not_there(job_id: int) -> Refused:
     return Refused(Problem("not_found", f"there is no job {job_id}"))
 
@@ -269,7 +250,7 @@ def _job_id(request: Request) -> int:
 
 def _name(given: str | None, name: str) -> str | None:
     if given is not None and not (given.isprintable() and 0 < len(given) <= 256):
-        raise _invalid(f"`{name}` must have 1 to 256 characters that can be printed", name)
+        raise invalid(f"`{name}` must have 1 to 256 characters that can be printed", name)
     return given
 
 
@@ -277,12 +258,5 @@ def _number(given: str | None, name: str, most: int) -> int | None:
     if given is None:
         return None
     if not (given.isascii() and given.isdigit()) or len(given) > 19 or not 1 <= int(given) <= most:
-        raise _invalid(f"`{name}` must be a whole number from 1 to {most}", name)
+        raise invalid(f"`{name}` must be a whole number from 1 to {most}", name)
     return int(given)
-
-
-def _seen_by(caller: Caller) -> str | None:
-    """Return whose jobs a caller sees; None is everyone's."""
-    if caller.key is None:
-        return ""
-    return None if caller.key.admin else caller.key.name

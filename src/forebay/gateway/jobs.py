@@ -9,15 +9,15 @@ jobs, not the live requests: the routes say so, and it is tried again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from forebay.errors import ForebayError, StoreFailed
+from forebay.errors import StoreFailed
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_figures import JobFigures
+from forebay.gateway.opening import Opening
 from forebay.jobs.builtin import ROUTES
 from forebay.relay.problem import Problem
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from forebay.clock import TimerHandle, Timers
+    from forebay.clock import Timers
     from forebay.gateway.job_engine import JobEngine
     from forebay.jobs.batches import Batches
     from forebay.jobs.builtin import Resolve
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.jobs")
 
 T = TypeVar("T")
-
-AGAIN_S = 5.0
-"""How long after a failure the database is tried again."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +62,7 @@ class Jobs:
         self.figures = around.figures
         self._around = around
         self._engine: JobEngine | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._trying: asyncio.Task[None] | None = None
-        self._again: TimerHandle | None = None
-        self._open = self._stopped = False
+        self._opening = Opening("the job database", self._open, around.clock)
 
     # -- once it is ready
 
@@ -113,8 +107,8 @@ class Jobs:
             engine = await self._made()
             await asyncio.to_thread(engine.load_modules)
         wanted = bool(self.settings.modules)
-        if wanted or await asyncio.to_thread(_may_hold, self.settings.database):
-            await self._try()
+        if wanted or await asyncio.to_thread(may_hold, self.settings.database):
+            await self._opening.try_now()
 
     async def _made(self) -> JobEngine:
         if self._engine is None:
@@ -122,70 +116,27 @@ class Jobs:
             self._engine = make(self._around)
         return self._engine
 
-    async def _try(self) -> None:
-        try:
-            await self._opened()
-        except ForebayError as error:
-            logger.warning("jobs wait for their database: %s", error)
-            if not self._stopped:
-                clock = self._around.clock
-                self._again = clock.call_at(clock.monotonic_s() + AGAIN_S, self._try_soon)
-
-    def _try_soon(self) -> None:
-        self._trying = asyncio.get_running_loop().create_task(self._try())
+    async def _open(self) -> None:
+        await (await self._made()).open()
 
     async def ready(self) -> None:
         """Open the database unless that has been done; raises Refused where it cannot be."""
-        if self._open:
-            return
-        if self._stopped:
-            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
-        try:
-            await self._opened()
-        except ForebayError as error:
-            logger.warning("%s", error)
-            words = "the job database cannot be opened; the log has the details"
-            raise Refused(Problem("store_unavailable", words)) from error
-
-    async def _opened(self) -> None:
-        """Open once, however many ask at the same time."""
-        if self._open:
-            return
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._do_open())
-            self._opening.add_done_callback(self._no_longer_opening)
-        await asyncio.shield(self._opening)
-
-    def _no_longer_opening(self, task: asyncio.Task[None]) -> None:
-        self._opening = None
-        if not task.cancelled():
-            task.exception()  # whoever waits has it; it is not forgotten
-
-    async def _do_open(self) -> None:
-        await (await self._made()).open()
-        self._open = True
+        await self._opening.ready()
 
     def drain(self) -> None:
         """Let followers go; running jobs may finish."""
-        self._stopped = True
-        if self._open:
+        self._opening.stopped = True
+        if self._opening.is_open:
             self.engine.drain()
 
     async def finished(self, limit_s: float) -> None:
         """Wait until no handler of an app runs any more, for a while."""
-        if self._open:
+        if self._opening.is_open:
             await self.engine.finished(limit_s)
 
     async def stop(self) -> None:
         """Record what has ended, and close; the relay has ended what was running."""
-        self._stopped = True
-        if self._again is not None:
-            self._again.cancel()
-        if self._opening is not None:
-            with contextlib.suppress(ForebayError):
-                await self._opening
-        if self._open:
-            self._open = False
+        if await self._opening.stop():
             await self.engine.close()
         if self._engine is not None:
             self._engine.forget()
@@ -198,10 +149,10 @@ def _engine_class() -> type[JobEngine]:
     return JobEngine
 
 
-def _may_hold(url: str) -> bool:
-    """Say whether there may be jobs already, without making a database.
+def may_hold(url: str) -> bool:
+    """Say whether there may be something in a database already, without making one.
 
-    >>> _may_hold("postgresql://host/name"), _may_hold("sqlite://")
+    >>> may_hold("postgresql://host/name"), may_hold("sqlite://")
     (True, False)
     """
     scheme, _, path = url.partition(":///")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from forebay.gateway.accounting import Accounting, Histogram
     from forebay.gateway.job_figures import JobFigures
     from forebay.nodes.registry import Nodes
+    from forebay.sessions.figures import SessionFigures
 
     Labelled = tuple[tuple[str, ...], Histogram]
 
@@ -29,16 +30,24 @@ if TYPE_CHECKING:
 class Metrics:
     """Draws the metrics from plain integers when someone asks for them."""
 
-    def __init__(self, accounting: Accounting, nodes: Nodes, jobs: JobFigures) -> None:
+    def __init__(
+        self,
+        accounting: Accounting,
+        nodes: Nodes,
+        jobs: JobFigures,
+        sessions: SessionFigures,
+    ) -> None:
         self._accounting = accounting
         self._nodes = nodes
         self._jobs = jobs
+        self._sessions = sessions
 
     def text(self, snapshot: Snapshot, retries: int) -> bytes:
         """Return all metrics in the text format."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Collected([*self._queue(snapshot), *self._traffic(snapshot, retries),
-                                      *self._of_nodes(snapshot), *self._of_jobs()]))  # fmt: skip
+                                      *self._of_nodes(snapshot), *self._of_jobs(),
+                                      *self._of_sessions()]))  # fmt: skip
         return generate_latest(registry)
 
     def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
@@ -141,6 +150,21 @@ class Metrics:
             "GPU memory that running task types have reserved.",
             self._jobs.vram_reserved_gb() * 2**30,
         )
+
+    def _of_sessions(self) -> Iterator[Metric]:
+        figures = self._sessions
+        yield _gauge("forebay_sessions", "Sessions held.", figures.held())
+        yield _gauge(
+            "forebay_sessions_pending_prompts",
+            "Prompts pending in all sessions, the running ones included.",
+            figures.pending(),
+        )
+        ended = CounterMetricFamily(
+            "forebay_session_prompts_total", "Prompts that ended, by outcome.", labels=["outcome"]
+        )
+        for outcome, count in figures.outcomes.items():
+            ended.add_metric([outcome], count)
+        yield ended
 
 
 class _Collected:

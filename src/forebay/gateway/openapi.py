@@ -21,6 +21,7 @@ from forebay.gateway.openapi_inference import inference_paths
 from forebay.gateway.openapi_jobs import JOB_SCHEMAS
 from forebay.gateway.openapi_operations import operation_paths
 from forebay.gateway.openapi_schemas import SCHEMAS
+from forebay.gateway.openapi_sessions import SESSION_SCHEMAS
 
 PAGE = Path("docs/reference/openapi.json")
 
@@ -40,6 +41,7 @@ TAGS = {
     "queue": "Who waits, and for how long.",
     "jobs": "Durable work with nobody connected.",
     "status": "Whether it works, and how.",
+    "sessions": "Conversations that the gateway holds, with a bounded line of prompts each.",
     "batches": "Many requests in a file, run when there is room, answered in a file.",
     "admin": "Nodes and settings, while the gateway runs.",
 }
@@ -59,9 +61,9 @@ def document() -> dict[str, object]:
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
         "security": [{}, {"bearer": []}, {"apiKey": []}],
-        "paths": {**inference_paths(), **operation_paths()},
+        "paths": _paths(),
         "components": {
-            "schemas": {**SCHEMAS, **JOB_SCHEMAS, **BATCH_SCHEMAS},
+            "schemas": {**SCHEMAS, **JOB_SCHEMAS, **BATCH_SCHEMAS, **SESSION_SCHEMAS},
             "parameters": REQUEST_HEADERS,
             "headers": RESPONSE_HEADERS,
             "responses": shared_responses(),
@@ -76,6 +78,15 @@ def document() -> dict[str, object]:
             },
         },
     }
+
+
+def routes() -> list[str]:
+    """Return the paths that there are."""
+    return sorted(_paths())
+
+
+def _paths() -> dict[str, object]:
+    return {**inference_paths(), **operation_paths()}
 
 
 def page() -> str:

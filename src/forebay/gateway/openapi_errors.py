@@ -77,7 +77,10 @@ def _response(family: str, codes: list[str]) -> dict[str, Any]:
     }
     if names:
         response["headers"] = header_references(tuple(names))
-    response["content"] = {"application/json": {"schema": reference(_ERROR_OF[family])}}
+    schema = reference(_ERROR_OF[family])
+    if "prompt_queue_full" in codes:  # specification 2 has a body of its own
+        schema = {"anyOf": [schema, reference("PromptQueueFull")]}
+    response["content"] = {"application/json": {"schema": schema}}
     return response
 
 

@@ -22,5 +22,7 @@ class Operation(NamedTuple):
     """The content type of a good answer; "" for none."""
     body_media: str = "application/json"
     """The content type of the request body."""
+    may_be_empty: bool = False
+    """Whether there may be nothing to say: 204."""
     query: tuple[str, ...] = ()
     """Names of `QUERY_PARAMETERS`."""

@@ -14,6 +14,7 @@ from forebay.gateway.openapi_headers import parameter_references
 from forebay.gateway.openapi_jobs import JOB_OPERATIONS, JOB_QUERY_PARAMETERS
 from forebay.gateway.openapi_operation import Operation
 from forebay.gateway.openapi_schemas import reference
+from forebay.gateway.openapi_sessions import SESSION_OPERATIONS, SESSION_PATH_PARAMETERS
 
 _AS_LISTED: Final = ("Accept-Language", "anthropic-version")
 
@@ -54,12 +55,14 @@ _OPERATIONS: Final = (
                "admin", "Reloaded", FOR_ADMINS),
     *JOB_OPERATIONS,
     *BATCH_OPERATIONS,
+    *SESSION_OPERATIONS,
 )  # fmt: skip
 
 _QUERY_PARAMETERS: Final = {**QUERY_PARAMETERS, **JOB_QUERY_PARAMETERS}
 
 _PATH_PARAMETERS: Final = {
     **BATCH_PATH_PARAMETERS,
+    **SESSION_PATH_PARAMETERS,
     "ticket_id": "The id of the request: the `X-Request-Id` that it was answered with or sent.",
     "model": "The model's name; it may contain slashes.",
     "name": "The node's name.",
@@ -93,6 +96,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         }
     described["responses"] = {
         str(operation.status): _good_answer(operation),
+        **({"204": {"description": "Nothing to say"}} if operation.may_be_empty else {}),
         **error_responses(operation.path, operation.codes),
     }
     return described

@@ -200,7 +200,18 @@ ANSWERS: Final[dict[str, Schema]] = {
             "families": said("The routes of each dialect.",
                              {"type": "object", "additionalProperties": listed(TEXT)}),
             "priorities": said("The classes, most urgent first.", listed(TEXT)),
-            "limits": {"type": "object"},
+            "versions": {"type": "object", "additionalProperties": TEXT},
+            "routes": said("Every path there is.", listed(TEXT)),
+            "limits": said(
+                "Null is no limit.",
+                {
+                    "type": "object",
+                    "properties": {
+                        "maxPendingPromptsPerSession": {"type": ["integer", "null"]},
+                        "promptDeadlineMs": {"type": ["integer", "null"]},
+                    },
+                },
+            ),
         }
     ),
     "Node": record(

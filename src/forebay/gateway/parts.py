@@ -20,8 +20,11 @@ from forebay.gateway.keys import KeyRing
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.problem import Problems
 from forebay.gateway.proxies import TrustedProxies
+from forebay.gateway.session_calls import SessionCalls
+from forebay.gateway.session_host import SessionHost
 from forebay.nodes.registry import Nodes
 from forebay.relay.relay import Relay
+from forebay.sessions.surroundings import Surroundings as SessionSurroundings
 from forebay.settings import (
     SettingsError,
     node_api_key,
@@ -31,7 +34,7 @@ from forebay.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from forebay.clock import Timers
     from forebay.core import Describe
@@ -81,8 +84,24 @@ class Parts:
         self.asking = Asking(
             self.callers, self.keys, self.problems, public_status=server.public_status
         )
-        self.metrics = Metrics(self.accounting, self.nodes, self.jobs.figures)
+        self.sessions = self._make_sessions(clock)
+        self.metrics = Metrics(
+            self.accounting, self.nodes, self.jobs.figures, self.sessions.figures
+        )
         self.readers = ThreadPoolExecutor(2, "large-bodies")
+
+    def _make_sessions(self, clock: Timers) -> SessionHost:
+        entropy = random.SystemRandom()
+        around = SessionSurroundings(
+            self.relay,
+            clock,
+            SessionCalls(self.admission, self.keys).make,
+            lambda model: self.nodes.context_tokens(self.admission.resolve(model)[0]),
+            lambda: self.settings.queue.max_wait_seconds,
+            lambda priority: _rank(priority, self.settings.queue.priorities),
+            lambda prefix: f"{prefix}_{entropy.randbytes(16).hex()}",
+        )
+        return SessionHost(self.settings.sessions, self.settings.jobs.database, around)
 
     async def snapshot(self) -> Snapshot:
         """Return the whole picture."""
@@ -113,6 +132,7 @@ class Parts:
         self.relay.change(new.queue, new.retry)
         if plan.queue:
             self.coordinator.post(OptionsChanged(new.queue.options()))
+            self.sessions.bounds_changed()
         self.admission.change(new.models)
         self._change_nodes(plan)
         self._change_keys(self.keys.change(keys))
@@ -142,6 +162,10 @@ class Parts:
 
     def _api_key_of(self, node: NodeSettings) -> str | None:
         return node_api_key(node, self._environ)
+
+
+def _rank(priority: str, priorities: Sequence[str]) -> int:
+    return priorities.index(priority) if priority in priorities else len(priorities)
 
 
 def _named(plan: ReloadPlan) -> list[str]:

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from forebay import __version__
 from forebay.gateway.admission import FAMILIES
 from forebay.gateway.asking import Refused
+from forebay.gateway.openapi import routes
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -81,8 +82,12 @@ class StatusRoutes:
                 "version": __version__,
                 "families": {family.name: list(family.routes) for family in FAMILIES},
                 "priorities": list(settings.queue.priorities),
+                "versions": {"forebay": __version__, "jsonrpc": "2.0"},
+                "routes": routes(),
                 "limits": {
-                    "maxPendingPromptsPerSession": None,
+                    "maxPendingPromptsPerSession": settings.sessions.max_pending_prompts or None,
+                    "maxSessions": settings.sessions.max_sessions,
+                    "promptDeadlineMs": settings.sessions.prompt_deadline_ms or None,
                     "queueMaxSize": settings.queue.max_size,
                     "maxWaitSeconds": settings.queue.max_wait_seconds,
                     "bodyMaxBytes": settings.server.body_max_bytes,

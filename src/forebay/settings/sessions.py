@@ -52,4 +52,6 @@ class SessionsSettings(Section):
     """How long a session is kept with nothing happening in it, in seconds (a day); above 0."""
 
     database: DatabaseUrl = Field(default="", repr=False)
-    """Database that the sessions are kept in, as a URL. Empty: beside the jobs."""
+    """Database that the sessions are kept in, as a URL. Empty: beside the jobs, which is the same
+    PostgreSQL, or another SQLite file (`forebay.sessions.db` beside `forebay.db`). One gateway at a
+    time holds it."""

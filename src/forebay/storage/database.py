@@ -89,6 +89,11 @@ class Database:
         self._gate = threading.Lock()  # between `write` and `close`
         self._closed = True
 
+    @property
+    def address(self) -> URL:
+        """Where it is, driver and password included: for a connection of one's own."""
+        return self._url
+
     def open(self) -> None:
         """Connect and bring the schema up to date; raises StoreFailed or NotAllowed."""
         if self._engine is not None:
@@ -289,7 +294,7 @@ def _driver(url: str) -> URL:
     if made.drivername in ("postgres", "postgresql"):
         made = made.set(drivername="postgresql+psycopg")
     if made.get_backend_name() not in ("sqlite", "postgresql"):
-        raise NotAllowed("jobs are kept in SQLite or PostgreSQL: sqlite:///forebay.db")
+        raise NotAllowed("only SQLite and PostgreSQL will do: sqlite:///forebay.db")
     return made
 
 

@@ -16,9 +16,17 @@ class FileLock:
     The file stays behind: removing it would let two hold locks on two files of one name.
     """
 
-    def __init__(self, database: str) -> None:
+    def __init__(
+        self,
+        database: str,
+        suffix: str = ".runner",
+        holder: str = "runner",
+        remedy: str = "SQLite takes one; stop that one, or use PostgreSQL for several",
+    ) -> None:
         self._database = database
-        self._path = Path(os.path.realpath(database) + ".runner")
+        self._holder = holder
+        self._remedy = remedy
+        self._path = Path(os.path.realpath(database) + suffix)
         self._file: int | None = None
 
     def take(self) -> None:
@@ -29,11 +37,11 @@ class FileLock:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.read(file, 32).decode(errors="replace").strip()
+            pid = os.read(file, 32).decode(errors="replace").strip()
             os.close(file)
             raise NotAllowed(
-                f"another runner (pid {holder or 'unknown'}) works on {self._database}: "
-                "SQLite takes one; stop that one, or use PostgreSQL for several"
+                f"another {self._holder} (pid {pid or 'unknown'}) works on {self._database}: "
+                f"{self._remedy}"
             ) from error
         os.ftruncate(file, 0)
         os.write(file, f"{os.getpid()}\n".encode())

@@ -1,0 +1,91 @@
+"""Something that is opened when it is needed, once, and tried again when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.errors import ForebayError
+from forebay.gateway.asking import Refused
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from forebay.clock import TimerHandle, Timers
+
+logger = logging.getLogger("forebay.gateway")
+
+AGAIN_S = 5.0
+"""How long after a failure it is tried again by itself."""
+
+
+class Opening:
+    """Opens it; `what` is how people call it, such as "the job database"."""
+
+    def __init__(self, what: str, do_open: Callable[[], Awaitable[None]], clock: Timers) -> None:
+        self._what = what
+        self._do_open = do_open
+        self._clock = clock
+        self._opening: asyncio.Task[None] | None = None
+        self._trying: asyncio.Task[None] | None = None
+        self._again: TimerHandle | None = None
+        self.is_open = False
+        self.stopped = False
+
+    async def ready(self) -> None:
+        """Open it unless that has been done; raises Refused where it cannot be."""
+        if self.is_open:
+            return
+        if self.stopped:
+            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+        try:
+            await self._opened()
+        except ForebayError as error:
+            logger.warning("%s", error)
+            words = f"{self._what} cannot be opened; the log has the details"
+            raise Refused(Problem("store_unavailable", words)) from error
+
+    async def try_now(self) -> None:
+        """Open it, or else try again later, until it is open."""
+        try:
+            await self._opened()
+        except ForebayError as error:
+            logger.warning("%s cannot be opened, and is waited for: %s", self._what, error)
+            if not self.stopped:
+                at_s = self._clock.monotonic_s() + AGAIN_S
+                self._again = self._clock.call_at(at_s, self._try_soon)
+
+    async def stop(self) -> bool:
+        """Open nothing more; return whether it is open, and now for the caller to close."""
+        self.stopped = True
+        if self._again is not None:
+            self._again.cancel()
+        if self._opening is not None:
+            with contextlib.suppress(ForebayError):
+                await self._opening
+        was_open, self.is_open = self.is_open, False
+        return was_open
+
+    def _try_soon(self) -> None:
+        self._trying = asyncio.get_running_loop().create_task(self.try_now())
+
+    async def _opened(self) -> None:
+        """Open once, however many ask at the same time."""
+        if self.is_open:
+            return
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+            self._opening.add_done_callback(self._no_longer_opening)
+        await asyncio.shield(self._opening)
+
+    def _no_longer_opening(self, task: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # whoever waits has it; it is not forgotten
+
+    async def _open(self) -> None:
+        await self._do_open()
+        self.is_open = True

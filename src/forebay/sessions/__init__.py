@@ -1,0 +1,1 @@
+"""Conversations with a FIFO of their own: backpressure, events, branches, a ledger."""

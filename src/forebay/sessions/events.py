@@ -1,0 +1,232 @@
+"""What a session tells whoever listens: numbered events in a bounded ring, and its readers.
+
+Numbers only ever rise, over restarts, too: each life of a session (one process that holds it)
+numbers from `life * LIFE_STEP` on. So a reader that comes back with the number it saw last can be
+told truly whether it missed something, whatever happened in between, and an old number is never
+mistaken for a new one.
+
+The ring holds EVENTS_MAX events and BYTES_MAX bytes, and always the last event. Readers have no
+buffers of their own, only a place in the ring: a reader that stops reading costs nothing, is
+warned when it has fallen behind by most of the ring, and is dropped when the ring has passed it.
+
+The outcome of a turn must not be told before it is in the ledger: else a crash in between would
+give the prompt a second one. `hold` closes the gate behind such an event, `release` opens it; what
+comes meanwhile is numbered and waits, HELD_MAX events at most.
+
+Cost: O(1) an event and a reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from forebay.clock import Timers
+
+EVENTS_MAX = 2048
+BYTES_MAX = 262_144
+READERS_MAX = 16
+HELD_MAX = 512
+LIFE_STEP = 1_000_000_000
+HEARTBEAT_S = 15.0
+"""Below the minute after which many proxies cut a silent connection."""
+HEARTBEAT = b": heartbeat\n\n"
+HEAD = b"retry: 1000\n\n"
+"""How soon a browser's EventSource should come back, in milliseconds."""
+
+
+def frame(kind: str, prompt_id: str | None, fields: dict[str, Any], event_id: int = 0) -> bytes:
+    """Return an event as it is sent; one without a number of its own is told to one reader only.
+
+    >>> frame("text_delta", "p", {"text": "hi"}, 3)
+    b'id: 3\\nevent: text_delta\\ndata: {"type":"text_delta","promptId":"p","text":"hi"}\\n\\n'
+    """
+    data = msgspec.json.encode({"type": kind, "promptId": prompt_id, **fields})
+    number = b"id: %d\n" % event_id if event_id else b""
+    return b"%bevent: %b\ndata: %b\n\n" % (number, kind.encode(), data)
+
+
+class EventLog:
+    """The events of one session."""
+
+    def __init__(self, epoch: str, life: int, clock: Timers) -> None:
+        self.epoch = epoch
+        """Tells one process from the next."""
+        self.last_id = life * LIFE_STEP
+        """The number given last; perhaps of an event that still waits at the gate."""
+        self._first_of_life = self.last_id + 1
+        self._clock = clock
+        self._ring: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0
+        self._published = 0  # events ever put into the ring
+        self._lost_id = 0  # the newest that has left the ring
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._gates = 0
+        self._readers: set[Reader] = set()
+        self.closed = False
+
+    # -- writing
+
+    def publish(self, kind: str, prompt_id: str | None, **fields: Any) -> int:
+        """Tell everybody, now or when the gate opens; return the event's number."""
+        self.last_id += 1
+        event = (self.last_id, frame(kind, prompt_id, fields, self.last_id))
+        if self._gates:
+            self._waiting.append(event)
+            if len(self._waiting) > HELD_MAX:
+                self._let_through()
+        else:
+            self._append(event)
+            self._wake()
+        return self.last_id
+
+    def restore(self, event_id: int, kind: str, prompt_id: str, fields: dict[str, Any]) -> None:
+        """Put back an event of an earlier life, which keeps its number; oldest first."""
+        self._append((event_id, frame(kind, prompt_id, fields, event_id)))
+
+    def hold(self) -> None:
+        """Close the gate: the next event is not to be told before `release`."""
+        self._gates += 1
+
+    def release(self) -> None:
+        """Open the gate, once all who have closed it agree."""
+        self._gates -= 1
+        if not self._gates:
+            self._let_through()
+
+    def close(self) -> None:
+        """End every reader, after what they have not read yet."""
+        self._let_through()
+        self.closed = True
+        self._wake()
+
+    # -- reading
+
+    @property
+    def readers(self) -> int:
+        """How many read now."""
+        return len(self._readers)
+
+    def follow(self, after: int | None) -> Reader:
+        """Return a reader of what comes after a number; of all that is held, where it has none."""
+        return Reader(self, after, self._clock)
+
+    def start_of(self, after: int | None) -> tuple[int, int, int]:
+        """Return how many events to give a reader, and the numbers between which it missed some."""
+        if after is None:
+            return len(self._ring), 0, 0
+        count = 0
+        for event_id, _ in reversed(self._ring):
+            if event_id <= after:
+                break
+            count += 1
+        missed_to = self._lost_id
+        if after < self._first_of_life:  # of an earlier life, whose events are gone but for ends
+            missed_to = max(missed_to, self._first_of_life - 1)
+        return count, after + 1, missed_to if missed_to > after else 0
+
+    def _append(self, event: tuple[int, bytes]) -> None:
+        self._ring.append(event)
+        self._bytes += len(event[1])
+        self._published += 1
+        while len(self._ring) > 1 and (len(self._ring) > EVENTS_MAX or self._bytes > BYTES_MAX):
+            self._lost_id, lost = self._ring.popleft()
+            self._bytes -= len(lost)
+
+    def _let_through(self) -> None:
+        while self._waiting:
+            self._append(self._waiting.popleft())
+        self._wake()
+
+    def _wake(self) -> None:
+        for reader in self._readers:
+            reader.wake()
+
+
+class Reader:
+    """One who follows a session; a context manager, so that none stays behind."""
+
+    def __init__(self, log: EventLog, after: int | None, clock: Timers) -> None:
+        self._log = log
+        self._clock = clock
+        self._after = after
+        self._place = 0  # counted like `EventLog._published`
+        self._caught_up = False  # it has been given what was there when it came
+        self._warned = False
+        self._woken = asyncio.Event()
+        self._first: list[bytes] = []
+
+    def __enter__(self) -> Reader:
+        log = self._log
+        count, missed_from, missed_to = log.start_of(self._after)
+        self._place = log._published - count
+        self._first = [HEAD]
+        if missed_to:
+            missed = {"missedFrom": missed_from, "missedTo": missed_to, "eventEpoch": log.epoch}
+            self._first.append(frame("gap", None, missed))
+        log._readers.add(self)
+        self._woken.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log._readers.discard(self)
+
+    def wake(self) -> None:
+        """Tell it that there is something."""
+        self._woken.set()
+
+    async def next(self) -> bytes | None:
+        """Return what is new, or a heartbeat when there was nothing for a while; None at the end.
+
+        Cancelling it loses nothing.
+        """
+        if self._first:
+            first, self._first = b"".join(self._first), []
+            return first
+        while True:
+            frames = self._take()
+            if frames:
+                return frames
+            if self._log.closed or self._place < 0:
+                return None
+            self._woken.clear()
+            if not await self._wait():
+                return HEARTBEAT
+
+    def _take(self) -> bytes:
+        log = self._log
+        if self._place < 0:
+            return b""
+        behind = log._published - self._place
+        if behind > len(log._ring):  # the ring has passed it
+            self._place = -1
+            return frame("stream_closed", None, {"reason": "dropped"})
+        if not behind:
+            return b""
+        frames = [log._ring[-number][1] for number in range(behind, 0, -1)]
+        self._place = log._published
+        is_slow = bool(log._lost_id) and behind * 4 > len(log._ring) * 3
+        if is_slow and self._caught_up and not self._warned:
+            self._warned = True
+            frames.insert(0, frame("slow_reader", None, {"behind": behind}))
+        self._caught_up = True
+        return b"".join(frames)
+
+    async def _wait(self) -> bool:
+        """Wait to be woken; False when a heartbeat is due first."""
+        due = asyncio.Event()
+
+        def beat() -> None:
+            due.set()
+            self._woken.set()
+
+        timer = self._clock.call_at(self._clock.monotonic_s() + HEARTBEAT_S, beat)
+        try:
+            await self._woken.wait()
+        finally:
+            timer.cancel()
+        return not due.is_set()
