@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from forebay.sessions.conversation import Conversation
-from forebay.sessions.prompt import Prompt
 from forebay.sessions.refusals import PromptQueueFull, Refusal
 
 from .rig import Stage, settled
+
+if TYPE_CHECKING:
+    from forebay.sessions.conversation import Conversation
+    from forebay.sessions.prompt import Prompt
 
 TERMINAL = ("turn_complete", "turn_error")
 INDEX = st.integers(0, 9)

@@ -7,6 +7,8 @@ a line by LINE_BYTES_MAX, the text by ANSWER_CHARS_MAX.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
@@ -40,7 +42,7 @@ class _Chunk(Struct):
     choices: list[_Choice] = []
     usage: _Counts | None = None
     model: str | None = None
-    error: msgspec.Raw | None = None
+    error: Any = None
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
@@ -107,7 +109,7 @@ class AnswerReader:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return  # `[DONE]`, or something of the node's own
         if chunk.error is not None:
-            self.error = words_of(bytes(chunk.error)) or "the node ended its answer with an error"
+            self.error = _said(chunk.error) or "it ended its answer with an error"
         if chunk.usage is not None and chunk.usage.completion_tokens >= 0:
             self.usage = Usage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
         for choice in chunk.choices[:1]:
@@ -134,9 +136,12 @@ def words_of(body: bytes) -> str:
     ('too long', 'no', '')
     """
     try:
-        value = msgspec.json.decode(body)
+        return _said(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
+
+
+def _said(value: Any) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(value, dict) and name in value:
             value = value[name]

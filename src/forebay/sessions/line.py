@@ -63,7 +63,6 @@ class Line:
 
     def restore(self, prompt: Prompt) -> None:
         """Take back a prompt that was admitted before a restart, whatever the limit is now."""
-        prompt.counted = True
         self.pending += 1
         self._entries.append(prompt)
 
@@ -107,6 +106,5 @@ class Line:
     def _discount(self, entry: Entry) -> None:
         if isinstance(entry, Branch):
             self._branches -= 1
-        elif entry.counted:
-            entry.counted = False
+        else:
             self.pending -= 1

@@ -76,7 +76,7 @@ class Prompt:
     """A prompt that was admitted; its session moves it along."""
 
     __slots__ = (
-        "accepted_at", "added", "counted", "deadline_at", "deadline_timer", "id", "messages",
+        "accepted_at", "added", "deadline_at", "deadline_timer", "id", "messages",
         "result", "sender", "seq", "started_at", "status", "waited_ms",
     )  # fmt: skip
 
@@ -98,8 +98,6 @@ class Prompt:
         self.result: Result | None = None
         self.added = False
         """Whether it was announced as waiting: only then are its start and end, too."""
-        self.counted = False
-        """Whether it takes one of the session's places, which it does until it leaves the line."""
 
     @property
     def is_over(self) -> bool:
