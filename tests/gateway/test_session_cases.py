@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.settings import Settings, SettingsError, load_settings
+from forebay.settings import SettingsError, load_settings
+from forebay.settings.sessions import SessionsSettings
 
 from .session_steps import (
     TERMINAL,
@@ -171,7 +172,7 @@ async def test_zero_and_infinity_disable_the_cap(rig: Rig, wire: Wire, cap: obje
 @pytest.mark.parametrize("cap", [-5, 1.5, float("nan"), "nan", "-5", True])
 def test_caps_that_make_no_sense_are_refused_at_construction(cap: object) -> None:
     with pytest.raises(ValueError, match="whole number from 0 on"):
-        Settings(sessions={"max_pending_prompts": cap})
+        SessionsSettings.model_validate({"max_pending_prompts": cap})
 
 
 @pytest.mark.parametrize("cap", ["-5", "1.5", "nan"])
@@ -236,7 +237,7 @@ async def test_a_request_may_shorten_the_deadline_and_never_extend_it(rig: Rig, 
     node, session = await started(rig, prompt_deadline_ms=5000)
     events = await follow(rig, session)
     for asked, fires_at in ((1000, 1.0), (60_000, 5.0), (None, 5.0)):
-        more = {} if asked is None else {"deadlineMs": asked}
+        more: dict[str, Any] = {} if asked is None else {"deadlineMs": asked}
         prompt_id = (await wire.prompt(session, prompt="hi", **more)).body["promptId"]
         call = await node.next_call()
         rig.clock.advance(fires_at - 0.1)

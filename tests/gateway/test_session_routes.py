@@ -301,7 +301,7 @@ async def test_a_key_that_is_revoked_while_its_prompt_waits_runs_nothing(rig: Ri
 
 
 async def test_a_key_may_use_its_models_only(rig: Rig) -> None:
-    keys = [{**KEYS[0], "models": ["other"]}]
+    keys: list[dict[str, Any]] = [{"name": "a", "key_env": "A", "models": ["other"]}]
     await started(rig, keys=keys, environ=ENVIRON)
     said = await Http(rig).new(bearer("A"), model="m")
     assert (said.number, said.code, said.body["param"]) == (403, "forbidden", "model")
@@ -548,7 +548,6 @@ async def test_a_prompt_waits_in_the_queue_no_longer_than_any_request(rig: Rig) 
     rig.clock.advance(60.0)
     end = await events.end_of(prompt_id)
     assert end["error"]["code"] == "queue_timeout"
-    assert end["error"]["retryAfterMs"] >= 0
 
 
 async def test_prompts_never_time_out_behind_their_own_session(rig: Rig) -> None:
@@ -618,7 +617,7 @@ async def test_with_the_queue_off_prompts_wait_in_their_sessions(rig: Rig) -> No
 
 
 async def test_a_user_at_its_own_bound_waits_without_holding_up_others(rig: Rig) -> None:
-    keys = [{**KEYS[0], "max_running": 1}, KEYS[1]]
+    keys: list[dict[str, Any]] = [{"name": "a", "key_env": "A", "max_running": 1}, KEYS[1]]
     node = await started(rig, keys=keys, environ=ENVIRON, slots=2)
     mine, other = await new_session(rig, bearer("A")), await new_session(rig, bearer("B"))
     bound = await new_session(rig, bearer("A"))
