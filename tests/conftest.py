@@ -59,6 +59,12 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/jobs.db"
 
 
+@pytest.fixture
+def memory_url() -> str:
+    """A database that is nowhere else."""
+    return "sqlite://"
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest) -> str:
     """One of each."""

@@ -56,8 +56,3 @@ class TestSqliteInMemory(JobStoreContract):
 class TestPostgresql(JobStoreContract):
     url_fixture = "postgres_url"
     many = True
-
-
-@pytest.fixture
-def memory_url() -> str:
-    return "sqlite://"

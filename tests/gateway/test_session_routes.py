@@ -617,7 +617,10 @@ async def test_with_the_queue_off_prompts_wait_in_their_sessions(rig: Rig) -> No
 
 
 async def test_a_user_at_its_own_bound_waits_without_holding_up_others(rig: Rig) -> None:
-    keys: list[dict[str, Any]] = [{"name": "a", "key_env": "A", "max_running": 1}, KEYS[1]]
+    keys: list[dict[str, Any]] = [
+        {"name": "a", "key_env": "A", "max_running": 1},
+        {"name": "b", "key_env": "B"},
+    ]
     node = await started(rig, keys=keys, environ=ENVIRON, slots=2)
     mine, other = await new_session(rig, bearer("A")), await new_session(rig, bearer("B"))
     bound = await new_session(rig, bearer("A"))

@@ -92,10 +92,17 @@ class SessionDesk:
         sessions = await self._sessions()
         return {"sessionId": (await self._stored(sessions.branch(session))).id}
 
-    def cancel(self, session: Session) -> Fields:
-        """End what runs."""
+    async def cancel(self, session: Session) -> Fields:
+        """End what runs; it stays ended, even if the gateway dies the moment after."""
         prompt_id = session.cancel()
+        await session.settled()
         return {"promptId": prompt_id, "cancelled": prompt_id is not None}
+
+    async def remove(self, session: Session, prompt_id: str) -> Fields:
+        """Take a queued prompt out of the line, for good."""
+        removed = session.remove(prompt_id)
+        await session.settled()
+        return {"promptId": prompt_id, "removed": removed}
 
     async def close(self, session: Session) -> Fields:
         """End a session."""

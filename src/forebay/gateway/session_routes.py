@@ -104,13 +104,12 @@ class SessionRoutes:
     async def remove(self, request: Request) -> Response:
         """Take a queued prompt out of the line."""
         session = await self._session(request, self._caller(request))
-        prompt_id = request.path_params["prompt_id"]
-        return json_answer({"promptId": prompt_id, "removed": session.remove(prompt_id)})
+        return json_answer(await self._desk.remove(session, request.path_params["prompt_id"]))
 
     async def cancel(self, request: Request) -> Response:
         """End the prompt that runs; those behind it go on."""
         session = await self._session(request, self._caller(request))
-        return json_answer(self._desk.cancel(session))
+        return json_answer(await self._desk.cancel(session))
 
     async def branch(self, request: Request) -> Response:
         """Make a session that goes on from this one; answers when its turn comes."""

@@ -84,6 +84,7 @@ class Ledger:
         """Write a new session."""
         values = {
             **{name: getattr(record, name) for name in SessionRecord.__struct_fields__},
+            "system": _json(record.system),  # JSON, because PostgreSQL's texts cannot hold a NUL
             "options": _json(record.options),
             "base": _json(record.base),
         }
@@ -179,7 +180,7 @@ def _recovered(connection: Connection, row: Row[Any]) -> Recovered:
         row.id,
         row.owner,
         row.model,
-        row.system,
+        msgspec.json.decode(row.system),
         row.max_tokens,
         msgspec.json.decode(row.options),
         msgspec.json.decode(row.base, type=tuple[Turn, ...]),

@@ -14,7 +14,7 @@ sessions = Table(
     Column("id", Text, primary_key=True),
     Column("owner", Text, nullable=False),  # the name of a key; empty without keys
     Column("model", Text, nullable=False),
-    Column("system", Text),
+    Column("system", Text, nullable=False),  # JSON: a text, or null
     Column("max_tokens", Integer, nullable=False),
     Column("options", Text, nullable=False),  # JSON: what else the node is asked with
     Column("base", Text, nullable=False),  # JSON: the turns that a branch began with

@@ -11,8 +11,10 @@ for others; cancelling those changes nothing for anybody else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
+from forebay.errors import StoreFailed
 from forebay.relay.problem import Problem
 from forebay.sessions.body import chat_body
 from forebay.sessions.conversation import CONTEXT_TOKENS_UNKNOWN, Conversation, Room, size_bytes
@@ -269,6 +271,11 @@ class Session(Owner):
         self._end(prompt, "cancelled", without_answer("removed", words))
         return True
 
+    async def settled(self) -> None:
+        """Wait until the outcomes so far are written, or it is known that they cannot be now."""
+        with contextlib.suppress(StoreFailed):
+            await asyncio.wrap_future(self._ledger.flush())
+
     def end_all(self, code: str, words: str, *, running: bool) -> None:
         """End every prompt that is accepted; perhaps not the one that runs, which may finish."""
         cause: Cause = "cancelled" if code == "session_closed" else "failed"
@@ -353,10 +360,12 @@ class Session(Owner):
         self._move_on()
 
     def _remember(self, ended: list[Prompt], events: dict[str, int]) -> None:
-        for prompt in ended[-RESTORED_EVENTS_MAX:]:
-            if prompt.id in events:
-                kind, fields = terminal_event(prompt)
-                self.log.restore(events[prompt.id], kind, prompt.id, fields)
+        told = sorted(
+            (events[prompt.id], prompt.id, prompt) for prompt in ended if prompt.id in events
+        )
+        for event_id, _, prompt in told[-RESTORED_EVENTS_MAX:]:
+            kind, fields = terminal_event(prompt)
+            self.log.restore(event_id, kind, prompt.id, fields)
         for prompt in ended:
             if prompt.status == "completed" and prompt.result is not None:
                 self.conversation.add(Remembered(prompt.messages, prompt.result.text or ""))

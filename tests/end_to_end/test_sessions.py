@@ -1,0 +1,155 @@
+"""Sessions through the installed command: killed in mid-prompt, and a thousand of them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from forebay.testing import FakeNode
+
+from .conftest import LIMIT_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from forebay.testing.fake_node import Call
+
+    from .conftest import Shell
+
+TERMINAL = ("turn_complete", "turn_error")
+SESSIONS, PROMPTS = 1000, 5
+
+
+def delta(text: str) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
+
+
+class Slow:
+    """A node that says one word and then goes on only if it is told to."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.asked: Counter[str] = Counter()
+        self.patient = True
+
+    async def answer(self, call: Call) -> None:
+        self.asked[call.json["messages"][-1]["content"]] += 1
+        await call.start_stream()
+        await call.chunk(delta("word"))
+        self.begun.set()
+        if self.patient:
+            await call.gone(LIMIT_S)
+            return
+        await call.chunk(b"data: [DONE]\n\n")
+        await call.end()
+
+
+async def ends_of(
+    client: httpx.AsyncClient, session: str, prompts: list[str], after: int | None
+) -> list[dict[str, Any]]:
+    """Read a session's events until each of these prompts has ended; return everything seen."""
+    headers = {} if after is None else {"last-event-id": str(after)}
+    seen: list[dict[str, Any]] = []
+    wanted = set(prompts)
+    async with (
+        asyncio.timeout(LIMIT_S),
+        client.stream("GET", f"/session/{session}/events", headers=headers) as stream,
+    ):
+        number = 0
+        async for line in stream.aiter_lines():
+            if line.startswith("id: "):
+                number = int(line[4:])
+            if line.startswith("data: "):
+                event = json.loads(line[6:])
+                seen.append({**event, "id": number})
+                if event["type"] in TERMINAL:
+                    wanted.discard(event["promptId"])
+            if not wanted:
+                return seen
+    raise AssertionError(f"no end of {wanted}: {seen}")
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+async def test_every_accepted_prompt_has_exactly_one_end_after_kill_9_in_mid_prompt(
+    shell: Shell, tmp_path: Path, request: pytest.FixtureRequest, database: str
+) -> None:
+    url = request.getfixturevalue(f"{database}_url")
+    options = ("--set", f"sessions.database={url}")
+    slow = Slow()
+    async with FakeNode() as node:
+        node.automatic = slow.answer
+        gateway, port = await shell.serve("--node", node.url, *options, cwd=tmp_path)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            session = (await client.post("/session", json={"model": "m"})).json()["sessionId"]
+            prompts, after = [], None
+            for number in range(4):
+                said = await client.post(f"/session/{session}/prompt", json={"prompt": f"{number}"})
+                assert said.status_code == 202
+                prompts.append(said.json()["promptId"])
+                after = said.json()["lastEventId"] if after is None else after
+            await client.delete(f"/session/{session}/pending-prompts/{prompts[3]}")
+            async with asyncio.timeout(LIMIT_S):
+                await slow.begun.wait()
+        gateway.signal(signal.SIGKILL)
+        await gateway.ends()
+        slow.patient = False
+        _, port = await shell.serve("--node", node.url, *options, cwd=tmp_path)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            seen = await ends_of(client, session, prompts, after)
+            turns = [
+                (await client.get(f"/session/{session}/turns/{prompt}")).json()
+                for prompt in prompts
+            ]
+            again = await client.post(f"/session/{session}/prompt", json={"prompt": "and now?"})
+            assert again.status_code == 202
+            await ends_of(client, session, [again.json()["promptId"]], None)
+            left = (await client.get(f"/session/{session}")).json()
+    assert [turn["status"] for turn in turns] == ["failed", "completed", "completed", "cancelled"]
+    assert turns[0]["error"]["code"] == "outcome_unknown"
+    assert seen[0]["type"] == "gap"
+    ends = Counter(event["promptId"] for event in seen if event["type"] in TERMINAL)
+    assert ends == Counter(prompts)
+    assert slow.asked == {"0": 1, "1": 1, "2": 1, "and now?": 1}  # what ran was not run again
+    assert left["pendingCount"] == 0
+
+
+async def test_a_thousand_sessions_of_five_prompts_each_end_without_drift(
+    shell: Shell, tmp_path: Path
+) -> None:
+    url = await shell.sim_node(
+        "--model", "m", "--slots", "64", "--ttft-ms", "0", "--tokens-per-second", "100000"
+    )
+    _, port = await shell.serve("--node", url, "--set", "queue.max_size=50", cwd=tmp_path)
+    limits = httpx.Limits(max_connections=64)
+    base = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=base, limits=limits, timeout=60.0) as client:
+
+        async def one() -> str:
+            made = await client.post("/session", json={"model": "m", "maxTokens": 3})
+            session: str = made.json()["sessionId"]
+            for number in range(PROMPTS):
+                path = f"/session/{session}/prompt"
+                said = await client.post(path, json={"prompt": f"{number}"})
+                assert said.status_code == 202, said.text
+            return session
+
+        async with asyncio.timeout(300.0):
+            sessions = await asyncio.gather(*(one() for _ in range(SESSIONS)))
+            while True:
+                text = (await client.get("/metrics")).text
+                if "forebay_sessions_pending_prompts 0.0" in text:
+                    break
+        for session in sessions[::50]:
+            seen = (await client.get(f"/session/{session}")).json()
+            assert (seen["pendingCount"], seen["turns"]) == (0, PROMPTS)
+        queue = (await client.get("/v1/queue")).json()
+    assert f'forebay_session_prompts_total{{outcome="completed"}} {SESSIONS * PROMPTS}.0' in text
+    assert 'outcome="queue_full"' not in text
+    assert f"forebay_sessions {SESSIONS}.0" in text
+    assert (queue["waiting"], queue["processing"], queue["rejected_total"]) == (0, 0, 0)
