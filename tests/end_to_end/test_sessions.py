@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .conftest import Shell
 
 TERMINAL = ("turn_complete", "turn_error")
-SESSIONS, PROMPTS = 1000, 5
+SESSIONS, PROMPTS, WORKERS = 1000, 5, 50
 
 
 def delta(text: str) -> bytes:
@@ -126,30 +126,39 @@ async def test_a_thousand_sessions_of_five_prompts_each_end_without_drift(
         "--model", "m", "--slots", "64", "--ttft-ms", "0", "--tokens-per-second", "100000"
     )
     _, port = await shell.serve("--node", url, "--set", "queue.max_size=50", cwd=tmp_path)
-    limits = httpx.Limits(max_connections=64)
-    base = f"http://127.0.0.1:{port}"
-    async with httpx.AsyncClient(base_url=base, limits=limits, timeout=60.0) as client:
+    sessions: list[str] = []
 
-        async def one() -> str:
-            made = await client.post("/session", json={"model": "m", "maxTokens": 3})
-            session: str = made.json()["sessionId"]
+    async def some(count: int) -> None:
+        """Make sessions one after the other, and give each all of its prompts at once."""
+        client = await shell.connect(port)
+        for _ in range(count):
+            await client.post("/session", {"model": "m", "maxTokens": 3})
+            session = (await client.reply()).json["sessionId"]
+            sessions.append(session)
             for number in range(PROMPTS):
-                path = f"/session/{session}/prompt"
-                said = await client.post(path, json={"prompt": f"{number}"})
-                assert said.status_code == 202, said.text
-            return session
+                await client.post(f"/session/{session}/prompt", {"prompt": f"{number}"})
+                reply = await client.reply()
+                assert reply.status == 202, reply.body
 
-        async with asyncio.timeout(300.0):
-            sessions = await asyncio.gather(*(one() for _ in range(SESSIONS)))
-            while True:
-                text = (await client.get("/metrics")).text
-                if "forebay_sessions_pending_prompts 0.0" in text:
-                    break
-        for session in sessions[::50]:
-            seen = (await client.get(f"/session/{session}")).json()
-            assert (seen["pendingCount"], seen["turns"]) == (0, PROMPTS)
-        queue = (await client.get("/v1/queue")).json()
+    async with asyncio.timeout(10 * LIMIT_S):
+        await asyncio.gather(*(some(SESSIONS // WORKERS) for _ in range(WORKERS)))
+        while True:
+            text = (await metrics(shell, port)).decode()
+            if "forebay_sessions_pending_prompts 0.0" in text:
+                break
+    for session in sessions[::50]:
+        seen = await shell.get(port, f"/session/{session}")
+        assert (seen["pendingCount"], seen["turns"]) == (0, PROMPTS)
+    queue = await shell.get(port, "/v1/queue")
     assert f'forebay_session_prompts_total{{outcome="completed"}} {SESSIONS * PROMPTS}.0' in text
     assert 'outcome="queue_full"' not in text
     assert f"forebay_sessions {SESSIONS}.0" in text
     assert (queue["waiting"], queue["processing"], queue["rejected_total"]) == (0, 0, 0)
+
+
+async def metrics(shell: Shell, port: int) -> bytes:
+    client = await shell.connect(port)
+    await client.get("/metrics")
+    reply = await client.reply()
+    client.close()
+    return reply.body

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import create_engine, delete, insert, select, text, update
+from sqlalchemy import bindparam, create_engine, delete, insert, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from forebay.errors import NotAllowed, StoreFailed
@@ -29,9 +29,26 @@ from forebay.storage.file_lock import FileLock
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from sqlalchemy import Connection, Engine, Row
+    from sqlalchemy import Connection, Engine, Executable, Row
 
 ADVISORY_LOCK = 7801
+PRUNE_EVERY = 20
+"""How often a session's oldest turns are looked for, in prompts."""
+
+# Made once: to make a statement takes longer than to run it.
+_OF_ID = prompts.c.id == bindparam("of_id")
+_ADD = insert(prompts)
+_START = update(prompts).where(_OF_ID).values(status="running", started_at=bindparam("started_at"))
+_END = (
+    update(prompts)
+    .where(_OF_ID)
+    .values({name: bindparam(name) for name in ("status", "result", "event_id", "ended_at")})
+)
+_PRUNE = delete(prompts).where(
+    prompts.c.session_id == bindparam("of_session"),
+    prompts.c.seq <= bindparam("up_to"),
+    prompts.c.ended_at.is_not(None),
+)
 
 
 class Ledger:
@@ -88,17 +105,19 @@ class Ledger:
             "options": _json(record.options),
             "base": _json(record.base),
         }
-        return self._write(insert(sessions).values(values))
+        return self._write(insert(sessions), values)
 
     def delete(self, session_id: str) -> Future[None]:
         """Forget a session and all of its prompts."""
-        return self._write(
-            delete(prompts).where(prompts.c.session_id == session_id),
-            delete(sessions).where(sessions.c.id == session_id),
-        )
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(prompts).where(prompts.c.session_id == session_id))
+            connection.execute(delete(sessions).where(sessions.c.id == session_id))
+
+        return self._database.write(work)
 
     def accept(self, session_id: str, prompt: Prompt) -> Future[None]:
-        """Write a prompt before it is promised; what is too old to be asked for goes."""
+        """Write a prompt before it is promised; now and then what is too old goes."""
         sender = prompt.sender
         values = {
             "id": prompt.id,
@@ -113,37 +132,37 @@ class Ledger:
             "accepted_at": prompt.accepted_at,
             "deadline_at": prompt.deadline_at,
         }
-        ended = prompts.c.ended_at.is_not(None)
-        of_session = prompts.c.session_id == session_id
-        return self._write(
-            insert(prompts).values(values),
-            update(sessions).where(sessions.c.id == session_id).values(used_at=prompt.accepted_at),
-            delete(prompts).where(of_session, prompts.c.seq <= prompt.seq - TURNS_MAX, ended),
-        )
+
+        def work(connection: Connection) -> None:
+            connection.execute(_ADD, values)
+            if prompt.seq % PRUNE_EVERY == 0:
+                old = {"of_session": session_id, "up_to": prompt.seq - TURNS_MAX}
+                connection.execute(_PRUNE, old)
+
+        return self._database.write(work)
 
     def start(self, prompt: Prompt) -> Future[None]:
         """Note that a prompt runs: what becomes of it cannot be known after a crash."""
-        values = {"status": "running", "started_at": prompt.started_at}
-        return self._write(update(prompts).where(prompts.c.id == prompt.id).values(values))
+        return self._write(_START, {"of_id": prompt.id, "started_at": prompt.started_at})
 
     def end(self, prompt: Prompt, event_id: int, ended_at: float) -> Future[None]:
         """Write the outcome before it is told."""
         values = {
+            "of_id": prompt.id,
             "status": prompt.status,
             "result": _json(prompt.result),
             "event_id": event_id,
             "ended_at": ended_at,
         }
-        return self._write(update(prompts).where(prompts.c.id == prompt.id).values(values))
+        return self._write(_END, values)
 
     def flush(self) -> Future[None]:
         """Be done when everything is that was asked for before."""
-        return self._write()
+        return self._database.write(lambda connection: None)
 
-    def _write(self, *statements: Any) -> Future[None]:
+    def _write(self, statement: Executable, values: dict[str, Any]) -> Future[None]:
         def work(connection: Connection) -> None:
-            for statement in statements:
-                connection.execute(statement)
+            connection.execute(statement, values)
 
         return self._database.write(work)
 
@@ -185,7 +204,7 @@ def _recovered(connection: Connection, row: Row[Any]) -> Recovered:
         msgspec.json.decode(row.options),
         msgspec.json.decode(row.base, type=tuple[Turn, ...]),
         row.created_at,
-        row.used_at,
+        max([row.used_at, *(one.ended_at or one.accepted_at for one in found)]),
         row.life,
     )
     events = {one.id: one.event_id for one in found if one.event_id is not None}

@@ -8,13 +8,13 @@ import pytest
 
 from forebay.errors import NotAllowed
 from forebay.sessions.conversation import TURNS_MAX, Message, Turn
+from forebay.sessions.ledger import PRUNE_EVERY, Ledger
 from forebay.sessions.prompt import Prompt, Result, Sender, TurnError, Usage
 from forebay.sessions.record import SessionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.sessions.ledger import Ledger
 
 LIMIT_S = 10.0  # only turns a hang into a failure
 TEXT = "naïve \u0000 日本語 \U0001f600 'quoted' {json: \"no\"}"
@@ -94,15 +94,16 @@ class SessionLedgerContract:
 
     def test_old_turns_are_forgotten_and_those_without_an_end_are_not(self, ledger: Ledger) -> None:
         ledger.create(record()).result(LIMIT_S)
-        for seq in (1, 2, 2 + TURNS_MAX):
+        last = PRUNE_EVERY * (TURNS_MAX // PRUNE_EVERY + 2)
+        for seq in (1, 2, last - 1):
             each = prompt(seq)
             ledger.accept("ses_1", each).result(LIMIT_S)
             if seq == 2:
                 each.status, each.result = "completed", Result("x")
                 ledger.end(each, 1, 210.0).result(LIMIT_S)
-        ledger.accept("ses_1", prompt(3 + TURNS_MAX)).result(LIMIT_S)
+        ledger.accept("ses_1", prompt(last)).result(LIMIT_S)
         (found,) = ledger.recover().result(LIMIT_S)
-        assert [each.seq for each in found.prompts] == [1, 2 + TURNS_MAX, 3 + TURNS_MAX]
+        assert [each.seq for each in found.prompts] == [1, last - 1, last]
 
     def test_one_holds_it_at_a_time(self, open_ledger: Callable[[], Ledger]) -> None:
         if not self.many:
