@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from forebay.wire.client import NodeConnection, Opening
     from forebay.wire.heads import AnswerHead
 
-REST_S: Final = 1.0
-"""How long a busy node rests that does not say how long."""
+REST_S: Final = 1.0  # how long a busy node rests that does not say how long
 REST_S_MAX: Final = 60.0
 
 
@@ -114,6 +113,8 @@ class Exchange(Passage, Listener):
             self.started_s = relay.now_s()  # else it starts as it comes, and no clock is asked
             self.note(f"started on {action.node}", self.started_s)
             self._sink.starts(self)
+            if self.ended:  # it was given up in this instant
+                return
             if self.committed:
                 self._comment(f": started node={self.node} waited_ms={int(self.waited_s * 1000)}")
         relay.runs.add_at(self, self.started_s)
@@ -258,9 +259,8 @@ class Exchange(Passage, Listener):
         """Lose the node in the middle: try again where that goes unseen, else say so."""
         self._connection = None
         if stale and self._relay.may_send_again():
-            backend = self._backend
-            assert backend is not None
-            self._opening = backend.pool.open(self._opened)
+            assert self._backend is not None
+            self._opening = self._backend.pool.open(self._opened)
         else:
             self._break("lost", cause)
 
