@@ -4,11 +4,13 @@ from pathlib import Path
 
 from forebay.core.states import mermaid as tickets
 from forebay.jobs.job import mermaid as jobs
+from forebay.sessions.prompt import mermaid as prompts
 
 DOCS = Path(__file__).parent
 PAGES = {
     DOCS / "internals" / "scheduler.md": ("forebay.core.states", tickets),
     DOCS / "jobs.md": ("forebay.jobs.job", jobs),
+    DOCS / "sessions.md": ("forebay.sessions.prompt", prompts),
 }
 END = "<!-- end of diagram -->"
 

@@ -73,7 +73,7 @@ def test_the_state_diagrams_are_the_transition_tables() -> None:
     assert spec.loader is not None
     diagram = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(diagram)
-    assert len(diagram.PAGES) == 2
+    assert len(diagram.PAGES) == 3
     for page in diagram.PAGES:
         assert diagram.drawn(page) == page.read_text(), "run: make diagram"
 
