@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 
 from forebay.relay.problem import Problem
-from forebay.relay.sink import Sink
 
 if TYPE_CHECKING:
     from forebay.relay.exchange import Exchange
@@ -32,7 +31,7 @@ class Gone(Struct, frozen=True):
 Outcome: TypeAlias = Answered | Problem | Gone
 
 
-class JobSink(Sink):
+class JobSink:
     """Collects one answer; `outcome` is set exactly once."""
 
     def __init__(self) -> None:
@@ -56,6 +55,12 @@ class JobSink(Sink):
         self._settle(Problem("shutting_down", "the gateway is shutting down"))
         if self._exchange is not None:
             self._exchange.cancel()
+
+    def waits(self, exchange: Exchange) -> None:
+        """Take no notice: the slot was granted before."""
+
+    def starts(self, exchange: Exchange) -> None:
+        """Take no notice."""
 
     def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
         """Take the head."""

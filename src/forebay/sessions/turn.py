@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from forebay.core import NO_ROOM
 from forebay.relay.problem import Problem
-from forebay.relay.sink import Sink
 from forebay.sessions.answer_reader import AnswerReader, TooLong, words_of
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Listener(Protocol):
         ...
 
 
-class Turn(Sink):
+class Turn:
     """One request in the one queue; ends once."""
 
     def __init__(self, call: Call, sent_bytes: int, listener: Listener) -> None:
