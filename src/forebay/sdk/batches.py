@@ -1,0 +1,173 @@
+"""Many requests in one file: OpenAI's `/v1/files` and `/v1/batches`.
+
+What is sent is written to a temporary file first (in memory while it is small), so that it may be
+large, and may be sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from forebay.sdk.errors import BadAnswer, BatchFailed, GatewayAway, WaitTooLong
+from forebay.sdk.transport import Call, Upload, decoded
+from forebay.sdk.values import Batch, BatchResult
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable
+
+    from forebay.sdk.transport import Transport
+
+FILE_BYTES_MAX = 200 * 1024 * 1024
+"""What the gateway takes."""
+LINE_BYTES_MAX = 64 * 1024 * 1024
+IN_MEMORY_BYTES_MAX = 4 * 1024 * 1024
+UPLOAD_S = 300.0
+"""One wait for the network: uploads may stand in line at the gateway, and disks sync."""
+POLL_S, POLL_S_MAX, POLL_GROWTH = 1.0, 5.0, 1.25
+ASKED_S_MAX = 60.0
+
+if TYPE_CHECKING:
+    Requests: TypeAlias = Iterable[Mapping[str, Any]] | str | Path
+"""Bodies, or whole lines with a `custom_id`, or the path of a file of lines."""
+
+
+class _File(Struct):
+    id: str
+
+
+def batch_file(requests: Requests, endpoint: str) -> IO[bytes]:
+    """Return the input of a batch, to be closed by whoever sends it; raises ValueError, OSError.
+
+    Bodies are numbered: the first has the custom_id `request-0`.
+    """
+    if isinstance(requests, str | Path):
+        return Path(requests).open("rb")
+    file: IO[bytes] = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES_MAX)  # noqa: SIM115 - handed on
+    try:
+        for number, request in enumerate(requests):
+            line: Mapping[str, Any] = request
+            if "custom_id" not in request:
+                line = {
+                    "custom_id": f"request-{number}",
+                    "method": "POST",
+                    "url": endpoint,
+                    "body": request,
+                }
+            file.write(msgspec.json.encode(line) + b"\n")
+            if file.tell() > FILE_BYTES_MAX:
+                raise ValueError(f"requests: more than {FILE_BYTES_MAX:,} bytes; make two batches")
+        if not file.tell():
+            raise ValueError("requests: there are none")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+class Batches:
+    """What can be asked about batches."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def start(self, file: IO[bytes], endpoint: str, window: str) -> Batch:
+        """Upload the input and start its batch; raises SdkError. Closes the file."""
+        with file:
+            upload = Upload("requests.jsonl", file)
+            call = Call("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
+            uploaded = await self._transport.ask(call, _File)
+        body = {
+            "input_file_id": uploaded.id,
+            "endpoint": endpoint,
+            "completion_window": window,
+        }
+        return await self._transport.ask(Call("POST", "/v1/batches", body), Batch)
+
+    async def get(self, batch_id: str) -> Batch:
+        """Return a batch as it stands."""
+        return await self._transport.get(f"/v1/batches/{batch_id}", Batch)
+
+    async def end(self, batch_id: str) -> Batch:
+        """Cancel a batch; what is done is kept."""
+        return await self._transport.ask(Call("POST", f"/v1/batches/{batch_id}/cancel"), Batch)
+
+    async def delete_file(self, file_id: str) -> None:
+        """Delete an input or an output."""
+        await self._transport.fetch(Call("DELETE", f"/v1/files/{file_id}"))
+
+    async def wait(
+        self, batch_id: str, limit_s: float | None, on_progress: Callable[[Batch], object] | None
+    ) -> Batch:
+        """Return a batch when it has ended; raises WaitTooLong, BatchFailed, SdkError."""
+        try:
+            async with asyncio.timeout(limit_s):
+                batch = await self._followed(batch_id, on_progress)
+        except TimeoutError as error:
+            raise WaitTooLong(f"batch {batch_id} has not ended within {limit_s:g} s") from error
+        if batch.status == "failed":
+            raise BatchFailed(batch.id, tuple((batch.errors or {}).get("data") or ()))
+        return batch
+
+    async def results(self, batch: Batch) -> AsyncGenerator[BatchResult, None]:
+        """Yield what became of each line: the answers, then the failures."""
+        for file_id in (batch.output_file_id, batch.error_file_id):
+            if file_id is not None:
+                async with aclosing(self._lines(file_id)) as lines:
+                    async for line in lines:
+                        yield decoded(line, BatchResult)
+
+    # -- inside
+
+    async def _followed(
+        self, batch_id: str, on_progress: Callable[[Batch], object] | None
+    ) -> Batch:
+        call = Call("GET", f"/v1/batches/{batch_id}", is_repeatable=True)
+        wait_s = POLL_S
+        while True:
+            _, headers, content = await self._transport.fetch(call)
+            batch = decoded(content, Batch)
+            if on_progress is not None:
+                on_progress(batch)
+            if batch.ended:
+                return batch
+            asked_s = _asked_s(headers.get("openai-poll-after-ms"))
+            await self._transport.pause(wait_s if asked_s is None else asked_s)
+            wait_s = min(wait_s * POLL_GROWTH, POLL_S_MAX)
+
+    async def _lines(self, file_id: str) -> AsyncGenerator[bytes, None]:
+        call = Call("GET", f"/v1/files/{file_id}/content", is_repeatable=True)
+        async with self._transport.opened(call) as response:
+            rest, size = b"", 0
+            async with aclosing(self._transport.pieces(response)) as coming:
+                async for piece in coming:
+                    size += len(piece)
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        if line.strip():
+                            yield line
+                    if len(rest) > LINE_BYTES_MAX:
+                        raise BadAnswer(f"a result of more than {LINE_BYTES_MAX:,} bytes")
+            length = response.headers.get("content-length", str(size))
+            if length != str(size):  # a short read looks like an end
+                raise GatewayAway(f"the file {file_id} was cut off", sent=True)
+        if rest.strip():
+            yield rest
+
+
+def _asked_s(header: str | None) -> float | None:
+    """Return how long the gateway wants us to wait.
+
+    >>> _asked_s("250"), _asked_s(None), _asked_s("soon"), _asked_s("9999999")
+    (0.25, None, None, 60.0)
+    """
+    if header is None or not (header.isascii() and header.isdigit() and len(header) < 10):
+        return None
+    return min(int(header) / 1000, ASKED_S_MAX)

@@ -1,0 +1,142 @@
+"""Durable work: `/jobs`. What was taken goes on whether or not anybody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from msgspec import UNSET, Struct, UnsetType
+
+from forebay.sdk.errors import Busy, GatewayAway, NodeFailed, WaitTooLong
+from forebay.sdk.event_stream import Frame
+from forebay.sdk.transport import Call, decoded
+from forebay.sdk.values import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.sdk.transport import Transport
+
+SILENCE_S = 60.0
+"""The gateway sends a comment every 15 s; four times that is silence."""
+ASK_S, ASK_S_MAX = 1.0, 15.0
+AWAY_S_MAX = 600.0
+"""A gateway that stays away longer than a restart takes is given up."""
+
+
+class NewJob(Struct, frozen=True):
+    """A submission as it is sent."""
+
+    type: str
+    params: Any
+    job_id: int | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    priority: str | UnsetType = UNSET
+    idempotency_key: str | UnsetType = UNSET
+
+
+class _Listed(Struct):
+    data: list[Job]
+
+
+class Jobs:
+    """What can be asked about jobs."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def submit(self, new: NewJob) -> Job:
+        """Hand in work; raises SdkError. Only with an idempotency key is a lost answer repeated."""
+        call = Call("POST", "/jobs", new, is_repeatable=new.idempotency_key is not UNSET)
+        added = await self._transport.ask(call, Job)
+        model = new.model if isinstance(new.model, str) else None
+        return Job(
+            id=added.id, status=added.status, is_new=added.is_new, type=new.type, model=model
+        )
+
+    async def get(self, job_id: int) -> Job:
+        """Return all about one."""
+        return await self._transport.get(f"/jobs/{job_id}", Job)
+
+    async def list(self, query: dict[str, object]) -> list[Job]:
+        """Return the newest first."""
+        asked = urlencode({name: value for name, value in query.items() if value is not None})
+        return (await self._transport.get(f"/jobs?{asked}", _Listed)).data
+
+    async def end(self, job_id: int) -> Job:
+        """Cancel one, queued or running, and return it."""
+        await self._transport.fetch(Call("DELETE", f"/jobs/{job_id}"))
+        return await self.get(job_id)
+
+    async def retry(self, job_id: int) -> Job:
+        """Let one that failed or was cancelled run again, and return it."""
+        await self._transport.fetch(Call("POST", f"/jobs/{job_id}/retry"))
+        return await self.get(job_id)
+
+    async def wait(
+        self, job_id: int, limit_s: float | None, on_change: Callable[[Job], object] | None
+    ) -> Job:
+        """Return a job when it has ended; raises WaitTooLong after `limit_s`, and SdkError."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await _Following(self._transport, job_id, on_change).to_the_end()
+        except TimeoutError as error:
+            raise WaitTooLong(f"job {job_id} has not ended within {limit_s:g} s") from error
+
+
+class _Following:
+    """Follows the events of one job; where they break off, asks with growing pauses."""
+
+    def __init__(
+        self, transport: Transport, job_id: int, on_change: Callable[[Job], object] | None
+    ) -> None:
+        self._transport = transport
+        self._job_id = job_id
+        self._on_change = on_change
+        self._seen: tuple[object, ...] = ()
+        self._away_since_s: float | None = None
+        self._pause_s = ASK_S
+
+    async def to_the_end(self) -> Job:
+        while True:
+            try:
+                await self._listen()
+                job = await self._transport.get(f"/jobs/{self._job_id}", Job)
+            except (GatewayAway, Busy, NodeFailed) as problem:
+                await self._stay_patient(problem)
+                continue
+            self._away_since_s, self._pause_s = None, ASK_S
+            self._note(job)
+            if job.ended:
+                return job
+            await self._transport.pause(ASK_S)
+
+    async def _listen(self) -> None:
+        """Hear of changes until the events end, for whatever reason."""
+        call = Call("GET", f"/jobs/{self._job_id}/events", is_repeatable=True, read_s=SILENCE_S)
+        async with self._transport.opened(call) as response:
+            try:
+                async with aclosing(self._transport.events(response)) as coming:
+                    async for found in coming:
+                        if isinstance(found, Frame):
+                            self._note(decoded(found.data, Job))
+            except GatewayAway:
+                return  # asked for next
+
+    def _note(self, job: Job) -> None:
+        now = (job.status, job.stage, job.attempt)
+        if now != self._seen:  # it is told again after a line that was cut
+            self._seen = now
+            if self._on_change is not None:
+                self._on_change(job)
+
+    async def _stay_patient(self, problem: Exception) -> None:
+        now_s = self._transport.pace.monotonic_s()
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+        elif now_s - self._away_since_s >= AWAY_S_MAX:
+            raise problem
+        await self._transport.pause(self._pause_s)
+        self._pause_s = min(self._pause_s * 2, ASK_S_MAX)

@@ -1,0 +1,154 @@
+"""The events of one session, from one id on, over as many connections as it takes.
+
+A connection that breaks is made again with `Last-Event-ID` and a growing, jittered pause. What the
+gateway no longer holds it tells as a `gap`; then, after a restart, after an event that cannot be
+read, and after long silence, the gateway is asked what became of the open prompts. So whoever waits
+is told an end: by an event, by asking, or because the gateway stays away for AWAY_S_MAX.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from forebay.sdk.errors import BadAnswer, Busy, GatewayAway, NodeFailed
+from forebay.sdk.event_stream import Comment, Frame
+from forebay.sdk.transport import Call
+from forebay.sdk.values import SessionEvent
+
+if TYPE_CHECKING:
+    import random
+
+    from forebay.sdk.transport import Transport
+
+SILENCE_S = 60.0
+"""The gateway sends a comment every 15 s; four times that is silence."""
+HEARTBEATS_BEFORE_ASKING = 4
+PAUSE_S, PAUSE_S_MAX = 0.5, 15.0
+AWAY_S_MAX = 600.0
+"""Longer than a restart with a large model to load; shorter than a night."""
+COMES_BACK = ("shutting_down", "dropped")
+"""Ends of a stream, not of the session: it survives a restart, and a reader that was too slow."""
+ID = re.compile("[0-9]{1,18}")
+UNREADABLE_MAX = 3
+"""Events in a row that cannot be read; then it is not a gateway that answers."""
+
+
+class Listener(Protocol):
+    """Whoever the events are for."""
+
+    def hear(self, event: SessionEvent) -> None:
+        """Take the next event."""
+        ...
+
+    def doubt(self) -> None:
+        """Note that events may have been lost."""
+        ...
+
+    async def resolve_doubt(self) -> None:
+        """Find out by asking what the events may not have told."""
+        ...
+
+
+class Subscription:
+    """Reads one session's events until they end."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        random: random.Random,
+        session_id: str,
+        last_event_id: int,
+        listener: Listener,
+    ) -> None:
+        self._transport = transport
+        self._random = random
+        self._session_id = session_id
+        self._listener = listener
+        self.last_event_id = last_event_id
+        """The last event that was heard."""
+        self._heartbeats = 0
+        self._unreadable = 0
+        self._away_since_s: float | None = None
+        self._pause_s = PAUSE_S
+
+    async def run(self) -> None:
+        """Read until the session is closed; raises the SdkError that ended it otherwise."""
+        while True:
+            problem: Exception
+            try:
+                if await self._listen():
+                    return
+                problem = GatewayAway("the events of the session broke off", sent=True)
+            except BadAnswer as error:
+                self._unreadable += 1
+                if self._unreadable >= UNREADABLE_MAX:
+                    raise
+                self._listener.doubt()
+                problem = error
+            except (GatewayAway, Busy, NodeFailed) as error:
+                problem = error
+            await self._stay_patient(problem)
+
+    async def _listen(self) -> bool:
+        """Hear events over one connection; True when the session has said that it is over."""
+        path = f"/session/{self._session_id}/events"
+        headers = {"last-event-id": str(self.last_event_id), "accept": "text/event-stream"}
+        call = Call("GET", path, headers=headers, is_repeatable=True, read_s=SILENCE_S)
+        async with (
+            self._transport.opened(call) as response,
+            aclosing(self._transport.events(response)) as coming,
+        ):
+            async for found in coming:
+                self._away_since_s, self._pause_s = None, PAUSE_S
+                if isinstance(found, Comment):
+                    self._note_heartbeat()
+                elif self._hear(found):
+                    return True
+                await self._listener.resolve_doubt()
+        return False
+
+    def _hear(self, frame: Frame) -> bool:
+        """Take one frame; True where it is the last."""
+        self._heartbeats = 0
+        if ID.fullmatch(frame.id):  # also of one that cannot be read: else it would come again
+            self.last_event_id = max(self.last_event_id, int(frame.id))
+        event = _event(frame, self.last_event_id)
+        if event is None:
+            raise BadAnswer(f"an event that cannot be read: {frame.data[:80]!r}")
+        self._unreadable = 0
+        self._listener.hear(event)
+        return event.type == "session_closed" and event.data.get("reason") not in COMES_BACK
+
+    def _note_heartbeat(self) -> None:
+        self._heartbeats += 1
+        if self._heartbeats % HEARTBEATS_BEFORE_ASKING == 0:
+            self._listener.doubt()
+
+    async def _stay_patient(self, problem: Exception) -> None:
+        """Wait before the next connection; raises the problem where it has lasted too long."""
+        now_s = self._transport.pace.monotonic_s()
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+        elif now_s - self._away_since_s >= AWAY_S_MAX:
+            raise problem
+        await self._transport.pause(self._pause_s * self._random.uniform(0.5, 1.0))
+        self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+        await self._listener.resolve_doubt()
+
+
+def _event(frame: Frame, event_id: int) -> SessionEvent | None:
+    try:
+        data: Any = msgspec.json.decode(frame.data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    prompt_id = data.get("promptId")
+    kind = data.get("type") or frame.event
+    if not isinstance(kind, str) or not isinstance(prompt_id, str | None):
+        return None
+    return SessionEvent(kind, event_id, prompt_id, data)
