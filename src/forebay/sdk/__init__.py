@@ -1,8 +1,8 @@
-"""The Python client of a Forebay gateway: chats that know their place in line, sessions, jobs, batches.
+"""The Python client of a Forebay gateway: chats that know their place, sessions, jobs, batches.
 
-`Client` and `SessionClient` for plain programs, `AsyncClient` and `AsyncSessionClient` for those with
-an event loop: one implementation, of which the first two wait for the others in a thread of their
-own. Imports nothing of the server.
+`Client` and `SessionClient` for plain programs, `AsyncClient` and `AsyncSessionClient` for those
+with an event loop: one implementation, of which the first two wait for the others in a thread of
+their own. Imports nothing of the server.
 """
 
 from forebay.sdk.client import AsyncClient

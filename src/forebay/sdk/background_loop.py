@@ -1,8 +1,8 @@
 """An event loop in a thread of its own, for those who do not have one.
 
-Everything synchronous is done by the asynchronous client, over there, and waited for here. Callbacks
-run here, in the thread that waits: whoever gave one may do in it what they like. Ctrl-C, or any
-exception of a callback, ends over there what is waited for.
+Everything synchronous is done by the asynchronous client, over there, and waited for here.
+Callbacks run here, in the thread that waits: whoever gave one may do in it what they like. Ctrl-C,
+or any exception of a callback, ends over there what is waited for.
 """
 
 from __future__ import annotations

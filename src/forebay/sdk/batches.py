@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +20,7 @@ from forebay.sdk.transport import Call, Upload, decoded
 from forebay.sdk.values import Batch, BatchResult
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
     from forebay.sdk.transport import Transport
 

@@ -56,7 +56,7 @@ class ClientOptions(TypedDict, total=False):
     """What a client can be told beside where the gateway is."""
 
     max_pending: float | None
-    """Prompts of one session that `prompt` lets be under way here; None, 0, infinity: any number."""
+    """Prompts of one session that `prompt` lets be under way here; None, 0, infinity: any."""
     timeout_s: float
     retries: int
     """How often something that was certainly not taken is tried again."""

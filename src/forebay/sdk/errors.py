@@ -74,7 +74,7 @@ class NodeFailed(GatewayError):
 
 
 class PromptQueueFullError(Busy):
-    """The server's own cap: the session has as many pending prompts as it may. Nothing was taken."""
+    """The server's own cap: the session has as many pending prompts as it may; none was taken."""
 
     def __init__(self, status: int, body: Mapping[str, object]) -> None:
         super().__init__(status, {"code": body.get("code"), "message": body.get("error")})

@@ -1,4 +1,4 @@
-"""Events on their way to one reader, bounded: who reads too slowly loses the oldest, and is told."""
+"""Events on their way to one reader, bounded: a slow one loses the oldest, and is told."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Server-sent events: bytes in, frames and comments out. Bounded, and knows no network.
 
-Lines end in `\\n` or `\\r\\n`; a lone `\\r`, which the specification would allow, is not looked for,
-as neither the gateway nor any node sends it.
+Lines end in `\\n` or `\\r\\n`; a lone `\\r`, which the specification would allow, is not looked
+for, as neither the gateway nor any node sends it.
 """
 
 from __future__ import annotations

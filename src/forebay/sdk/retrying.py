@@ -2,9 +2,9 @@
 
 Tried again is only what was certainly not taken: a connection that was never made, or an answer
 that says so. `x-should-retry` is obeyed first, then 429 and 503 count as "later". The pause is what
-`retry-after-ms` or `Retry-After` says and up to a quarter more, never less: many clients are refused
-at the same moment, and must not all come back at the same moment. Where nothing is said it doubles
-from half a second, as the stock SDKs do.
+`retry-after-ms` or `Retry-After` says and up to a quarter more, never less: many clients are
+refused at the same moment, and must not all come back at the same moment. Where nothing is said it
+doubles from half a second, as the stock SDKs do.
 """
 
 from __future__ import annotations

@@ -72,6 +72,8 @@ class Subscription:
         """The last event that was heard."""
         self._heartbeats = 0
         self._unreadable = 0
+        self._fruitless = 0
+        """Connections in a row that ended without an event."""
         self._away_since_s: float | None = None
         self._pause_s = PAUSE_S
 
@@ -82,6 +84,9 @@ class Subscription:
             try:
                 if await self._listen():
                     return
+                self._fruitless += 1
+                if self._fruitless > 1:
+                    self._listener.doubt()
                 problem = GatewayAway("the events of the session broke off", sent=True)
             except BadAnswer as error:
                 self._unreadable += 1
@@ -113,7 +118,7 @@ class Subscription:
 
     def _hear(self, frame: Frame) -> bool:
         """Take one frame; True where it is the last."""
-        self._heartbeats = 0
+        self._heartbeats = self._fruitless = 0
         if ID.fullmatch(frame.id):  # also of one that cannot be read: else it would come again
             self.last_event_id = max(self.last_event_id, int(frame.id))
         event = _event(frame, self.last_event_id)
