@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from forebay.testing import Call, FakeNode
 from .scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 
@@ -83,11 +84,17 @@ class Place:
         return await self.stack.enter_async_context(AsyncClient(url or self.url, **given))
 
 
+async def until(reached: Callable[[], object]) -> None:
+    """Let the loop turn until a condition holds."""
+    async with asyncio.timeout(10):
+        while not reached():  # noqa: ASYNC110 - of what has no event to wait for
+            await asyncio.sleep(0)
+
+
 def piece(text: str, finish_reason: str | None = None) -> bytes:
     """Return one chunk of a chat stream."""
-    reason = "null" if finish_reason is None else f'"{finish_reason}"'
-    delta = '{"content": "%s"}' % text
-    return f'data: {{"choices": [{{"index": 0, "delta": {delta}, "finish_reason": {reason}}}]}}\n\n'.encode()
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish_reason}
+    return f"data: {json.dumps({'choices': [choice]})}\n\n".encode()
 
 
 async def say(call: Call, *words: str) -> None:

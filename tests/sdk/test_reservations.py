@@ -20,6 +20,7 @@ from forebay.sdk import (
     TurnFailed,
 )
 
+from .conftest import until
 from .scripted_server import QUEUE_FULL, SESSION, Exchange
 
 if TYPE_CHECKING:
@@ -310,8 +311,7 @@ async def test_a_turn_that_ends_before_its_acceptance_arrives_leaves_nothing_tak
 
     server.on_prompt = finish_first
     sending = asyncio.ensure_future(session.send("hello"))
-    while session.last_event_id < 2:
-        await asyncio.sleep(0)
+    await until(lambda: session.last_event_id == 2)
     heard.set()
     sent = await sending
     assert (await sent.result()).text == "fast"

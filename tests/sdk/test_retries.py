@@ -10,7 +10,7 @@ import pytest
 from forebay.sdk import AsyncClient, BadAnswer, Busy, GatewayAway, GatewayError, NotAllowed
 from forebay.sdk.retrying import pause_s, retry_after_s
 
-from .conftest import QuickPace, StillPace
+from .conftest import QuickPace, StillPace, until
 
 if TYPE_CHECKING:
     from .conftest import Place
@@ -123,8 +123,7 @@ async def test_a_pause_ends_when_the_client_is_closed(server: ScriptedServer) ->
     client = AsyncClient(server.url, pace=pace)
     server.plan("GET", "/health", BUSY, 503, {"retry-after": "60"})
     asking = asyncio.ensure_future(client.health())
-    while not pace.slept:
-        await asyncio.sleep(0)
+    await until(lambda: pace.slept)
     await client.close()
     with pytest.raises(ClientClosed):
         await asking

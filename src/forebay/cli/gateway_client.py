@@ -100,16 +100,9 @@ class GatewayClient:
     """Asks one gateway. `ask` and `insist` end the command where none can be reached."""
 
     def __init__(self, url: str | None, key_env: str) -> None:
-        try:
-            self.url = (url or _configured_url()).rstrip("/")
-            key = read_secret("--key-env", key_env)
-        except SettingsError as error:
-            fail(str(error), code=2)
+        self.url, key = where_and_key(url, key_env)
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._has_key = key is not None
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            fail(f"{self.url} is not the address of a gateway. Try http://127.0.0.1:7800", code=2)
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """Return the answer; raises GatewayRefused."""
@@ -196,6 +189,19 @@ class GatewayClient:
             f"what answers at {self.url} is not a Forebay gateway ({status} for {path}). "
             "Name the gateway with --url."
         )
+
+
+def where_and_key(url: str | None, key_env: str) -> tuple[str, str | None]:
+    """Return the gateway's address and the key to use, or end the command with what is wrong."""
+    try:
+        found = (url or _configured_url()).rstrip("/")
+        key = read_secret("--key-env", key_env)
+    except SettingsError as error:
+        fail(str(error), code=2)
+    parts = urlsplit(found)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        fail(f"{found} is not the address of a gateway. Try http://127.0.0.1:7800", code=2)
+    return found, key
 
 
 @contextmanager

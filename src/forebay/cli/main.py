@@ -7,6 +7,8 @@ import typer
 from forebay import __version__
 from forebay.cli.batch import EPILOG as BATCH_EPILOG
 from forebay.cli.batch import batch
+from forebay.cli.chat import EPILOG as CHAT_EPILOG
+from forebay.cli.chat import chat
 from forebay.cli.config import config_app
 from forebay.cli.jobs import jobs_app
 from forebay.cli.keys import keys_app
@@ -26,6 +28,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve)
 app.command("status")(status)
+app.command("chat", epilog=CHAT_EPILOG)(chat)
 app.command("batch", epilog=BATCH_EPILOG)(batch)
 app.add_typer(nodes_app)
 app.add_typer(jobs_app)

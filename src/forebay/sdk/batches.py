@@ -11,6 +11,7 @@ import tempfile
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -92,15 +93,17 @@ class Batches:
 
     async def get(self, batch_id: str) -> Batch:
         """Return a batch as it stands."""
-        return await self._transport.get(f"/v1/batches/{batch_id}", Batch)
+        return await self._transport.get(f"/v1/batches/{quote(batch_id)}", Batch)
 
     async def end(self, batch_id: str) -> Batch:
         """Cancel a batch; what is done is kept."""
-        return await self._transport.ask(Call("POST", f"/v1/batches/{batch_id}/cancel"), Batch)
+        return await self._transport.ask(
+            Call("POST", f"/v1/batches/{quote(batch_id)}/cancel"), Batch
+        )
 
     async def delete_file(self, file_id: str) -> None:
         """Delete an input or an output."""
-        await self._transport.fetch(Call("DELETE", f"/v1/files/{file_id}"))
+        await self._transport.fetch(Call("DELETE", f"/v1/files/{quote(file_id)}"))
 
     async def wait(
         self, batch_id: str, limit_s: float | None, on_progress: Callable[[Batch], object] | None
@@ -128,7 +131,7 @@ class Batches:
     async def _followed(
         self, batch_id: str, on_progress: Callable[[Batch], object] | None
     ) -> Batch:
-        call = Call("GET", f"/v1/batches/{batch_id}", is_repeatable=True)
+        call = Call("GET", f"/v1/batches/{quote(batch_id)}", is_repeatable=True)
         wait_s = POLL_S
         while True:
             _, headers, content = await self._transport.fetch(call)
@@ -142,7 +145,7 @@ class Batches:
             wait_s = min(wait_s * POLL_GROWTH, POLL_S_MAX)
 
     async def _lines(self, file_id: str) -> AsyncGenerator[bytes, None]:
-        call = Call("GET", f"/v1/files/{file_id}/content", is_repeatable=True)
+        call = Call("GET", f"/v1/files/{quote(file_id)}/content", is_repeatable=True)
         async with self._transport.opened(call) as response:
             rest, size = b"", 0
             async with aclosing(self._transport.pieces(response)) as coming:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict, overload
+from urllib.parse import quote
 
 from msgspec import UNSET, Struct
 
@@ -197,7 +198,7 @@ class AsyncClient:
         """Return how long the line is, or where one request stands (NotFound once it has ended)."""
         if request_id is None:
             return self._transport.get("/v1/queue", QueueState)
-        return self._transport.get(f"/v1/queue/{request_id}", Place)
+        return self._transport.get(f"/v1/queue/{quote(request_id)}", Place)
 
     async def models(self) -> list[str]:
         """Return the names of the models that can be asked."""

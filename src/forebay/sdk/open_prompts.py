@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from forebay.sdk.errors import NotFound, SdkError, TurnFailed
 from forebay.sdk.sent_prompt import TERMINAL, AsyncSentPrompt
+from forebay.sdk.session_calls import session_path
 from forebay.sdk.values import TurnState
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class OpenPrompts:
             return
         self._is_doubtful = False
         for prompt_id, prompt in tuple(self._open.items()):
-            path = f"/session/{self._session_id}/turns/{prompt_id}"
+            path = session_path(self._session_id, "turns", prompt_id)
             try:
                 prompt.hear_state(await self._transport.get(path, TurnState))
             except NotFound as gone:

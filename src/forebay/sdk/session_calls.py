@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 
 BRANCH_S = 3600.0
 """The answer comes when the session's other prompts are done."""
+
+
+def session_path(session_id: str, *more: str) -> str:
+    """Return the path of a session, or of something in it; an id may be anything.
+
+    >>> session_path("s1", "turns", "a/b")
+    '/session/s1/turns/a%2Fb'
+    """
+    return "/".join(["/session", *(quote(part, safe="") for part in (session_id, *more))])
 
 
 class PromptRequest(NamedTuple):
@@ -37,7 +47,7 @@ class PromptRequest(NamedTuple):
         if self.deadline_ms is not None:
             body["deadlineMs"] = self.deadline_ms
         headers = waiting_headers(self.priority)
-        return Call("POST", f"/session/{session_id}/prompt", body, headers)
+        return Call("POST", session_path(session_id, "prompt"), body, headers)
 
 
 class _Made(Struct, rename="camel"):
@@ -71,11 +81,11 @@ class SessionCalls:
 
     async def state(self, session_id: str) -> SessionState:
         """Return a session as the gateway sees it."""
-        return await self._transport.get(f"/session/{session_id}", SessionState)
+        return await self._transport.get(session_path(session_id), SessionState)
 
     async def messages(self, session_id: str) -> list[Message]:
         """Return the history, as it would be sent."""
-        path = f"/session/{session_id}/messages"
+        path = session_path(session_id, "messages")
         return list((await self._transport.get(path, _Messages)).messages)
 
     async def send(self, session_id: str, request: PromptRequest) -> Accepted | Turn:
@@ -87,25 +97,28 @@ class SessionCalls:
 
     async def pending(self, session_id: str) -> PendingPrompts:
         """Return the prompts that wait or run."""
-        return await self._transport.get(f"/session/{session_id}/pending-prompts", PendingPrompts)
+        return await self._transport.get(
+            session_path(session_id, "pending-prompts"), PendingPrompts
+        )
 
     async def remove(self, session_id: str, prompt_id: str) -> bool:
         """Take a queued prompt out; False where that was done before."""
-        call = Call("DELETE", f"/session/{session_id}/pending-prompts/{prompt_id}")
+        call = Call("DELETE", session_path(session_id, "pending-prompts", prompt_id))
         return (await self._transport.ask(call, _Removed)).removed
 
     async def cancel(self, session_id: str) -> Cancelled:
         """End the running prompt, if there is one."""
-        return await self._transport.ask(Call("POST", f"/session/{session_id}/cancel"), Cancelled)
+        call = Call("POST", session_path(session_id, "cancel"))
+        return await self._transport.ask(call, Cancelled)
 
     async def branch(self, session_id: str) -> str:
         """Make another session of this one's history, when its turn comes; return its id."""
-        call = Call("POST", f"/session/{session_id}/branch", read_s=BRANCH_S)
+        call = Call("POST", session_path(session_id, "branch"), read_s=BRANCH_S)
         return (await self._transport.ask(call, _Made)).session_id
 
     async def delete(self, session_id: str) -> None:
         """End a session, with all that waits in it."""
-        await self._transport.fetch(Call("DELETE", f"/session/{session_id}"))
+        await self._transport.fetch(Call("DELETE", session_path(session_id)))
 
 
 def _legacy_turn(content: bytes) -> Turn:

@@ -16,6 +16,7 @@ import msgspec
 
 from forebay.sdk.errors import BadAnswer, Busy, GatewayAway, NodeFailed
 from forebay.sdk.event_stream import Comment, Frame
+from forebay.sdk.session_calls import session_path
 from forebay.sdk.transport import Call
 from forebay.sdk.values import SessionEvent
 
@@ -100,7 +101,7 @@ class Subscription:
 
     async def _listen(self) -> bool:
         """Hear events over one connection; True when the session has said that it is over."""
-        path = f"/session/{self._session_id}/events"
+        path = session_path(self._session_id, "events")
         headers = {"last-event-id": str(self.last_event_id), "accept": "text/event-stream"}
         call = Call("GET", path, headers=headers, is_repeatable=True, read_s=SILENCE_S)
         async with (

@@ -58,7 +58,8 @@ class SessionClient:
     def __init__(self, client: Client, session: AsyncSessionClient) -> None:
         self._client = client
         self._loop = client.loop
-        self._session = session
+        self.asynchronous = session
+        """What does the work; to be used on the client's `loop` only."""
         self.session_id = session.session_id
         self.model = session.model
         self.is_new = session.is_new
@@ -107,7 +108,7 @@ class SessionClient:
     ) -> Turn:
         """Say something and wait for the end of the turn; raises TurnFailed."""
         calls = Calls()
-        prompting = self._session.prompt(
+        prompting = self.asynchronous.prompt(
             prompt, deadline_ms=deadline_ms, priority=priority, on_event=calls.here(on_event)
         )
         return self._loop.run(prompting, calls)
@@ -116,54 +117,54 @@ class SessionClient:
         self, prompt: Prompt, *, deadline_ms: float | None = None, priority: str | None = None
     ) -> SentPrompt:
         """Say something and return as soon as it is accepted; raises PendingPromptLimitError."""
-        sending = self._session.send(prompt, deadline_ms=deadline_ms, priority=priority)
+        sending = self.asynchronous.send(prompt, deadline_ms=deadline_ms, priority=priority)
         return SentPrompt(self._loop, self._loop.run(sending))
 
     def events(self) -> Generator[SessionEvent, None, None]:
         """Yield every event of the session from now on, until it is closed."""
-        return self._loop.iterate(self._session.events())
+        return self._loop.iterate(self.asynchronous.events())
 
     def cancel(self) -> str | None:
         """End the turn that runs, and return its prompt's id; None where none did."""
-        return self._loop.run(self._session.cancel())
+        return self._loop.run(self.asynchronous.cancel())
 
     def remove(self, prompt_id: str) -> bool:
         """Take a prompt out that waits; False where that was done before."""
-        return self._loop.run(self._session.remove(prompt_id))
+        return self._loop.run(self.asynchronous.remove(prompt_id))
 
     def withdraw(self, prompt_id: str) -> None:
         """End a prompt whether it waits or runs; nothing where it has ended."""
-        self._loop.run(self._session.withdraw(prompt_id))
+        self._loop.run(self.asynchronous.withdraw(prompt_id))
 
     def pending(self) -> PendingPrompts:
         """Return the prompts that wait or run, whoever sent them."""
-        return self._loop.run(self._session.pending())
+        return self._loop.run(self.asynchronous.pending())
 
     def state(self) -> SessionState:
         """Return the session as the gateway sees it now."""
-        return self._loop.run(self._session.state())
+        return self._loop.run(self.asynchronous.state())
 
     def messages(self) -> list[Message]:
         """Return what has been said, as it would be sent."""
-        return self._loop.run(self._session.messages())
+        return self._loop.run(self.asynchronous.messages())
 
     def branch(self) -> Self:
         """Make another session with the same history, when the turns before it are done."""
-        return type(self)(self._client, self._loop.run(self._session.branch()))
+        return type(self)(self._client, self._loop.run(self.asynchronous.branch()))
 
     @property
     def last_event_id(self) -> int:
         """The last event heard; `resume` goes on after it."""
-        return self._session.last_event_id
+        return self.asynchronous.last_event_id
 
     @property
     def pending_here(self) -> int:
         """How many prompts of the session are under way by this client."""
-        return self._session.pending_here
+        return self.asynchronous.pending_here
 
     def close(self, *, delete: bool = False) -> None:
         """Stop listening; waits raise ClientClosed. With `delete` the session itself is ended."""
-        self._loop.run(self._session.close(delete=delete))
+        self._loop.run(self.asynchronous.close(delete=delete))
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,281 @@
+"""`forebay chat` from a pipe and in a real terminal, against a scripted gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from forebay.cli.main import app
+
+from .scripted_server import SESSION
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from typer.testing import Result
+
+    from .scripted_server import Exchange, ScriptedServer
+
+COMMAND = str(Path(sys.executable).parent / "forebay")
+LIMIT_S = 30.0  # only turns a hang into a failure
+PROMPT = f"/session/{SESSION}/prompt"
+MODELS = {"data": [{"id": "m"}, {"id": "other"}]}
+
+
+def echo(server: ScriptedServer) -> None:
+    """Let the server say everything again, in two pieces."""
+
+    async def obey(exchange: Exchange) -> None:
+        said = exchange.asked.json["prompt"]
+        prompt_id = await server.accept(exchange)
+        if said == "fail":
+            error = {"code": "node_failed", "message": "the node failed"}
+            server.emit("turn_error", prompt_id, status="failed", error=error)
+            return
+        server.emit("reasoning_delta", prompt_id, text="hm")
+        server.emit("text_delta", prompt_id, text="you said \x1b[2J")
+        server.emit("text_delta", prompt_id, text=said)
+        server.complete(prompt_id, f"you said \x1b[2J{said}")
+
+    server.on_prompt = obey
+
+
+@pytest.fixture
+def talker(server: ScriptedServer) -> ScriptedServer:
+    server.plan("GET", "/v1/models", MODELS)
+    echo(server)
+    return server
+
+
+async def chat(url: str, *words: str, typed: str = "") -> Result:
+    asked = ["chat", "--url", url, *words]
+    return await asyncio.to_thread(lambda: CliRunner().invoke(app, asked, input=typed))
+
+
+# -- from a pipe
+
+
+async def test_each_line_of_a_pipe_is_a_prompt_and_the_answers_are_plain(
+    talker: ScriptedServer,
+) -> None:
+    done = await chat(talker.url, "--system", "be brief", typed="one\n\n/quit is no command here\n")
+    assert done.exit_code == 0
+    assert done.stdout == "you said ?[2Jone\nyou said ?[2J/quit is no command here\n"
+    assert "Talking with m in session s1." in done.stderr
+    assert "forebay chat --session s1 --url" in done.stderr
+    made = next(asked for asked in talker.asked if asked.path == "/session")
+    assert made.json == {"model": "m", "system": "be brief"}
+
+
+async def test_a_turn_that_fails_is_told_and_counts(talker: ScriptedServer) -> None:
+    done = await chat(talker.url, typed="fail\ntwo\n")
+    assert done.exit_code == 1
+    assert "the node failed (node_failed)" in done.stderr
+    assert done.stdout == "you said ?[2Jtwo\n"
+
+
+async def test_a_session_of_before_is_taken_up(talker: ScriptedServer) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    talker.plan("GET", f"/session/{SESSION}/messages", {"messages": messages})
+    done = await chat(talker.url, "--session", SESSION, typed="more\n")
+    assert (done.exit_code, done.stdout) == (0, "you said ?[2Jmore\n")
+    assert talker.count("POST", "/session") == 0
+
+
+async def test_a_session_in_which_nothing_was_said_is_not_left_behind(
+    talker: ScriptedServer,
+) -> None:
+    talker.plan("DELETE", f"/session/{SESSION}", {"sessionId": SESSION, "state": "closed"})
+    done = await chat(talker.url)
+    assert done.exit_code == 0
+    assert "To come back" not in done.stderr
+    assert talker.count("DELETE", f"/session/{SESSION}") == 1
+
+
+async def test_what_is_wrong_is_said_with_the_usual_status(server: ScriptedServer) -> None:
+    gone = {"error": {"code": "session_not_found", "message": "no such session"}}
+    server.plan("GET", "/session/a%2Fb", gone, 404)
+    done = await chat(server.url, "--session", "a/b")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "no such session (session_not_found). Without --session" in done.stderr
+    server.plan("GET", "/v1/models", {"error": {"code": "unauthorized", "message": "no"}}, 401)
+    done = await chat(server.url)
+    assert done.exit_code == 1
+    assert "Name a key with --key-env VAR." in done.stderr
+    server.plan("GET", "/v1/models", {"data": []})
+    done = await chat(server.url)
+    assert (done.exit_code, "forebay nodes add" in done.stderr) == (1, True)
+    assert (await chat(server.url, "--session", "s", "--system", "x")).exit_code == 2
+    server.plan("GET", f"/session/{SESSION}/messages", {"messages": []})
+    done = await chat(server.url, "--session", SESSION, "--model", "other")
+    assert (done.exit_code, "is with m" in done.stderr) == (2, True)
+    assert (await chat("ftp://x")).exit_code == 2
+
+
+# -- in a terminal
+
+
+class Terminal:
+    """Somebody at a terminal."""
+
+    def __init__(self, *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self._child = subprocess.Popen(
+            ["env", "TERM=xterm", "COLUMNS=100", COMMAND, "chat", *words],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=_own_terminal,
+        )
+        os.close(theirs)
+        self.text = ""
+        self._read_to = 0
+        self._changed = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._ours, self._read)
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    async def sees(self, what: str) -> str:
+        """Wait until that is shown, after what was seen before; return what came till then."""
+        async with asyncio.timeout(LIMIT_S):
+            while (end := self.text.find(what, self._read_to)) < 0:
+                self._changed.clear()
+                try:
+                    await self._changed.wait()
+                except asyncio.CancelledError:
+                    raise AssertionError(f"{what!r} is not in {self.text!r}") from None
+        before, self._read_to = self.text[self._read_to : end], end + len(what)
+        return before
+
+    async def ends(self) -> int:
+        return await asyncio.wait_for(asyncio.to_thread(self._child.wait), LIMIT_S)
+
+    def close(self) -> None:
+        self._child.kill()
+        self._child.wait()
+        asyncio.get_running_loop().remove_reader(self._ours)
+        os.close(self._ours)
+
+    def _read(self) -> None:
+        try:
+            self.text += os.read(self._ours, 65536).decode()
+        except OSError:  # the other side is gone
+            asyncio.get_running_loop().remove_reader(self._ours)
+        self._changed.set()
+
+
+def _own_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.fixture
+async def terminal(talker: ScriptedServer) -> AsyncIterator[Terminal]:
+    terminal = Terminal("--url", talker.url)
+    await terminal.sees("> ")
+    yield terminal
+    terminal.close()
+
+
+async def test_the_place_in_line_is_shown_and_disappears(
+    talker: ScriptedServer, terminal: Terminal
+) -> None:
+    assert "Talking with m in session s1." in terminal.text
+    talker.on_prompt = None
+    terminal.type("hello\n")
+    await talker.until(lambda: talker.count("POST", PROMPT))
+    added: dict[str, Any] = {"position": 3, "estimatedWaitSeconds": 12, "waitsFor": "queue"}
+    talker.emit("pending_prompt_added", "p1", **added)
+    await terminal.sees("in line: place 3, about 12 s")
+    place = {"id": "p1", "state": "waiting", "position": 2}
+    place["estimated_wait_seconds"] = {"p50": 7.5, "p90": 9}
+    talker.plan("GET", "/v1/queue/p1", place)
+    await terminal.sees("\r\x1b[2K\x1b[2min line: place 2, about 7.5 s")
+    talker.emit("pending_prompt_started", "p1", node="n1", waitedMs=12)
+    talker.emit("reasoning_delta", "p1", text="hm")
+    await terminal.sees("\r\x1b[2K")
+    await terminal.sees("\x1b[2mhm")
+    talker.emit("text_delta", "p1", text="hel")
+    await terminal.sees("\x1b[0m\r\nhel")
+    talker.complete("p1", "hello")
+    await terminal.sees("lo\r\n> ")
+    terminal.type("\x04")
+    await terminal.sees("To come back: forebay chat --session s1 --url")
+    assert await terminal.ends() == 0
+
+
+async def test_ctrl_c_ends_the_turn_and_a_second_one_leaves(
+    talker: ScriptedServer, terminal: Terminal
+) -> None:
+    talker.on_prompt = None
+    conflict = {"error": {"code": "conflict", "message": "it runs"}}
+    state = {"sessionId": SESSION, "model": "m", "activePromptId": "p1"}
+    talker.plan("DELETE", f"/session/{SESSION}/pending-prompts/p1", conflict, 409)
+    terminal.type("hello\n")
+    await talker.until(lambda: talker.count("POST", PROMPT))
+    talker.emit("text_delta", "p1", text="never en")
+    await terminal.sees("never en")
+    talker.plan("GET", f"/session/{SESSION}", state)
+    talker.plan("POST", f"/session/{SESSION}/cancel", {"promptId": "p1", "cancelled": True})
+    terminal.type("\x03")
+    await talker.until(lambda: talker.count("POST", f"/session/{SESSION}/cancel"))
+    error = {"code": "cancelled", "message": "cancelled"}
+    talker.emit("turn_error", "p1", status="cancelled", error=error)
+    await terminal.sees("(cancelled)")
+    await terminal.sees("> ")
+    terminal.type("again\n")
+    await talker.until(lambda: talker.count("POST", PROMPT) == 2)
+    removed = {"promptId": "p2", "removed": True}
+    talker.plan("DELETE", f"/session/{SESSION}/pending-prompts/p2", removed)
+    terminal.type("\x03")
+    await talker.until(lambda: talker.count("DELETE", f"/session/{SESSION}/pending-prompts/p2"))
+    terminal.type("\x03")
+    await terminal.sees("To come back")
+    assert await terminal.ends() == 130
+
+
+async def test_the_commands_do_what_help_says(talker: ScriptedServer, terminal: Terminal) -> None:
+    terminal.type("/help\n")
+    await terminal.sees("/branch   go on in a copy")
+    await terminal.sees("> ")
+    terminal.type("/dance\n")
+    await terminal.sees("There is no /dance")
+    queue = {"waiting": 3, "processing": 1, "max_size": 100, "average_wait_seconds": 2.04}
+    talker.plan("GET", "/v1/queue", queue)
+    terminal.type("/queue\n")
+    await terminal.sees("3 waiting, 1 running; the mean wait is 2.0 s.")
+    terminal.type("//etc is a path, \\\nand this a second line\n")
+    await terminal.sees("you said ?[2J/etc is a path, \r\nand this a second line\r\n> ")
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b\x1b"}]
+    talker.plan("GET", f"/session/{SESSION}/messages", {"messages": messages})
+    terminal.type("/history\n")
+    await terminal.sees("you: a\r\nmodel: b?\r\n")
+    talker.plan("POST", f"/session/{SESSION}/cancel", {"promptId": None, "cancelled": False})
+    terminal.type("/cancel\n")
+    await terminal.sees("Nothing runs in this session.")
+    talker.plan("POST", f"/session/{SESSION}/branch", {"sessionId": "s2"}, 201)
+    talker.plan("GET", "/session/s2", {"sessionId": "s2", "model": "m"})
+    terminal.type("/branch\n")
+    await terminal.sees("Now in session s2 (session s1 stays).")
+    terminal.type("/new\n")
+    await terminal.sees("Now in session s1 (session s2 stays).")
+    terminal.type("fail\n")
+    await terminal.sees("(the turn failed: the node failed (node_failed))")
+    terminal.type("\x03")
+    await terminal.sees("(Ctrl-C again leaves)")
+    await terminal.sees("> ")
+    terminal.type("/quit\n")
+    await terminal.sees("forebay chat --session s1")
+    assert await terminal.ends() == 0
