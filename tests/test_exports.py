@@ -13,6 +13,7 @@ PACKAGES = (
     "forebay.coordination",
     "forebay.jobs",
     "forebay.nodes",
+    "forebay.sdk",
     "forebay.settings",
     "forebay.testing",
     "forebay.testing.simulation",
