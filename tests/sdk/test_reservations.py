@@ -179,6 +179,19 @@ async def test_aborting_the_wait_gives_it_back(
     assert session.pending_here == 0
 
 
+async def test_aborting_one_prompt_without_a_session_client_gives_it_back(
+    client: AsyncClient, server: ScriptedServer
+) -> None:
+    asking = asyncio.ensure_future(client.prompt(SESSION, "hello"))
+    await server.until(lambda: server.streams)
+    assert client.prompting.reservations.held(SESSION) == 1
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert client.prompting.reservations.held(SESSION) == 0
+    await server.until(lambda: not server.streams)
+
+
 async def test_aborting_the_request_gives_it_back(
     session: AsyncSessionClient, server: ScriptedServer
 ) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, Callable, Coroutine
     from types import TracebackType
-    from typing import IO, Protocol, Unpack
+    from typing import IO, Unpack
 
     from forebay.sdk.batches import Requests
     from forebay.sdk.pace import Pace
@@ -36,13 +36,6 @@ if TYPE_CHECKING:
         SessionEvent,
         Turn,
     )
-
-    class Closable(Protocol):
-        """A session client, as its client sees it."""
-
-        async def close(self) -> None:
-            """Leave nothing behind."""
-            ...
 
 
 DEFAULT_URL = "http://127.0.0.1:7800"
@@ -112,8 +105,6 @@ class AsyncClient:
         self._batches = Batches(self._transport)
         self.prompting = Prompting(self._transport, chance)
         """For session clients."""
-        self.session_clients: set[Closable] = set()
-        """Those that are open; closed with the client."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,8 +119,6 @@ class AsyncClient:
 
     async def close(self) -> None:
         """End every task, connection and wait of this client; a wait raises ClientClosed."""
-        for session in tuple(self.session_clients):
-            await session.close()
         await self._transport.close()
 
     # -- live requests

@@ -101,7 +101,6 @@ class AsyncSessionClient:
         )
         self._following: asyncio.Task[None] | None = None
         self._is_closed = False
-        client.session_clients.add(self)
         self._listen()
 
     # -- to begin
@@ -271,7 +270,6 @@ class AsyncSessionClient:
             if delete:
                 await self._prompting.calls.delete(self.session_id)
         finally:
-            self._client.session_clients.discard(self)
             if self._following is not None:
                 await self._transport.tasks.end(self._following)
 
