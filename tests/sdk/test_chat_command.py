@@ -233,7 +233,7 @@ async def test_ctrl_c_ends_the_turn_and_a_second_one_leaves(
     await talker.until(lambda: talker.count("POST", f"/session/{SESSION}/cancel"))
     error = {"code": "cancelled", "message": "cancelled"}
     talker.emit("turn_error", "p1", status="cancelled", error=error)
-    await terminal.sees("(cancelled)")
+    await terminal.sees("(cancelled; Ctrl-C again leaves)")
     await terminal.sees("> ")
     terminal.type("again\n")
     await talker.until(lambda: talker.count("POST", PROMPT) == 2)

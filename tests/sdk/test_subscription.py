@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -140,7 +141,9 @@ async def test_a_restart_is_lived_through(
 ) -> None:
     sent = await session.send("hello")
     for reason in ("shutting_down", "dropped"):
-        server.emit("session_closed", None, reason=reason)
+        await server.until(lambda: server.streams)
+        told = {"type": "stream_closed", "promptId": None, "reason": reason}
+        server.streams[0].send(f"event: stream_closed\ndata: {json.dumps(told)}\n\n".encode())
         server.drop_streams()
     server.complete("p1", "after all")
     assert (await sent.result()).text == "after all"

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from forebay.cli.chat_commands import HELP, Talk
+from forebay.cli.chat_commands import HELP, Cancelled, Left, Talk
 from forebay.cli.chat_screen import Screen
 from forebay.cli.console import fail, say
 from forebay.cli.gateway_client import (
@@ -95,7 +95,7 @@ def _talk(talk: Talk, screen: Screen, back: str) -> int:
     status = 0
     try:
         status = _lines(talk, screen)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Left):
         status = INTERRUPTED
     except GatewayAway as away:
         say(f"forebay: {away}. Start one with: forebay serve. Or name it with --url.")
@@ -108,20 +108,40 @@ def _talk(talk: Talk, screen: Screen, back: str) -> int:
 
 
 def _lines(talk: Talk, screen: Screen) -> int:
-    """Take line after line; 1 where a turn of a pipe has failed."""
+    """Take line after line until somebody leaves; 1 where a turn of a pipe has failed."""
     status = 0
-    for line in screen.lines():
+    is_warned = False
+    while True:
         try:
-            if not talk.take(line):
-                break
-        except GatewayAway as away:
-            if not screen.is_interactive:
-                raise
-            say(f"{away}. Your words are kept by nobody: say them again when it is back.")
+            line = screen.read()
+            if line is None or not talk.take(line):
+                return 0 if screen.is_interactive else status
+            is_warned = False
+        except (KeyboardInterrupt, Cancelled) as stop:
+            _warn(stop, screen, is_last=is_warned)
+            is_warned = True
         except SdkError as error:
-            say(f"The gateway says: {printable(error)}")
             status = FAILED
-    return 0 if screen.is_interactive else status
+            _tell(error, screen)
+
+
+def _warn(stop: BaseException, screen: Screen, *, is_last: bool) -> None:
+    """Say what the next Ctrl-C does; raises the second of two in a row."""
+    if isinstance(stop, Cancelled):
+        say("(cancelled; Ctrl-C again leaves)")
+    elif is_last or not screen.is_interactive:
+        raise stop
+    else:
+        say("\n(Ctrl-C again leaves)")
+
+
+def _tell(error: SdkError, screen: Screen) -> None:
+    if not isinstance(error, GatewayAway):
+        say(f"The gateway says: {printable(error)}")
+    elif screen.is_interactive:
+        say(f"{error}. Say it again when it is back.")
+    else:
+        raise error
 
 
 def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoReturn:

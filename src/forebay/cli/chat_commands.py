@@ -31,6 +31,14 @@ HELP = (
 NAMES = {"user": "you", "assistant": "model", "system": "system"}
 
 
+class Cancelled(Exception):
+    """Ctrl-C has ended a turn."""
+
+
+class Left(Exception):
+    """Ctrl-C came again before the turn had ended: nothing is waited for any more."""
+
+
 class Talk:
     """One conversation, which may be changed for another."""
 
@@ -93,9 +101,11 @@ class Talk:
             turn = self._client.loop.run(saying.run(note), calls)
         except KeyboardInterrupt:
             view.break_off()
-            if not saying.is_over or not self._screen.is_interactive:
-                raise  # a second one, while the turn was being ended
-            say("(cancelled)")
+            if not saying.is_over:  # a second one, while the turn was being ended
+                raise Left from None
+            if not self._screen.is_interactive:
+                raise
+            raise Cancelled from None
         except TurnFailed as failed:
             view.break_off()
             if not self._screen.is_interactive:

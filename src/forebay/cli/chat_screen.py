@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from forebay.cli.durations import short
 from forebay.cli.gateway_client import harmless
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ERASE = "\r\x1b[2K"
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -63,26 +60,16 @@ class Screen:
         self.waiting = WaitingLine(errors)
         self._is_thinking = False
 
-    def lines(self) -> Iterator[str]:
-        """Yield what is typed, until Ctrl-D; a second Ctrl-C at the prompt raises."""
+    def read(self) -> str | None:
+        """Return what is typed next; None after Ctrl-D, or at the end of a pipe."""
         if not self.is_interactive:
-            yield from (line.rstrip("\r\n") for line in self._source)
-            return
-        is_warned = False
-        while True:
-            try:
-                line = self._typed()
-            except EOFError:
-                self.write("\n")
-                return
-            except KeyboardInterrupt:
-                if is_warned:
-                    raise
-                is_warned = True
-                self.write("\n(Ctrl-C again leaves)\n")
-                continue
-            is_warned = False
-            yield line
+            line = self._source.readline()
+            return line.rstrip("\r\n") if line else None
+        try:
+            return self._typed()
+        except EOFError:
+            self.write("\n")
+            return None
 
     def write(self, text: str) -> None:
         """Write what a model said, or what is said about it, at once."""

@@ -31,8 +31,6 @@ HEARTBEATS_BEFORE_ASKING = 4
 PAUSE_S, PAUSE_S_MAX = 0.5, 15.0
 AWAY_S_MAX = 600.0
 """Longer than a restart with a large model to load; shorter than a night."""
-COMES_BACK = ("shutting_down", "dropped")
-"""Ends of a stream, not of the session: it survives a restart, and a reader that was too slow."""
 ID = re.compile("[0-9]{1,18}")
 UNREADABLE_MAX = 3
 """Events in a row that cannot be read; then it is not a gateway that answers."""
@@ -127,7 +125,7 @@ class Subscription:
             raise BadAnswer(f"an event that cannot be read: {frame.data[:80]!r}")
         self._unreadable = 0
         self._listener.hear(event)
-        return event.type == "session_closed" and event.data.get("reason") not in COMES_BACK
+        return event.type == "session_closed"
 
     def _note_heartbeat(self) -> None:
         self._heartbeats += 1
