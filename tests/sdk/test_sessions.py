@@ -219,7 +219,7 @@ async def test_a_session_outlives_the_gateway_and_its_subscription_comes_back(
 ) -> None:
     await place.stack.aclose()
     node = await place.node()
-    first = await place.start(node)
+    first = await place.start(node, server={"shutdown_seconds": 0.1})
     port = first.port
     client = await place.client()
     session = await new(client)
