@@ -23,7 +23,7 @@ from forebay.sdk import (
     Usage,
 )
 
-from .conftest import StillPace, piece, say
+from .conftest import HighestChance, QuickPace, StillPace, piece, say
 
 if TYPE_CHECKING:
     from forebay.sdk.values import Piece
@@ -234,8 +234,6 @@ async def test_a_stream_that_just_ends_is_no_answer(place: Place) -> None:
 
 
 async def test_nothing_there_is_said_after_the_retries() -> None:
-    from .conftest import HighestChance, QuickPace
-
     pace = QuickPace()
     async with AsyncClient("http://127.0.0.1:9", pace=pace, random=HighestChance()) as client:
         with pytest.raises(GatewayAway) as caught:

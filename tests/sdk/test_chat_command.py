@@ -120,6 +120,11 @@ async def test_what_is_wrong_is_said_with_the_usual_status(server: ScriptedServe
     assert (await chat("ftp://x")).exit_code == 2
 
 
+def test_other_commands_do_not_load_what_only_this_one_needs() -> None:
+    look = "import sys, forebay.cli.main; assert 'httpx' not in sys.modules"
+    subprocess.run([sys.executable, "-c", look], check=True)
+
+
 # -- in a terminal
 
 
@@ -273,7 +278,9 @@ async def test_the_commands_do_what_help_says(talker: ScriptedServer, terminal: 
     await terminal.sees("Now in session s1 (session s2 stays).")
     terminal.type("fail\n")
     await terminal.sees("(the turn failed: the node failed (node_failed))")
+    await terminal.sees("> ")
     terminal.type("\x03")
+    terminal.type("\n")  # Python sees a Ctrl-C that comes just before it waits with the next key
     await terminal.sees("(Ctrl-C again leaves)")
     await terminal.sees("> ")
     terminal.type("/quit\n")

@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.sdk import BatchFailed, GatewayError, Job, NotFound, Refused, WaitTooLong
+from forebay.gateway.gateway import Gateway
+from forebay.sdk import (
+    BadAnswer,
+    Batch,
+    BatchFailed,
+    GatewayError,
+    Job,
+    NotFound,
+    Refused,
+    WaitTooLong,
+)
+from forebay.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forebay.sdk import Batch
     from forebay.testing import Call
 
     from .conftest import Place
@@ -176,8 +186,6 @@ async def test_input_that_is_refused_is_told_line_by_line(place: Place) -> None:
 async def test_results_that_are_cut_off_are_no_results(
     place: Place, server: ScriptedServer
 ) -> None:
-    from forebay.sdk import BadAnswer, Batch
-
     client = await place.client(server.url)
     server.plan("GET", "/v1/files/f/content", b'{"custom_id": "a"}\n{"custom')
     found = client.batch_results(Batch("b", "completed", output_file_id="f"))
@@ -206,9 +214,6 @@ async def test_the_line_the_models_and_the_limits_can_be_seen(place: Place) -> N
 
 async def test_a_key_is_needed_where_there_are_keys(place: Place) -> None:
     keys = [{"name": "k", "key_env": "K"}]
-    from forebay.gateway.gateway import Gateway
-    from forebay.settings import Settings
-
     node = await place.node()
     given: dict[str, Any] = {"server": {"port": 0}, "keys": keys}
     given["nodes"] = [{"name": "n1", "url": node.url}]

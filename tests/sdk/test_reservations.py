@@ -12,6 +12,7 @@ from forebay.sdk import (
     AsyncClient,
     AsyncSessionClient,
     BadAnswer,
+    ClientClosed,
     GatewayAway,
     NodeFailed,
     PendingPromptLimitError,
@@ -278,13 +279,14 @@ async def test_events_that_stay_unreadable_give_it_back(
 
 
 async def test_the_end_of_the_stream_gives_it_back_when_nobody_comes_back(
-    session: AsyncSessionClient, server: ScriptedServer
+    session: AsyncSessionClient, server: ScriptedServer, place: Place
 ) -> None:
     sent = await session.send("hello")
     await server.go_away()
     with pytest.raises(GatewayAway):
         await sent.result()
     assert session.pending_here == 0
+    assert 600 <= place.pace.monotonic_s() < 660
     await server.start()
 
 
@@ -299,8 +301,6 @@ async def test_the_end_of_the_session_gives_it_back(
 
 
 async def test_closing_gives_it_back(session: AsyncSessionClient, server: ScriptedServer) -> None:
-    from forebay.sdk import ClientClosed
-
     sent = await session.send("hello")
     await session.close()
     with pytest.raises(ClientClosed):

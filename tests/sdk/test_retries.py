@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.sdk import AsyncClient, BadAnswer, Busy, GatewayAway, GatewayError, NotAllowed
+from forebay.sdk import (
+    AsyncClient,
+    BadAnswer,
+    Busy,
+    ClientClosed,
+    GatewayAway,
+    GatewayError,
+    NotAllowed,
+)
 from forebay.sdk.retrying import pause_s, retry_after_s
 
 from .conftest import QuickPace, StillPace, until
@@ -115,10 +124,6 @@ async def test_a_lost_answer_is_asked_for_again_only_where_that_does_no_harm(
 
 
 async def test_a_pause_ends_when_the_client_is_closed(server: ScriptedServer) -> None:
-    import asyncio
-
-    from forebay.sdk import ClientClosed
-
     pace = StillPace()
     client = AsyncClient(server.url, pace=pace)
     server.plan("GET", "/health", BUSY, 503, {"retry-after": "60"})
@@ -127,6 +132,20 @@ async def test_a_pause_ends_when_the_client_is_closed(server: ScriptedServer) ->
     await client.close()
     with pytest.raises(ClientClosed):
         await asking
+
+
+async def test_a_plain_request_ends_when_the_client_is_closed(server: ScriptedServer) -> None:
+    async def hold(exchange: Exchange) -> None:
+        await asyncio.Event().wait()
+
+    server.on_prompt = hold
+    client = AsyncClient(server.url)
+    asking = asyncio.ensure_future(client.prompt("s1", "hello"))
+    await server.until(lambda: server.asked)
+    await client.close()
+    with pytest.raises(ClientClosed):
+        await asking
+    assert client.prompting.reservations.held("s1") == 0
 
 
 async def test_what_is_no_gateway_is_said(place: Place, server: ScriptedServer) -> None:
@@ -142,6 +161,12 @@ async def test_what_is_no_gateway_is_said(place: Place, server: ScriptedServer) 
     with pytest.raises(GatewayError) as moved:
         await client.health()
     assert moved.value.status == 302
+
+
+def test_a_key_that_no_header_can_hold_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="key") as caught:
+        AsyncClient(key="secret\n")
+    assert "secret" not in str(caught.value)
 
 
 async def test_the_key_is_sent_as_a_bearer(server: ScriptedServer) -> None:

@@ -136,6 +136,17 @@ async def test_after_long_silence_the_gateway_is_asked(
     assert (await sent.result()).text == "asked for"
 
 
+async def test_streams_that_end_and_say_nothing_are_a_reason_to_ask(
+    session: AsyncSessionClient, server: ScriptedServer
+) -> None:
+    sent = await session.send("hello")
+    server.turns["p1"] = DONE
+    for _ in range(2):
+        await server.until(lambda: server.streams)
+        server.drop_streams()
+    assert (await sent.result()).text == "asked for"
+
+
 async def test_a_restart_is_lived_through(
     session: AsyncSessionClient, server: ScriptedServer
 ) -> None:

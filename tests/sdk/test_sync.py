@@ -41,13 +41,14 @@ PROMPT = f"/session/{SESSION}/prompt"
 
 
 def threads() -> list[threading.Thread]:
-    """Return the threads that are the SDK's."""
-    return [thread for thread in threading.enumerate() if thread.name == "forebay-sdk"]
+    """Return the threads that are the SDK's: its loop's, and those that look up names for it."""
+    names = ("forebay-sdk", "asyncio_")
+    return [thread for thread in threading.enumerate() if thread.name.startswith(names)]
 
 
-async def beside(work: Callable[..., Any], *args: Any) -> Any:
-    """Run it in a thread, as a program without a loop would; nothing may be left afterwards."""
-    found = await asyncio.to_thread(work, *args)
+async def beside(work: Callable[[], Any]) -> Any:
+    """Run it in a thread, as a program without a loop would; no thread may be left afterwards."""
+    found = await asyncio.to_thread(work)
     assert threads() == []
     return found
 
@@ -89,7 +90,7 @@ async def test_a_chat_a_stream_a_job_and_a_batch(place: Place) -> None:
     body = {"model": "m", "messages": []}
 
     def work() -> None:
-        with quick(place.url) as client:
+        with quick(place.url.replace("127.0.0.1", "localhost")) as client:
             assert client.chat("m", "hello").text == "one two"
             pieces = list(client.stream("m", "hello"))
             assert [piece.text for piece in pieces if isinstance(piece, Delta)] == ["one ", "two"]
@@ -184,17 +185,21 @@ async def test_leaving_a_stream_early_ends_the_request(place: Place) -> None:
     node = await place.node()
     await place.start(node)
 
+    gone = threading.Event()
+
     def work() -> None:
         with quick(place.url) as client:
             for _ in client.stream("m", "hello"):
                 break
+            assert gone.wait(10)
 
     working = asyncio.ensure_future(beside(work))
     call = await node.next_call()
     await call.start_stream()
     await call.chunk(b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n')
-    await working
     await call.gone()
+    gone.set()
+    await working
 
 
 async def test_a_session_is_held_and_closed(server: ScriptedServer) -> None:

@@ -25,11 +25,12 @@ class Saying:
         self._client = client
         self._session = session
         self._text = text
-        self.is_over = False
-        """Nothing of it is left at the gateway, as far as we know."""
+        self.is_over = True
+        """Nothing of it is at the gateway, as far as we know: before it is said, and at the end."""
 
     async def run(self, note: Callable[[SessionEvent | Place], object]) -> Turn:
         """Say it and tell what happens; raises SdkError."""
+        self.is_over = False
         sending = asyncio.ensure_future(self._session.send(self._text))
         try:
             sent = await asyncio.shield(sending)  # else nobody would know what was accepted

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import threading
 from concurrent.futures import Future
 from functools import partial
@@ -60,7 +61,15 @@ class _Work(Generic[T]):
         self._loop = loop
         self._coroutine = coroutine
         self._task: asyncio.Task[T] | None = None
-        loop.call_soon_threadsafe(self._begin)
+
+    def begin(self) -> None:
+        """Start it."""
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def refuse(self, error: Exception) -> None:
+        """Let it end before it has begun."""
+        self._coroutine.close()
+        self.outcome.set_exception(error)
 
     def end(self) -> None:
         """Cancel it and return when it has ended: nothing of it is left then."""
@@ -74,6 +83,8 @@ class _Work(Generic[T]):
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        else:
+            self.refuse(ClientClosed("it was ended before it began"))
 
     def _finish(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
@@ -97,8 +108,9 @@ class BackgroundLoop:
 
     def run(self, coroutine: Coroutine[object, object, T], calls: Calls | None = None) -> T:
         """Return what the coroutine does; raises what it raises, ClientClosed once closed."""
-        work = self._started(coroutine)
-        try:
+        work = _Work(self._loop, coroutine)
+        try:  # from before its beginning: Ctrl-C may come at any moment
+            self._begin(work)
             if calls is not None:
                 work.outcome.add_done_callback(calls.end)
                 calls.make_all()
@@ -135,17 +147,21 @@ class BackgroundLoop:
 
     # -- inside
 
-    def _started(self, coroutine: Coroutine[object, object, T]) -> _Work[T]:
+    def _begin(self, work: _Work[T]) -> None:
         if threading.current_thread() is self._thread:
-            coroutine.close()
-            raise RuntimeError("the synchronous client cannot be used inside its own loop")
+            work.refuse(RuntimeError("the synchronous client cannot be used inside its own loop"))
+            return
         with self._lock:  # so that it is begun before the loop is told to stop
             if self._is_closed:
-                coroutine.close()
-                raise ClientClosed("the client is closed")
-            return _Work(self._loop, coroutine)
+                work.refuse(ClientClosed("the client is closed"))
+            else:
+                work.begin()
 
     def _run(self) -> None:
+        # Ctrl-C must wake the thread that waits, so it may not be told here, nor in any thread
+        # that this one starts.
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -155,6 +171,7 @@ class BackgroundLoop:
                 task.cancel()
             self._loop.run_until_complete(_ended(left))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
             asyncio.set_event_loop(None)
             self._loop.close()
 

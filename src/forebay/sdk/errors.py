@@ -44,7 +44,8 @@ class GatewayError(SdkError):
         param = error.get("param")
         self.param = param if isinstance(param, str) else None
         """The field or header at fault, if one is."""
-        self.retry_after_s: float | None = None
+        pause = error.get("retry_after")
+        self.retry_after_s = float(pause) if isinstance(pause, int | float) else None
         """How long to wait before the next attempt, where the gateway said so."""
         self.request_id: str | None = None
         """What the gateway called the request."""

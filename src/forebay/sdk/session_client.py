@@ -195,18 +195,13 @@ class AsyncSessionClient:
         self._listen()  # it may have given up meanwhile
         return sent
 
-    async def events(self) -> AsyncGenerator[SessionEvent, None]:
+    def events(self) -> AsyncGenerator[SessionEvent, None]:
         """Yield every event of the session from now on, until it is closed."""
         buffer, self._kept = self._kept or EventBuffer(), None
         self._ears.buffers.add(buffer)
         if not self._is_listening():
             buffer.end()
-        try:
-            async with aclosing(buffer.read()) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self._ears.buffers.discard(buffer)
+        return self._read(buffer)
 
     async def cancel(self) -> str | None:
         """End the turn that runs, and return its prompt's id; None where none did."""
@@ -285,6 +280,14 @@ class AsyncSessionClient:
         await self.close()
 
     # -- inside
+
+    async def _read(self, buffer: EventBuffer) -> AsyncGenerator[SessionEvent, None]:
+        try:
+            async with aclosing(buffer.read()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._ears.buffers.discard(buffer)
 
     def _is_listening(self) -> bool:
         return self._following is not None and not self._following.done()

@@ -87,6 +87,8 @@ class Transport:
         self.tasks = Tasks()
         self.is_closed = False
         headers = {"accept-encoding": "identity", "user-agent": "forebay-sdk"}
+        if reach.key and not (reach.key.isascii() and reach.key.isprintable()):
+            raise ValueError("key: holds what no header can")  # and a later error would show it
         if reach.key:
             headers["authorization"] = f"Bearer {reach.key}"
         self._http = httpx.AsyncClient(
@@ -258,7 +260,7 @@ def _error(response: httpx.Response, content: bytes) -> GatewayError:
     except msgspec.DecodeError:
         body = None
     error = error_of(response.status_code, body)
-    error.retry_after_s = retry_after_s(response.headers)
+    error.retry_after_s = retry_after_s(response.headers) or error.retry_after_s
     error.request_id = response.headers.get("x-request-id")
     error.may_retry = is_worth_retrying(response.status_code, response.headers)
     return error
