@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from forebay.cli.main import app
 
+from .conftest import piece, say
 from .scripted_server import SESSION
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
+    from .conftest import Place
     from .scripted_server import Exchange, ScriptedServer
 
 COMMAND = str(Path(sys.executable).parent / "forebay")
@@ -286,3 +288,39 @@ async def test_the_commands_do_what_help_says(talker: ScriptedServer, terminal: 
     terminal.type("/quit\n")
     await terminal.sees("forebay chat --session s1")
     assert await terminal.ends() == 0
+
+
+async def test_with_the_real_gateway_ctrl_c_ends_what_waits_and_what_runs(place: Place) -> None:
+    node = await place.node()
+    await place.start(node)
+    client = await place.client()
+    in_the_way = asyncio.ensure_future(client.chat("m", "in the way"))
+    call = await node.next_call()
+    terminal = Terminal("--url", place.url)
+    try:
+        await terminal.sees("> ")
+        terminal.type("hello\n")
+        await terminal.sees("in line: place 1")
+        terminal.type("\x03")
+        await terminal.sees("(cancelled; Ctrl-C again leaves)")
+        assert (await client.queue()).waiting == 0
+        await say(call, "done")
+        await in_the_way
+        await terminal.sees("> ")
+        terminal.type("again\n")
+        call = await node.next_call()
+        await call.start_stream()
+        await call.chunk(piece("never en"))
+        await terminal.sees("never en")
+        terminal.type("\x03")
+        await call.gone()
+        await terminal.sees("(cancelled; Ctrl-C again leaves)")
+        await terminal.sees("> ")
+        terminal.type("once more\n")
+        await say(await node.next_call(), "fine")
+        await terminal.sees("fine\r\n> ")
+        terminal.type("/quit\n")
+        await terminal.sees("To come back: forebay chat --session ")
+        assert await terminal.ends() == 0
+    finally:
+        terminal.close()

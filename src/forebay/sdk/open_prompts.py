@@ -103,11 +103,6 @@ class OpenPrompts:
             prompt.settle(error)
         self._open.clear()
 
-    def forget(self, prompt: AsyncSentPrompt) -> None:
-        """Wait for it no longer."""
-        prompt.give_up()
-        self._open.pop(prompt.prompt_id, None)
-
     def _hand_over(self, event: SessionEvent, prompt: AsyncSentPrompt) -> None:
         prompt.hear(event)
         self._forget_if_done(prompt)

@@ -175,10 +175,7 @@ class AsyncSessionClient:
         Cancelling stops the waiting and gives the place here back; the turn goes on at the gateway.
         """
         sent = await self.send(prompt, deadline_ms=deadline_ms, priority=priority)
-        try:
-            return await sent.told(on_event)
-        finally:
-            self._prompts.forget(sent)
+        return await sent.told(on_event)
 
     async def send(
         self, prompt: Prompt, *, deadline_ms: float | None = None, priority: str | None = None
