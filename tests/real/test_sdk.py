@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from forebay.cli.main import app
 from forebay.sdk import AsyncClient, AsyncSessionClient, Client, Queued, SessionClient
 
-from .conftest import ENDLESS, FORCED, MODEL, SLOTS
+from .conftest import ENDLESS, FORCED, MODEL, SLOTS, Engine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import Engine, Stage
+    from .conftest import Stage
 
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 
@@ -78,8 +78,9 @@ async def test_who_waits_for_a_real_engine_is_told_the_place(stage: Stage, engin
         assert answer.waited_ms
 
 
-async def test_cancelling_a_turn_frees_the_real_slot(stage: Stage, engine: Engine) -> None:
-    async with AsyncClient(stage.url) as client:
+async def test_cancelling_a_turn_frees_the_real_slot(talk: Stage, llama_url: str) -> None:
+    engine = Engine(llama_url)
+    async with AsyncClient(talk.url) as client:
         session = await AsyncSessionClient.create_or_attach(
             client, model=MODEL, max_tokens=4000, options={"logit_bias": {"4": -100}}
         )

@@ -73,9 +73,10 @@ class Place:
         """Start a gateway in front of these nodes, named n1, n2, ..."""
         listed = [{"name": f"n{i + 1}", "url": node.url} for i, node in enumerate(nodes)]
         jobs = {"database": f"sqlite:///{self._folder}/jobs.db"}
+        environ = settings.pop("environ", {})
         given: dict[str, Any] = {"nodes": listed, "jobs": jobs, **settings}
         given["server"] = {"port": 0, **settings.get("server", {})}
-        self.gateway = Gateway(Settings(**given), environ={})
+        self.gateway = Gateway(Settings(**given), environ=environ)
         return await self.stack.enter_async_context(self.gateway)
 
     async def client(self, url: str = "", **options: Any) -> AsyncClient:

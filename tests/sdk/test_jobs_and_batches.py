@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.gateway.gateway import Gateway
 from forebay.sdk import (
     BadAnswer,
     Batch,
@@ -19,7 +18,6 @@ from forebay.sdk import (
     Refused,
     WaitTooLong,
 )
-from forebay.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,12 +211,9 @@ async def test_the_line_the_models_and_the_limits_can_be_seen(place: Place) -> N
 
 
 async def test_a_key_is_needed_where_there_are_keys(place: Place) -> None:
-    keys = [{"name": "k", "key_env": "K"}]
     node = await place.node()
-    given: dict[str, Any] = {"server": {"port": 0}, "keys": keys}
-    given["nodes"] = [{"name": "n1", "url": node.url}]
-    place.gateway = Gateway(Settings(**given), environ={"K": "secret-secret-secret"})
-    await place.stack.enter_async_context(place.gateway)
+    keys = [{"name": "k", "key_env": "K"}]
+    await place.start(node, keys=keys, environ={"K": "secret-secret-secret"})
     with pytest.raises(GatewayError) as caught:
         await (await place.client()).queue()
     assert caught.value.status == 401
