@@ -122,6 +122,18 @@ async def test_what_is_wrong_is_said_with_the_usual_status(server: ScriptedServe
     assert (await chat("ftp://x")).exit_code == 2
 
 
+async def test_letters_that_are_none_end_no_talk(talker: ScriptedServer) -> None:
+    def run() -> subprocess.CompletedProcess[bytes]:
+        words = ["env", "PYTHONIOENCODING=latin-1", COMMAND, "chat", "--url", talker.url]
+        return subprocess.run(
+            words, input="caf\xe9 \N{SNOWMAN}\n".encode(), capture_output=True, timeout=LIMIT_S
+        )
+
+    done = await asyncio.to_thread(run)
+    assert (done.returncode, done.stderr[-1:]) == (0, b"\n")
+    assert done.stdout.startswith(b"you said ?[2Jcaf")
+
+
 def test_other_commands_do_not_load_what_only_this_one_needs() -> None:
     look = "import sys, forebay.cli.main; assert 'httpx' not in sys.modules"
     subprocess.run([sys.executable, "-c", look], check=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -167,6 +169,15 @@ def test_a_key_that_no_header_can_hold_is_not_shown() -> None:
     with pytest.raises(ValueError, match="key") as caught:
         AsyncClient(key="secret\n")
     assert "secret" not in str(caught.value)
+
+
+def test_nothing_of_the_server_is_loaded() -> None:
+    look = "import sys, forebay.sdk; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
+    loaded = ran.stdout.split()
+    ours = [name for name in loaded if name.startswith("forebay.")]
+    assert {name.split(".")[1] for name in ours} == {"sdk"}
+    assert {"pydantic", "starlette", "uvicorn", "sqlalchemy", "typer"} & set(loaded) == set()
 
 
 async def test_the_key_is_sent_as_a_bearer(server: ScriptedServer) -> None:

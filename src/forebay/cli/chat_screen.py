@@ -50,6 +50,15 @@ def place_in_words(position: int | None, estimate_s: float | None, waits_for: st
     return place if estimate_s is None else f"{place}, about {short(max(1.0, estimate_s))}"
 
 
+def _sendable(text: str) -> str:
+    """Return text without what no JSON can hold: bytes that were not UTF-8 come as surrogates.
+
+    >>> _sendable("caf\\udce9")
+    'caf?'
+    """
+    return text.encode(errors="replace").decode()
+
+
 class Screen:
     """Where the talk is shown and typed."""
 
@@ -64,9 +73,9 @@ class Screen:
         """Return what is typed next; None after Ctrl-D, or at the end of a pipe."""
         if not self.is_interactive:
             line = self._source.readline()
-            return line.rstrip("\r\n") if line else None
+            return _sendable(line.rstrip("\r\n")) if line else None
         try:
-            return self._typed()
+            return _sendable(self._typed())
         except EOFError:
             self.write("\n")
             return None

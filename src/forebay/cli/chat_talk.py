@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from typing import NamedTuple, NoReturn
 
@@ -35,6 +36,9 @@ class Asked(NamedTuple):
 def talk(asked: Asked) -> int:
     """Talk until somebody leaves, and return the exit status."""
     where, key = where_and_key(asked.url, asked.key_env)
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):  # nobody's letters may end a talk
+            stream.reconfigure(errors="replace")
     screen = Screen(sys.stdin, sys.stdout, sys.stderr)
     with Client(where, key) as client:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
@@ -260,7 +261,8 @@ class AsyncSessionClient:
         self._is_closed = True
         try:
             if delete:
-                await self._prompting.calls.delete(self.session_id)
+                with contextlib.suppress(NotFound):  # somebody else was faster
+                    await self._prompting.calls.delete(self.session_id)
         finally:
             if self._following is not None:
                 await self._transport.tasks.end(self._following)
