@@ -75,7 +75,8 @@ class AsyncSessionClient:
         max_pending: float | None = MAX_PENDING,
         last_event_id: int | None = None,
     ) -> None:
-        self._limit = checked_limit(max_pending)
+        self.max_pending = checked_limit(max_pending)
+        """How many prompts may be under way here; None: any number."""
         self._client = client
         self._prompting = client.prompting
         self._transport = client.prompting.transport
@@ -189,7 +190,7 @@ class AsyncSessionClient:
         request = PromptRequest(prompt, deadline_ms, priority)
         if self._is_closed:
             raise ClientClosed("the session client is closed")
-        sent = await self._prompting.send(self._prompts, self.session_id, request, self._limit)
+        sent = await self._prompting.send(self._prompts, self.session_id, request, self.max_pending)
         self._listen()  # it may have given up meanwhile
         return sent
 
@@ -238,7 +239,7 @@ class AsyncSessionClient:
         """Make another session with the same history, when the turns before it are done."""
         made = await self._prompting.calls.branch(self.session_id)
         state = await self._prompting.calls.state(made)
-        session = type(self)(self._client, state, self._limit)
+        session = type(self)(self._client, state, self.max_pending)
         session.is_new = True
         return session
 

@@ -62,6 +62,8 @@ class SessionClient:
         """What does the work; to be used on the client's `loop` only."""
         self.session_id = session.session_id
         self.model = session.model
+        self.max_pending = session.max_pending
+        """How many prompts may be under way here; None: any number."""
         self.is_new = session.is_new
         """Whether this client made the session."""
         self.history = session.history
