@@ -36,7 +36,7 @@ class Wire(Protocol):
 
     async def prompt(self, session_id: str, headers: Headers = None, **fields: Any) -> Said: ...
 
-    async def cancel(self, session_id: str, headers: Headers = None) -> Said: ...
+    async def cancel(self, session_id: str, headers: Headers = None, **fields: Any) -> Said: ...
 
     async def branch(self, session_id: str, headers: Headers = None) -> Said: ...
 
@@ -65,8 +65,9 @@ class Http:
     async def prompt(self, session_id: str, headers: Headers = None, **fields: Any) -> Said:
         return await self.ask("POST", f"/session/{session_id}/prompt", headers, fields)
 
-    async def cancel(self, session_id: str, headers: Headers = None) -> Said:
-        return await self.ask("POST", f"/session/{session_id}/cancel", headers)
+    async def cancel(self, session_id: str, headers: Headers = None, **fields: Any) -> Said:
+        path = f"/session/{session_id}/cancel"
+        return await self.ask("POST", path, headers, fields or None)
 
     async def branch(self, session_id: str, headers: Headers = None) -> Said:
         return await self.ask("POST", f"/session/{session_id}/branch", headers)
@@ -97,8 +98,8 @@ class Rpc:
     async def prompt(self, session_id: str, headers: Headers = None, **fields: Any) -> Said:
         return await self.call("session/prompt", {"sessionId": session_id, **fields}, headers)
 
-    async def cancel(self, session_id: str, headers: Headers = None) -> Said:
-        return await self.call("session/cancel", {"sessionId": session_id}, headers)
+    async def cancel(self, session_id: str, headers: Headers = None, **fields: Any) -> Said:
+        return await self.call("session/cancel", {"sessionId": session_id, **fields}, headers)
 
     async def branch(self, session_id: str, headers: Headers = None) -> Said:
         return await self.call("session/branch", {"sessionId": session_id}, headers)
@@ -166,6 +167,18 @@ async def follow(rig: Rig, session_id: str, headers: Headers = None, query: str 
     head = await client.head()
     assert (head.status, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     return Follower(client)
+
+
+async def started(rig: Rig, **settings: Any) -> FakeNode:
+    """Start a gateway in front of one node, of one slot unless the settings say else."""
+    node = await rig.node(context=settings.pop("context", 0), slots=settings.pop("slots", 1))
+    await rig.start(node, **settings)
+    return node
+
+
+async def post(rig: Rig, path: str, body: object, headers: Headers = None) -> Any:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return await rig.get(path, headers, "POST", body=raw)
 
 
 async def new_session(rig: Rig, headers: Headers = None, **fields: Any) -> str:

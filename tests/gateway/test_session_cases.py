@@ -327,6 +327,21 @@ async def test_cancel_hits_only_the_active_prompt(rig: Rig, wire: Wire) -> None:
     assert (await wire.cancel(session)).body == {"promptId": None, "cancelled": False}
 
 
+async def test_cancel_may_name_the_prompt_and_hits_no_other(rig: Rig, wire: Wire) -> None:
+    node, session = await started(rig)
+    first = (await wire.prompt(session, prompt="a")).body["promptId"]
+    second = (await wire.prompt(session, prompt="b")).body["promptId"]
+    await node.next_call()
+    for wrong in (second, "prm_nobody"):
+        said = await wire.cancel(session, promptId=wrong)
+        assert said.body == {"promptId": None, "cancelled": False}
+    assert (await wire.cancel(session, promptId=5)).body["param"] == "promptId"
+    assert (await turn(rig, session, first))["status"] == "running"
+    said = await wire.cancel(session, promptId=first)
+    assert said.body == {"promptId": first, "cancelled": True}
+    await answer(await node.next_call())
+
+
 async def test_a_fast_turn_that_ends_before_its_202_is_seen_is_not_lost(rig: Rig) -> None:
     node, session = await started(rig)
     node.automatic = answer

@@ -1,4 +1,4 @@
-"""The examples of `docs/sdk.md`, run as they stand against a gateway with a simulated model."""
+"""The examples of the SDK's pages, run as they stand against a gateway with a simulated model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ from forebay.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "sdk.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGE, TUTORIAL = DOCS / "sdk.md", DOCS / "tutorials" / "agents.md"
+BLOCKS = [
+    block
+    for page in (PAGE, TUTORIAL)
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+]
 MODEL = "smollm2-135m-instruct"
 LIMIT_S = 60.0  # only turns a hang into a failure
 

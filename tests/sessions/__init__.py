@@ -1,0 +1,1 @@
+"""Sessions, part by part and as a whole."""

@@ -22,6 +22,8 @@ class Operation(NamedTuple):
     """The content type of a good answer; "" for none."""
     body_media: str = "application/json"
     """The content type of the request body."""
+    needs_body: bool = True
+    """Whether the request body, where there is one, must be sent."""
     may_be_empty: bool = False
     """Whether there may be nothing to say: 204."""
     query: tuple[str, ...] = ()

@@ -91,7 +91,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     }
     if operation.body:
         described["requestBody"] = {
-            "required": True,
+            "required": operation.needs_body,
             "content": {operation.body_media: {"schema": reference(operation.body)}},
         }
     described["responses"] = {

@@ -52,7 +52,7 @@ SESSION_OPERATIONS: Final = (
      tag="sessions", answer="PromptRemoved", codes=(*_ONE, "prompt_not_found", "conflict")),
     Operation(path="/session/{session_id}/cancel", method="post",
      summary="End the prompt that runs; those behind it go on", tag="sessions",
-     answer="PromptCancelled", codes=_ONE),
+     answer="PromptCancelled", body="CancelRequest", needs_body=False, codes=_ONE),
     Operation(path="/session/{session_id}/branch", method="post",
      summary="Make a session that goes on from this one; answers when its turn comes",
      tag="sessions", answer="SessionMade", status=201,
@@ -140,6 +140,13 @@ SESSION_SCHEMAS: Final[dict[str, Schema]] = {
                                    {"type": ["number", "null"], "exclusiveMinimum": 0}),
             },
             optional=("prompt", "messages", "deadlineMs"),
+        ),
+        "additionalProperties": False,
+    },
+    "CancelRequest": {
+        **record(
+            {"promptId": said("End this prompt only, if it is the one that runs.", TEXT_OR_NULL)},
+            optional=("promptId",),
         ),
         "additionalProperties": False,
     },

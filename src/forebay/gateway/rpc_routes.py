@@ -124,7 +124,8 @@ class RpcRoutes:
         return await self._desk.prompt(session, params, caller, request)
 
     async def _cancel(self, params: Answer, caller: Caller, request: Request) -> Answer:
-        return await self._desk.cancel(await self._session(params, caller))
+        session = await self._session(params, caller)
+        return await self._desk.cancel(session, params)
 
     async def _branch(self, params: Answer, caller: Caller, request: Request) -> Answer:
         return await self._desk.branch(await self._session(params, caller))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import StoreFailed
 from forebay.gateway.asking import Refused, seen_by
-from forebay.gateway.session_fields import read_prompt, read_session
+from forebay.gateway.json_body import convert_fields
+from forebay.gateway.session_fields import CancelFields, read_prompt, read_session
 from forebay.relay.problem import Problem
 from forebay.sessions.prompt import Sender
 from forebay.sessions.refusals import session_closing, shutting_down
@@ -92,9 +93,9 @@ class SessionDesk:
         sessions = await self._sessions()
         return {"sessionId": (await self._stored(sessions.branch(session))).id}
 
-    async def cancel(self, session: Session) -> Fields:
+    async def cancel(self, session: Session, fields: Fields) -> Fields:
         """End what runs; it stays ended, even if the gateway dies the moment after."""
-        prompt_id = session.cancel()
+        prompt_id = session.cancel(convert_fields(fields, CancelFields).prompt_id)
         await session.settled()
         return {"promptId": prompt_id, "cancelled": prompt_id is not None}
 

@@ -50,6 +50,12 @@ class PromptFields(Struct, forbid_unknown_fields=True, rename="camel"):
     deadline_ms: Any | UnsetType = UNSET
 
 
+class CancelFields(Struct, forbid_unknown_fields=True, rename="camel"):
+    """The body of `POST /session/{id}/cancel`, which may be left out."""
+
+    prompt_id: str | None = None
+
+
 class SentPrompt(Struct, frozen=True):
     """A prompt that makes sense."""
 

@@ -109,7 +109,8 @@ class SessionRoutes:
     async def cancel(self, request: Request) -> Response:
         """End the prompt that runs; those behind it go on."""
         session = await self._session(request, self._caller(request))
-        return json_answer(await self._desk.cancel(session))
+        fields = await self._fields(request, or_none=True)
+        return json_answer(await self._desk.cancel(session, fields))
 
     async def branch(self, request: Request) -> Response:
         """Make a session that goes on from this one; answers when its turn comes."""
@@ -130,9 +131,10 @@ class SessionRoutes:
     async def _session(self, request: Request, caller: Caller) -> Session:
         return await self._desk.find(request.path_params["session_id"], caller)
 
-    async def _fields(self, request: Request) -> dict[str, Any]:
+    async def _fields(self, request: Request, *, or_none: bool = False) -> dict[str, Any]:
         limit_s = self._parts.settings.server.body_seconds
-        return decode_body(await read_body(request, BODY_BYTES_MAX, limit_s), dict[str, Any])
+        body = await read_body(request, BODY_BYTES_MAX, limit_s)
+        return {} if or_none and not body else decode_body(body, dict[str, Any])
 
     def _shown(self, session: Session) -> dict[str, object]:
         record, conversation = session.record, session.conversation

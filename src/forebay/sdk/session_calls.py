@@ -106,9 +106,10 @@ class SessionCalls:
         call = Call("DELETE", session_path(session_id, "pending-prompts", prompt_id))
         return (await self._transport.ask(call, _Removed)).removed
 
-    async def cancel(self, session_id: str) -> Cancelled:
-        """End the running prompt, if there is one."""
-        call = Call("POST", session_path(session_id, "cancel"))
+    async def cancel(self, session_id: str, prompt_id: str | None = None) -> Cancelled:
+        """End the running prompt, if there is one; with an id, only if it is that one."""
+        body = None if prompt_id is None else {"promptId": prompt_id}
+        call = Call("POST", session_path(session_id, "cancel"), body)
         return await self._transport.ask(call, Cancelled)
 
     async def branch(self, session_id: str) -> str:

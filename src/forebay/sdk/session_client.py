@@ -202,9 +202,12 @@ class AsyncSessionClient:
             buffer.end()
         return self._read(buffer)
 
-    async def cancel(self) -> str | None:
-        """End the turn that runs, and return its prompt's id; None where none did."""
-        found = await self._prompting.calls.cancel(self.session_id)
+    async def cancel(self, prompt_id: str | None = None) -> str | None:
+        """End the turn that runs, and return its prompt's id; None where none did.
+
+        With an id, only where it is that prompt that runs.
+        """
+        found = await self._prompting.calls.cancel(self.session_id, prompt_id)
         return found.prompt_id if found.cancelled else None
 
     async def remove(self, prompt_id: str) -> bool:
@@ -220,8 +223,7 @@ class AsyncSessionClient:
         except Refused as refused:
             if refused.status != RUNNING:
                 raise
-            if (await self.state()).active_prompt_id == prompt_id:
-                await self.cancel()
+            await self.cancel(prompt_id)
 
     async def pending(self) -> PendingPrompts:
         """Return the prompts that wait or run, whoever sent them."""

@@ -126,9 +126,9 @@ class SessionClient:
         """Yield every event of the session from now on, until it is closed."""
         return self._loop.iterate(self.asynchronous.events())
 
-    def cancel(self) -> str | None:
+    def cancel(self, prompt_id: str | None = None) -> str | None:
         """End the turn that runs, and return its prompt's id; None where none did."""
-        return self._loop.run(self.asynchronous.cancel())
+        return self._loop.run(self.asynchronous.cancel(prompt_id))
 
     def remove(self, prompt_id: str) -> bool:
         """Take a prompt out that waits; False where that was done before."""

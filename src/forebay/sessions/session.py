@@ -250,9 +250,12 @@ class Session(Owner):
 
     # -- ends
 
-    def cancel(self) -> str | None:
-        """End the prompt that runs; those behind it go on. Return its id, None where none does."""
-        if self._head is None:
+    def cancel(self, only: str | None = None) -> str | None:
+        """End the prompt that runs, or only this one; those behind it go on.
+
+        Return its id, None where nothing was ended.
+        """
+        if self._head is None or only not in (None, self._head.prompt.id):
             return None
         prompt = self._head.prompt
         self._end(prompt, "cancelled", without_answer("cancelled", "the prompt was cancelled"))

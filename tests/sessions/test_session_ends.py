@@ -1,0 +1,321 @@
+"""One session, step by step: how its prompts end, and its branches."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forebay.sessions.line import BRANCHES_MAX
+from forebay.sessions.record import Recovered
+from forebay.sessions.refusals import PromptQueueFull, Refusal
+
+from .rig import Stage, settled
+
+if TYPE_CHECKING:
+    from forebay.sessions.prompt import Prompt
+
+QUEUE_EVENTS = ("pending_prompt_added", "pending_prompt_started", "pending_prompt_completed")
+
+
+def error_of(stage: Stage, prompt: Prompt) -> str:
+    (event,) = [e for e in stage.events() if e["promptId"] == prompt.id and "error" in e]
+    code: str = event["error"]["code"]
+    return code
+
+
+async def test_a_removed_prompt_keeps_its_place_until_its_turn_drains() -> None:
+    stage = Stage(limit=2)
+    await stage.prompt()
+    second = await stage.prompt()
+    assert stage.session.remove(second.id) is True
+    await settled()
+    assert error_of(stage, second) == "removed"
+    with pytest.raises(PromptQueueFull) as full:
+        stage.admit()
+    assert full.value.pending_count == 2
+    stage.running.answer()
+    await settled()
+    assert stage.session.line.pending == 0
+    assert stage.queue.requests == []
+
+
+async def test_removing_twice_changes_nothing() -> None:
+    stage = Stage()
+    await stage.prompt()
+    second = await stage.prompt()
+    assert [stage.session.remove(second.id), stage.session.remove(second.id)] == [True, False]
+    await settled()
+    assert stage.kinds(second) == [
+        "pending_prompt_added", "turn_error", "pending_prompt_completed"
+    ]  # fmt: skip
+    assert stage.events()[-1]["state"] == "removed"
+
+
+async def test_a_running_prompt_is_cancelled_not_removed() -> None:
+    stage = Stage()
+    prompt = await stage.prompt()
+    with pytest.raises(Refusal, match="cancel it"):
+        stage.session.remove(prompt.id)
+
+
+async def test_a_prompt_that_waits_in_the_queue_can_be_removed_and_leaves_it() -> None:
+    stage = Stage()
+    stage.queue.has_slot = False
+    prompt = await stage.prompt()
+    assert stage.session.remove(prompt.id) is True
+    await settled()
+    assert stage.queue.requests == []
+    assert stage.session.line.pending == 0
+
+
+async def test_cancelling_ends_the_active_prompt_only() -> None:
+    stage = Stage()
+    first, second = await stage.prompt(), await stage.prompt()
+    request = stage.running
+    assert stage.session.cancel() == first.id
+    await settled()
+    assert request.ended
+    assert (first.status, second.status) == ("cancelled", "running")
+    assert stage.running.call.id == second.id
+
+
+async def test_cancelling_where_nothing_runs_is_harmless() -> None:
+    assert Stage().session.cancel() is None
+
+
+async def test_a_deadline_fires_while_the_prompt_is_still_queued() -> None:
+    stage = Stage(limit=2)
+    await stage.prompt()
+    second = await stage.prompt(deadline_s=5.0)
+    stage.clock.advance(5.0)
+    await settled()
+    assert error_of(stage, second) == "deadline_exceeded"
+    assert stage.session.line.pending == 2
+    stage.running.answer()
+    await settled()
+    assert stage.session.line.pending == 0
+
+
+async def test_a_deadline_ends_what_runs_and_frees_the_line_at_once() -> None:
+    stage = Stage()
+    first = await stage.prompt(deadline_s=5.0)
+    second = await stage.prompt()
+    request = stage.running
+    stage.clock.advance(5.0)
+    await settled()
+    assert request.ended
+    assert error_of(stage, first) == "deadline_exceeded"
+    assert stage.running.call.id == second.id
+
+
+async def test_a_deadline_runs_from_acceptance_not_from_the_start() -> None:
+    stage = Stage()
+    await stage.prompt()
+    second = await stage.prompt(deadline_s=5.0)
+    stage.clock.advance(3.0)
+    stage.running.answer()
+    await settled()
+    assert second.status == "running"
+    stage.clock.advance(2.0)
+    await settled()
+    assert error_of(stage, second) == "deadline_exceeded"
+
+
+async def test_a_prompt_that_finds_the_queue_full_waits_at_the_head() -> None:
+    stage = Stage()
+    stage.queue.has_room = False
+    prompt = await stage.prompt()
+    assert prompt.status == "queued"
+    assert stage.kinds(prompt) == ["pending_prompt_added"]
+    stage.queue.has_room = True
+    stage.rooms.try_all()
+    await settled()
+    assert stage.running.call.id == prompt.id
+    assert stage.queue.left is None
+
+
+async def test_a_prompt_that_never_finds_room_fails_like_any_request_that_waits_too_long() -> None:
+    stage = Stage()
+    stage.queue.has_room = False
+    prompt = await stage.prompt()
+    stage.clock.advance(59.0)
+    assert prompt.status == "queued"
+    stage.clock.advance(1.0)
+    await settled()
+    assert error_of(stage, prompt) == "queue_timeout"
+    stage.queue.has_room = True
+    stage.rooms.try_all()
+    await settled()
+    assert stage.queue.submitted == 1  # it is not tried again
+
+
+async def test_the_wait_for_room_does_not_count_against_the_wait_in_the_queue() -> None:
+    stage = Stage()
+    stage.queue.has_room = stage.queue.has_slot = False
+    prompt = await stage.prompt()
+    stage.clock.advance(30.0)
+    stage.queue.has_room = True
+    stage.rooms.try_all()
+    await settled()
+    stage.clock.advance(120.0)
+    assert prompt.status == "queued"  # its limit is the queue's business now
+
+
+async def test_a_branch_waits_for_its_turn_and_is_not_counted() -> None:
+    stage = Stage(limit=1)
+    await stage.prompt("one")
+    branch = asyncio.ensure_future(stage.session.branch())
+    await settled()
+    assert not branch.done()
+    assert stage.session.line.pending == 1
+    stage.running.answer("first")
+    await settled()
+    (turn,) = (await branch).turns
+    assert turn.answer == "first"
+
+
+async def test_a_branch_sees_what_was_before_it_and_not_what_came_after() -> None:
+    stage = Stage()
+    await stage.prompt("one")
+    branch = asyncio.ensure_future(stage.session.branch())
+    await settled()
+    await stage.prompt("two")
+    stage.running.answer("first")
+    await settled()
+    stage.running.answer("second")
+    await settled()
+    assert [turn.answer for turn in (await branch).turns] == ["first"]
+
+
+async def test_a_branch_whose_client_left_does_not_hold_up_the_line() -> None:
+    stage = Stage()
+    await stage.prompt()
+    branch = asyncio.ensure_future(stage.session.branch())
+    await settled()
+    last = await stage.prompt()
+    branch.cancel()
+    await settled()
+    stage.running.answer()
+    await settled()
+    assert stage.running.call.id == last.id
+
+
+async def test_branches_are_bounded() -> None:
+    stage = Stage()
+    await stage.prompt()
+    tasks = [asyncio.ensure_future(stage.session.branch()) for _ in range(BRANCHES_MAX)]
+    await settled()
+    with pytest.raises(Refusal) as refused:
+        await stage.session.branch()
+    assert refused.value.problem.code == "branch_queue_full"
+    stage.running.answer()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_prompt_that_is_being_accepted_while_the_session_closes_gets_its_one_end() -> None:
+    stage = Stage()
+    stage.ledger.automatic = False
+    prompt = stage.admit()
+    accepting = asyncio.ensure_future(stage.session.accept(prompt))
+    await settled()
+    stage.session.closing = True
+    stage.session.end_all("session_closed", "closed", running=True)
+    stage.ledger.commit_all()
+    await settled()
+    stage.ledger.commit_all()
+    await settled()
+    await accepting
+    assert error_of(stage, prompt) == "session_closed"
+    assert stage.queue.submitted == 0
+
+
+async def test_closing_ends_what_runs_what_waits_and_who_branches() -> None:
+    stage = Stage()
+    first, second = await stage.prompt(), await stage.prompt()
+    branch = asyncio.ensure_future(stage.session.branch())
+    await settled()
+    request = stage.running
+    stage.session.closing = True
+    stage.session.end_all("session_closed", "closed", running=True)
+    await settled()
+    assert request.ended
+    assert (error_of(stage, first), error_of(stage, second)) == ("session_closed",) * 2
+    with pytest.raises(Refusal):
+        await branch
+    with pytest.raises(Refusal):
+        stage.admit()
+
+
+async def test_shutting_down_ends_what_waits_and_lets_what_runs_finish() -> None:
+    stage = Stage()
+    first, second = await stage.prompt(), await stage.prompt()
+    stage.session.end_all("shutting_down", "bye", running=False)
+    await settled()
+    assert error_of(stage, second) == "shutting_down"
+    stage.running.answer()
+    await settled()
+    assert first.status == "completed"
+
+
+async def test_an_error_of_ours_fails_the_prompt_and_not_the_session(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    good, stage.queue.submit = stage.queue.submit, None  # type: ignore[method-assign, assignment]
+    first = await stage.prompt()
+    assert error_of(stage, first) == "internal_error"
+    stage.queue.submit = good  # type: ignore[method-assign]
+    second = await stage.prompt()
+    assert stage.running.call.id == second.id
+    assert "could not be submitted" in caplog.text
+
+
+# -- after a restart
+
+
+def left(*statuses: str) -> Recovered:
+    """Return what a process left behind that died with prompts in these states."""
+    stage = Stage()
+    prompts = []
+    for number, status in enumerate(statuses, 1):
+        prompt = stage.admit(f"prompt {number}")
+        prompt.status = status  # type: ignore[assignment]
+        prompts.append(prompt)
+    return Recovered(stage.session.record, prompts, {})
+
+
+async def test_after_a_crash_what_ran_has_an_unknown_outcome_and_what_waited_goes_on() -> None:
+    stage = Stage()
+    stage.session = stage.make(life=1)
+    found = left("running", "queued", "queued")
+    stage.session.recover(found)
+    await settled()
+    assert error_of(stage, found.prompts[0]) == "outcome_unknown"
+    assert stage.session.line.pending == 2
+    for prompt in found.prompts[1:]:
+        assert stage.running.call.id == prompt.id
+        stage.running.answer()
+        await settled()
+    assert stage.ledger.ends == [prompt.id for prompt in found.prompts]
+    assert stage.session.line.pending == 0
+
+
+async def test_after_a_crash_numbers_of_events_go_on_rising() -> None:
+    stage = Stage()
+    await stage.prompt()
+    before = stage.session.log.last_id
+    again = stage.make(life=1)
+    assert again.log.last_id > before + 1_000_000
+
+
+async def test_after_a_crash_deadlines_still_count_from_acceptance() -> None:
+    stage = Stage()
+    found = left("queued", "queued")
+    found.prompts[1].deadline_at = stage.around.utc_s() - 1.0
+    stage.session.recover(found)
+    await settled()
+    stage.clock.advance(0.0)
+    await settled()
+    assert error_of(stage, found.prompts[1]) == "deadline_exceeded"
