@@ -15,6 +15,8 @@ from .conftest import OK
 from .job_steps import chat, job, submit, until
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from forebay.jobs.job import Job
     from forebay.jobs.lane import Lane
 
@@ -147,3 +149,33 @@ async def test_names_that_cannot_be_printed_are_refused(rig: Rig, name: str) -> 
     await rig.start(await rig.node())
     reply = await post(rig, chat() | {name: "a\0b"})
     assert (reply.status, reply.json["error"]["param"]) == (400, name)
+
+
+async def test_a_job_that_comes_while_a_claim_finds_nothing_is_not_forgotten(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await rig.get("/admin/nodes/n1/drain", method="POST")
+    first = await submit(rig, chat(0))
+    await rig.get(f"/jobs/{first}", method="DELETE")  # its ticket stands in line all the same
+    filler = rig.gateway.parts.jobs.engine.filler
+    assert filler is not None
+    asked, gate, in_time = asyncio.Event(), asyncio.Event(), filler._in_time
+
+    async def late(claim: Future[list[Job]]) -> bool:
+        known = await in_time(claim)
+        asked.set()
+        await gate.wait()
+        return known
+
+    monkeypatch.setattr(filler, "_in_time", late)
+    await rig.get("/admin/nodes/n1/resume", method="POST")
+    await asked.wait()
+    monkeypatch.undo()
+    second = await submit(rig, chat(1))
+    while not filler._lane(queue_of("m")).queued:  # until it has been heard of
+        await rig.queue()
+    gate.set()
+    await (await node.next_call()).answer(OK)
+    await until(rig, second, "completed")

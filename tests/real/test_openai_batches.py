@@ -93,7 +93,7 @@ async def test_lists_are_paged_through(gateway: Stage) -> None:
             ]
             assert [one.id for one in client.batches.list(limit=2)] == made[::-1]
             listed = [one.id for one in client.files.list(limit=2, order="asc")]
-            assert listed == files
+            assert listed[: len(files)] == files  # outputs of what has ended already come after
 
     await asyncio.to_thread(work)
 

@@ -145,6 +145,7 @@ class Filler:
                 lane.queued = max(0, lane.queued - 1)
             if change.status == "queued":
                 lane.queued += 1
+                lane.heard += 1
             elif change.before == "running":
                 self._abandon(change, lane)  # nothing, where it was we who ended it
         for lane in touched.values():
@@ -256,14 +257,15 @@ class Filler:
 
     async def _claim(self, lane: Lane) -> Job | None:
         """Claim a job; a store that is slow costs the jobs, not the slot that was granted."""
+        before = lane.heard
         asked = self._store.claim(lane.queue, self.worker, self._options.lease_s)
         taken: list[Job] = []
         try:
             if await self._in_time(asked):
                 taken = asked.result()
                 self._pause_s = 0.0
-                if not taken:  # others were first
-                    lane.queued = 0
+                if not taken:  # others were first; what was heard of meanwhile may be there
+                    lane.queued = lane.heard - before
             else:
                 self._rest("the store is slow")
                 if not asked.cancel():  # else it will never run

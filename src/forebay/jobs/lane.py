@@ -13,7 +13,7 @@ class Lane:
     """Counts are hints: the store decides, and a wrong guess costs one claim for nothing."""
 
     __slots__ = (
-        "claiming", "model", "parked", "queue", "queued", "reservation", "reserving",
+        "claiming", "heard", "model", "parked", "queue", "queued", "reservation", "reserving",
         "unknown_since_s", "waiting",
     )  # fmt: skip
 
@@ -22,6 +22,8 @@ class Lane:
         self.model = model
         self.queued = 0
         """Jobs that are queued in the store, as far as we know."""
+        self.heard = 0
+        """Jobs that were ever said to be queued."""
         self.claiming = 0
         """Slots granted whose job is being claimed."""
         self.waiting = False
