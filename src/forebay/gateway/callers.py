@@ -36,6 +36,8 @@ EXPOSED = (
     b" x-queue-position, x-estimated-wait, retry-after, retry-after-ms, x-should-retry"
 )
 USER_LENGTH_MAX = 256
+PROMPT_PREFIX: Final = b"prm_"
+"""How ids of prompts begin: one that waits in its session is no request yet, and keeps its id."""
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -114,7 +116,7 @@ class Callers:
         user = values.get(b"x-forebay-user")
         caller.user = None if user is None else user.decode("utf-8", "replace")
         request_id = values.get(b"x-request-id", b"")
-        if _PLAIN_ID.fullmatch(request_id) is not None:
+        if _PLAIN_ID.fullmatch(request_id) is not None and not request_id.startswith(PROMPT_PREFIX):
             caller.request_id = request_id.decode()
         caller.problem = (
             self._host_problem(values)

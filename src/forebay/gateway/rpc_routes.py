@@ -94,7 +94,7 @@ class RpcRoutes:
 
     async def _one(self, call: object, caller: Caller, request: Request) -> Answer | None:
         """Do one call; return its answer, None for a notification."""
-        call_id = call.get("id") if isinstance(call, dict) else None
+        call_id = _id_of(call)
         wants_answer = not isinstance(call, dict) or "id" in call
         try:
             method, params = _read(call)
@@ -137,14 +137,21 @@ class RpcRoutes:
         return await self._desk.find(session_id, caller)
 
 
+def _id_of(call: object) -> str | int | float | None:
+    """Return the id that an answer carries: null where the call has none that makes sense."""
+    call_id = call.get("id") if isinstance(call, dict) else None
+    is_id = isinstance(call_id, str | int | float) and not isinstance(call_id, bool)
+    return call_id if is_id else None
+
+
 def _read(call: object) -> tuple[str, Answer]:
     """Return the method and the params of a call; raises RpcError."""
     if not isinstance(call, dict) or call.get("jsonrpc") != "2.0":
         raise RpcError(INVALID_REQUEST, 'a call is an object with "jsonrpc": "2.0"')
-    method, params, call_id = call.get("method"), call.get("params", {}), call.get("id")
+    method, params = call.get("method"), call.get("params", {})
     if not isinstance(method, str):
         raise RpcError(INVALID_REQUEST, "`method` must be a text")
-    if isinstance(call_id, bool) or not isinstance(call_id, str | int | float | None):
+    if call.get("id") is not None and _id_of(call) is None:
         raise RpcError(INVALID_REQUEST, "`id` must be a text, a number or null")
     if not isinstance(params, dict):
         raise RpcError(INVALID_PARAMS, "`params` must be an object", {"param": "params"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from forebay.gateway.asking import Refused
@@ -15,7 +16,7 @@ from forebay.sessions.conversation import Message
 
 ROLES = ("user", "assistant", "system")
 MESSAGES_MAX = 256
-OPTIONS_BYTES_MAX = 16_384
+OPTIONS_BYTES_MAX, OPTIONS_DEPTH_MAX = 16_384, 32
 DEADLINE_MS_MAX = 1e13
 """Three hundred years: what is longer is no deadline."""
 
@@ -72,9 +73,22 @@ def read_session(fields: dict[str, Any]) -> SessionFields:
         if name not in OPTIONS:
             known = ", ".join(OPTIONS)
             raise invalid(f"`options` may hold {known}", f"options.{name[:64]}")
-    if len(repr(asked.options)) > OPTIONS_BYTES_MAX:
-        raise invalid(f"`options` is larger than {OPTIONS_BYTES_MAX} bytes", "options")
+    try:
+        size = len(msgspec.json.encode(asked.options))
+    except (RecursionError, ValueError, TypeError):
+        raise invalid("`options` is nested too deeply", "options") from None
+    if size > OPTIONS_BYTES_MAX or _depth(asked.options) > OPTIONS_DEPTH_MAX:
+        words = f"`options` is larger than {OPTIONS_BYTES_MAX} bytes, or nested too deeply"
+        raise invalid(words, "options")
     return asked
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
 
 
 def read_prompt(fields: dict[str, Any]) -> SentPrompt:
@@ -99,6 +113,8 @@ def _messages(given: list[_Message]) -> tuple[Message, ...]:
     for place, message in enumerate(given):
         if message.role not in ROLES:
             raise invalid(f"a role is one of {', '.join(ROLES)}", f"messages[{place}].role")
+    if not _text(given[-1].content, f"messages[{len(given) - 1}].content").strip():
+        raise invalid("the last message is empty", f"messages[{len(given) - 1}].content")
     if given[-1].role != "user":
         raise invalid("the last message must be the user's", f"messages[{len(given) - 1}].role")
     return tuple(

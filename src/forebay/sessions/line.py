@@ -19,7 +19,8 @@ from forebay.sessions.prompt import Prompt
 from forebay.sessions.refusals import PromptQueueFull, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from asyncio import Future
+    from collections.abc import Iterator
 
     from forebay.sessions.conversation import Conversation
 
@@ -29,15 +30,26 @@ BRANCHES_MAX = 16
 class Branch:
     """One who waits for its turn to copy the conversation."""
 
-    __slots__ = ("copied", "is_over", "refused")
+    __slots__ = ("copied",)
 
-    def __init__(
-        self, copied: Callable[[Conversation], None], refused: Callable[[Refusal], None]
-    ) -> None:
+    def __init__(self, copied: Future[Conversation]) -> None:
         self.copied = copied
-        self.refused = refused
-        self.is_over = False
+        """Where the copy goes; whoever waits for it may cancel it at any time."""
+
+    @property
+    def is_over(self) -> bool:
         """Whether it has had its turn, or nobody waits for it any more."""
+        return self.copied.done()
+
+    def give(self, conversation: Conversation) -> None:
+        """Have its turn."""
+        if not self.copied.done():
+            self.copied.set_result(conversation)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """End without a turn."""
+        if not self.copied.done():
+            self.copied.set_exception(refusal)
 
 
 Entry: TypeAlias = Prompt | Branch

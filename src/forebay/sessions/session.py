@@ -154,7 +154,12 @@ class Session(Owner):
                     promised.set_result(before)
             self._move_on()
 
-        when_written(self._ledger.accept(self.id, prompt), stored)
+        try:
+            future = self._ledger.accept(self.id, prompt)
+        except BaseException:
+            self.line.withdraw(prompt)
+            raise
+        when_written(future, stored)
         return await promised
 
     def _stored(self, prompt: Prompt) -> None:
@@ -191,8 +196,7 @@ class Session(Owner):
             while self._head is None:
                 head = self.line.drain()
                 if isinstance(head, Branch):
-                    head.is_over = True
-                    head.copied(self.conversation.copy())
+                    head.give(self.conversation.copy())
                 elif head is None or head.status == "accepting":
                     return
                 else:
@@ -286,9 +290,8 @@ class Session(Owner):
             if prompt.status == "queued" or (running and prompt.status == "running"):
                 self._end(prompt, cause, without_answer(code, words))
         for branch in self.line.branches():
-            branch.is_over = True
             refusal = "session_closing" if code == "session_closed" else code
-            branch.refused(Refusal(Problem(refusal, words)))
+            branch.refuse(Refusal(Problem(refusal, words)))
         self._move_on()
 
     def _end(self, prompt: Prompt, cause: Cause, result: Result) -> None:
@@ -332,14 +335,13 @@ class Session(Owner):
         """
         if self.closing:
             raise session_closing()
-        copied: asyncio.Future[Conversation] = asyncio.get_running_loop().create_future()
-        branch = Branch(copied.set_result, copied.set_exception)
+        branch = Branch(asyncio.get_running_loop().create_future())
         self.line.admit_branch(branch)
         self._move_on()
         try:
-            return await copied
-        finally:
-            branch.is_over = True
+            return await branch.copied
+        finally:  # perhaps nobody waits for it any more
+            self.line.withdraw(branch)
             self._move_on()
 
     # -- after a restart

@@ -186,7 +186,12 @@ class Sessions:
             elif error is not None:
                 made.set_exception(error)
 
-        when_written(self._ledger.create(record), written)
+        try:
+            future = self._ledger.create(record)
+        except BaseException:
+            self._coming -= 1
+            raise
+        when_written(future, written)
         return await made
 
     def _add(self, record: SessionRecord) -> Session:
@@ -222,9 +227,11 @@ class Sessions:
 
     def _sweep(self) -> None:
         """End what has been idle for too long."""
-        too_old = self._around.utc_s() - self._settings.idle_seconds
+        now_s = self._around.utc_s()
         for session in self:
-            if session.used_at <= too_old and session.is_idle and not session.closing:
+            if not session.is_idle:
+                session.used_at = now_s  # somebody follows it, or it is at work
+            elif now_s - session.used_at >= self._settings.idle_seconds and not session.closing:
                 self._close(session, "idle", _nobody_waits)
         self._sweep_later()
 

@@ -299,7 +299,7 @@ def _driver(url: str) -> URL:
 
 
 def _engine(url: URL, *, in_memory: bool) -> Engine:
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"hide_parameters": True}  # those hold prompts and answers
     if url.get_backend_name() == "sqlite":
         options["connect_args"] = {"timeout": BUSY_MS / 1000, "check_same_thread": False}
         if in_memory:
@@ -311,6 +311,7 @@ def _engine(url: URL, *, in_memory: bool) -> Engine:
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
+            "tcp_user_timeout": 15_000,
             **({} if "options" in url.query else {"options": limits}),
         }
         options["pool_pre_ping"] = True
