@@ -62,6 +62,51 @@ def test_a_node_that_does_not_stream_is_read_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        {"usage": {"prompt_tokens": None, "completion_tokens": 4}},
+        {"usage": {"prompt_tokens": 5.0, "completion_tokens": "x"}},
+        {"usage": {"prompt_tokens": -5, "completion_tokens": 4}},
+        {"usage": {"prompt_tokens": int("9" * 401), "completion_tokens": 1}},
+        {"model": 7},
+        {"choices": [{"delta": {"content": "text", "reasoning": {}}, "finish_reason": 9}]},
+        {"choices": [{"delta": {"content": [{"type": "text", "text": "text"}]}}]},
+    ],
+)
+def test_a_side_field_that_makes_no_sense_does_not_cost_the_text(more: dict[str, object]) -> None:
+    reader = AnswerReader()
+    chunk = {"choices": [{"delta": {"content": "text"}}], **more}
+    assert reader.feed(event(**chunk))[0] == "text"
+    assert reader.usage is None
+
+
+def test_half_a_character_does_not_cost_the_rest() -> None:
+    reader = AnswerReader()
+    text, _ = reader.feed(b'data: {"choices":[{"delta":{"content":"a\\ud83db"}}]}\n')
+    assert (text[0], text[-1]) == ("a", "b")
+    text.encode()
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_json_without_bottom_is_not_understood_and_does_no_harm(is_stream: bool) -> None:
+    reader = AnswerReader()
+    reader.is_stream = is_stream
+    reader.feed((b"data: " if is_stream else b"") + b"[" * 100_000)
+    assert reader.end() == ""
+    assert not reader.understood
+
+
+def test_many_lines_of_one_body_are_not_read_again_and_again() -> None:
+    reader = AnswerReader()
+    reader.is_stream = False
+    for _ in range(3000):
+        reader.feed(b"\n" * 1000)
+    assert len(reader._rest) == 3_000_000
+    with pytest.raises(TooLong):
+        reader.feed(b" " * LINE_BYTES_MAX)
+
+
+@pytest.mark.parametrize(
     "line",
     [b"data: nonsense\n", b"data: []\n", b'data: {"choices": "no"}\n', b"event: x\n", b"data:\n"],
 )

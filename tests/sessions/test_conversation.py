@@ -63,10 +63,12 @@ def test_nothing_is_dropped_that_would_have_fitted(texts: list[str], context: in
         assert tokens([*one_more, *said("now")]) > room.tokens - len(one_more) - 1
 
 
-def test_what_was_dropped_stays_dropped_when_there_is_room_again() -> None:
+def test_what_was_left_out_is_sent_again_when_there_is_room() -> None:
     conversation = with_turns(["a" * 300] * 5)
-    few = len(conversation.fit(said("now"), Room(400, 0)))
-    assert len(conversation.fit(said("now"), Room(100_000, 0))) == few
+    assert len(conversation.fit(said("now"), Room(400, 0))) < 11
+    assert conversation.dropped > 0
+    assert len(conversation.fit(said("now"), Room(100_000, 0))) == 11
+    assert conversation.dropped == 0
 
 
 def test_room_is_kept_for_the_answer() -> None:
@@ -77,8 +79,20 @@ def test_room_is_kept_for_the_answer() -> None:
 
 def test_the_nodes_own_count_is_the_measure_once_there_is_one() -> None:
     conversation = with_turns(["a" * 300] * 10)
-    conversation.learn(sent_bytes=3000, prompt_tokens=6000)
-    assert len(conversation.fit(said("now"), Room(1500, 0))) == 1 + 2 * 1
+    conversation.learn(sent_bytes=3000, messages=20, prompt_tokens=3160)
+    assert len(conversation.fit(said("now"), Room(1000, 0))) == 1 + 2 * 2
+
+
+def test_little_text_says_nothing_about_the_measure() -> None:
+    conversation = with_turns(["a" * 4000])
+    conversation.learn(sent_bytes=2, messages=1, prompt_tokens=30)
+    assert len(conversation.fit(said("go on"), Room(8192, 0))) == 3
+
+
+def test_a_node_that_counts_next_to_nothing_does_not_switch_trimming_off() -> None:
+    conversation = with_turns(["a" * 3000] * 10)
+    conversation.learn(sent_bytes=30_000, messages=20, prompt_tokens=1)
+    assert len(conversation.fit(said("go on"), Room(2000, 0))) < 10
 
 
 def test_a_prompt_that_cannot_fit_is_known_beforehand() -> None:

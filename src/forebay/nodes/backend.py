@@ -205,7 +205,9 @@ class Backend:
             change = self.health.probe_failed(self._clock.monotonic_s())
         else:
             self.last_error = ""
-            self.kind, self.version, self.contexts = report.kind, report.version, report.contexts
+            self.kind, self.version = report.kind, report.version
+            kept = {name: size for name, size in self.contexts.items() if name in report.models}
+            self.contexts = {**kept, **report.contexts}  # some tell of loaded models only
             if not self._was_busy:
                 self._slots_cut = max(0, self._slots_cut - 1)
             self._was_busy = False

@@ -1,51 +1,28 @@
 """Reads the text out of a node's answer as it comes: OpenAI's chat stream, or one JSON body.
 
-Only what a session needs is looked at; chunks that make no sense are passed over, because nodes
-send all sorts of extras, and the relay has already judged whether the whole is an answer. Bounded:
-a line by LINE_BYTES_MAX, the text by ANSWER_CHARS_MAX.
+Only what a session needs is looked at, and nothing is believed: nodes send all sorts of extras and
+get types wrong, and a side field that makes no sense must not cost the text beside it. An answer of
+which nothing at all could be read is an error (`understood`). Bounded: a line of a stream and a
+whole JSON body by LINE_BYTES_MAX, the text by ANSWER_CHARS_MAX; linear in what comes.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from forebay.sessions.prompt import Usage
 
-LINE_BYTES_MAX = 1_048_576
+LINE_BYTES_MAX = 4_194_304
 ANSWER_CHARS_MAX = 1_000_000
 """Some 250,000 tokens: more than any model writes in one turn."""
 REFUSAL_CHARS_MAX = 500
 """How much of a node's own words about a refusal is passed on."""
+TOKENS_MAX = 1_000_000_000
 
-
-class _Delta(Struct):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-
-
-class _Choice(Struct):
-    delta: _Delta | None = None
-    message: _Delta | None = None
-    finish_reason: str | None = None
-
-
-class _Counts(Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _Chunk(Struct):
-    choices: list[_Choice] = []
-    usage: _Counts | None = None
-    model: str | None = None
-    error: Any = None
-
-
-_decode = msgspec.json.Decoder(_Chunk).decode
+_decode = msgspec.json.Decoder().decode
 
 
 class TooLong(Exception):
@@ -58,13 +35,15 @@ class AnswerReader:
     def __init__(self) -> None:
         self.is_stream = True
         """Whether the answer comes in events, not as one JSON body; set by who sees the head."""
+        self.understood = False
+        """Whether anything of it was an answer."""
         self.finish_reason: str | None = None
         self.usage: Usage | None = None
         self.error: str | None = None
         """The node's own words, where it ended its stream with an error."""
         self._pieces: list[str] = []
         self._chars = 0
-        self._line = b""
+        self._rest = bytearray()  # of a line, or all of a JSON body
         self._new: list[str] = []
         self._thoughts: list[str] = []
 
@@ -75,26 +54,30 @@ class AnswerReader:
 
     def feed(self, data: bytes) -> tuple[str, str]:
         """Take a piece; return the text and the thoughts that it brought. Raises TooLong."""
-        lines = (self._line + data).split(b"\n")
-        self._line = lines.pop()
-        if len(self._line) > LINE_BYTES_MAX:
+        end = data.rfind(b"\n") + 1 if self.is_stream else 0
+        if end:
+            self._rest += data[:end]
+            lines, self._rest = self._rest, bytearray(data[end:])
+            for line in lines.split(b"\n"):
+                self._take_line(bytes(line))
+        else:
+            self._rest += data
+        if len(self._rest) > LINE_BYTES_MAX:
             raise TooLong
-        if not self.is_stream:
-            self._line = b"\n".join([*lines, self._line])
-            return "", ""
-        for line in lines:
-            if line.startswith(b"data:"):
-                self._take(line[5:].strip())
         return self._brought()
 
     def end(self) -> str:
         """Take the end; return text that came without a line end, or with a whole JSON body."""
-        line, self._line = self._line, b""
-        if not self.is_stream:
-            self._take(line)
-        elif line.startswith(b"data:"):
-            self._take(line[5:].strip())
+        rest, self._rest = bytes(self._rest), bytearray()
+        if self.is_stream:
+            self._take_line(rest)
+        else:
+            self._take(rest)
         return self._brought()[0]
+
+    def _take_line(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._take(line[5:].strip())
 
     def _brought(self) -> tuple[str, str]:
         text, thoughts = "".join(self._new), "".join(self._thoughts)
@@ -104,29 +87,76 @@ class AnswerReader:
         return text, thoughts
 
     def _take(self, data: bytes) -> None:
-        try:
-            chunk = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        chunk = _decoded(data)
+        if not isinstance(chunk, dict):
             return  # `[DONE]`, or something of the node's own
-        if chunk.error is not None:
-            self.error = _said(chunk.error) or "it ended its answer with an error"
-        if chunk.usage is not None and chunk.usage.completion_tokens >= 0:
-            self.usage = Usage(chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
-        for choice in chunk.choices[:1]:
-            said = choice.delta or choice.message
-            if said is not None:
-                self._hear(said)
-            self.finish_reason = choice.finish_reason or self.finish_reason
+        if chunk.get("error"):
+            self.error = _said(chunk["error"]) or "it ended its answer with an error"
+        self.usage = _usage(chunk.get("usage")) or self.usage
+        choices = chunk.get("choices")
+        if not isinstance(choices, list):
+            return
+        self.understood = True
+        for choice in choices[:1]:
+            if isinstance(choice, dict):
+                self._hear(choice)
 
-    def _hear(self, said: _Delta) -> None:
-        if said.content:
-            self._new.append(said.content)
-            self._pieces.append(said.content)
-            self._chars += len(said.content)
-        thought = said.reasoning_content or said.reasoning
+    def _hear(self, choice: dict[str, Any]) -> None:
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and len(reason) <= 64:
+            self.finish_reason = reason
+        said = choice.get("delta") or choice.get("message")
+        if not isinstance(said, dict):
+            return
+        text = _text(said.get("content"))
+        if text:
+            self._new.append(text)
+            self._pieces.append(text)
+        thought = _text(said.get("reasoning_content")) or _text(said.get("reasoning"))
         if thought:
             self._thoughts.append(thought)
-            self._chars += len(thought)
+        self._chars += len(text) + len(thought)
+
+
+def _decoded(data: bytes) -> Any:
+    """Return what JSON says; None where it says nothing."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:  # more patient: it knows half a surrogate pair, which nodes cut from a character
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(content: object) -> str:
+    """Return a text, or the texts of a list of parts."""
+    if isinstance(content, list):
+        parts = (part.get("text") for part in content if isinstance(part, dict))
+        content = "".join(part for part in parts if isinstance(part, str))
+    if not isinstance(content, str):
+        return ""
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        content = content.encode("utf-8", "replace").decode()
+    return content
+
+
+def _usage(given: object) -> Usage | None:
+    """Return counts that make sense, else None."""
+    if not isinstance(given, dict):
+        return None
+    counts = [given.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    known = [
+        int(count)
+        for count in counts
+        if isinstance(count, int | float)
+        and not isinstance(count, bool)
+        and 0 <= count <= TOKENS_MAX
+    ]
+    return Usage(known[0], known[1]) if len(known) == 2 else None
 
 
 def words_of(body: bytes) -> str:
@@ -135,10 +165,7 @@ def words_of(body: bytes) -> str:
     >>> words_of(b'{"error": {"message": "too long"}}'), words_of(b'"no"'), words_of(b"<html>")
     ('too long', 'no', '')
     """
-    try:
-        return _said(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+    return _said(_decoded(body))
 
 
 def _said(value: Any) -> str:
@@ -147,5 +174,5 @@ def _said(value: Any) -> str:
             value = value[name]
     if isinstance(value, dict):
         value = value.get("message", "")
-    text = value if isinstance(value, str) else ""
+    text = value[: 2 * REFUSAL_CHARS_MAX] if isinstance(value, str) else ""
     return "".join(letter if letter.isprintable() else " " for letter in text)[:REFUSAL_CHARS_MAX]

@@ -2,15 +2,16 @@
 
 The rule: the system prompt and the newest prompt are always sent whole; before them go as many of
 the latest completed turns as fit, each whole (its messages and its answer), none left out between.
-What no longer fits is dropped for good, oldest first. Turns that failed or were cancelled leave
-nothing behind.
+What does not fit is left out, oldest first, and sent again should there be more room one day. Turns
+that failed or were cancelled leave nothing behind.
 
 What fits is `context - reserve`: the model's context in tokens, as its nodes report it, less what
 is kept for the answer (the session's own limit, else a quarter; never more than half). Tokens are
 counted by bytes: by the ratio that the node's own counts of earlier turns gave, else one token for
 three bytes, which is on the safe side for English and about right for Japanese. A prompt is
 refused outright (413) only where even five bytes a token would not fit. Beside the context there
-are hard bounds of bytes and turns, because a session is held in memory.
+are hard bounds of bytes and turns, because a session is held in memory: what is beyond those is
+forgotten.
 
 Cost: one pass over what is sent. Pure; knows no node and no clock.
 """
@@ -31,7 +32,8 @@ TURNS_MAX = 200
 HISTORY_BYTES_MAX = 524_288
 TOKENS_PER_BYTE_SAFE = 1 / 3
 TOKENS_PER_BYTE_LEAST = 1 / 5
-TOKENS_PER_BYTE_MAX = 2.0
+TOKENS_PER_BYTE_MIN, TOKENS_PER_BYTE_MAX = 1 / 6, 1.0
+LEARN_BYTES_MIN = 1024
 TOKENS_PER_MESSAGE = 8
 """What a chat template adds around each message."""
 
@@ -73,8 +75,8 @@ class Conversation:
 
     def __init__(self, system: str | None) -> None:
         self.system = system
-        self.dropped = 0
-        """Turns that did not fit any more."""
+        self._forgotten = 0
+        self._left_out = 0
         self._turns: deque[Turn] = deque()
         self._sizes: deque[int] = deque()
         self._bytes = 0
@@ -85,10 +87,15 @@ class Conversation:
         """What is remembered, oldest first."""
         return self._turns
 
+    @property
+    def dropped(self) -> int:
+        """Turns that the model was not sent any more, the last time it was asked."""
+        return self._forgotten + self._left_out
+
     def copy(self) -> Conversation:
         """Return another that goes on from here."""
         other = Conversation(self.system)
-        other.dropped, other._bytes = self.dropped, self._bytes
+        other._bytes = self._bytes
         other._turns, other._sizes = self._turns.copy(), self._sizes.copy()
         other._tokens_per_byte = self._tokens_per_byte
         return other
@@ -102,32 +109,40 @@ class Conversation:
         while len(self._turns) > TURNS_MAX or self._bytes > HISTORY_BYTES_MAX:
             self._drop_oldest()
 
-    def learn(self, sent_bytes: int, prompt_tokens: int) -> None:
-        """Take a node's own count of what was sent as the measure from now on."""
-        if sent_bytes > 0 and prompt_tokens > 0:
-            self._tokens_per_byte = min(TOKENS_PER_BYTE_MAX, prompt_tokens / sent_bytes)
+    def learn(self, sent_bytes: int, messages: int, prompt_tokens: int) -> None:
+        """Take a node's own count of what was sent as the measure from now on.
+
+        Of little text the count says more about the template than about the text.
+        """
+        if sent_bytes >= LEARN_BYTES_MIN:
+            text_tokens = prompt_tokens - messages * TOKENS_PER_MESSAGE
+            measured = text_tokens / sent_bytes
+            self._tokens_per_byte = min(max(measured, TOKENS_PER_BYTE_MIN), TOKENS_PER_BYTE_MAX)
 
     def shortage(self, prompt: Sequence[Message], room: Room) -> int:
-        """Return what a prompt takes by the most hopeful count if that is too much, else 0."""
+        """Return what a prompt takes by the most hopeful count if that is too much, else 0.
+
+        With an empty prompt: what the system prompt takes.
+        """
         alone = [*self._opening(), *prompt]
         ratio = min(TOKENS_PER_BYTE_LEAST, self._tokens_per_byte)
         needed = _tokens(size_bytes(alone), len(alone), ratio)
         return needed if needed > room.tokens or size_bytes(prompt) > HISTORY_BYTES_MAX else 0
 
     def fit(self, prompt: Sequence[Message], room: Room) -> list[Message]:
-        """Return what to send, and forget the turns that no longer fit."""
+        """Return what to send."""
         ratio = self._tokens_per_byte
         always = [*self._opening(), *prompt]
         left = room.tokens - _tokens(size_bytes(always), len(always), ratio)
-        kept = 0
+        kept: list[Turn] = []
         for turn, size in zip(reversed(self._turns), reversed(self._sizes), strict=True):
             left -= _tokens(size, len(turn.messages) + 1, ratio)
             if left < 0:
                 break
-            kept += 1
-        while len(self._turns) > kept:
-            self._drop_oldest()
-        return [*self._opening(), *self.history(), *prompt]
+            kept.append(turn)
+        self._left_out = len(self._turns) - len(kept)
+        history = [message for turn in reversed(kept) for message in turn.whole()]
+        return [*self._opening(), *history, *prompt]
 
     def history(self) -> list[Message]:
         """Return the messages of all turns, oldest first."""
@@ -139,7 +154,7 @@ class Conversation:
     def _drop_oldest(self) -> None:
         self._turns.popleft()
         self._bytes -= self._sizes.popleft()
-        self.dropped += 1
+        self._forgotten += 1
 
 
 def size_bytes(messages: Iterable[Message]) -> int:

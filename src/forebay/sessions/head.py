@@ -15,11 +15,12 @@ from forebay.sessions.rooms import EVERYBODY, bound_of
 from forebay.sessions.turn import Listener, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from forebay.clock import TimerHandle
     from forebay.relay.call import Call
     from forebay.relay.exchange import Exchange
+    from forebay.sessions.conversation import Message
     from forebay.sessions.prompt import Prompt
     from forebay.sessions.rooms import Rooms, Waiter
     from forebay.sessions.surroundings import Surroundings
@@ -57,13 +58,13 @@ class Head(Listener):
     def __init__(
         self,
         prompt: Prompt,
-        build: Callable[[Prompt], tuple[Call | Problem, int]],
+        build: Callable[[Prompt], tuple[Call | Problem, Sequence[Message]]],
         owner: Owner,
         around: Surroundings,
         rooms: Rooms,
     ) -> None:
         self.prompt = prompt
-        self._build = build  # makes the request, and says how many bytes of text are in it
+        self._build = build  # makes the request, and says which messages are in it
         self._owner = owner
         self._around = around
         self._rooms = rooms
@@ -76,11 +77,11 @@ class Head(Listener):
     def submit(self) -> None:
         """Become a request; it may be over before this returns."""
         try:
-            call, sent_bytes = self._build(self.prompt)
+            call, messages = self._build(self.prompt)
             if isinstance(call, Problem):
                 self.turn_failed(None, call)
                 return
-            self._turn = Turn(call, sent_bytes, self)
+            self._turn = Turn(call, messages, self)
             self._turn.submit(self._around.relay)
         except Exception:  # a bug of ours must not hold up the line
             logger.exception("a prompt could not be submitted")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from forebay.errors import StoreFailed
 from forebay.relay.problem import Problem
 from forebay.sessions.body import chat_body
-from forebay.sessions.conversation import CONTEXT_TOKENS_UNKNOWN, Conversation, Room, size_bytes
+from forebay.sessions.conversation import CONTEXT_TOKENS_UNKNOWN, Conversation, Room
 from forebay.sessions.conversation import Turn as Remembered
 from forebay.sessions.head import Head, Owner
 from forebay.sessions.line import Branch, Line
@@ -33,6 +33,8 @@ from forebay.sessions.telling import failed_by, tell_added, tell_end, terminal_e
 from forebay.sessions.writing import when_written
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forebay.relay.call import Call
     from forebay.relay.exchange import Exchange
     from forebay.sessions.conversation import Message
@@ -205,10 +207,10 @@ class Session(Owner):
         finally:
             self._moving = False
 
-    def _build(self, prompt: Prompt) -> tuple[Call | Problem, int]:
+    def _build(self, prompt: Prompt) -> tuple[Call | Problem, Sequence[Message]]:
         messages = self.conversation.fit(prompt.messages, self.room())
         body = chat_body(self.record, messages)
-        return self._around.make_call(self.record, prompt, body), size_bytes(messages)
+        return self._around.make_call(self.record, prompt, body), messages
 
     # -- from the head of the line
 
@@ -241,7 +243,7 @@ class Session(Owner):
         answer, exchange = turn.answer, turn.exchange
         text = answer.text
         if answer.usage is not None:
-            self.conversation.learn(turn.sent_bytes, answer.usage.prompt_tokens)
+            self.conversation.learn(turn.sent_bytes, turn.sent_messages, answer.usage.prompt_tokens)
         self.conversation.add(Remembered(prompt.messages, text))
         model, node = (exchange.model, exchange.node) if exchange is not None else ("", "")
         result = Result(text, answer.finish_reason, answer.usage, model, node)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from forebay.core import NO_ROOM
 from forebay.relay.problem import Problem
 from forebay.sessions.answer_reader import AnswerReader, TooLong, words_of
+from forebay.sessions.conversation import size_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forebay.relay.call import Call
     from forebay.relay.exchange import Exchange
     from forebay.relay.relay import Relay
+    from forebay.sessions.conversation import Message
     from forebay.wire.heads import AnswerHead
+
+logger = logging.getLogger("forebay.sessions")
 
 REFUSAL_BYTES_MAX = 65_536
 
@@ -48,10 +55,10 @@ class Listener(Protocol):
 class Turn:
     """One request in the one queue; ends once."""
 
-    def __init__(self, call: Call, sent_bytes: int, listener: Listener) -> None:
+    def __init__(self, call: Call, messages: Sequence[Message], listener: Listener) -> None:
         self.call = call
-        self.sent_bytes = sent_bytes
-        """Of text: what the node's count of tokens is compared with."""
+        self.sent_bytes, self.sent_messages = size_bytes(messages), len(messages)
+        """What the node's count of tokens is compared with."""
         self.answer = AnswerReader()
         self.exchange: Exchange | None = None
         self.over = False
@@ -101,11 +108,10 @@ class Turn:
             return
         try:
             text, thoughts = self.answer.feed(data)
-        except TooLong:
-            self._cut_off()
-            return
-        if text or thoughts:
-            self._listener.turn_says(self, text, thoughts)
+            if text or thoughts:
+                self._listener.turn_says(self, text, thoughts)
+        except Exception as error:
+            self._give_up(error)
 
     def end(self) -> None:
         """Hand over the answer."""
@@ -116,16 +122,18 @@ class Turn:
             return
         try:
             rest = self.answer.end()
-        except TooLong:
-            self._cut_off()
+            if rest:
+                self._listener.turn_says(self, rest, "")
+        except Exception as error:
+            self._give_up(error)
             return
         if self.answer.error is not None:
             self._fail(Problem("node_failed", f"the node failed: {self.answer.error}"))
-            return
-        if rest:
-            self._listener.turn_says(self, rest, "")
-        self.over = True
-        self._listener.turn_answered(self)
+        elif not self.answer.understood:
+            self._fail(Problem("node_failed", "the node failed: its answer cannot be read"))
+        else:
+            self.over = True
+            self._listener.turn_answered(self)
 
     def failed(self, problem: Problem, exchange: Exchange) -> None:
         """Pass on the reason."""
@@ -149,11 +157,14 @@ class Turn:
         self.over = True
         self._listener.turn_failed(self, problem)
 
-    def _cut_off(self) -> None:
+    def _give_up(self, error: Exception) -> None:
+        """End it: the answer is too long, or breaks our reader. The line must move on."""
         self.stop()
-        self._listener.turn_failed(
-            self, Problem("answer_too_large", "the answer is longer than a session can hold")
-        )
+        problem = Problem("answer_too_large", "the answer is longer than a session can hold")
+        if not isinstance(error, TooLong):
+            logger.error("an answer could not be read", exc_info=error)
+            problem = Problem("internal_error", "an internal error; the log has the details")
+        self._listener.turn_failed(self, problem)
 
 
 def _refused(status: int, body: bytes) -> Problem:
