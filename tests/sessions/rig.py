@@ -168,7 +168,7 @@ class Stage:
         self.context = context
         self.rooms = Rooms(cast("Relay", self.queue))
         self.outcomes: list[str] = []
-        self.written_later: list[Callable[[], Future[None]]] = []
+        self.written_later: list[Callable[[], None]] = []
         self._ids = count(1)
         self.around = Surroundings(
             cast("Relay", self.queue),

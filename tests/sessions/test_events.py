@@ -11,7 +11,6 @@ from forebay.sessions.events import (
     BYTES_MAX,
     EVENTS_MAX,
     HEARTBEAT,
-    HELD_MAX,
     LIFE_STEP,
     EventLog,
     Reader,
@@ -82,6 +81,7 @@ async def test_a_gap_is_said_where_the_ring_has_moved_on() -> None:
     events = log()
     for _ in range(EVENTS_MAX + 10):
         events.publish("a", "p")
+    await settled()
     with events.follow(3) as reader:
         frames = await everything(reader)
         assert kinds(frames)[0] == "gap"
@@ -116,8 +116,10 @@ async def test_the_ring_is_bounded_in_bytes_and_always_holds_the_last_event() ->
     events = log()
     for _ in range(10):
         events.publish("a", "p", text="x" * (BYTES_MAX // 4))
+    await settled()
     assert events._bytes <= BYTES_MAX
     events.publish("a", "p", text="x" * (2 * BYTES_MAX))
+    await settled()
     assert [number for number, _ in events._ring] == [11]
 
 
@@ -125,13 +127,16 @@ async def test_a_slow_reader_is_warned_and_then_dropped() -> None:
     events = log()
     for _ in range(EVENTS_MAX + 1):
         events.publish("a", "p")
+    await settled()
     with events.follow(None) as reader:
         await everything(reader)
         for _ in range(EVENTS_MAX * 3 // 4 + 1):
             events.publish("a", "p")
+        await settled()
         assert kinds(await reader.next() or b"")[0] == "slow_reader"
         for _ in range(EVENTS_MAX + 1):
             events.publish("a", "p")
+        await settled()
         last = await reader.next() or b""
         assert kinds(last) == ["stream_closed"]
         assert data(last)[0]["reason"] == "dropped"
@@ -143,6 +148,7 @@ async def test_a_reader_that_has_just_come_is_not_called_slow() -> None:
     events = log()
     for _ in range(EVENTS_MAX + 1):
         events.publish("a", "p")
+    await settled()
     with events.follow(None) as reader:
         assert "slow_reader" not in kinds(await everything(reader))
 
@@ -176,22 +182,65 @@ async def test_what_comes_behind_a_closed_gate_waits_in_order() -> None:
         assert kinds(await reader.next() or b"") == ["a", "b"]
 
 
-async def test_a_gate_that_stays_closed_does_not_hold_back_without_end() -> None:
+async def test_pieces_of_an_answer_behind_a_gate_are_joined_and_none_is_lost() -> None:
     events = log()
     events.hold()
-    for _ in range(HELD_MAX + 1):
+    events.publish("turn_error", "p")
+    for _ in range(5000):
+        events.publish("text_delta", "q", text="x")
+    events.publish("reasoning_delta", "q", text="hm")
+    events.publish("text_delta", "q", text="y")
+    assert events._ring == type(events._ring)()
+    events.release()
+    await settled()
+    frames = b"".join(frame for _, frame in events._ring)
+    assert kinds(frames) == ["turn_error", "text_delta", "reasoning_delta", "text_delta"]
+    assert [event.get("text") for event in data(frames)] == [None, "x" * 5000, "hm", "y"]
+    assert numbers(frames) == [1, 2, 3, 4]
+
+
+async def test_what_was_never_written_is_not_told_at_the_end_either() -> None:
+    events = log()
+    with events.follow(None) as reader:
+        await reader.next()
+        events.hold()
+        events.publish("turn_complete", "p")
+        events.close("stream_closed", reason="shutting_down")
+        assert kinds(await reader.next() or b"") == ["stream_closed"]
+        assert await reader.next() is None
+
+
+async def test_a_reader_that_keeps_up_gets_even_what_is_larger_than_the_ring() -> None:
+    events = log()
+    with events.follow(None) as reader:
+        await reader.next()
+        waiting = asyncio.ensure_future(reader.next())
+        await settled()
+        events.publish("turn_complete", "p", text="x" * (2 * BYTES_MAX))
+        events.publish("pending_prompt_completed", "p")
+        assert kinds(await waiting or b"") == ["turn_complete", "pending_prompt_completed"]
+    await settled()
+    assert [number for number, _ in events._ring] == [2]
+
+
+async def test_readers_can_be_sent_away() -> None:
+    events = log()
+    with events.follow(None) as reader:
+        await reader.next()
         events.publish("a", "p")
-    assert len(events._ring) == HELD_MAX + 1
+        events.drop_readers("unauthorized")
+        assert kinds(await reader.next() or b"") == ["a"]
+        assert data(await reader.next() or b"")[0]["reason"] == "unauthorized"
+        assert await reader.next() is None
 
 
 async def test_closing_lets_readers_read_to_the_end() -> None:
     events = log()
     with events.follow(None) as reader:
         await reader.next()
-        events.hold()
         events.publish("a", "p")
-        events.close()
-        assert kinds(await reader.next() or b"") == ["a"]
+        events.close("session_closed", reason="idle")
+        assert kinds(await reader.next() or b"") == ["a", "session_closed"]
         assert await reader.next() is None
 
 

@@ -176,15 +176,21 @@ async def test_events_behind_an_unwritten_outcome_keep_their_order() -> None:
     assert kinds.index((first.id, "turn_complete")) < kinds.index((second.id, "text_delta"))
 
 
-async def test_an_outcome_that_cannot_be_written_is_told_and_written_later() -> None:
+async def test_an_outcome_that_cannot_be_written_is_told_once_it_could_be() -> None:
     stage = Stage()
     prompt = await stage.prompt()
+    second = await stage.prompt()
     stage.ledger.automatic = False
     stage.running.answer()
     stage.ledger.refuse()
     await settled()
-    assert stage.kinds(prompt)[-1] == "turn_complete"
+    assert stage.kinds(prompt) == ["text_delta"]
+    assert stage.running.call.id == second.id  # the line moves on
+    stage.running.say("next")
     (again,) = stage.written_later
     again()
     stage.ledger.commit_all()
+    await settled()
     assert stage.ledger.rows[prompt.id] == "completed"
+    assert stage.kinds(prompt)[-1] == "turn_complete"
+    assert stage.kinds(second)[-1] == "text_delta"

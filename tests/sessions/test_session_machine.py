@@ -150,23 +150,30 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_told_before_it_is_written(self) -> None:
-        if hasattr(self, "stage") and not self.stage.written_later:
+        if hasattr(self, "stage"):
             told = [e["promptId"] for e in self.stage.events() if e["type"] in TERMINAL]
             assert set(told) <= set(self.stage.ledger.ends)
             assert len(told) == len(set(told))
+
+    def end_everything(self) -> None:
+        """Let every prompt come to its end and every outcome be written."""
+        stage = self.stage
+        stage.queue.has_room = stage.queue.has_slot = True
+        for _ in range(200):
+            again, stage.written_later[:] = list(stage.written_later), []
+            for work in (*again, stage.ledger.commit_all, stage.rooms.try_all):
+                self.do(work)
+            for request in list(stage.queue.requests):
+                self.do(request.answer)
+            is_over = not stage.queue.requests and stage.session.line.is_empty
+            if is_over and not stage.ledger.writes and not stage.written_later:
+                return
 
     def teardown(self) -> None:
         if not hasattr(self, "stage"):
             return
         stage = self.stage
-        stage.queue.has_room = stage.queue.has_slot = True
-        for _ in range(200):  # let everything come to its end
-            self.do(stage.ledger.commit_all)
-            self.do(stage.rooms.try_all)
-            for request in list(stage.queue.requests):
-                self.do(request.answer)
-            if not stage.queue.requests and not stage.ledger.writes and stage.session.line.is_empty:
-                break
+        self.end_everything()
         self.ledger_answers(False)
         for task in self.branches:
             assert task.done()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import StoreFailed
+from forebay.errors import ForebayError
 from forebay.gateway.asking import Refused, seen_by
 from forebay.gateway.json_body import convert_fields
 from forebay.gateway.session_fields import CancelFields, read_prompt, read_session
@@ -96,13 +96,13 @@ class SessionDesk:
     async def cancel(self, session: Session, fields: Fields) -> Fields:
         """End what runs; it stays ended, even if the gateway dies the moment after."""
         prompt_id = session.cancel(convert_fields(fields, CancelFields).prompt_id)
-        await session.settled()
+        await self._stored(session.settled())
         return {"promptId": prompt_id, "cancelled": prompt_id is not None}
 
     async def remove(self, session: Session, prompt_id: str) -> Fields:
         """Take a queued prompt out of the line, for good."""
         removed = session.remove(prompt_id)
-        await session.settled()
+        await self._stored(session.settled())
         return {"promptId": prompt_id, "removed": removed}
 
     async def close(self, session: Session) -> Fields:
@@ -119,7 +119,7 @@ class SessionDesk:
     async def _stored(self, work: Awaitable[T]) -> T:
         try:
             return await work
-        except StoreFailed as error:
+        except ForebayError as error:
             logger.warning("%s", error)
             words = "the session database cannot be used now; the log has the details"
             raise Refused(Problem("store_unavailable", words)) from error

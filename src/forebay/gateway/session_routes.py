@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from forebay.gateway.callers import Caller
     from forebay.gateway.parts import Parts
@@ -84,9 +85,7 @@ class SessionRoutes:
             words = f"{READERS_MAX} follow this session already"
             raise Refused(Problem("too_many_connections", words))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(
-            _followed(session.log, after), media_type="text/event-stream", headers=headers
-        )
+        return EventStream(session.log, after, headers)
 
     async def messages(self, request: Request) -> Response:
         """Return the history as it would be sent."""
@@ -177,9 +176,20 @@ def queue_full(full: PromptQueueFull) -> Response:
     return Response(msgspec.json.encode(body), 503, headers, "application/json")
 
 
-async def _followed(log: EventLog, after: int | None) -> AsyncIterator[bytes]:
-    with log.follow(after) as reader:
-        while (frames := await reader.next()) is not None:
+class EventStream(StreamingResponse):
+    """What a reader of a session is sent; it counts as one from the start to the very end."""
+
+    def __init__(self, log: EventLog, after: int | None, headers: dict[str, str]) -> None:
+        self._reader = log.follow(after)
+        super().__init__(self._frames(), media_type="text/event-stream", headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what there is until the client leaves, or the session ends."""
+        with self._reader:
+            await super().__call__(scope, receive, send)
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        while (frames := await self._reader.next()) is not None:
             yield frames
 
 

@@ -5,13 +5,15 @@ numbers from `life * LIFE_STEP` on. So a reader that comes back with the number 
 told truly whether it missed something, whatever happened in between, and an old number is never
 mistaken for a new one.
 
-The ring holds EVENTS_MAX events and BYTES_MAX bytes, and always the last event. Readers have no
-buffers of their own, only a place in the ring: a reader that stops reading costs nothing, is
+The ring holds EVENTS_MAX events and BYTES_MAX bytes, always the last event, and whatever came in
+this turn of the loop, so that a reader that keeps up misses nothing however large it is. Readers
+have no buffers of their own, only a place in the ring: one that stops reading costs nothing, is
 warned when it has fallen behind by most of the ring, and is dropped when the ring has passed it.
 
 The outcome of a turn must not be told before it is in the ledger: else a crash in between would
-give the prompt a second one. `hold` closes the gate behind such an event, `release` opens it; what
-comes meanwhile is numbered and waits, HELD_MAX events at most.
+give the prompt a second one. `hold` closes the gate before such an event, `release` opens it; what
+comes meanwhile waits in order, pieces of one answer joined into one event. What still waits when
+the log is closed was never written, and is not told: the next life will give that prompt its end.
 
 Cost: O(1) an event and a reader.
 """
@@ -30,10 +32,11 @@ if TYPE_CHECKING:
 EVENTS_MAX = 2048
 BYTES_MAX = 262_144
 READERS_MAX = 16
-HELD_MAX = 512
 LIFE_STEP = 1_000_000_000
 HEARTBEAT_S = 15.0
 """Below the minute after which many proxies cut a silent connection."""
+JOINED = ("text_delta", "reasoning_delta")
+"""Events that can be told together."""
 HEARTBEAT = b": heartbeat\n\n"
 HEAD = b"retry: 1000\n\n"
 """How soon a browser's EventSource should come back, in milliseconds."""
@@ -50,6 +53,30 @@ def frame(kind: str, prompt_id: str | None, fields: dict[str, Any], event_id: in
     return b"%bevent: %b\ndata: %b\n\n" % (number, kind.encode(), data)
 
 
+class Held:
+    """An event that waits at the gate."""
+
+    __slots__ = ("event_id", "fields", "kind", "prompt_id", "texts")
+
+    def __init__(
+        self, event_id: int, kind: str, prompt_id: str | None, fields: dict[str, Any]
+    ) -> None:
+        self.event_id = event_id
+        self.kind = kind
+        self.prompt_id = prompt_id
+        self.fields = fields
+        self.texts = [fields["text"]] if kind in JOINED else []
+
+    def joins(self, kind: str, prompt_id: str | None) -> bool:
+        """Say whether a piece of an answer can be told together with this one."""
+        return kind in JOINED and (self.kind, self.prompt_id) == (kind, prompt_id)
+
+    def frame(self) -> bytes:
+        """Return it as it is sent."""
+        fields = {**self.fields, "text": "".join(self.texts)} if self.texts else self.fields
+        return frame(self.kind, self.prompt_id, fields, self.event_id)
+
+
 class EventLog:
     """The events of one session."""
 
@@ -64,7 +91,8 @@ class EventLog:
         self._bytes = 0
         self._published = 0  # events ever put into the ring
         self._lost_id = 0  # the newest that has left the ring
-        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._trimming = False
+        self._held: deque[Held] = deque()
         self._gates = 0
         self._readers: set[Reader] = set()
         self.closed = False
@@ -73,23 +101,25 @@ class EventLog:
 
     def publish(self, kind: str, prompt_id: str | None, **fields: Any) -> int:
         """Tell everybody, now or when the gate opens; return the event's number."""
+        if self._gates and self._held and self._held[-1].joins(kind, prompt_id):
+            self._held[-1].texts.append(fields["text"])
+            return self.last_id
         self.last_id += 1
-        event = (self.last_id, frame(kind, prompt_id, fields, self.last_id))
+        held = Held(self.last_id, kind, prompt_id, fields)
         if self._gates:
-            self._waiting.append(event)
-            if len(self._waiting) > HELD_MAX:
-                self._let_through()
+            self._held.append(held)
         else:
-            self._append(event)
+            self._append(self.last_id, held.frame())
             self._wake()
         return self.last_id
 
     def restore(self, event_id: int, kind: str, prompt_id: str, fields: dict[str, Any]) -> None:
         """Put back an event of an earlier life, which keeps its number; oldest first."""
-        self._append((event_id, frame(kind, prompt_id, fields, event_id)))
+        self._append(event_id, frame(kind, prompt_id, fields, event_id))
+        self._wake()
 
     def hold(self) -> None:
-        """Close the gate: the next event is not to be told before `release`."""
+        """Close the gate: what comes next is not to be told before `release`."""
         self._gates += 1
 
     def release(self) -> None:
@@ -98,11 +128,22 @@ class EventLog:
         if not self._gates:
             self._let_through()
 
-    def close(self) -> None:
-        """End every reader, after what they have not read yet."""
+    def open_gate(self) -> None:
+        """Tell what waits: it does not matter any more whether it is written."""
         self._let_through()
+
+    def close(self, kind: str, **fields: Any) -> None:
+        """End every reader, after what they have not read yet and one last event."""
+        self._held.clear()
+        self.last_id += 1
+        self._append(self.last_id, frame(kind, None, fields, self.last_id))
         self.closed = True
         self._wake()
+
+    def drop_readers(self, reason: str) -> None:
+        """End those who read now; others may come."""
+        for reader in tuple(self._readers):
+            reader.drop(reason)
 
     # -- reading
 
@@ -112,8 +153,13 @@ class EventLog:
         return len(self._readers)
 
     def follow(self, after: int | None) -> Reader:
-        """Return a reader of what comes after a number; of all that is held, where it has none."""
-        return Reader(self, after, self._clock)
+        """Return a reader of what comes after a number; of all that is held, where it has none.
+
+        It counts at once, until its context is left.
+        """
+        reader = Reader(self, after, self._clock)
+        self._readers.add(reader)
+        return reader
 
     def start_of(self, after: int | None) -> tuple[int, int, int]:
         """Return how many events to give a reader, and the numbers between which it missed some."""
@@ -129,51 +175,62 @@ class EventLog:
             missed_to = max(missed_to, self._first_of_life - 1)
         return count, after + 1, missed_to if missed_to > after else 0
 
-    def _append(self, event: tuple[int, bytes]) -> None:
-        self._ring.append(event)
-        self._bytes += len(event[1])
+    def _append(self, event_id: int, data: bytes) -> None:
+        self._ring.append((event_id, data))
+        self._bytes += len(data)
         self._published += 1
-        while len(self._ring) > 1 and (len(self._ring) > EVENTS_MAX or self._bytes > BYTES_MAX):
-            self._lost_id, lost = self._ring.popleft()
-            self._bytes -= len(lost)
 
     def _let_through(self) -> None:
-        while self._waiting:
-            self._append(self._waiting.popleft())
+        while self._held:
+            held = self._held.popleft()
+            self._append(held.event_id, held.frame())
         self._wake()
 
     def _wake(self) -> None:
+        """Have readers read, and only then forget what is too much."""
         for reader in self._readers:
             reader.wake()
+        if not self._trimming and self._is_too_large():
+            self._trimming = True
+            asyncio.get_running_loop().call_soon(self._trim)
+
+    def _is_too_large(self) -> bool:
+        return len(self._ring) > EVENTS_MAX or self._bytes > BYTES_MAX
+
+    def _trim(self) -> None:
+        self._trimming = False
+        while len(self._ring) > 1 and self._is_too_large():
+            self._lost_id, lost = self._ring.popleft()
+            self._bytes -= len(lost)
 
 
 class Reader:
-    """One who follows a session; a context manager, so that none stays behind."""
+    """One who follows a session."""
 
     def __init__(self, log: EventLog, after: int | None, clock: Timers) -> None:
         self._log = log
         self._clock = clock
-        self._after = after
-        self._place = 0  # counted like `EventLog._published`
+        count, missed_from, missed_to = log.start_of(after)
+        self._place = log._published - count  # counted as there
         self._caught_up = False  # it has been given what was there when it came
         self._warned = False
         self._woken = asyncio.Event()
-        self._first: list[bytes] = []
-
-    def __enter__(self) -> Reader:
-        log = self._log
-        count, missed_from, missed_to = log.start_of(self._after)
-        self._place = log._published - count
         self._first = [HEAD]
         if missed_to:
             missed = {"missedFrom": missed_from, "missedTo": missed_to, "eventEpoch": log.epoch}
             self._first.append(frame("gap", None, missed))
-        log._readers.add(self)
-        self._woken.set()
+        self._dropped = ""
+
+    def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._log._readers.discard(self)
+
+    def drop(self, reason: str) -> None:
+        """End it after what it has not read yet."""
+        self._dropped = reason
+        self._woken.set()
 
     def wake(self) -> None:
         """Tell it that there is something."""
@@ -193,6 +250,8 @@ class Reader:
                 return frames
             if self._log.closed or self._place < 0:
                 return None
+            if self._dropped:
+                return self._last(self._dropped)
             self._woken.clear()
             if not await self._wait():
                 return HEARTBEAT
@@ -203,8 +262,7 @@ class Reader:
             return b""
         behind = log._published - self._place
         if behind > len(log._ring):  # the ring has passed it
-            self._place = -1
-            return frame("stream_closed", None, {"reason": "dropped"})
+            return self._last("dropped")
         if not behind:
             return b""
         frames = [log._ring[-number][1] for number in range(behind, 0, -1)]
@@ -215,6 +273,10 @@ class Reader:
             frames.insert(0, frame("slow_reader", None, {"behind": behind}))
         self._caught_up = True
         return b"".join(frames)
+
+    def _last(self, reason: str) -> bytes:
+        self._place = -1
+        return frame("stream_closed", None, {"reason": reason})
 
     async def _wait(self) -> bool:
         """Wait to be woken; False when a heartbeat is due first."""

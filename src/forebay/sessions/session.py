@@ -11,7 +11,6 @@ for others; cancelling those changes nothing for anybody else.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from forebay.errors import StoreFailed
@@ -78,6 +77,7 @@ class Session(Owner):
         self._writing = writing
         self._outcomes = Outcomes()
         self._seq = 0
+        self._unwritten = 0  # outcomes that are not in the ledger yet
         self._head: Head | None = None
         self._moving = False
 
@@ -281,9 +281,10 @@ class Session(Owner):
         return True
 
     async def settled(self) -> None:
-        """Wait until the outcomes so far are written, or it is known that they cannot be now."""
-        with contextlib.suppress(StoreFailed):
-            await asyncio.wrap_future(self._ledger.flush())
+        """Wait until the outcomes so far are written; raises StoreFailed where they are not yet."""
+        await asyncio.wrap_future(self._ledger.flush())
+        if self._unwritten:
+            raise StoreFailed("outcomes of prompts could not be written yet")
 
     def end_all(self, code: str, words: str, *, running: bool) -> None:
         """End every prompt that is accepted; perhaps not the one that runs, which may finish."""
@@ -317,16 +318,19 @@ class Session(Owner):
         asyncio.get_running_loop().call_soon(self._move_on)
 
     def _write_and_tell(self, prompt: Prompt, now_s: float) -> None:
-        log, ledger = self.log, self._ledger
-        log.hold()
-        event_id = tell_end(log, prompt)
+        self.log.hold()
+        self._unwritten += 1
+        self._write_end(prompt, tell_end(self.log, prompt), now_s)
 
+    def _write_end(self, prompt: Prompt, event_id: int, now_s: float) -> None:
         def written(error: BaseException | None) -> None:
-            log.release()
-            if error is not None:  # told all the same; it matters only if we crash before it is
-                self._writing.later(lambda: ledger.end(prompt, event_id, now_s))
+            if error is not None:  # what cannot be written is not told
+                self._writing.later(lambda: self._write_end(prompt, event_id, now_s))
+                return
+            self._unwritten -= 1
+            self.log.release()
 
-        when_written(ledger.end(prompt, event_id, now_s), written)
+        when_written(self._ledger.end(prompt, event_id, now_s), written)
 
     # -- branching
 

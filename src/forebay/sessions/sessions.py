@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -19,7 +18,6 @@ from forebay.sessions.writing import Writing, when_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
 
     from forebay.clock import TimerHandle
     from forebay.sessions.figures import SessionFigures
@@ -35,7 +33,6 @@ AGAIN_S = 2.0
 """How long after a failure outcomes are written again."""
 FLUSH_S = 2.0
 """How long the ledger may take for the last outcomes, when the gateway stops."""
-UNWRITTEN_MAX = 10_000
 
 
 class NewSession(Struct, frozen=True):
@@ -66,7 +63,7 @@ class Sessions:
         self._epoch = around.new_id("epoch")
         self._sessions: dict[str, Session] = {}
         self._coming = 0  # sessions that are being written
-        self._unwritten: deque[Callable[[], Future[None]]] = deque(maxlen=UNWRITTEN_MAX)
+        self._unwritten: list[Callable[[], None]] = []  # at most one for each pending prompt
         self._again: TimerHandle | None = None
         self._sweeping: TimerHandle | None = None
         self._draining = False
@@ -101,13 +98,15 @@ class Sessions:
                 timer.cancel()
         for session in self:
             session.end_all("shutting_down", "the gateway is shutting down", running=True)
-        for write in tuple(self._unwritten):
+        for write in self._unwritten:
             write()
         flushed = asyncio.wrap_future(self._ledger.flush())
         await asyncio.wait({flushed}, timeout=FLUSH_S)
+        flushed.cancel()
+        if flushed.done() and not flushed.cancelled():
+            flushed.exception()  # what could not be written is not told either
         for session in self:
-            session.log.publish("stream_closed", None, reason="shutting_down")
-            session.log.close()
+            session.log.close("stream_closed", reason="shutting_down")
 
     # -- one of them
 
@@ -200,7 +199,7 @@ class Sessions:
         self._sessions[record.id] = session
         return session
 
-    def _write_later(self, write: Callable[[], Future[None]]) -> None:
+    def _write_later(self, write: Callable[[], None]) -> None:
         self._unwritten.append(write)
         if self._again is None:
             clock = self._around.clock
@@ -209,16 +208,9 @@ class Sessions:
 
     def _write_again(self) -> None:
         self._again = None
-        writes, self._unwritten = self._unwritten, deque(maxlen=UNWRITTEN_MAX)
+        writes, self._unwritten = self._unwritten, []
         for write in writes:
-
-            def written(
-                error: BaseException | None, write: Callable[[], Future[None]] = write
-            ) -> None:
-                if error is not None:
-                    self._write_later(write)
-
-            when_written(write(), written)
+            write()
 
     def _sweep_later(self) -> None:
         clock = self._around.clock
@@ -246,8 +238,8 @@ class Sessions:
                 session.closing = False  # it is still there, and can be closed again
             else:
                 self._sessions.pop(session.id, None)
-                session.log.publish("session_closed", None, reason=reason)
-                session.log.close()
+                session.log.open_gate()  # nothing of it is left that could have a second end
+                session.log.close("session_closed", reason=reason)
             told(error)
 
         when_written(self._ledger.delete(session.id), deleted)

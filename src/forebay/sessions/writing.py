@@ -18,8 +18,8 @@ logger = logging.getLogger("forebay.sessions")
 class Writing:
     """What a session asks of those who keep all sessions."""
 
-    later: Callable[[Callable[[], Future[None]]], None]
-    """Tries a write again that has failed."""
+    later: Callable[[Callable[[], None]], None]
+    """Has a write tried again that has failed, after a while."""
     ended: Callable[[str], None]
     """Counts an outcome: `completed`, or an error's code."""
 
