@@ -98,7 +98,7 @@ async def test_a_prompt_that_finds_the_queue_full_waits_at_the_head_and_is_not_c
     assert (await events.end_of(prompt_id))["text"] == "at last"
     text = (await rig.get("/metrics")).body.decode()
     assert 'outcome="queue_full"' not in text
-    assert rig.gateway.parts.relay.left is None
+    assert rig.gateway.parts.relay.freed is None
 
 
 async def test_prompts_that_wait_for_room_enter_by_urgency_and_then_by_age(rig: Rig) -> None:

@@ -86,8 +86,8 @@ class Request:
     def _leave(self) -> None:
         self.ended = True
         self._queue.requests.remove(self)
-        if self._queue.left is not None:
-            self._queue.left(self.as_exchange)
+        if self._queue.freed is not None:
+            self._queue.freed(self.call.key, self.call.user)
 
 
 class FakeQueue:
@@ -95,7 +95,7 @@ class FakeQueue:
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
-        self.left: Callable[[Exchange], None] | None = None
+        self.freed: Callable[[str, str], None] | None = None
         self.has_slot = True
         """Whether a request runs as it comes; else it waits."""
         self.has_room = True
@@ -127,6 +127,12 @@ class FakeLedger:
 
     def accept(self, session_id: str, prompt: Prompt) -> Future[None]:
         return self._write("queued", prompt.id)
+
+    def discard(self, prompt: Prompt) -> Future[None]:
+        return self._write("discarded", prompt.id)
+
+    def flush(self) -> Future[None]:
+        return self._write("flushed", "")
 
     def start(self, prompt: Prompt) -> Future[None]:
         return self._write("running", prompt.id)
@@ -166,7 +172,7 @@ class Stage:
         self.ledger = FakeLedger()
         self.limit = limit
         self.context = context
-        self.rooms = Rooms(cast("Relay", self.queue))
+        self.rooms = Rooms(cast("Relay", self.queue), self.clock)
         self.outcomes: list[str] = []
         self.written_later: list[Callable[[], None]] = []
         self._ids = count(1)

@@ -133,7 +133,7 @@ async def test_a_prompt_that_finds_the_queue_full_waits_at_the_head() -> None:
     stage.rooms.try_all()
     await settled()
     assert stage.running.call.id == prompt.id
-    assert stage.queue.left is None
+    assert stage.queue.freed is None
 
 
 async def test_a_prompt_that_never_finds_room_fails_like_any_request_that_waits_too_long() -> None:

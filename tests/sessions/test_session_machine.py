@@ -182,7 +182,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert stage.session.line.pending == 0
         assert stage.session.line.is_empty
         assert not list(stage.rooms._lines.values())
-        assert stage.queue.left is None
+        assert stage.queue.freed is None
         ids = [event["id"] for event in _numbered(stage)]
         assert ids == sorted(set(ids))
         for prompt in self.accepted:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from forebay.clock import Timers
-    from forebay.core import Describe
+    from forebay.core import Describe, Event
     from forebay.gateway.access_log import AccessLog
     from forebay.settings import NodeSettings, ReloadPlan, Settings
 
@@ -73,7 +73,7 @@ class Parts:
             queue.options(), self.relay.perform, clock.monotonic_s, clock.call_at
         )
         self.relay.connect(self.coordinator)
-        self.nodes.connect(self.coordinator.post)
+        self.nodes.connect(self._node_changed)
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
         self.job_admission = JobAdmission(self.admission, self.nodes)
         secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
@@ -132,11 +132,16 @@ class Parts:
         self.relay.change(new.queue, new.retry)
         if plan.queue:
             self.coordinator.post(OptionsChanged(new.queue.options()))
-            self.sessions.bounds_changed()
         self.admission.change(new.models)
         self._change_nodes(plan)
         self._change_keys(self.keys.change(keys))
+        self.sessions.bounds_changed()
         return _named(plan)
+
+    def _node_changed(self, event: Event) -> None:
+        """Tell the core, and whoever waits for room: there may be more of it now."""
+        self.coordinator.post(event)
+        self.sessions.bounds_changed()
 
     def _change_nodes(self, plan: ReloadPlan) -> None:
         for node in plan.nodes.removed:

@@ -96,13 +96,13 @@ class SessionDesk:
     async def cancel(self, session: Session, fields: Fields) -> Fields:
         """End what runs; it stays ended, even if the gateway dies the moment after."""
         prompt_id = session.cancel(convert_fields(fields, CancelFields).prompt_id)
-        await self._stored(session.settled())
+        await self._stored(session.endings.settled())
         return {"promptId": prompt_id, "cancelled": prompt_id is not None}
 
     async def remove(self, session: Session, prompt_id: str) -> Fields:
         """Take a queued prompt out of the line, for good."""
         removed = session.remove(prompt_id)
-        await self._stored(session.settled())
+        await self._stored(session.endings.settled())
         return {"promptId": prompt_id, "removed": removed}
 
     async def close(self, session: Session) -> Fields:

@@ -78,8 +78,9 @@ class Relay:
         self.exchanges: dict[str, Exchange] = {}
         self.reservations: dict[str, Reservation] = {}
         self.retries_total = 0
-        self.left: Callable[[Exchange], None] | None = None
-        """Whom to tell of every exchange that ends, while somebody waits for room in the queue."""
+        self.freed: Callable[[str, str], None] | None = None
+        """Whom to tell that capacity may have come free, and of which key and user, if of any;
+        set only while somebody waits for it."""
         self._idle: asyncio.Event | None = None  # while someone waits for the end
         self.keepalive = Deadlines(queue.keepalive_seconds, self._ask_about, clock)
         self.first_bytes = Deadlines(queue.first_byte_seconds, Exchange.too_late_to_begin, clock)
@@ -231,8 +232,8 @@ class Relay:
         if not outcome:
             return
         self._observer.ended(exchange, outcome)
-        if self.left is not None:
-            self.left(exchange)
+        if self.freed is not None:
+            self.freed(call.key, call.user)
         if self._idle is not None and not self.exchanges:
             self._idle.set()
 
@@ -266,6 +267,8 @@ class Relay:
         exchange = self.exchanges.get(action.id)
         if exchange is not None:
             exchange.run(action)
+            if self.freed is not None:  # its place in the queue
+                self.freed("", "")
         elif (reservation := self.reservations.get(action.id)) is not None:
             reservation.route(action)
         # else its owner gave it up, and has said so

@@ -62,8 +62,11 @@ class Reservation:
 
     def give_up(self) -> None:
         """Let it go, granted or not; may be called twice."""
-        if self._relay.reservations.pop(self.id, None) is not None:
-            self._relay.post(Cancelled(self.id))
+        relay = self._relay
+        if relay.reservations.pop(self.id, None) is not None:
+            relay.post(Cancelled(self.id))
+            if relay.freed is not None:
+                relay.freed("", "")
 
     # -- for the relay
 

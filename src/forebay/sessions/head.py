@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from forebay.relay.problem import Problem
-from forebay.sessions.rooms import EVERYBODY, bound_of
+from forebay.sessions.rooms import awaited
 from forebay.sessions.turn import Listener, Turn
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Head(Listener):
             if isinstance(call, Problem):
                 self.turn_failed(None, call)
                 return
-            self._turn = Turn(call, messages, self)
+            self._turn = Turn(call, messages, self, waits_for_nodes=self.prompt.recovered)
             self._turn.submit(self._around.relay)
         except Exception:  # a bug of ours must not hold up the line
             logger.exception("a prompt could not be submitted")
@@ -129,11 +129,10 @@ class Head(Listener):
         sender = self.prompt.sender
         self._turn = None
         self._limit = self._limit or self._limited(problem)
-        own = problem.code == "user_queue_full"
         self._waiter = self._rooms.wait(
             self.submit,
             (self._around.rank_of(sender.priority), self._number),
-            bound_of(sender.key, sender.user) if own else EVERYBODY,
+            awaited(problem.code, turn.call.model, sender.key, sender.user),
         )
         self._owner.head_waits(self.prompt, None, problem.retry_after_s)
 

@@ -38,6 +38,7 @@ PRUNE_EVERY = 20
 # Made once: to make a statement takes longer than to run it.
 _OF_ID = prompts.c.id == bindparam("of_id")
 _ADD = insert(prompts)
+_DISCARD = delete(prompts).where(_OF_ID)
 _START = update(prompts).where(_OF_ID).values(status="running", started_at=bindparam("started_at"))
 _END = (
     update(prompts)
@@ -140,6 +141,10 @@ class Ledger:
                 connection.execute(_PRUNE, old)
 
         return self._database.write(work)
+
+    def discard(self, prompt: Prompt) -> Future[None]:
+        """Forget a prompt that was never promised."""
+        return self._write(_DISCARD, {"of_id": prompt.id})
 
     def start(self, prompt: Prompt) -> Future[None]:
         """Note that a prompt runs: what becomes of it cannot be known after a crash."""

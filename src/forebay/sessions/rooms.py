@@ -1,12 +1,15 @@
-"""Prompts that head their session while the one queue has no room: who goes in next.
+"""Prompts that head their session while there is no room for them: who goes in next.
 
 A prompt that finds the queue full is not refused, it waits here, outside the queue's bounds but
-within its limit on waiting. Nobody polls: when an exchange ends, which is the only way for room to
-appear, those who wait are tried, the most urgent and then the longest waiting first, until one
-finds no room again. Whoever is kept out by a bound of its own user or key stands in a line of its
-own and is tried when something of that user or key ends, so that it holds up nobody else.
+within its limit on waiting. Whoever waits for the same thing stands in one line: for a place in the
+queue, for a slot of one model where nothing queues, or for the bound of one key and user. So nobody
+is held up by what cannot concern it. A line is tried, the most urgent and then the longest waiting
+first, whenever capacity may have come free: a request ended or left the queue, a job gave up its
+slot, a node or the settings changed. It is tried until somebody is refused; in the line for the
+queue until REFUSALS_MAX are, because one that is too large for `queue.max_bytes` must not hold up
+smaller ones. Should something free capacity without a word, all lines are tried every NET_S.
 
-Cost: one attempt for each place that becomes free, and one that fails; O(log n) each.
+Cost: one attempt for each place that becomes free and a few that fail; O(log n) each.
 """
 
 from __future__ import annotations
@@ -14,20 +17,31 @@ from __future__ import annotations
 import asyncio
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from forebay.relay.exchange import Exchange
+    from forebay.clock import TimerHandle, Timers
     from forebay.relay.relay import Relay
 
-EVERYBODY = ("", "")
+REFUSALS_MAX = 4
+NET_S = 5.0
+
+Awaited: TypeAlias = tuple[str, ...]
+"""What somebody waits for: a place in the queue, a slot of a model, the bound of a key and user."""
+QUEUE: Awaited = ("queue",)
 
 
-def bound_of(key: str, user: str) -> tuple[str, str]:
-    """Return the line of those whom the same bound may keep out: a key's, else a user's."""
-    return (key, "") if key else ("", user)
+def awaited(code: str, model: str, key: str, user: str) -> Awaited:
+    """Return what must come free for a prompt that was refused with this code.
+
+    >>> awaited("queue_full", "m", "k", "u"), awaited("user_queue_full", "m", "k", "u")
+    (('queue',), ('bound', 'k', 'u'))
+    """
+    if code == "queue_full":
+        return QUEUE
+    return ("bound", key, user) if code == "user_queue_full" else ("slot", model)
 
 
 class Waiter:
@@ -51,58 +65,91 @@ class Waiter:
 class Rooms:
     """All who wait for room, in one gateway."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Relay, clock: Timers) -> None:
         self._relay = relay
-        self._lines: dict[tuple[str, str], list[Waiter]] = {}
+        self._clock = clock
+        self._lines: dict[Awaited, list[Waiter]] = {}
         self._numbers = count()
-        self._scheduled: set[tuple[str, str]] = set()
-        self._refused = False
+        self._due: set[Awaited] = set()
+        self._net: TimerHandle | None = None
+        self._back: list[tuple[Awaited, Waiter]] | None = None  # refused while a line is tried
 
     def number(self) -> int:
         """Return the next number of arrival; one that keeps it keeps its place."""
         return next(self._numbers)
 
-    def wait(
-        self, retry: Callable[[], None], order: tuple[int, int], whose: tuple[str, str] = EVERYBODY
-    ) -> Waiter:
+    def wait(self, retry: Callable[[], None], order: tuple[int, int], what: Awaited) -> Waiter:
         """Have `retry` called when there may be room; `order` is the class and a number."""
         waiter = Waiter(retry, order)
-        heappush(self._lines.setdefault(whose, []), waiter)
-        self._relay.left = self._left
-        self._refused = True
+        if self._back is not None:
+            self._back.append((what, waiter))
+        else:
+            self._stand(what, waiter)
         return waiter
 
     def try_all(self) -> None:
-        """Try every line: the bounds have changed."""
-        for whose in list(self._lines):
-            self._schedule(whose)
+        """Try every line: the nodes, the bounds or the keys have changed."""
+        self._schedule(self._lines)
 
-    def _left(self, exchange: Exchange) -> None:
-        """Know that an exchange is about to end: what it held is free a moment later."""
-        call = exchange.call
-        for whose in (EVERYBODY, bound_of(call.key, call.user)):
-            if whose in self._lines:
-                self._schedule(whose)
+    def stop(self) -> None:
+        """Try nobody any more."""
+        self._lines.clear()
+        self._rest()
 
-    def _schedule(self, whose: tuple[str, str]) -> None:
-        if whose not in self._scheduled:
-            self._scheduled.add(whose)
-            asyncio.get_running_loop().call_soon(self._try, whose)
+    def _stand(self, what: Awaited, waiter: Waiter) -> None:
+        heappush(self._lines.setdefault(what, []), waiter)
+        self._relay.freed = self._freed
+        if self._net is None:
+            self._net = self._clock.call_at(self._clock.monotonic_s() + NET_S, self._cast_net)
 
-    def _try(self, whose: tuple[str, str]) -> None:
-        self._scheduled.discard(whose)
-        line = self._lines.get(whose, [])
-        while line:
-            waiter = heappop(line)
-            retry = waiter.retry
-            if retry is None:
-                continue
-            waiter.leave()
-            self._refused = False
-            retry()  # who finds no room again comes back by `wait`
-            if self._refused:
-                break
-        if not line:
-            self._lines.pop(whose, None)
+    def _freed(self, key: str, user: str) -> None:
+        """Know that something came free, of this key and user if it was a request's."""
+        self._schedule(
+            what
+            for what in self._lines
+            if what[0] != "bound" or (key and what[1] == key) or what[2] == user
+        )
+
+    def _cast_net(self) -> None:
+        self._net = None
+        self.try_all()
+        if self._lines:
+            self._net = self._clock.call_at(self._clock.monotonic_s() + NET_S, self._cast_net)
+
+    def _schedule(self, lines: Iterable[Awaited]) -> None:
+        was_due = bool(self._due)
+        self._due.update(lines)
+        if self._due and not was_due:  # what frees is about to: it is free a moment later
+            asyncio.get_running_loop().call_soon(self._try_due)
+
+    def _try_due(self) -> None:
+        due, self._due = self._due, set()
+        for what in due:
+            self._try(what, REFUSALS_MAX if what == QUEUE else 1)
         if not self._lines:
-            self._relay.left = None
+            self._rest()
+
+    def _try(self, what: Awaited, refusals_max: int) -> None:
+        line = self._lines.pop(what, [])
+        back: list[tuple[Awaited, Waiter]] = []
+        self._back = back
+        try:
+            while line and len(back) < refusals_max:
+                waiter = heappop(line)
+                retry = waiter.retry
+                if retry is not None:
+                    waiter.leave()
+                    retry()  # who finds no room again comes back by `wait`
+        finally:
+            self._back = None
+            for left in line:
+                if left.retry is not None:
+                    self._stand(what, left)
+            for place, waiter in back:
+                self._stand(place, waiter)
+
+    def _rest(self) -> None:
+        self._relay.freed = None
+        if self._net is not None:
+            self._net.cancel()
+            self._net = None

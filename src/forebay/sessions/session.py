@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.errors import StoreFailed
 from forebay.relay.problem import Problem
 from forebay.sessions.body import chat_body
 from forebay.sessions.conversation import CONTEXT_TOKENS_UNKNOWN, Conversation, Room
 from forebay.sessions.conversation import Turn as Remembered
+from forebay.sessions.endings import Endings
 from forebay.sessions.head import Head, Owner
 from forebay.sessions.line import Branch, Line
 from forebay.sessions.outcomes import Outcomes
@@ -28,8 +28,8 @@ from forebay.sessions.refusals import (
     prompt_not_found,
     session_closing,
 )
-from forebay.sessions.telling import failed_by, tell_added, tell_end, terminal_event, without_answer
-from forebay.sessions.writing import when_written
+from forebay.sessions.telling import failed_by, tell_added, terminal_event, without_answer
+from forebay.sessions.writing import when_written, when_written_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,9 +75,9 @@ class Session(Owner):
         self._rooms = rooms
         self._around = around
         self._writing = writing
+        self.endings = Endings(log, ledger, writing)
         self._outcomes = Outcomes()
         self._seq = 0
-        self._unwritten = 0  # outcomes that are not in the ledger yet
         self._head: Head | None = None
         self._moving = False
 
@@ -148,6 +148,7 @@ class Session(Owner):
             before = self.log.last_id
             if error is not None:
                 self.line.withdraw(prompt)
+                self._discard(prompt)
                 if not promised.done():
                     promised.set_exception(error)
             else:
@@ -161,8 +162,17 @@ class Session(Owner):
         except BaseException:
             self.line.withdraw(prompt)
             raise
-        when_written(future, stored)
+        when_written_in_time(future, stored)
         return await promised
+
+    def _discard(self, prompt: Prompt) -> None:
+        """Take back what was refused: it may have been written all the same, and must not run."""
+
+        def written(error: BaseException | None) -> None:
+            if error is not None:
+                self._writing.later(lambda: self._discard(prompt))
+
+        when_written(self._ledger.discard(prompt), written)
 
     def _stored(self, prompt: Prompt) -> None:
         prompt.move("stored")
@@ -180,8 +190,7 @@ class Session(Owner):
             return
 
         def late() -> None:
-            words = "the deadline passed before the turn was over"
-            self._end(prompt, "failed", without_answer("deadline_exceeded", words))
+            self._end(prompt, "failed", without_answer("deadline_exceeded", LATE))
 
         clock = self._around.clock
         left_s = max(0.0, prompt.deadline_at - self._around.utc_s())
@@ -280,12 +289,6 @@ class Session(Owner):
         self._end(prompt, "cancelled", without_answer("removed", words))
         return True
 
-    async def settled(self) -> None:
-        """Wait until the outcomes so far are written; raises StoreFailed where they are not yet."""
-        await asyncio.wrap_future(self._ledger.flush())
-        if self._unwritten:
-            raise StoreFailed("outcomes of prompts could not be written yet")
-
     def end_all(self, code: str, words: str, *, running: bool) -> None:
         """End every prompt that is accepted; perhaps not the one that runs, which may finish."""
         cause: Cause = "cancelled" if code == "session_closed" else "failed"
@@ -310,27 +313,12 @@ class Session(Owner):
             self._head = None
             head.stop()
         self.used_at = self._around.utc_s()
-        self._write_and_tell(prompt, self.used_at)
+        self.endings.tell(prompt, self.used_at)
         self._outcomes.add(prompt)
         self._writing.ended(result.error.code if result.error is not None else "completed")
         self.line.drain()
         # The slot of what ran is free a moment later; only then should the next one ask for one.
         asyncio.get_running_loop().call_soon(self._move_on)
-
-    def _write_and_tell(self, prompt: Prompt, now_s: float) -> None:
-        self.log.hold()
-        self._unwritten += 1
-        self._write_end(prompt, tell_end(self.log, prompt), now_s)
-
-    def _write_end(self, prompt: Prompt, event_id: int, now_s: float) -> None:
-        def written(error: BaseException | None) -> None:
-            if error is not None:  # what cannot be written is not told
-                self._writing.later(lambda: self._write_end(prompt, event_id, now_s))
-                return
-            self._unwritten -= 1
-            self.log.release()
-
-        when_written(self._ledger.end(prompt, event_id, now_s), written)
 
     # -- branching
 
@@ -360,13 +348,17 @@ class Session(Owner):
         for prompt in found.prompts:
             if not prompt.is_over:
                 self.line.restore(prompt)
+        now_s = self._around.utc_s()
         for place, prompt in enumerate(self.line.prompts()):
+            prompt.recovered = True
             if prompt.status == "running":
                 self._end(prompt, "failed", without_answer("outcome_unknown", UNKNOWN))
-                continue
-            self._arm(prompt)
-            if place:
-                tell_added(self.log, prompt, "session", place, None)
+            elif prompt.deadline_at is not None and prompt.deadline_at <= now_s:
+                self._end(prompt, "failed", without_answer("deadline_exceeded", LATE))
+            else:
+                self._arm(prompt)
+                if place:
+                    tell_added(self.log, prompt, "session", place, None)
         self._moving = False
         self._move_on()
 
@@ -384,6 +376,7 @@ class Session(Owner):
 
 
 CLOSED = "the session was closed"
+LATE = "the deadline passed before the turn was over"
 UNKNOWN = "the gateway was restarted while this prompt ran: what became of it is unknown"
 
 

@@ -14,7 +14,7 @@ from forebay.sessions.record import SessionRecord
 from forebay.sessions.refusals import Refusal, session_closing, session_not_found, shutting_down
 from forebay.sessions.rooms import Rooms
 from forebay.sessions.session import CLOSED, Session
-from forebay.sessions.writing import Writing, when_written
+from forebay.sessions.writing import Writing, when_written, when_written_in_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ class Sessions:
         self._settings = settings
         self._ledger = ledger
         self._around = around
-        self.rooms = Rooms(around.relay)
+        self.rooms = Rooms(around.relay, around.clock)
         self._writing = Writing(self._write_later, figures.ended)
         self._epoch = around.new_id("epoch")
         self._sessions: dict[str, Session] = {}
@@ -93,6 +93,7 @@ class Sessions:
 
     async def finish(self) -> None:
         """End what is left and every reader, once all outcomes are written, or cannot be."""
+        self.rooms.stop()
         for timer in (self._again, self._sweeping):
             if timer is not None:
                 timer.cancel()
@@ -190,7 +191,7 @@ class Sessions:
         except BaseException:
             self._coming -= 1
             raise
-        when_written(future, written)
+        when_written_in_time(future, written)
         return await made
 
     def _add(self, record: SessionRecord) -> Session:

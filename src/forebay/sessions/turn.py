@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.sessions")
 
 REFUSAL_BYTES_MAX = 65_536
+NO_NODE = ("no_node", "model_loading", "model_not_found", "route_not_supported")
+"""Refusals that may mean no more than that the nodes are not up yet."""
 
 
 class Listener(Protocol):
@@ -55,8 +57,16 @@ class Listener(Protocol):
 class Turn:
     """One request in the one queue; ends once."""
 
-    def __init__(self, call: Call, messages: Sequence[Message], listener: Listener) -> None:
+    def __init__(
+        self,
+        call: Call,
+        messages: Sequence[Message],
+        listener: Listener,
+        *,
+        waits_for_nodes: bool = False,
+    ) -> None:
         self.call = call
+        self._no_room = (*NO_ROOM, *NO_NODE) if waits_for_nodes else NO_ROOM
         self.sent_bytes, self.sent_messages = size_bytes(messages), len(messages)
         """What the node's count of tokens is compared with."""
         self.answer = AnswerReader()
@@ -139,7 +149,7 @@ class Turn:
         """Pass on the reason."""
         if self.over:
             return
-        if problem.code in NO_ROOM:
+        if problem.code in self._no_room:
             self.over = True
             self._listener.turn_found_no_room(self, problem)
         else:

@@ -7,6 +7,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from forebay.errors import StoreFailed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
@@ -22,6 +24,29 @@ class Writing:
     """Has a write tried again that has failed, after a while."""
     ended: Callable[[str], None]
     """Counts an outcome: `completed`, or an error's code."""
+
+
+WRITE_S = 10.0
+"""How long a promise may take to be written: the caller has other things to do by then."""
+
+
+def when_written_in_time(
+    future: Future[None], told: Callable[[BaseException | None], None]
+) -> None:
+    """Like `when_written`, but a database that hangs is an error after a while."""
+    loop = asyncio.get_running_loop()
+    is_over = False
+
+    def once(error: BaseException | None) -> None:
+        nonlocal is_over
+        if not is_over:
+            is_over = True
+            timer.cancel()
+            told(error)
+
+    # The database lives in real time, whatever clock the sessions go by.
+    timer = loop.call_later(WRITE_S, once, StoreFailed("the database does not answer"))
+    when_written(future, once)
 
 
 def when_written(future: Future[None], told: Callable[[BaseException | None], None]) -> None:
