@@ -49,6 +49,9 @@ async def test_a_key_that_is_revoked_while_its_prompt_waits_runs_nothing(rig: Ri
     call = await node.next_call()
     rig.given["keys"] = KEYS[1:]
     assert (await rig.get("/admin/reload", bearer("ROOT"), "POST")).status == 200
+    last = (await events.to_the_end())[-1]
+    assert (last["type"], last["reason"]) == ("stream_closed", "unauthorized")
+    events = await follow(rig, session, bearer("ROOT"))
     await answer(call)
     assert (await events.end_of(ids[0]))["type"] == "turn_complete"  # what runs may finish
     assert (await events.end_of(ids[1]))["error"]["code"] == "unauthorized"

@@ -152,6 +152,7 @@ class Parts:
     def _change_keys(self, revoked: set[str]) -> None:
         """Forget what connections remember, and turn away the waiters of keys that are gone."""
         self.callers.generation += 1
+        self.sessions.revoke(revoked)
         for exchange in list(self.relay.exchanges.values()):
             if exchange.call.key in revoked:
                 exchange.revoked = "unauthorized"  # what runs may finish, but not start again

@@ -15,6 +15,8 @@ from forebay.gateway.opening import Opening
 from forebay.sessions.figures import SessionFigures
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from forebay.sessions.ledger import Ledger
     from forebay.sessions.sessions import Sessions
     from forebay.sessions.surroundings import Surroundings
@@ -67,6 +69,11 @@ class SessionHost:
         """Let those try again who wait for room: there may be more now."""
         if self._sessions is not None:
             self._sessions.rooms.try_all()
+
+    def revoke(self, owners: Collection[str]) -> None:
+        """Send away those who read sessions of keys that are gone."""
+        if self._sessions is not None:
+            self._sessions.revoke(owners)
 
     def drain(self) -> None:
         """Take nothing more; what is queued ends now, what runs may finish."""

@@ -127,7 +127,8 @@ class Conversation:
         alone = [*self._opening(), *prompt]
         ratio = min(TOKENS_PER_BYTE_LEAST, self._tokens_per_byte)
         needed = _tokens(size_bytes(alone), len(alone), ratio)
-        return needed if needed > room.tokens or size_bytes(prompt) > HISTORY_BYTES_MAX else 0
+        is_too_large = needed > room.tokens or size_bytes(alone) > HISTORY_BYTES_MAX
+        return needed if is_too_large else 0
 
     def fit(self, prompt: Sequence[Message], room: Room) -> list[Message]:
         """Return what to send."""

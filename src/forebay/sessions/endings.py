@@ -1,9 +1,9 @@
 """Outcomes are written before they are told, and what cannot be written is not told.
 
 The terminal event gets its number, the number goes into the ledger with the outcome, and the event
-log's gate stays closed until that is committed. A write that fails is tried again until it succeeds;
-the line of the session moves on meanwhile. Told before it is written, an outcome could be followed
-by another one after a crash.
+log's gate stays closed until that is committed. A write that fails is tried again until it
+succeeds; the line of the session moves on meanwhile. Told before it is written, an outcome could
+be followed by another one after a crash.
 """
 
 from __future__ import annotations

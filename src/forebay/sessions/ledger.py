@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import bindparam, create_engine, delete, insert, select, text, update
-from sqlalchemy.exc import SQLAlchemyError
+from msgspec.structs import replace
+from sqlalchemy import bindparam, delete, func, insert, select, text, update
 
 from forebay.errors import NotAllowed, StoreFailed
 from forebay.sessions.conversation import TURNS_MAX, Message, Turn
@@ -29,9 +29,12 @@ from forebay.storage.file_lock import FileLock
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from sqlalchemy import Connection, Engine, Executable, Row
+    from sqlalchemy import Connection, Executable, Row
 
 ADVISORY_LOCK = 7801
+OPEN_S = 15.0
+LOAD_CHARS_MAX = 1_048_576
+"""How much of a session is taken over by the next process: what it may hold in memory."""
 PRUNE_EVERY = 20
 """How often a session's oldest turns are looked for, in prompts."""
 
@@ -45,6 +48,7 @@ _END = (
     .where(_OF_ID)
     .values({name: bindparam(name) for name in ("status", "result", "event_id", "ended_at")})
 )
+_END_WITHOUT = _END.values(messages="[]")
 _PRUNE = delete(prompts).where(
     prompts.c.session_id == bindparam("of_session"),
     prompts.c.seq <= bindparam("up_to"),
@@ -56,15 +60,10 @@ class Ledger:
     """The sessions of one gateway, on disk."""
 
     def __init__(self, url: str) -> None:
-        self._database = Database(url, SESSIONS)
-        self._url = url
+        self._database = Database(url, SESSIONS, prepare=_take_lock)
         path = self._database.path
-        self._file = (
-            FileLock(path, ".sessions", "gateway", "give each gateway its own `sessions.database`")
-            if path is not None
-            else None
-        )
-        self._lock: tuple[Engine, Connection] | None = None
+        remedy = "give each gateway its own `sessions.database`"
+        self._file = FileLock(path, ".sessions", "gateway", remedy) if path is not None else None
 
     def open(self) -> None:
         """Open it as the only one; blocks. Raises StoreFailed or NotAllowed."""
@@ -72,10 +71,11 @@ class Ledger:
         try:
             if self._file is not None:
                 self._file.take()
-            elif not self._database.is_sqlite:
-                self._lock = self._lock or self._advisory_lock()
-        except BaseException:
+            self.flush().result(OPEN_S)
+        except BaseException as error:
             self._database.close()
+            if isinstance(error, TimeoutError):
+                raise StoreFailed("the database of sessions does not answer") from error
             raise
 
     def close(self, limit_s: float) -> None:
@@ -83,18 +83,33 @@ class Ledger:
         self._database.close(limit_s)
         if self._file is not None:
             self._file.release()
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock[1].invalidate()
-            lock[0].dispose()
 
-    def recover(self) -> Future[list[Recovered]]:
+    def recover(self) -> Future[list[SessionRecord]]:
         """Return all sessions, each of which begins another life."""
 
-        def work(connection: Connection) -> list[Recovered]:
+        def work(connection: Connection) -> list[SessionRecord]:
             connection.execute(update(sessions).values(life=sessions.c.life + 1))
-            rows = connection.execute(select(sessions).order_by(sessions.c.created_at)).all()
-            return [_recovered(connection, row) for row in rows]
+            rows = connection.execute(select(sessions).order_by(sessions.c.created_at))
+            return [_record(row) for row in rows]
+
+        return self._database.write(work)
+
+    def load(self, record: SessionRecord) -> Future[Recovered]:
+        """Return what the last process left of a session, and forget what is too much."""
+
+        def work(connection: Connection) -> Recovered:
+            first = _first_kept(connection, record.id)
+            old = {"of_session": record.id, "up_to": first - 1}
+            connection.execute(_PRUNE, old)
+            of_session = prompts.c.session_id == record.id
+            rows = connection.execute(
+                select(prompts).where(of_session).order_by(prompts.c.seq)
+            ).all()
+            events = {row.id: row.event_id for row in rows if row.event_id is not None}
+            used_at = max([record.used_at, *(row.ended_at or row.accepted_at for row in rows)])
+            return Recovered(
+                replace(record, used_at=used_at), [_prompt(row) for row in rows], events
+            )
 
         return self._database.write(work)
 
@@ -159,7 +174,8 @@ class Ledger:
             "event_id": event_id,
             "ended_at": ended_at,
         }
-        return self._write(_END, values)
+        # What a turn without an answer had said will not be needed again.
+        return self._write(_END if prompt.status == "completed" else _END_WITHOUT, values)
 
     def flush(self) -> Future[None]:
         """Be done when everything is that was asked for before."""
@@ -171,36 +187,45 @@ class Ledger:
 
         return self._database.write(work)
 
-    def _advisory_lock(self) -> tuple[Engine, Connection]:
-        """Hold a lock by a connection of its own, for as long as that lives."""
-        engine = create_engine(self._database.address, isolation_level="AUTOCOMMIT")
-        try:
-            connection = engine.connect()
-            taken = connection.execute(
-                text("SELECT pg_try_advisory_lock(:number)"), {"number": ADVISORY_LOCK}
-            ).scalar()
-        except SQLAlchemyError as error:
-            engine.dispose()
-            raise StoreFailed("the database of sessions cannot be locked") from error
-        if not taken:
-            connection.close()
-            engine.dispose()
-            raise NotAllowed(
-                "another gateway holds the sessions of this database: "
-                "give each gateway a `sessions.database` of its own"
-            )
-        return engine, connection
+
+def _take_lock(connection: Connection) -> None:
+    """Have PostgreSQL hold our lock for as long as this connection for writing lives.
+
+    Whoever has lost it cannot write any more, so that two can never both go on.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    asked = text("SELECT pg_try_advisory_lock(:number)")
+    if not connection.execute(asked, {"number": ADVISORY_LOCK}).scalar():
+        raise NotAllowed(
+            "another gateway holds the sessions of this database: "
+            "give each gateway a `sessions.database` of its own"
+        )
+
+
+def _first_kept(connection: Connection, session_id: str) -> int:
+    """Return the oldest turn that there is room for; those without an end are always kept."""
+    size = func.length(prompts.c.messages) + func.coalesce(func.length(prompts.c.result), 0)
+    rows = connection.execute(
+        select(prompts.c.seq, size)
+        .where(prompts.c.session_id == session_id)
+        .order_by(prompts.c.seq.desc())
+    )
+    first, total = 0, 0
+    for seq, letters in rows:
+        total += letters
+        if total > LOAD_CHARS_MAX:
+            return first or int(seq)
+        first = int(seq)
+    return first
 
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _recovered(connection: Connection, row: Row[Any]) -> Recovered:
-    found = connection.execute(
-        select(prompts).where(prompts.c.session_id == row.id).order_by(prompts.c.seq)
-    ).all()
-    record = SessionRecord(
+def _record(row: Row[Any]) -> SessionRecord:
+    return SessionRecord(
         row.id,
         row.owner,
         row.model,
@@ -209,11 +234,9 @@ def _recovered(connection: Connection, row: Row[Any]) -> Recovered:
         msgspec.json.decode(row.options),
         msgspec.json.decode(row.base, type=tuple[Turn, ...]),
         row.created_at,
-        max([row.used_at, *(one.ended_at or one.accepted_at for one in found)]),
+        row.used_at,
         row.life,
     )
-    events = {one.id: one.event_id for one in found if one.event_id is not None}
-    return Recovered(record, [_prompt(one) for one in found], events)
 
 
 def _prompt(row: Row[Any]) -> Prompt:

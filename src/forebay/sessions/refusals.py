@@ -52,10 +52,8 @@ def shutting_down() -> Refusal:
     return Refusal(Problem("shutting_down", "the gateway is shutting down"))
 
 
-def history_too_large(needed: int, room: int) -> Refusal:
-    """Return the refusal of a prompt that cannot fit beside any answer."""
-    words = (
-        f"the system prompt and this prompt take about {needed} tokens, and the model's context "
-        f"has room for {room} beside its answer"
-    )
-    return Refusal(Problem("history_too_large", words, "prompt"))
+def history_too_large(needed: int, room: int, param: str = "prompt") -> Refusal:
+    """Return the refusal of what cannot fit beside any answer."""
+    what = "the system prompt takes" if param == "system" else "system prompt and prompt take"
+    words = f"{what} about {needed} tokens; there is room for {room} beside an answer"
+    return Refusal(Problem("history_too_large", words, param))

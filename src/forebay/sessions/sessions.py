@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from forebay.relay.problem import Problem
+from forebay.sessions.conversation import CONTEXT_TOKENS_UNKNOWN, Conversation, Room
 from forebay.sessions.events import EventLog
 from forebay.sessions.record import SessionRecord
-from forebay.sessions.refusals import Refusal, session_closing, session_not_found, shutting_down
+from forebay.sessions.refusals import (
+    Refusal,
+    history_too_large,
+    session_closing,
+    session_not_found,
+    shutting_down,
+)
 from forebay.sessions.rooms import Rooms
 from forebay.sessions.session import CLOSED, Session
 from forebay.sessions.writing import Writing, when_written, when_written_in_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from forebay.clock import TimerHandle
     from forebay.sessions.figures import SessionFigures
@@ -77,13 +84,19 @@ class Sessions:
 
     async def start(self) -> None:
         """Take over what the last process left; raises StoreFailed."""
-        recovered = await asyncio.wrap_future(self._ledger.recover())
-        for found in recovered:
-            session = self._add(found.record)
-            session.recover(found)
-        if recovered:
-            logger.info("%d sessions go on", len(recovered))
+        records = await asyncio.wrap_future(self._ledger.recover())
+        for record in records:
+            found = await asyncio.wrap_future(self._ledger.load(record))
+            self._add(found.record).recover(found)
+        if records:
+            logger.info("%d sessions go on", len(records))
         self._sweep_later()
+
+    def revoke(self, owners: Collection[str]) -> None:
+        """Send away those who read sessions of keys that are gone."""
+        for session in self:
+            if session.record.owner in owners:
+                session.log.drop_readers("unauthorized")
 
     def drain(self) -> None:
         """Take nothing more: what is queued ends at once, what runs may finish."""
@@ -120,6 +133,11 @@ class Sessions:
 
     async def create(self, new: NewSession) -> Session:
         """Make a session; raises Refusal or StoreFailed."""
+        context = self._around.context_tokens(new.model) or CONTEXT_TOKENS_UNKNOWN
+        room = Room(context, new.max_tokens)
+        needed = Conversation(new.system).shortage((), room)
+        if needed:
+            raise history_too_large(needed, room.tokens, "system")
         self._take_place()
         return await self._create(new, ())
 

@@ -36,7 +36,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.pool import StaticPool
 
 from forebay.clock import SystemClock
-from forebay.errors import InvariantBroken, NotAllowed, StoreFailed
+from forebay.errors import ForebayError, InvariantBroken, NotAllowed, StoreFailed
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -70,9 +70,17 @@ class Database:
     end of the program does.
     """
 
-    def __init__(self, url: str, schema: Schema, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        schema: Schema,
+        clock: Clock | None = None,
+        prepare: Callable[[Connection], None] | None = None,
+    ) -> None:
+        """`prepare` is given each new connection for writing, and may refuse it."""
         self._url = _driver(url)
         self._schema = schema
+        self._prepare = prepare
         self._clock = clock or SystemClock()
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
         self.path = self._url.database if self.is_sqlite else None
@@ -88,11 +96,6 @@ class Database:
         self._connection: Connection | None = None
         self._gate = threading.Lock()  # between `write` and `close`
         self._closed = True
-
-    @property
-    def address(self) -> URL:
-        """Where it is, driver and password included: for a connection of one's own."""
-        return self._url
 
     def open(self) -> None:
         """Connect and bring the schema up to date; raises StoreFailed or NotAllowed."""
@@ -218,7 +221,8 @@ class Database:
         except Exception as error:
             # A database that is away, locked or full is so for all of them: to ask for each would
             # only make the line longer. Anything else may be the fault of one.
-            if len(group) == 1 or isinstance(error, OperationalError | InterfaceError):
+            for_all = OperationalError | InterfaceError | ForebayError
+            if len(group) == 1 or isinstance(error, for_all):
                 for _, future, _ in group:
                     _fail(future, self._translated(error))
             else:
@@ -229,9 +233,7 @@ class Database:
             _succeed(future, result)
 
     def _commit(self, engine: Engine, works: list[Callable[[Connection], Any]]) -> list[Any]:
-        if self._connection is None:
-            self._connection = _writing(engine.connect())
-        connection = self._connection
+        connection = self._connection = self._connection or self._connected(engine)
         try:
             with connection.begin():
                 return [work(connection) for work in works]
@@ -240,6 +242,17 @@ class Database:
                 connection.invalidate()  # whatever state it is in, the next one starts afresh
             self._disconnect()
             raise
+
+    def _connected(self, engine: Engine) -> Connection:
+        connection = _writing(engine.connect())
+        try:
+            if self._prepare is not None:
+                with connection.begin():
+                    self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

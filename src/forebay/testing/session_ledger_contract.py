@@ -10,7 +10,7 @@ from forebay.errors import NotAllowed
 from forebay.sessions.conversation import TURNS_MAX, Message, Turn
 from forebay.sessions.ledger import PRUNE_EVERY, Ledger
 from forebay.sessions.prompt import Prompt, Result, Sender, TurnError, Usage
-from forebay.sessions.record import SessionRecord
+from forebay.sessions.record import Recovered, SessionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,11 @@ def prompt(seq: int = 1) -> Prompt:
     return made
 
 
+def recovered(ledger: Ledger) -> list[Recovered]:
+    records = ledger.recover().result(LIMIT_S)
+    return [ledger.load(record).result(LIMIT_S) for record in records]
+
+
 class SessionLedgerContract:
     """Subclass it and provide `ledger` and `open_ledger`; `many` where a second may try."""
 
@@ -42,7 +47,7 @@ class SessionLedgerContract:
     ) -> None:
         ledger.create(record()).result(LIMIT_S)
         for life in (1, 2):
-            (found,) = ledger.recover().result(LIMIT_S)
+            (found,) = recovered(ledger)
             expected = record()
             assert found.record.life == life
             for name in ("id", "owner", "model", "system", "max_tokens", "options", "base"):
@@ -58,7 +63,7 @@ class SessionLedgerContract:
         three.status = "failed"
         three.result = Result(error=TurnError("node_failed", TEXT, 500))
         ledger.end(three, 12, 220.0).result(LIMIT_S)
-        (found,) = ledger.recover().result(LIMIT_S)
+        (found,) = recovered(ledger)
         assert [each.status for each in found.prompts] == ["queued", "running", "failed"]
         assert found.events == {"prm_3": 12}
         assert found.prompts[2].result == three.result
@@ -70,7 +75,7 @@ class SessionLedgerContract:
     def test_the_callers_own_credentials_are_never_written(self, ledger: Ledger) -> None:
         ledger.create(record()).result(LIMIT_S)
         ledger.accept("ses_1", prompt()).result(LIMIT_S)
-        (found,) = ledger.recover().result(LIMIT_S)
+        (found,) = recovered(ledger)
         assert found.prompts[0].sender.credentials == b""
 
     def test_an_answer_comes_back_whole(self, ledger: Ledger) -> None:
@@ -80,7 +85,7 @@ class SessionLedgerContract:
         one.status = "completed"
         one.result = Result(TEXT * 1000, "stop", Usage(3, 4), "m", "n")
         ledger.end(one, 5, 210.0).result(LIMIT_S)
-        (found,) = ledger.recover().result(LIMIT_S)
+        (found,) = recovered(ledger)
         assert found.prompts[0].result == one.result
 
     def test_a_deleted_session_leaves_nothing(self, ledger: Ledger) -> None:
@@ -89,7 +94,7 @@ class SessionLedgerContract:
         ledger.accept("ses_1", prompt(1)).result(LIMIT_S)
         ledger.accept("ses_2", prompt(2)).result(LIMIT_S)
         ledger.delete("ses_1").result(LIMIT_S)
-        (found,) = ledger.recover().result(LIMIT_S)
+        (found,) = recovered(ledger)
         assert (found.record.id, [each.id for each in found.prompts]) == ("ses_2", ["prm_2"])
 
     def test_old_turns_are_forgotten_and_those_without_an_end_are_not(self, ledger: Ledger) -> None:
@@ -102,8 +107,28 @@ class SessionLedgerContract:
                 each.status, each.result = "completed", Result("x")
                 ledger.end(each, 1, 210.0).result(LIMIT_S)
         ledger.accept("ses_1", prompt(last)).result(LIMIT_S)
-        (found,) = ledger.recover().result(LIMIT_S)
+        (found,) = recovered(ledger)
         assert [each.seq for each in found.prompts] == [1, last - 1, last]
+
+    def test_no_more_is_taken_over_than_a_session_may_hold(self, ledger: Ledger) -> None:
+        ledger.create(record()).result(LIMIT_S)
+        for seq in range(1, 8):
+            each = prompt(seq)
+            ledger.accept("ses_1", each).result(LIMIT_S)
+            if seq < 7:
+                each.status, each.result = "completed", Result("x" * 300_000)
+                ledger.end(each, seq, 210.0).result(LIMIT_S)
+        (found,) = recovered(ledger)
+        assert [each.seq for each in found.prompts] == [4, 5, 6, 7]
+
+    def test_what_a_turn_without_an_answer_had_said_is_forgotten(self, ledger: Ledger) -> None:
+        ledger.create(record()).result(LIMIT_S)
+        one = prompt()
+        ledger.accept("ses_1", one).result(LIMIT_S)
+        one.status, one.result = "cancelled", Result(error=TurnError("removed", "x"))
+        ledger.end(one, 1, 210.0).result(LIMIT_S)
+        (found,) = recovered(ledger)
+        assert found.prompts[0].messages == ()
 
     def test_one_holds_it_at_a_time(self, open_ledger: Callable[[], Ledger]) -> None:
         if not self.many:
@@ -113,4 +138,4 @@ class SessionLedgerContract:
             open_ledger()
         first.close(LIMIT_S)
         second = open_ledger()
-        assert second.recover().result(LIMIT_S) == []
+        assert recovered(second) == []
