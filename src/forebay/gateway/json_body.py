@@ -52,6 +52,8 @@ def convert_fields(fields: dict[str, Any], type: type[T]) -> T:
         return msgspec.convert(fields, type)
     except msgspec.ValidationError as error:
         raise _refused_field(error) from None
+    except RecursionError:
+        raise invalid("the body is nested too deeply", "body") from None
 
 
 def invalid(message: str, param: str) -> Refused:

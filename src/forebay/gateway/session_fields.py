@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -13,6 +13,9 @@ from forebay.gateway.json_body import convert_fields, invalid
 from forebay.relay.problem import Problem
 from forebay.sessions.body import OPTIONS
 from forebay.sessions.conversation import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROLES = ("user", "assistant", "system")
 MESSAGES_MAX = 256
@@ -77,18 +80,22 @@ def read_session(fields: dict[str, Any]) -> SessionFields:
         size = len(msgspec.json.encode(asked.options))
     except (RecursionError, ValueError, TypeError):
         raise invalid("`options` is nested too deeply", "options") from None
-    if size > OPTIONS_BYTES_MAX or _depth(asked.options) > OPTIONS_DEPTH_MAX:
+    if size > OPTIONS_BYTES_MAX or _is_deeper(asked.options, OPTIONS_DEPTH_MAX):
         words = f"`options` is larger than {OPTIONS_BYTES_MAX} bytes, or nested too deeply"
         raise invalid(words, "options")
     return asked
 
 
-def _depth(value: object) -> int:
+def _is_deeper(value: object, levels: int) -> bool:
+    """Say whether something is nested more than so many levels; looks no deeper than that."""
+    inner: Iterable[object] = ()
     if isinstance(value, dict):
-        return 1 + max(map(_depth, value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(_depth, value), default=0)
-    return 0
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    else:
+        return False
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def read_prompt(fields: dict[str, Any]) -> SentPrompt:

@@ -204,10 +204,14 @@ def _pending(prompt: Prompt) -> dict[str, object]:
 
 
 def _turn(prompt: Prompt) -> dict[str, object]:
-    result = prompt.result
+    result, status = prompt.result, prompt.status
+    if status == "accepting" or (prompt.is_over and not prompt.told):
+        # An outcome that is not written yet may be another one after a crash.
+        status = "queued" if prompt.started_at is None else "running"
+        result = None
     return {
         "promptId": prompt.id,
-        "status": "queued" if prompt.status == "accepting" else prompt.status,
+        "status": status,
         "error": result.error if result is not None else None,
         "text": result.text if result is not None else None,
         "finishReason": result.finish_reason if result is not None else None,

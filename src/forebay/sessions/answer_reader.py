@@ -102,8 +102,8 @@ class AnswerReader:
                 self._hear(choice)
 
     def _hear(self, choice: dict[str, Any]) -> None:
-        reason = choice.get("finish_reason")
-        if isinstance(reason, str) and len(reason) <= 64:
+        reason = _text(choice.get("finish_reason"))
+        if 0 < len(reason) <= 64:
             self.finish_reason = reason
         said = choice.get("delta") or choice.get("message")
         if not isinstance(said, dict):
@@ -174,5 +174,5 @@ def _said(value: Any) -> str:
             value = value[name]
     if isinstance(value, dict):
         value = value.get("message", "")
-    text = value[: 2 * REFUSAL_CHARS_MAX] if isinstance(value, str) else ""
+    text = _text(value)[: 2 * REFUSAL_CHARS_MAX]
     return "".join(letter if letter.isprintable() else " " for letter in text)[:REFUSAL_CHARS_MAX]

@@ -43,6 +43,7 @@ class Endings:
                 self._writing.later(lambda: self._write(prompt, event_id, now_s))
                 return
             self._unwritten -= 1
+            prompt.told = True
             self._log.release()
 
         when_written(self._ledger.end(prompt, event_id, now_s), written)

@@ -87,7 +87,7 @@ class Prompt:
 
     __slots__ = (
         "accepted_at", "added", "deadline_at", "deadline_timer", "id", "messages",
-        "recovered", "result", "sender", "seq", "started_at", "status", "waited_ms",
+        "recovered", "result", "sender", "seq", "started_at", "status", "told", "waited_ms",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +106,8 @@ class Prompt:
         self.waited_ms = 0
         self.status: Status = "accepting"
         self.result: Result | None = None
+        self.told = False
+        """Whether its outcome is written, and so may be told."""
         self.recovered = False
         """Whether it waited when the last process died: it goes on waiting until a node is up."""
         self.added = False

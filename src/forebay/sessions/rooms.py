@@ -6,8 +6,9 @@ queue, for a slot of one model where nothing queues, or for the bound of one key
 is held up by what cannot concern it. A line is tried, the most urgent and then the longest waiting
 first, whenever capacity may have come free: a request ended or left the queue, a job gave up its
 slot, a node or the settings changed. It is tried until somebody is refused; in the line for the
-queue until REFUSALS_MAX are, because one that is too large for `queue.max_bytes` must not hold up
-smaller ones. Should something free capacity without a word, all lines are tried every NET_S.
+queue until REFUSALS_MAX are, because some that are too large for `queue.max_bytes` must not hold
+up smaller ones. Should something free capacity without a word, all lines are tried every NET_S, and
+then to their end.
 
 Cost: one attempt for each place that becomes free and a few that fail; O(log n) each.
 """
@@ -71,6 +72,7 @@ class Rooms:
         self._lines: dict[Awaited, list[Waiter]] = {}
         self._numbers = count()
         self._due: set[Awaited] = set()
+        self._thoroughly = False  # whether the line for the queue is to be tried to its end
         self._net: TimerHandle | None = None
         self._back: list[tuple[Awaited, Waiter]] | None = None  # refused while a line is tried
 
@@ -112,6 +114,7 @@ class Rooms:
 
     def _cast_net(self) -> None:
         self._net = None
+        self._thoroughly = True
         self.try_all()
         if self._lines:
             self._net = self._clock.call_at(self._clock.monotonic_s() + NET_S, self._cast_net)
@@ -125,7 +128,9 @@ class Rooms:
     def _try_due(self) -> None:
         due, self._due = self._due, set()
         for what in due:
-            self._try(what, REFUSALS_MAX if what == QUEUE else 1)
+            in_queue = len(self._lines.get(what, ())) if self._thoroughly else REFUSALS_MAX
+            self._try(what, in_queue if what == QUEUE else 1)
+        self._thoroughly = False
         if not self._lines:
             self._rest()
 

@@ -234,11 +234,18 @@ class Session(Owner):
         prompt.move("started")
         prompt.started_at = self._around.utc_s()
         prompt.waited_ms = max(0, int((prompt.started_at - prompt.accepted_at) * 1000))
-        when_written(self._ledger.start(prompt), _not_needed)
+        self._write_start(prompt)
         if prompt.added:
             self.log.publish(
                 "pending_prompt_started", prompt.id, node=exchange.node, waitedMs=prompt.waited_ms
             )
+
+    def _write_start(self, prompt: Prompt) -> None:
+        def written(error: BaseException | None) -> None:
+            if error is not None and not prompt.is_over:  # unwritten, a crash would run it again
+                self._writing.later(lambda: self._write_start(prompt))
+
+        when_written(self._ledger.start(prompt), written)
 
     def head_says(self, prompt: Prompt, text: str, thoughts: str) -> None:
         """Pass a piece on."""
@@ -378,7 +385,3 @@ class Session(Owner):
 CLOSED = "the session was closed"
 LATE = "the deadline passed before the turn was over"
 UNKNOWN = "the gateway was restarted while this prompt ran: what became of it is unknown"
-
-
-def _not_needed(error: BaseException | None) -> None:
-    """Go on: were it not written that a prompt runs, a crash would merely let it run again."""

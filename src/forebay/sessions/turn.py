@@ -134,16 +134,18 @@ class Turn:
             rest = self.answer.end()
             if rest:
                 self._listener.turn_says(self, rest, "")
+            self._hand_over()
         except Exception as error:
             self._give_up(error)
-            return
+
+    def _hand_over(self) -> None:
         if self.answer.error is not None:
             self._fail(Problem("node_failed", f"the node failed: {self.answer.error}"))
         elif not self.answer.understood:
             self._fail(Problem("node_failed", "the node failed: its answer cannot be read"))
         else:
-            self.over = True
             self._listener.turn_answered(self)
+            self.over = True
 
     def failed(self, problem: Problem, exchange: Exchange) -> None:
         """Pass on the reason."""

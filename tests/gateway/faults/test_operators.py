@@ -15,6 +15,7 @@ from forebay.settings import load_settings
 from .conftest import ADMIN, EVENT, FIRST, SECOND, bearer, key
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from forebay.testing import Reply
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 
 def code(reply: Reply) -> str:
     return str(reply.json["error"]["code"])
+
+
+@pytest.fixture(autouse=True)
+async def signals_as_they_were() -> AsyncIterator[None]:
+    """Give the signals back: other tests of this process send some, too."""
+    yield
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().remove_signal_handler(number)
 
 
 async def stop_on_signal(rig: FaultRig) -> None:
