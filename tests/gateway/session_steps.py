@@ -206,6 +206,15 @@ async def turn(rig: Rig, session_id: str, prompt_id: str) -> dict[str, Any]:
     return await look(rig, f"/session/{session_id}/turns/{prompt_id}")
 
 
+async def until_turn(rig: Rig, session_id: str, prompt_id: str, *states: str) -> dict[str, Any]:
+    """Ask until a prompt is in one of these states."""
+    for _ in range(2000):
+        seen = await turn(rig, session_id, prompt_id)
+        if seen["status"] in states:
+            return seen
+    raise AssertionError(f"{prompt_id} is {seen['status']}, not {states}")
+
+
 def delta(text: str) -> bytes:
     return b"data: " + json.dumps({"choices": [{"delta": {"content": text}}]}).encode() + b"\n\n"
 
