@@ -225,9 +225,10 @@ def llama_cpp_probes(state: NodeState) -> dict[str, object]:
 
 
 def ollama_probes(state: NodeState) -> dict[str, object]:
+    size = {"context_length": state.context} if state.context else {}
     return {
         "/api/tags": {"models": [{"name": name, "model": name} for name in state.models]},
-        "/api/ps": {"models": [{"name": name, "model": name} for name in state.loaded]},
+        "/api/ps": {"models": [{"name": name, "model": name, **size} for name in state.loaded]},
         "/api/version": {"version": "0.9.0"},
     }
 
