@@ -1,14 +1,17 @@
-"""PostgreSQL: who has lost the lock on the ledger of sessions cannot write to it."""
+"""PostgreSQL: who has lost the lock on the ledger cannot write to it, and errors name no text."""
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from forebay.errors import ForebayError
+from forebay.sessions.conversation import Message
 from forebay.sessions.ledger import Ledger
+from forebay.sessions.prompt import Prompt, Result, Sender
 from forebay.sessions.record import SessionRecord
 
 if TYPE_CHECKING:
@@ -82,3 +85,23 @@ def test_one_that_lost_its_connection_goes_on_where_nobody_else_came(
     with pytest.raises(ForebayError):
         second.open()
     assert writes(first, "still")
+
+
+def test_an_error_of_a_write_says_nothing_of_what_was_written(
+    postgres_url: str, new_ledger: Callable[[], Ledger]
+) -> None:
+    ledger = new_ledger()
+    ledger.open()
+    ledger.create(record("ses_1")).result(LIMIT_S)
+    prompt = Prompt("prm_1", 1, (Message("user", "SECRET"),), Sender(), 200.0)
+    ledger.accept("ses_1", prompt).result(LIMIT_S)
+    prompt.status, prompt.result = "completed", Result("SECRET")
+    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://", 1))
+    with engine.connect() as connection:
+        connection.execute(text("LOCK TABLE session_prompts IN ACCESS EXCLUSIVE MODE"))
+        writes = (ledger.end(prompt, 1, 210.0), ledger.accept("ses_1", prompt))
+        errors = [write.exception(LIMIT_S) for write in writes]
+    engine.dispose()
+    for error in errors:
+        assert isinstance(error, ForebayError)
+        assert "SECRET" not in "".join(traceback.format_exception(error))

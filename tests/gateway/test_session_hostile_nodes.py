@@ -71,6 +71,24 @@ async def deep_error(call: Call) -> None:
     await stream(call, delta("hi"), event(b'{"error":%b}' % DEEP))
 
 
+async def half_a_character_as_the_reason(call: Call) -> None:
+    chunk = b'{"choices":[{"delta":{"content":"hi"},"finish_reason":"\\ud83d"}]}'
+    await stream(call, event(chunk), event(b"[DONE]"))
+
+
+async def half_a_character_as_the_error(call: Call) -> None:
+    await stream(call, delta("hi"), event(b'{"error":{"message":"\\ud83d"}}'))
+
+
+async def half_a_character_in_a_refusal(call: Call) -> None:
+    await call.answer(b'{"error":{"message":"no \\ud83d"}}', 400)
+
+
+async def infinitely_many_tokens(call: Call) -> None:
+    usage = b'{"choices":[],"usage":{"prompt_tokens":1e999,"completion_tokens":NaN}}'
+    await stream(call, delta("hi"), event(usage), event(b"[DONE]"))
+
+
 async def deep_refusal(call: Call) -> None:
     await call.answer(b'{"error":%b}' % DEEP, 400)
 
@@ -85,6 +103,10 @@ async def deep_refusal(call: Call) -> None:
         deep_body,
         deep_error,
         deep_refusal,
+        half_a_character_as_the_reason,
+        half_a_character_as_the_error,
+        half_a_character_in_a_refusal,
+        infinitely_many_tokens,
     ],
 )
 async def test_an_answer_that_breaks_the_reader_ends_its_turn_and_holds_up_nobody(

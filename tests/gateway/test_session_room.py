@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from .job_steps import ENVIRON, bearer
 from .session_steps import Http, new_session, prompt, started, turn, until_turn
 
@@ -147,11 +149,13 @@ async def test_a_model_that_is_busy_keeps_nobody_from_one_that_is_idle(rig: Rig)
     assert await next_text(idle) == "of m2"
 
 
-async def test_a_prompt_too_large_for_the_queue_keeps_no_small_one_out(rig: Rig) -> None:
+@pytest.mark.parametrize("count", [1, 6])
+async def test_prompts_too_large_for_the_queue_keep_no_small_one_out(rig: Rig, count: int) -> None:
     node = await started(rig, queue={"max_size": 2, "max_bytes": 4000})
     await rig.run(node)
     gone, _ = await rig.line_up(2)
-    await waits_for_room(rig, "large " * 1000)
+    for _ in range(count):
+        await waits_for_room(rig, "large " * 1000)
     _, small = await waits_for_room(rig, "small")
     gone.abort()
     for _ in range(200):

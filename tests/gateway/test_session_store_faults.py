@@ -11,7 +11,10 @@ import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.exc import OperationalError
+
 from forebay.gateway.gateway import Gateway
+from forebay.storage.database import Database
 
 from .session_steps import (
     TERMINAL,
@@ -24,6 +27,7 @@ from .session_steps import (
     new_session,
     prompt,
     started,
+    turn,
     until_turn,
 )
 from .test_session_restarts import Broken, restart
@@ -229,6 +233,75 @@ async def test_a_session_that_is_deleted_behind_an_unwritten_end_tells_it_before
     await events.to_the_end()
     assert ends(events) == {prompt_id: 1}
     assert events.seen[-1]["type"] == "session_closed"
+
+
+# -- commits of which nobody knows
+
+
+def lose_the_next_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the next commit done, and then said to have failed, as a cut connection does."""
+    commit = Database._commit
+
+    def cut(self: Database, engine: Any, works: list[Any]) -> list[Any]:
+        commit(self, engine, works)
+        monkeypatch.undo()
+        raise OperationalError("COMMIT", {}, Exception("the connection was lost"))
+
+    monkeypatch.setattr(Database, "_commit", cut)
+
+
+async def test_a_prompt_that_was_refused_in_doubt_does_not_run_after_a_restart(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await started(rig)
+    session = await new_session(rig)
+    lose_the_next_answer(monkeypatch)
+    said = await Http(rig).prompt(session, prompt="refused")
+    assert (said.number, said.code) == (503, "store_unavailable")
+    await written(rig)
+    await killed(rig)
+    await prompt(rig, session, "accepted")
+    call = await node.next_call()
+    assert [message["content"] for message in call.json["messages"]] == ["accepted"]
+    await answer(call)
+
+
+async def test_an_end_whose_commit_was_in_doubt_is_told_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await started(rig)
+    session = await new_session(rig)
+    events = await follow(rig, session)
+    prompt_id = await prompt(rig, session)
+    call = await node.next_call()
+    await written(rig)
+    lose_the_next_answer(monkeypatch)
+    await answer(call, "yes")
+    await until_refused(rig, caplog)
+    rig.clock.advance(2.0)
+    assert (await events.end_of(prompt_id))["text"] == "yes"
+    await killed(rig)
+    await events.to_the_end()
+    assert ends(events) == {prompt_id: 1}
+    again = await follow(rig, session)
+    assert (await again.end_of(prompt_id))["id"] == (await events.end_of(prompt_id))["id"]
+
+
+async def test_what_became_of_a_prompt_is_not_said_before_it_is_written(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await started(rig)
+    session = await new_session(rig)
+    prompt_id = await prompt(rig, session)
+    call = await node.next_call()
+    await written(rig)
+    broken = Broken(rig)
+    await answer(call, "yes")
+    await until_refused(rig, caplog)
+    assert (await turn(rig, session, prompt_id))["status"] == "running"
+    broken.mend()
+    rig.clock.advance(2.0)
+    assert (await until_turn(rig, session, prompt_id, "completed"))["text"] == "yes"
 
 
 # -- after a crash
