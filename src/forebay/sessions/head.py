@@ -133,6 +133,7 @@ class Head(Listener):
             self.submit,
             (self._around.rank_of(sender.priority), self._number),
             awaited(problem.code, turn.call.model, sender.key, sender.user),
+            len(turn.call.body),
         )
         self._owner.head_waits(self.prompt, None, problem.retry_after_s)
 

@@ -5,10 +5,10 @@ within its limit on waiting. Whoever waits for the same thing stands in one line
 queue, for a slot of one model where nothing queues, or for the bound of one key and user. So nobody
 is held up by what cannot concern it. A line is tried, the most urgent and then the longest waiting
 first, whenever capacity may have come free: a request ended or left the queue, a job gave up its
-slot, a node or the settings changed. It is tried until somebody is refused; in the line for the
-queue until REFUSALS_MAX are, because some that are too large for `queue.max_bytes` must not hold
-up smaller ones. Should something free capacity without a word, all lines are tried every NET_S, and
-then to their end.
+slot, a node or the settings changed. It is tried until somebody is refused. In the line for the
+queue smaller ones behind it are still tried, because one that is too large for `queue.max_bytes`
+must not hold them up; those as large are passed over. Should something free capacity without a
+word, all lines are tried every NET_S.
 
 Cost: one attempt for each place that becomes free and a few that fail; O(log n) each.
 """
@@ -16,6 +16,7 @@ Cost: one attempt for each place that becomes free and a few that fail; O(log n)
 from __future__ import annotations
 
 import asyncio
+import sys
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from forebay.clock import TimerHandle, Timers
     from forebay.relay.relay import Relay
 
-REFUSALS_MAX = 4
+REFUSALS_MAX, PASSED_MAX = 8, 64
+"""How many are tried in vain, or passed over, each time that something comes free."""
 NET_S = 5.0
 
 Awaited: TypeAlias = tuple[str, ...]
@@ -48,12 +50,13 @@ def awaited(code: str, model: str, key: str, user: str) -> Awaited:
 class Waiter:
     """One who waits for room."""
 
-    __slots__ = ("order", "retry")
+    __slots__ = ("order", "retry", "size_bytes")
 
-    def __init__(self, retry: Callable[[], None], order: tuple[int, int]) -> None:
+    def __init__(self, retry: Callable[[], None], order: tuple[int, int], size_bytes: int) -> None:
         self.retry: Callable[[], None] | None = retry
         """None once it has left."""
         self.order = order
+        self.size_bytes = size_bytes
 
     def __lt__(self, other: Waiter) -> bool:
         return self.order < other.order
@@ -72,7 +75,6 @@ class Rooms:
         self._lines: dict[Awaited, list[Waiter]] = {}
         self._numbers = count()
         self._due: set[Awaited] = set()
-        self._thoroughly = False  # whether the line for the queue is to be tried to its end
         self._net: TimerHandle | None = None
         self._back: list[tuple[Awaited, Waiter]] | None = None  # refused while a line is tried
 
@@ -80,9 +82,11 @@ class Rooms:
         """Return the next number of arrival; one that keeps it keeps its place."""
         return next(self._numbers)
 
-    def wait(self, retry: Callable[[], None], order: tuple[int, int], what: Awaited) -> Waiter:
+    def wait(
+        self, retry: Callable[[], None], order: tuple[int, int], what: Awaited, size_bytes: int
+    ) -> Waiter:
         """Have `retry` called when there may be room; `order` is the class and a number."""
-        waiter = Waiter(retry, order)
+        waiter = Waiter(retry, order, size_bytes)
         if self._back is not None:
             self._back.append((what, waiter))
         else:
@@ -114,7 +118,6 @@ class Rooms:
 
     def _cast_net(self) -> None:
         self._net = None
-        self._thoroughly = True
         self.try_all()
         if self._lines:
             self._net = self._clock.call_at(self._clock.monotonic_s() + NET_S, self._cast_net)
@@ -128,9 +131,7 @@ class Rooms:
     def _try_due(self) -> None:
         due, self._due = self._due, set()
         for what in due:
-            in_queue = len(self._lines.get(what, ())) if self._thoroughly else REFUSALS_MAX
-            self._try(what, in_queue if what == QUEUE else 1)
-        self._thoroughly = False
+            self._try(what, REFUSALS_MAX if what == QUEUE else 1)
         if not self._lines:
             self._rest()
 
@@ -138,16 +139,24 @@ class Rooms:
         line = self._lines.pop(what, [])
         back: list[tuple[Awaited, Waiter]] = []
         self._back = back
+        passed: list[Waiter] = []
+        smallest = sys.maxsize  # of those refused
         try:
-            while line and len(back) < refusals_max:
-                waiter = heappop(line)
+            while line and len(back) < refusals_max and len(passed) < PASSED_MAX:
+                waiter, refused = heappop(line), len(back)
                 retry = waiter.retry
-                if retry is not None:
-                    waiter.leave()
-                    retry()  # who finds no room again comes back by `wait`
+                if retry is None:
+                    continue
+                if waiter.size_bytes >= smallest:
+                    passed.append(waiter)
+                    continue
+                waiter.leave()
+                retry()  # who finds no room again comes back by `wait`
+                if len(back) > refused:
+                    smallest = waiter.size_bytes
         finally:
             self._back = None
-            for left in line:
+            for left in (*line, *passed):
                 if left.retry is not None:
                     self._stand(what, left)
             for place, waiter in back:

@@ -15,6 +15,7 @@ from ..session_steps import (  # noqa: TID252 - no absolute name
     new_session,
     prompt,
     turn,
+    until_turn,
 )
 from .conftest import FIRST, PROMPT, SECOND, bearer, key
 
@@ -88,7 +89,7 @@ async def test_fault_4_cancelled_in_the_instant_of_the_grant_the_slot_goes_to_th
     assert "stream" not in call.json  # it is the plain request that was behind it
     await call.answer({"choices": []})
     assert (await next_one.reply()).status == 200
-    assert (await turn(rig, session, prompt_id))["status"] == "cancelled"
+    await until_turn(rig, session, prompt_id, "cancelled")
 
 
 async def test_fault_5_cancelled_again_and_again_while_it_connects_nothing_leaks(
