@@ -173,3 +173,16 @@ async def test_a_session_that_cannot_be_deleted_is_still_there(rig: Rig) -> None
     assert (await look(rig, f"/session/{session}"))["state"] == "open"
     broken.mend()
     assert (await Http(rig).ask("DELETE", f"/session/{session}")).ok
+
+
+async def test_a_prompt_cancelled_as_a_request_stays_cancelled_too(rig: Rig) -> None:
+    node, session = await with_a_turn(rig)
+    prompt_id = await prompt(rig, session, "two")
+    await node.next_call()
+    broken = Broken(rig)
+    said = await Http(rig).ask("DELETE", f"/v1/queue/{prompt_id}")
+    assert (said.number, said.code) == (503, "store_unavailable")
+    broken.mend()
+    rig.clock.advance(2.0)
+    await (await follow(rig, session)).end_of(prompt_id)
+    assert (await turn(rig, session, prompt_id))["status"] == "cancelled"

@@ -92,3 +92,11 @@ def test_the_words_tell_an_open_gateway_without_keys_to_make_one() -> None:
 @pytest.mark.parametrize("text", ["queue.enabled=false", "queue.max_size=0"])
 def test_the_words_say_when_nobody_waits(text: str) -> None:
     assert "Nobody waits" in "\n".join(explain(load_settings(None, [text], {})))
+
+
+@pytest.mark.parametrize(
+    ("cap", "words"), [(5, "at most 5 prompts pending"), (0, "any number of prompts pending")]
+)
+def test_the_explanation_says_how_much_a_session_may_pile_up(cap: int, words: str) -> None:
+    flags = [f"sessions.max_pending_prompts={cap}"]
+    assert words in "\n".join(explain(load_settings(None, flags, {})))

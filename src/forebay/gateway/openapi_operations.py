@@ -34,7 +34,7 @@ _OPERATIONS: Final = (
     Operation("/v1/queue/{ticket_id}", "get", "Where one request stands, and why it waits",
                "queue", "Ticket", (*WITH_A_KEY, "not_found")),
     Operation("/v1/queue/{ticket_id}", "delete", "Cancel a request, waiting or running", "queue",
-               "Cancelled", (*WITH_A_KEY, "not_found")),
+               "Cancelled", (*WITH_A_KEY, "not_found", "store_unavailable")),
     Operation("/v1/models", "get", "The models there are, aliases included", "models",
                "ModelList", WITH_A_KEY, headers=_AS_LISTED),
     Operation("/v1/models/{model}", "get", "One model", "models", "ModelCard",

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from forebay.errors import ForebayError
+from forebay.gateway.asking import Refused
 from forebay.gateway.jobs import may_hold
 from forebay.gateway.opening import Opening
+from forebay.relay.problem import Problem
 from forebay.sessions.figures import SessionFigures
 
 if TYPE_CHECKING:
@@ -64,6 +67,16 @@ class SessionHost:
             await asyncio.to_thread(ledger.close, CLOSE_S)
             raise
         self._sessions = sessions
+
+    async def settled(self, prompt_id: str) -> None:
+        """Wait until what became of a prompt is written; raises Refused where it cannot be now."""
+        if self._sessions is None:
+            return
+        try:
+            await self._sessions.settled(prompt_id)
+        except ForebayError as error:
+            words = "the session database cannot be used now; the log has the details"
+            raise Refused(Problem("store_unavailable", words)) from error
 
     def bounds_changed(self) -> None:
         """Let those try again who wait for room: there may be more now."""

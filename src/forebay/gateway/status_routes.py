@@ -126,6 +126,8 @@ class StatusRoutes:
         exchange = self._find(request, self._parts.asking.caller(request))
         ticket_id = exchange.call.id
         self._parts.relay.revoke(ticket_id, "cancelled")
+        if exchange.call.patient:  # a session's prompt, which must stay ended after a crash, too
+            await self._parts.sessions.settled(ticket_id)
         return json_answer({"id": ticket_id, "state": "cancelled"})
 
     def _find(self, request: Request, caller: Caller) -> Exchange:

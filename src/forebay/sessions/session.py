@@ -103,6 +103,10 @@ class Session(Owner):
             raise prompt_not_found()
         return ended
 
+    def has(self, prompt_id: str) -> bool:
+        """Say whether a prompt has just ended here."""
+        return self._outcomes.get(prompt_id) is not None
+
     def context_tokens(self) -> int | None:
         """Return what fits into the model's context; None where no node says."""
         return self._around.context_tokens(self.record.model)

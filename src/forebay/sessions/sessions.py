@@ -131,6 +131,12 @@ class Sessions:
             raise session_not_found()
         return session
 
+    async def settled(self, prompt_id: str) -> None:
+        """Wait until the outcome of a prompt is written; raises StoreFailed where it is not yet."""
+        for session in self:
+            if session.has(prompt_id):
+                await session.endings.settled()
+
     async def create(self, new: NewSession) -> Session:
         """Make a session; raises Refusal or StoreFailed."""
         context = self._around.context_tokens(new.model) or CONTEXT_TOKENS_UNKNOWN

@@ -25,6 +25,7 @@ def explain(settings: Settings) -> list[str]:
         *_keys(settings),
         *_queue(settings.queue),
         _retries(settings),
+        _sessions(settings),
         _storage(settings),
     ]
 
@@ -107,6 +108,17 @@ def _retries(settings: Settings) -> str:
     return (
         f"A request whose node fails before the first byte is tried up to {retry.attempts} times; "
         f"retries are at most {retry.budget:.0%} of requests."
+    )
+
+
+def _sessions(settings: Settings) -> str:
+    sessions = settings.sessions
+    most = sessions.max_pending_prompts
+    pending = f"at most {most} prompts" if most else "any number of prompts"
+    where = without_password(sessions.database) if sessions.database else "beside the jobs"
+    return (
+        f"Up to {sessions.max_sessions:,} sessions with {pending} pending in each, kept {where}; "
+        f"one with nothing going on ends after {sessions.idle_seconds / 3600:g} h."
     )
 
 
