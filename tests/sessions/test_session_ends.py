@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.errors import StoreFailed
 from forebay.sessions.line import BRANCHES_MAX
 from forebay.sessions.record import Recovered
 from forebay.sessions.refusals import PromptQueueFull, Refusal
@@ -79,6 +80,35 @@ async def test_cancelling_ends_the_active_prompt_only() -> None:
     assert request.ended
     assert (first.status, second.status) == ("cancelled", "running")
     assert stage.running.call.id == second.id
+
+
+async def test_whoever_waits_for_an_outcome_to_be_written_does_not_wait_for_later_ones() -> None:
+    stage = Stage()
+    await stage.prompt()
+    await stage.prompt()
+    stage.ledger.automatic = False
+    stage.session.cancel()
+    settling = asyncio.ensure_future(stage.session.endings.settled())
+    await settled()
+    stage.session.cancel()  # the next one, which has just begun
+    while not settling.done():
+        stage.ledger.commit()
+        await settled()
+    await settling
+    assert stage.ledger.writes  # the second outcome is still on its way
+
+
+async def test_whoever_waits_for_an_outcome_that_cannot_be_written_is_told() -> None:
+    stage = Stage()
+    await stage.prompt()
+    stage.ledger.automatic = False
+    stage.session.cancel()
+    settling = asyncio.ensure_future(stage.session.endings.settled())
+    await settled()
+    stage.ledger.refuse()
+    stage.ledger.commit_all()
+    with pytest.raises(StoreFailed):
+        await settling
 
 
 async def test_cancelling_where_nothing_runs_is_harmless() -> None:

@@ -29,20 +29,20 @@ class Endings:
         self._log = log
         self._ledger = ledger
         self._writing = writing
-        self._unwritten = 0
+        self._refused: set[str] = set()  # prompts whose outcome could not be written yet
 
     def tell(self, prompt: Prompt, now_s: float) -> None:
         """Write the outcome of a prompt that has just ended, and tell it once it is written."""
         self._log.hold()
-        self._unwritten += 1
         self._write(prompt, tell_end(self._log, prompt), now_s)
 
     def _write(self, prompt: Prompt, event_id: int, now_s: float) -> None:
         def written(error: BaseException | None) -> None:
             if error is not None:
+                self._refused.add(prompt.id)
                 self._writing.later(lambda: self._write(prompt, event_id, now_s))
                 return
-            self._unwritten -= 1
+            self._refused.discard(prompt.id)
             prompt.told = True
             self._log.release()
 
@@ -51,5 +51,5 @@ class Endings:
     async def settled(self) -> None:
         """Wait until the outcomes so far are written; raises StoreFailed where they are not yet."""
         await asyncio.wrap_future(self._ledger.flush())
-        if self._unwritten:
+        if self._refused:
             raise StoreFailed("outcomes of prompts could not be written yet")
