@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import create_engine, text
 
+from .session_faults import until_refused, written
 from .session_steps import Http, answer, new_session, prompt, started
-from .test_session_store_faults import until_refused, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,26 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.errors import StoreFailed
 from forebay.gateway.gateway import Gateway
 
+from .session_faults import Broken, restart
 from .session_steps import Http, answer, follow, look, new_session, prompt, turn
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from sqlalchemy import Connection
-
     from forebay.testing import FakeNode
 
     from .conftest import Rig
-
-
-async def restart(rig: Rig) -> None:
-    """Stop the gateway and start another on the same databases."""
-    await rig.gateway.stop(0.0)
-    rig.gateway = Gateway(rig.read_settings(), clock=rig.clock, read_settings=rig.read_settings)
-    await rig.stack.enter_async_context(rig.gateway)
 
 
 async def with_a_turn(rig: Rig, **settings: Any) -> tuple[FakeNode, str]:
@@ -110,26 +99,6 @@ async def test_a_second_gateway_on_the_same_ledger_has_no_sessions_but_serves(ri
     assert (await client.reply()).status == 200
     rig.gateway = first
     assert (await rig.get(f"/session/{session}")).status == 200
-
-
-class Broken:
-    """A database whose writes fail from now on."""
-
-    def __init__(self, rig: Rig) -> None:
-        ledger = rig.gateway.parts.sessions._ledger
-        assert ledger is not None
-        self._database = ledger._database
-        self._write = self._database.write
-        self._database.write = self._refuse  # type: ignore[method-assign]
-
-    def _refuse(self, work: Any) -> Future[Any]:
-        def fail(connection: Connection) -> None:
-            raise StoreFailed("the disk is full")
-
-        return self._write(fail)
-
-    def mend(self) -> None:
-        self._database.write = self._write  # type: ignore[method-assign]
 
 
 async def test_a_prompt_that_cannot_be_written_is_refused_and_not_counted(rig: Rig) -> None:

@@ -6,16 +6,15 @@ it, and who asks for an end is told that it cannot be had now.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import OperationalError
 
-from forebay.gateway.gateway import Gateway
 from forebay.storage.database import Database
 
+from .session_faults import Broken, restart, start_again, until_refused, written
 from .session_steps import (
     TERMINAL,
     Follower,
@@ -30,7 +29,6 @@ from .session_steps import (
     turn,
     until_turn,
 )
-from .test_session_restarts import Broken, restart
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,30 +39,12 @@ if TYPE_CHECKING:
 
     from .conftest import Rig
 
-UNWRITTEN = "could not be written"
-
 
 def told(rig: Rig, session: str) -> bytes:
     """Return everything that readers of a session can be given now."""
     sessions = rig.gateway.parts.sessions._sessions
     assert sessions is not None
     return b"".join(frame for _, frame in sessions._sessions[session].log._ring)
-
-
-async def written(rig: Rig) -> None:
-    """Wait until everything that was to be written is."""
-    ledger = rig.gateway.parts.sessions._ledger
-    assert ledger is not None
-    await asyncio.to_thread(ledger.flush().result, 10.0)
-
-
-async def until_refused(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """Wait until a write has failed, and the loop knows."""
-    for _ in range(2000):
-        await rig.queue()
-        if UNWRITTEN in caplog.text:
-            return
-    raise AssertionError("no write has failed")
 
 
 def copied(folder: Path) -> str:
@@ -82,8 +62,7 @@ async def killed(rig: Rig, away_s: float = 0.0) -> None:
     await rig.gateway.stop(0.0)
     rig.clock.advance(away_s)
     rig.given["sessions"] = {"database": left}
-    rig.gateway = Gateway(rig.read_settings(), clock=rig.clock, read_settings=rig.read_settings)
-    await rig.stack.enter_async_context(rig.gateway)
+    await start_again(rig)
 
 
 def ends(*followers: Follower) -> Counter[str]:

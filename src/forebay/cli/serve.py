@@ -202,6 +202,7 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     say(f"  curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' \\")
     say(f'    -d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}\'')
     say(f"  OPENAI_BASE_URL={url}/v1  for any OpenAI client;  open {url}/ in a browser")
+    say(f"  forebay chat --url {url}  to talk with it in a terminal")
     say("")
 
 

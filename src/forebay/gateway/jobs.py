@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.errors import StoreFailed
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_figures import JobFigures
-from forebay.gateway.opening import Opening
+from forebay.gateway.opening import Opening, may_hold
 from forebay.jobs.builtin import ROUTES
 from forebay.relay.problem import Problem
 
@@ -147,19 +146,6 @@ def _engine_class() -> type[JobEngine]:
     from forebay.gateway.job_engine import JobEngine
 
     return JobEngine
-
-
-def may_hold(url: str) -> bool:
-    """Say whether there may be something in a database already, without making one.
-
-    >>> may_hold("postgresql://host/name"), may_hold("sqlite://")
-    (True, False)
-    """
-    scheme, _, path = url.partition(":///")
-    if not scheme.startswith("sqlite"):
-        return True
-    path = path.partition("?")[0]
-    return bool(path) and Path(path).exists()
 
 
 async def from_store(future: Future[T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
@@ -89,3 +90,16 @@ class Opening:
     async def _open(self) -> None:
         await self._do_open()
         self.is_open = True
+
+
+def may_hold(url: str) -> bool:
+    """Say whether there may be something in a database already, without making one.
+
+    >>> may_hold("postgresql://host/name"), may_hold("sqlite://")
+    (True, False)
+    """
+    scheme, _, path = url.partition(":///")
+    if not scheme.startswith("sqlite"):
+        return True
+    path = path.partition("?")[0]
+    return bool(path) and Path(path).exists()

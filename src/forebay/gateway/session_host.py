@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
 from forebay.gateway.asking import Refused
-from forebay.gateway.jobs import may_hold
-from forebay.gateway.opening import Opening
+from forebay.gateway.opening import Opening, may_hold
 from forebay.relay.problem import Problem
 from forebay.sessions.figures import SessionFigures
 

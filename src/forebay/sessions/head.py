@@ -72,7 +72,6 @@ class Head(Listener):
         self._turn: Turn | None = None
         self._waiter: Waiter | None = None  # while it waits for room
         self._limit: TimerHandle | None = None
-        self._over = False
 
     def submit(self) -> None:
         """Become a request; it may be over before this returns."""

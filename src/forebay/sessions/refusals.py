@@ -39,7 +39,9 @@ def session_closing() -> Refusal:
 
 def session_not_found() -> Refusal:
     """Return the refusal for an id that is nobody's, or somebody else's: nobody can tell which."""
-    return Refusal(Problem("session_not_found", "there is no session of this id"))
+    return Refusal(
+        Problem("session_not_found", "there is no session of this id; POST /session makes one")
+    )
 
 
 def prompt_not_found() -> Refusal:

@@ -68,6 +68,23 @@ async def test_fault_2_a_reader_that_closes_in_mid_stream_frees_its_place_and_no
     assert (await events.end_of(prompt_id))["text"] == "half"
 
 
+async def test_fault_3_a_client_that_closes_while_its_branch_waits_gives_up_its_turn(
+    rig: FaultRig,
+) -> None:
+    node, session = await started(rig)
+    prompt_id = await prompt(rig, session, PROMPT)
+    call = await node.next_call()
+    client = await rig.client()
+    await client.post(f"/session/{session}/branch", {})
+    line = (await rig.gateway.parts.sessions.ready()).find(session, None).line
+    await rig.until(lambda: any(line.branches()), "the branch does not wait")
+    client.abort()
+    await rig.until(lambda: not any(line.branches()), "a branch outlived its client")
+    await answer(call, "one")
+    await until_turn(rig, session, prompt_id, "completed")
+    assert await rig.metric("forebay_sessions") == 1.0
+
+
 async def test_fault_4_cancelled_in_the_instant_of_the_grant_the_slot_goes_to_the_next(
     rig: FaultRig,
 ) -> None:
@@ -104,6 +121,28 @@ async def test_fault_5_cancelled_again_and_again_while_it_connects_nothing_leaks
         assert seen["status"] == "cancelled"
     assert (await look(rig, f"/session/{session}"))["pendingCount"] == 0
     assert len(node.calls) <= 50
+
+
+async def test_fault_6_many_readers_of_much_text_dropped_at_once_hold_up_nobody(
+    rig: FaultRig,
+) -> None:
+    node, session = await started(rig)
+    other = await new_session(rig)
+    readers = [await rig.client(rcvbuf=4096) for _ in range(30)]
+    for number, reader in enumerate(readers):
+        await reader.get(f"/session/{(session, other)[number % 2]}/events")
+        await reader.head()
+        reader.stop_reading()
+    held = [(await rig.gateway.parts.sessions.ready()).find(one, None) for one in (session, other)]
+    assert [one.log.readers for one in held] == [15, 15]
+    for one in (session, other):
+        prompt_id = await prompt(rig, one, PROMPT)
+        await answer(await node.next_call(), *[PIECE] * 300)
+        await until_turn(rig, one, prompt_id, "completed")
+    for reader in readers:
+        reader.abort()
+    await rig.healthy()
+    await rig.until(lambda: not any(one.log.readers for one in held), "a reader was kept")
 
 
 async def test_fault_7_a_reader_that_does_not_read_is_bounded_and_cut_off(rig: FaultRig) -> None:
