@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import OperationalError
 
+from forebay.errors import StoreFailed
+from forebay.sessions.ledger import Ledger
 from forebay.storage.database import Database
 
 from .session_faults import Broken, restart, start_again, until_refused, written
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from forebay.sessions.record import Recovered, SessionRecord
     from forebay.testing import FakeNode
 
     from .conftest import Rig
@@ -329,3 +333,28 @@ async def test_after_a_kill_a_prompt_whose_deadline_has_passed_is_never_sent(rig
     await answer(await node.next_call(), "now")
     assert (await events.end_of(last))["text"] == "now"
     assert [call.json["messages"][-1]["content"] for call in node.calls] == ["runs", "last"]
+
+
+async def test_a_ledger_that_fails_while_it_is_taken_over_has_nothing_run_twice(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, first, prompts = await with_prompts(rig, 2)
+    second = await new_session(rig)
+    load, asked = Ledger.load, Counter[str]()
+
+    def fails_once(ledger: Ledger, record: SessionRecord) -> Future[Recovered]:
+        asked[record.id] += 1
+        if record.id == second and asked[second] == 1:
+            refused: Future[Recovered] = Future()
+            refused.set_exception(StoreFailed("no"))
+            return refused
+        return load(ledger, record)
+
+    monkeypatch.setattr(Ledger, "load", fails_once)
+    before = len(node.calls)
+    await killed(rig)
+    assert (asked[second], len(node.calls)) == (1, before)
+    rig.clock.advance(5.0)
+    await answer(await node.next_call(), "once")
+    await until_turn(rig, first, prompts[1], "completed")
+    assert len(node.calls) == before + 1

@@ -73,7 +73,7 @@ class Sessions:
         self._unwritten: list[Callable[[], None]] = []  # at most one for each pending prompt
         self._again: TimerHandle | None = None
         self._sweeping: TimerHandle | None = None
-        self._draining = False
+        self._draining = self._finished = False
         figures.held = lambda: len(self._sessions)
         figures.pending = lambda: sum(session.line.pending for session in self)
 
@@ -85,9 +85,11 @@ class Sessions:
     async def start(self) -> None:
         """Take over what the last process left; raises StoreFailed."""
         records = await asyncio.wrap_future(self._ledger.recover())
-        for record in records:
-            found = await asyncio.wrap_future(self._ledger.load(record))
+        # All are loaded before the first goes on: should the store fail in between, nothing runs.
+        loads = [await asyncio.wrap_future(self._ledger.load(record)) for record in records]
+        for found in loads:
             self._add(found.record).recover(found)
+            await asyncio.sleep(0)  # others have things to do, too
         if records:
             logger.info("%d sessions go on", len(records))
         self._sweep_later()
@@ -106,6 +108,7 @@ class Sessions:
 
     async def finish(self) -> None:
         """End what is left and every reader, once all outcomes are written, or cannot be."""
+        self._finished = True
         self.rooms.stop()
         for timer in (self._again, self._sweeping):
             if timer is not None:
@@ -225,6 +228,8 @@ class Sessions:
         return session
 
     def _write_later(self, write: Callable[[], None]) -> None:
+        if self._finished:
+            return  # the next life will give that prompt its end
         self._unwritten.append(write)
         if self._again is None:
             clock = self._around.clock
