@@ -19,9 +19,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
+BROWSER := (command -v chromium || command -v chromium-browser || command -v google-chrome) >/dev/null
 .venv/.ready: .venv/.run requirements-dev.lock tests/real/node/package-lock.json
 	$(PIP) --require-hashes -r requirements-dev.lock
 	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --prefix tests/real/node; fi
+	@$(BROWSER) || (command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null) \
+	  || echo "the tests of the page need Chromium: install the package 'chromium', or Google Chrome"
 	@touch $@
 
 run: .venv/.run  ## start the gateway, with a small real model if you run none: make run [ARGS="--port 7801"]
@@ -52,10 +55,10 @@ bench: setup  ## measure the core against heapq, the jobs, and the gateway again
 	$(BIN)/python -m bench.jobs
 	$(BIN)/python -m bench.gateway $(ARGS)
 
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra postgres --extra build
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra postgres --extra tui --extra build
 lock: setup  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/$(COMPILE) -o requirements.lock pyproject.toml
-	$(BIN)/$(COMPILE) --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	$(BIN)/$(COMPILE) --extra docs --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 
 reference: setup  ## write the reference pages, the example file and the schemas anew from the code
 	$(BIN)/python -m forebay.settings.reference
