@@ -32,6 +32,7 @@ async def test_ollama_tells_what_it_has_and_what_is_in_memory() -> None:
         families=("ollama", "openai", "anthropic"),
         kind="ollama",
         loaded=("gemma4:latest",),
+        vram_used_bytes=5333539264,
         contexts={"gemma4:latest": 4096},
         version="0.40.12",
     )

@@ -4,63 +4,72 @@ import threading
 
 import pytest
 
-from forebay.nodes.gpu import GpuMeter, is_loopback, nvml_load
+from forebay.nodes.gpu import GpuMeter, GpuReading, is_loopback, nvml_reading
 
 HERE = "http://127.0.0.1:11434"
 PATIENCE_S = 30.0
 
 
-async def test_the_load_of_a_node_here_is_what_the_driver_says() -> None:
-    assert await GpuMeter(lambda: 0.25).load(HERE, PATIENCE_S) == 0.25
+async def test_load_and_memory_of_a_node_here_are_what_the_driver_says() -> None:
+    assert await GpuMeter(lambda: GpuReading(0.25, 3, 8)).read(HERE, PATIENCE_S) == GpuReading(
+        0.25, 3, 8
+    )
 
 
 async def test_the_load_of_a_node_elsewhere_is_unknown_and_nobody_is_asked() -> None:
     asked = []
 
-    def measure() -> float:
+    def measure() -> GpuReading:
         asked.append(1)
-        return 0.5
+        return GpuReading(0.5)
 
-    assert await GpuMeter(measure).load("http://10.0.0.7:11434", PATIENCE_S) is None
+    assert await GpuMeter(measure).read("http://10.0.0.7:11434", PATIENCE_S) is None
     assert asked == []
 
 
 @pytest.mark.parametrize("load", [-0.5, 1.5])
 async def test_a_load_beyond_the_scale_is_brought_back_to_it(load: float) -> None:
-    assert await GpuMeter(lambda: load).load(HERE, PATIENCE_S) in {0.0, 1.0}
+    reading = await GpuMeter(lambda: GpuReading(load)).read(HERE, PATIENCE_S)
+    assert reading is not None
+    assert reading.load in {0.0, 1.0}
 
 
 async def test_a_driver_that_fails_leaves_the_load_unknown() -> None:
-    def measure() -> float:
+    def measure() -> GpuReading:
         raise OSError("no driver")
 
-    assert await GpuMeter(measure).load(HERE, PATIENCE_S) is None
+    assert await GpuMeter(measure).read(HERE, PATIENCE_S) is None
 
 
 async def test_a_driver_that_hangs_is_not_waited_for_nor_asked_again() -> None:
     asked, released = [], threading.Event()
 
-    def measure() -> float:
+    def measure() -> GpuReading:
         asked.append(1)
         released.wait(PATIENCE_S)
-        return 0.5
+        return GpuReading(0.5)
 
     meter = GpuMeter(measure)
-    assert await meter.load(HERE, limit_s=0.0) is None
-    assert await meter.load(HERE, limit_s=0.0) is None
+    assert await meter.read(HERE, limit_s=0.0) is None
+    assert await meter.read(HERE, limit_s=0.0) is None
     released.set()
     assert len(asked) == 1
 
 
 async def test_without_a_gpu_the_load_is_unknown_and_nothing_is_raised() -> None:
-    load = await GpuMeter().load(HERE, PATIENCE_S)
-    assert load is None or 0.0 <= load <= 1.0
+    reading = await GpuMeter().read(HERE, PATIENCE_S)
+    assert reading is None or 0.0 <= reading.load <= 1.0
 
 
-def test_nvml_is_asked_for_the_busiest_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_is_asked_for_the_busiest_gpu_and_the_memory_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Rates:
         def __init__(self, gpu: int) -> None:
             self.gpu = gpu
+
+    class Memory:
+        used, total = 3, 8
 
     class Nvml:
         shut_down = 0
@@ -80,8 +89,11 @@ def test_nvml_is_asked_for_the_busiest_gpu(monkeypatch: pytest.MonkeyPatch) -> N
         def nvmlDeviceGetUtilizationRates(self, handle: int) -> Rates:  # noqa: N802
             return Rates((10, 80)[handle])
 
+        def nvmlDeviceGetMemoryInfo(self, handle: int) -> Memory:  # noqa: N802
+            return Memory()
+
     monkeypatch.setattr("forebay.nodes.gpu.importlib.import_module", lambda _: Nvml())
-    assert nvml_load() == 0.8
+    assert nvml_reading() == GpuReading(0.8, used_bytes=6, total_bytes=16)
     assert Nvml.shut_down == 1
 
 

@@ -83,6 +83,7 @@ async def test_its_adapter_learns_everything_from_it(fast: SimNode) -> None:
         families=("openai", "anthropic"),
         kind="sim",
         slots=2,
+        gpu_load=0.0,
         version=report.version,
     )
 
@@ -93,6 +94,15 @@ async def test_its_adapter_learns_what_is_in_memory() -> None:
         assert (await ADAPTERS["sim"].probe(fetch)).loaded == ()
         with node.engine.slot("b"):
             assert (await ADAPTERS["sim"].probe(fetch)).loaded == ("b",)
+
+
+async def test_its_adapter_learns_how_busy_and_how_full_its_gpu_is() -> None:
+    options = SimOptions(models=("a@6", "b@6"), slots=2, load_s=FOR_EVER_S, vram_gb=8.0)
+    async with running(options) as node, HttpxFetch(node.url) as fetch:
+        with node.engine.slot("a"):
+            report = await ADAPTERS["sim"].probe(fetch)
+    assert report.gpu_load == 0.5
+    assert (report.vram_used_bytes, report.vram_total_bytes) == (6 << 30, 8 << 30)
 
 
 async def test_health_and_props_answer(fast: SimNode) -> None:

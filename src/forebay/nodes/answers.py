@@ -15,6 +15,8 @@ NAME_CHARS_MAX = 512
 SLOTS_MAX = 100_000
 """A report beyond this is a mistake; vLLM's own default is in the hundreds."""
 VERSION_CHARS_MAX = 64
+BYTES_MAX = 1 << 50
+"""A PiB: no GPU has as much."""
 CONTEXT_TOKENS_MAX = 1_000_000_000
 CONTEXT_FIELDS = ("max_model_len", "context_length", "loaded_context_length", "context_window")
 """How servers call the tokens that fit into a model's context, the surest first."""
@@ -84,6 +86,20 @@ def count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 1 <= value <= SLOTS_MAX else None
+
+
+def share(value: object) -> float | None:
+    """Return a number from 0 to 1, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= 1 else None
+
+
+def whole_bytes(value: object) -> int | None:
+    """Return an amount of memory that makes sense, else None."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= BYTES_MAX else None
 
 
 def context_tokens(value: object) -> int | None:

@@ -78,6 +78,10 @@ class Backend:
         self.kind = "" if settings.kind == "auto" else settings.kind
         self.version = ""
         self.contexts: Mapping[str, int] = {}  # tokens that fit into each model's context
+        self.gpu_load: float | None = None  # as the last probe found it; None when unknown
+        self.vram_used_bytes: int | None = None
+        self.vram_total_bytes: int | None = None
+        self.state_since_s = clock.monotonic_s()
         self.failures: dict[str, int] = {}  # by kind, for the metrics
         self.last_error = ""
         self.draining = False
@@ -143,6 +147,7 @@ class Backend:
         if same:
             self.kind, self.version, self._adapter = other.kind, other.version, other._adapter
             self.contexts = other.contexts
+            self.state_since_s = other.state_since_s
             self._probed.set()
         self.told = self.health.changed(self._clock.monotonic_s())
 
@@ -206,6 +211,9 @@ class Backend:
         else:
             self.last_error = ""
             self.kind, self.version = report.kind, report.version
+            self.gpu_load = report.gpu_load
+            self.vram_used_bytes = report.vram_used_bytes
+            self.vram_total_bytes = report.vram_total_bytes
             kept = {name: size for name, size in self.contexts.items() if name in report.models}
             self.contexts = {**kept, **report.contexts}  # some tell of loaded models only
             if not self._was_busy:
@@ -220,8 +228,13 @@ class Backend:
     async def _report(self) -> Report:
         self._adapter = self._adapter or await detect(self.fetch)
         report = await self._adapter.probe(self.fetch)
-        if report.gpu_load is None:
-            report = replace(report, gpu_load=await self._gpu.load(self.settings.url))
+        if report.gpu_load is None and (gpu := await self._gpu.read(self.settings.url)):
+            report = replace(
+                report,
+                gpu_load=gpu.load,
+                vram_used_bytes=gpu.used_bytes,
+                vram_total_bytes=gpu.total_bytes,
+            )
         return report
 
     async def fetch(self, method: str, path: str, body: bytes = b"") -> Reply:
@@ -239,6 +252,7 @@ class Backend:
             return
         if change is not None:
             if change.state != self.told.state:
+                self.state_since_s = self._clock.monotonic_s()
                 self._say(change)
             slots = max(1, change.slots - self._slots_cut)
             self.told = change if slots == change.slots else replace(change, slots=slots)

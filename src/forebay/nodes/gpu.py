@@ -1,4 +1,4 @@
-"""GPU load through NVML, where there is an NVIDIA driver and the node is on this machine."""
+"""GPU load and memory through NVML, where there is a driver and the node is on this machine."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,9 @@ import threading
 from collections.abc import Callable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 LIMIT_S = 0.5
 """A reading takes 15 ms on an H200, the first 110; a stuck driver must not hold up a probe."""
@@ -27,32 +30,43 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+class GpuReading(Struct, frozen=True):
+    """This machine's GPUs at one moment."""
+
+    load: float
+    """Of the busiest, 0 to 1: which node uses which GPU is unknown, and a node is as slow as the
+    GPU that it waits for."""
+    used_bytes: int = 0
+    """Memory in use on all of them together, by anyone."""
+    total_bytes: int = 0
+
+
 class GpuMeter:
-    """Read how busy this machine's GPUs are; None wherever that cannot be known.
+    """Read how busy and how full this machine's GPUs are; None wherever that cannot be known.
 
     Readings run in a daemon thread of their own, one at a time: a driver that hangs costs one
     thread for good, and neither the loop nor the shutdown waits for it.
     """
 
-    def __init__(self, measure: Callable[[], float | None] | None = None) -> None:
-        self._measure = measure or nvml_load
+    def __init__(self, measure: Callable[[], GpuReading | None] | None = None) -> None:
+        self._measure = measure or nvml_reading
         self._thread: threading.Thread | None = None
 
-    async def load(self, url: str, limit_s: float = LIMIT_S) -> float | None:
-        """Return the load of the busiest GPU, 0 to 1; None for a node elsewhere. Never raises."""
+    async def read(self, url: str, limit_s: float = LIMIT_S) -> GpuReading | None:
+        """Return what the driver says; None for a node elsewhere. Never raises."""
         if not is_loopback(url) or (self._thread is not None and self._thread.is_alive()):
             return None
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[float | None] = loop.create_future()
+        answer: asyncio.Future[GpuReading | None] = loop.create_future()
 
-        def settle(load: float | None) -> None:
+        def settle(reading: GpuReading | None) -> None:
             if not answer.done():
-                answer.set_result(load)
+                answer.set_result(reading)
 
         def read() -> None:
-            load = self._measured()
+            reading = self._measured()
             with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is waiting
-                loop.call_soon_threadsafe(settle, load)
+                loop.call_soon_threadsafe(settle, reading)
 
         self._thread = threading.Thread(target=read, name="gpu-meter", daemon=True)
         self._thread.start()
@@ -62,20 +76,20 @@ class GpuMeter:
         except TimeoutError:
             return None
 
-    def _measured(self) -> float | None:
-        # A driver may fail in any way it likes; the load is then unknown, and that is all.
+    def _measured(self) -> GpuReading | None:
+        # A driver may fail in any way it likes; nothing is known then, and that is all.
         with contextlib.suppress(Exception):
-            load = self._measure()
-            return None if load is None else min(1.0, max(0.0, load))
+            reading = self._measure()
+            return None if reading is None else replace(reading, load=_in_scale(reading.load))
         return None
 
 
-def nvml_load() -> float | None:
-    """Ask NVML for the load of the busiest GPU; None without a GPU. Raises what NVML raises.
+def _in_scale(load: float) -> float:
+    return min(1.0, max(0.0, load))
 
-    The busiest, because which node uses which GPU is unknown, and a node is as slow as the GPU
-    that it waits for.
-    """
+
+def nvml_reading() -> GpuReading | None:
+    """Ask NVML for load and memory; None without a GPU. Raises what NVML raises."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
@@ -83,9 +97,13 @@ def nvml_load() -> float | None:
     nvml.nvmlInit()
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
-        return max(
-            (nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100 for handle in handles),
-            default=None,
+        if not handles:
+            return None
+        memory = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
+        return GpuReading(
+            max(nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100 for handle in handles),
+            sum(one.used for one in memory),
+            sum(one.total for one in memory),
         )
     finally:
         nvml.nvmlShutdown()

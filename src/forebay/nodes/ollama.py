@@ -19,6 +19,7 @@ from forebay.nodes.answers import (
     names,
     version_at_least,
     version_text,
+    whole_bytes,
 )
 from forebay.nodes.report import Fetch, Report
 
@@ -49,6 +50,7 @@ class Ollama:
             kind=self.kind,
             loaded=loaded,
             loaded_max=max(1, len(loaded)),
+            vram_used_bytes=sum(whole_bytes(one.get("size_vram")) or 0 for one in in_memory),
             contexts=contexts(in_memory, "model", "name"),
             version=version,
         )

@@ -29,6 +29,9 @@ class Report(Struct, frozen=True):
     """How many models fit in memory together, as far as is known."""
     gpu_load: float | None = None
     """0 to 1; None when unknown."""
+    vram_used_bytes: int | None = None
+    """GPU memory in use; None when unknown, as is the next."""
+    vram_total_bytes: int | None = None
     contexts: Mapping[str, int] = {}
     """Tokens that fit into the context of a request, by model; those it does not say are absent."""
     version: str = ""

@@ -16,6 +16,7 @@ from forebay.errors import BackendFailed, NotAllowed, Rejected
 
 MODEL_GB = 8.0
 """What a model takes when its size is not given: a 7B model at 8 bits."""
+GIB = 1 << 30
 RETRY_AFTER_S = 1
 
 
@@ -70,6 +71,16 @@ class SimEngine:
             room_gb -= size_gb
             fit += room_gb >= 0
         return max(1, fit)
+
+    def gpu(self) -> dict[str, float]:
+        """Return what a meter on its GPU would show: load, and memory where that is limited."""
+        shown = {"gpu_load": self.busy / self.options.slots}
+        if self.options.vram_gb > 0:
+            held = self.sizes_gb if self.options.load_s <= 0 else self._ready_at_s
+            used_gb = sum(self.sizes_gb[model] for model in held)
+            shown["vram_used_bytes"] = int(min(used_gb, self.options.vram_gb) * GIB)
+            shown["vram_total_bytes"] = int(self.options.vram_gb * GIB)
+        return shown
 
     @contextmanager
     def slot(self, model: str) -> Iterator[None]:

@@ -250,7 +250,7 @@ def sim_app(engine: SimEngine) -> Starlette:
         ]
         memory = {"loaded": engine.loaded, "loaded_max": engine.loaded_max}
         about = {"slots": engine.options.slots, "version": __version__}
-        return JSONResponse({"object": "list", "data": data, **memory, **about})
+        return JSONResponse({"object": "list", "data": data, **memory, **about, **engine.gpu()})
 
     ids = count(1)
     routes = {

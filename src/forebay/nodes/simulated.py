@@ -1,6 +1,15 @@
 """Our own simulated node: it says all there is to know in `/v1/models`."""
 
-from forebay.nodes.answers import contexts, count, entries, json_object, names, version_text
+from forebay.nodes.answers import (
+    contexts,
+    count,
+    entries,
+    json_object,
+    names,
+    share,
+    version_text,
+    whole_bytes,
+)
 from forebay.nodes.openai_compatible import MODELS_PATH
 from forebay.nodes.report import Fetch, Report
 
@@ -26,6 +35,9 @@ class Simulated:
             slots=count(listed.get("slots")),
             loaded=names(loaded) if isinstance(loaded, list) else None,
             loaded_max=count(listed.get("loaded_max")) or 1,
+            gpu_load=share(listed.get("gpu_load")),
+            vram_used_bytes=whole_bytes(listed.get("vram_used_bytes")),
+            vram_total_bytes=whole_bytes(listed.get("vram_total_bytes")),
             contexts=contexts(listing, "id"),
             version=version_text(listed.get("version")),
         )
