@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 HEADERS_PAGE = ROOT / "docs" / "reference" / "headers.md"
-SPOKEN = ("wire", "relay", "gateway")
+SPOKEN = ("wire", "relay", "dashboard", "gateway")
 """The packages that speak HTTP to clients and nodes."""
 MAKERS = ("Problem", "Refusal")
 CODE_ARGUMENT_OF = {"revoke": 1, "_time_out": 0}

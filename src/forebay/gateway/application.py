@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.gateway.admin_routes import AdminRoutes
 from forebay.gateway.batch_routes import BatchRoutes
 from forebay.gateway.callers import EXPOSED
+from forebay.gateway.dashboard_routes import DashboardRoutes
 from forebay.gateway.error_answers import ErrorAnswers
 from forebay.gateway.file_routes import FileRoutes
 from forebay.gateway.job_routes import JobRoutes
 from forebay.gateway.model_routes import ModelRoutes
 from forebay.gateway.openapi import document
-from forebay.gateway.page import PAGE, PAGE_HEADERS
 from forebay.gateway.rpc_routes import RpcRoutes
 from forebay.gateway.session_routes import SessionRoutes
 from forebay.gateway.status_routes import StatusRoutes, json_answer
@@ -35,10 +35,6 @@ def make_application(parts: Parts) -> ASGIApp:
         parts.asking.anyone(request)
         return json_answer(document())
 
-    async def page(request: Request) -> Response:
-        parts.asking.anyone(request)
-        return HTMLResponse(PAGE, headers=PAGE_HEADERS)
-
     answers = ErrorAnswers(parts.asking)
     app = Starlette(
         routes=[
@@ -50,8 +46,8 @@ def make_application(parts: Parts) -> ASGIApp:
             *BatchRoutes(parts).routes,
             *SessionRoutes(parts).routes,
             *RpcRoutes(parts).routes,
+            *DashboardRoutes(parts).routes,
             Route("/openapi.json", openapi),
-            Route("/", page),
         ],
         exception_handlers=answers.handlers,
     )

@@ -71,6 +71,7 @@ class Gateway:
             await self.parts.nodes.first_probes(probe_s)
         await self.parts.jobs.start()
         await self.parts.sessions.start()
+        self.parts.watch.start()
 
     @property
     def port(self) -> int:
@@ -101,6 +102,7 @@ class Gateway:
         for exchange in list(parts.relay.exchanges.values()):
             parts.relay.revoke(exchange.call.id, "shutting_down")
         await parts.sessions.finish()
+        parts.watch.stop()
         self._server.stop()
         await self._cold.stop(CLOSING_S)
         await parts.jobs.stop()

@@ -95,6 +95,11 @@ class Jobs:
         """Return the types that jobs may have here; known from the start."""
         return list(ROUTES) if self._engine is None else self._engine.task_types()
 
+    def ask_batch_progress(self, told: Callable[[Future[tuple[int, int, int, int]]], None]) -> None:
+        """Have the batches that have not ended counted, where the database is open at all."""
+        if self._opening.is_open:
+            self.batches.progress().add_done_callback(told)
+
     # -- the life of it
 
     async def start(self) -> None:

@@ -20,6 +20,10 @@ _AS_LISTED: Final = ("Accept-Language", "anthropic-version")
 
 _OPERATIONS: Final = (
     Operation("/", "get", "The page", "status", media="text/html"),
+    Operation("/dashboard/{name}", "get", "A file of the page", "status",
+               codes=("not_found",), media="*/*"),
+    Operation("/events", "get", "What the page draws, twice a second, as server-sent events",
+               "status", codes=(*WITH_A_KEY, "too_many_connections"), media="text/event-stream"),
     Operation("/health", "get", "Whether the gateway is alive; touches no node", "status",
                "Health"),
     Operation("/ready", "get", "Whether requests should be sent here", "status", "Ready",

@@ -13,6 +13,7 @@ from forebay.gateway.accounting import Accounting
 from forebay.gateway.admission import Admission
 from forebay.gateway.asking import Asking
 from forebay.gateway.callers import Callers
+from forebay.gateway.dashboard import make_watch
 from forebay.gateway.hosts import HostGuard
 from forebay.gateway.job_admission import JobAdmission
 from forebay.gateway.jobs import Jobs, Surroundings
@@ -88,6 +89,7 @@ class Parts:
         self.metrics = Metrics(
             self.accounting, self.nodes, self.jobs.figures, self.sessions.figures
         )
+        self.watch = make_watch(self, clock)
         self.readers = ThreadPoolExecutor(2, "large-bodies")
 
     def _make_sessions(self, clock: Timers) -> SessionHost:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import func, insert, literal, select, update
+from sqlalchemy import func, insert, literal, literal_column, select, update
 
 from forebay.jobs import files as stored
 from forebay.jobs.batch import (
@@ -114,6 +114,19 @@ class Batches:
             rows = connection.execute(query.order_by(batches.c.id.desc()).limit(some + 1))
             found = [to_batch(row) for row in rows]
             return BatchPage(found[:some], len(found) > some)
+
+        return self.store.database.read(work)
+
+    def progress(self) -> Future[tuple[int, int, int, int]]:
+        """Count all batches that have not ended: how many, their lines, completed, failed."""
+        sums = [func.coalesce(func.sum(column), 0)
+                for column in (batches.c.total, batches.c.completed, batches.c.failed)]  # fmt: skip
+        is_open = batches.c.status.in_([literal_column(f"'{status}'") for status in stored.OPEN])
+        query = select(func.count(), *sums).where(is_open)  # written out: by the partial index
+
+        def work(connection: Connection) -> tuple[int, int, int, int]:
+            count, total, completed, failed = connection.execute(query).one()
+            return int(count), int(total), int(completed), int(failed)
 
         return self.store.database.read(work)
 

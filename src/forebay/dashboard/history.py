@@ -1,0 +1,101 @@
+"""The last 15 minutes, one sample a second: the time line of the page.
+
+A sample keeps what was true at its moment (depth, processing) and what has happened since the one
+before (served, rejected). Waits are quantiles over the 30 seconds before it, from the differences
+of the buckets that the metrics keep anyway: nothing is added to the path of a request.
+
+Bounds: 900 samples of about a dozen numbers, and 30 rows of buckets; adding one is O(buckets).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final
+
+from msgspec import Struct
+
+from forebay.dashboard.picture import SamplePicture
+from forebay.dashboard.quantiles import quantile
+
+STEP_S: Final = 1.0
+SAMPLES_MAX: Final = 900
+"""15 minutes."""
+WAITS_WINDOW: Final = 30
+"""Samples over which waits are told: long enough that a slow trickle of requests shows a line."""
+MINUTE: Final = 60
+
+
+class Reading(Struct, frozen=True):
+    """What is read at one moment; totals and counts are since the start."""
+
+    depth: dict[str, int]
+    processing: int
+    served: int
+    rejected: int
+    waits: Sequence[int]
+    """How long requests waited, by bucket."""
+
+
+class History:
+    """The samples. Pure: time is when `add` is called."""
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        self._bounds_s = bounds_s
+        self._samples: deque[SamplePicture] = deque(maxlen=SAMPLES_MAX)
+        self._waits: deque[Sequence[int]] = deque(maxlen=WAITS_WINDOW + 1)
+        self._waits.append([0] * (len(bounds_s) + 1))
+        self._served = self._rejected = 0
+        self.number = 0
+        """How many samples there have been since the start."""
+
+    @property
+    def newest(self) -> SamplePicture | None:
+        """The last whole second; None in the first."""
+        return self._samples[-1] if self._samples else None
+
+    def add(self, reading: Reading) -> None:
+        """Take one second in."""
+        self._waits.append(reading.waits)
+        recent = [now - then for now, then in zip(reading.waits, self._waits[0], strict=True)]
+        sample = SamplePicture(
+            depth=reading.depth,
+            processing=reading.processing,
+            served=reading.served - self._served,
+            rejected=reading.rejected - self._rejected,
+            wait_p50_seconds=self._quantile(recent, 0.5),
+            wait_p95_seconds=self._quantile(recent, 0.95),
+        )
+        self._served, self._rejected = reading.served, reading.rejected
+        self._samples.append(sample)
+        self.number += 1
+
+    def served_per_minute(self) -> int:
+        """Return how many were served in the last minute."""
+        return sum(sample.served for sample in self._last(MINUTE))
+
+    def rejected_per_minute(self) -> int:
+        """Return how many were refused in the last minute."""
+        return sum(sample.rejected for sample in self._last(MINUTE))
+
+    def columns(self, priorities: Sequence[str]) -> dict[str, object]:
+        """Return all samples as columns of equal length, the oldest first."""
+        samples = list(self._samples)
+        return {
+            "step_seconds": STEP_S,
+            "sample_number": self.number,
+            "depth": {name: [one.depth.get(name, 0) for one in samples] for name in priorities},
+            "processing": [one.processing for one in samples],
+            "served": [one.served for one in samples],
+            "rejected": [one.rejected for one in samples],
+            "wait_p50_seconds": [one.wait_p50_seconds for one in samples],
+            "wait_p95_seconds": [one.wait_p95_seconds for one in samples],
+        }
+
+    def _last(self, samples: int) -> Sequence[SamplePicture]:
+        return list(islice(reversed(self._samples), samples))
+
+    def _quantile(self, counts: Sequence[int], share: float) -> float | None:
+        seconds = quantile(counts, self._bounds_s, share)
+        return None if seconds is None else round(seconds, 3)

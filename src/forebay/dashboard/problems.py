@@ -1,0 +1,100 @@
+"""How requests have ended badly lately, by code: in the last minute, in the last 15, and when.
+
+Fed once a second with totals by code; keeps sums over two windows, so that telling them costs the
+number of codes, which is ours and small.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from forebay.dashboard.history import MINUTE, SAMPLES_MAX
+from forebay.dashboard.picture import ProblemPicture
+from forebay.dashboard.words import Words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SHOWN_MAX: Final = 16
+
+
+class Remedy(Struct, frozen=True):
+    """What an error code means to whoever looks at the page."""
+
+    kind: str
+    """`rejection`, `error` or `caller`: who has to do something about it."""
+    words: Words
+
+
+class Problems:
+    """The bad ends of the last 15 minutes."""
+
+    def __init__(self, remedy_of: Callable[[str], Remedy]) -> None:
+        self._remedy_of = remedy_of
+        self._totals: Mapping[str, int] = {}
+        self._minute = _Window(MINUTE)
+        self._quarter = _Window(SAMPLES_MAX)
+        self._last_s: dict[str, float] = {}
+
+    def add(self, totals: Mapping[str, int], now_s: float) -> None:
+        """Take in one second: how many ended in each way since the start."""
+        before = self._totals
+        new = {code: n for code, total in totals.items() if (n := total - before.get(code, 0))}
+        self._totals = totals
+        self._minute.add(new)
+        self._quarter.add(new)
+        for code in new:
+            self._last_s[code] = now_s
+
+    def rejected(self) -> int:
+        """Return how many the queue has refused since the start."""
+        return sum(total for code, total in self._totals.items() if self._kind(code) == "rejection")
+
+    def last_minute(self, kind: str) -> dict[str, int]:
+        """Return how many ended in each way of a kind in the last minute, the most common first."""
+        found = self._minute.sums.most_common()
+        return {code: count for code, count in found if self._kind(code) == kind}
+
+    def remedy(self, code: str) -> Words:
+        """Return what to do about a code."""
+        return self._remedy_of(code).words
+
+    def shown(self, now_s: float) -> list[ProblemPicture]:
+        """Return the problems of the last 15 minutes, the most recent first."""
+        recent = sorted(self._quarter.sums, key=lambda code: (-self._last_s[code], code))
+        return [
+            ProblemPicture(
+                code=code,
+                kind=self._kind(code),
+                last_minute=self._minute.sums[code],
+                last_15_minutes=self._quarter.sums[code],
+                total=self._totals[code],
+                seconds_ago=round(now_s - self._last_s[code], 1),
+                remedy=self._remedy_of(code).words,
+            )
+            for code in recent[:SHOWN_MAX]
+        ]
+
+    def _kind(self, code: str) -> str:
+        return self._remedy_of(code).kind
+
+
+class _Window:
+    """Sums over the last so many seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds: deque[dict[str, int]] = deque()
+        self._max = seconds
+        self.sums: Counter[str] = Counter()
+
+    def add(self, new: dict[str, int]) -> None:
+        self._seconds.append(new)
+        self.sums.update(new)
+        if len(self._seconds) > self._max:
+            for code, count in self._seconds.popleft().items():
+                self.sums[code] -= count
+                if not self.sums[code]:
+                    del self.sums[code]

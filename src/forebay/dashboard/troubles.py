@@ -1,0 +1,260 @@
+"""What is wrong now, and what to do about it, in words.
+
+A pure function of one moment. Each rule looks at one kind of trouble; the worst come first, and
+only as many are told as anyone would read. A rule speaks only of what lasts: what happened once is
+in the list of problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from forebay.dashboard.picture import ModelPicture, NodePicture, QueuePicture, Trouble
+from forebay.dashboard.words import Words, duration
+
+SHOWN_MAX: Final = 8
+NAMED_MAX: Final = 3
+"""Nodes that are told of one by one; when more are offline at once, it is one trouble."""
+NEARLY_FULL: Final = 0.8
+LONG_LOAD_S: Final = 120.0
+"""A model that loads for longer than this is stuck, or on a slow disk."""
+ERROR_CHARS_MAX: Final = 200
+_LEVELS: Final = ("error", "warning", "info")
+
+
+class Moment(Struct, frozen=True):
+    """All that the rules look at."""
+
+    queue: QueuePicture
+    models: Sequence[ModelPicture]
+    nodes: Sequence[NodePicture]
+    draining: bool
+    searching: bool
+    """Whether nodes are still being looked for or started."""
+    max_wait_s: float
+    refused: dict[str, int]
+    """What the queue refused in the last minute, by code, the most common first."""
+    remedy: Words
+    """What to do about the most common of these."""
+
+
+Troubles: TypeAlias = Iterator[Trouble]
+
+
+def find_troubles(moment: Moment) -> list[Trouble]:
+    """Return what is wrong, the worst first."""
+    found = [
+        *_gateway(moment),
+        *_no_node(moment),
+        *_offline(moment),
+        *_stranded(moment),
+        *_full(moment),
+        *_refusing(moment),
+        *_long_waits(moment),
+        *_failing(moment),
+        *_loading(moment),
+        *_drained(moment),
+        *_simulated(moment),
+    ]
+    return sorted(found, key=lambda trouble: _LEVELS.index(trouble.level))[:SHOWN_MAX]
+
+
+def _gateway(moment: Moment) -> Troubles:
+    if moment.draining:
+        yield Trouble(
+            "warning", "shutting_down",
+            Words("This gateway is shutting down: it takes nothing new.",
+                  "このゲートウェイは停止処理中です。新しいリクエストは受け付けません。"),
+            Words("What runs may finish; callers are told to try again.",
+                  "実行中の処理は完了まで続きます。呼び出し元には再試行が案内されます。"),
+        )  # fmt: skip
+
+
+def _no_node(moment: Moment) -> Troubles:
+    if moment.searching or any(node.state in ("online", "loading") for node in moment.nodes):
+        return
+    if not moment.nodes:
+        yield Trouble(
+            "error", "no_node",
+            Words("There is no node: nothing can be answered.",
+                  "ノードがありません。リクエストに応答できません。"),
+            Words("Start Ollama, llama.cpp or vLLM, then: forebay nodes add URL",
+                  "Ollama、llama.cpp、vLLM などを起動し、次を実行してください: "
+                  "forebay nodes add URL"),
+        )  # fmt: skip
+    else:
+        yield Trouble(
+            "error", "no_node",
+            Words("No node is up: new requests are refused (503 no_node).",
+                  "稼働中のノードがありません。新しいリクエストは拒否されます (503 no_node)。"),
+            Words("Start one of the nodes below, or resume one that is draining.",
+                  "下のノードを起動するか、ドレイン中のノードを再開してください。"),
+        )  # fmt: skip
+
+
+def _offline(moment: Moment) -> Troubles:
+    offline = [node for node in moment.nodes if node.state == "offline"]
+    if moment.searching:
+        offline = [node for node in offline if node.last_error]
+    if len(offline) > NAMED_MAX:
+        names = ", ".join(node.name for node in offline[:NAMED_MAX])
+        count, of = len(offline), len(moment.nodes)
+        yield Trouble(
+            "error", "nodes_offline",
+            Words(f"{count} of {of} nodes are offline: {names} and {count - NAMED_MAX} more.",
+                  f"{of} 台中 {count} 台のノードがオフラインです: {names} ほか"
+                  f" {count - NAMED_MAX} 台。"),
+            Words("So many at once is often the network between here and them.",
+                  "同時に多数の場合、ネットワークの障害がよくある原因です。"),
+            max(node.state_seconds for node in offline),
+        )  # fmt: skip
+        return
+    for node in offline:
+        lasted, error = duration(node.state_seconds), _last_error(node)
+        yield Trouble(
+            "error", "node_offline",
+            Words(f"Node {node.name} has been offline for {lasted.en}.{error.en}",
+                  f"ノード {node.name} は {lasted.ja}前からオフラインです。{error.ja}"),
+            Words("Start its server again (it comes back by itself), or take it out with: "
+                  f"forebay nodes remove {node.name}",
+                  "サーバーを起動すると自動的に復帰します。外すには: "
+                  f"forebay nodes remove {node.name}"),
+            node.state_seconds, node.name,
+        )  # fmt: skip
+
+
+def _last_error(node: NodePicture) -> Words:
+    if not node.last_error:
+        return Words("", "")
+    error = node.last_error[:ERROR_CHARS_MAX]
+    return Words(f" Last error: {error}", f"最後のエラー: {error}")
+
+
+def _stranded(moment: Moment) -> Troubles:
+    for model in moment.models:
+        if model.waiting and not model.slots and not moment.searching:
+            yield Trouble(
+                "error", "model_offline",
+                Words(f"{model.waiting} requests wait for {model.model}, and no node that has it "
+                      "is up.",
+                      f"{model.model} を待つリクエストが {model.waiting} 件ありますが、"
+                      "稼働中のノードがありません。"),
+                Words("They run as soon as one is back, or end with 503 at their limit "
+                      "(queue.max_wait_seconds).",
+                      "ノードが復帰すれば実行されます。上限 (queue.max_wait_seconds) に達すると "
+                      "503 で終了します。"),
+            )  # fmt: skip
+
+
+def _full(moment: Moment) -> Troubles:
+    queue = moment.queue
+    if not queue.enabled or not queue.max_size or queue.waiting < NEARLY_FULL * queue.max_size:
+        return
+    advice = Words(
+        "Add nodes or slots; or let more wait with queue.max_size.",
+        "ノードかスロットを増やすか、queue.max_size で待機数の上限を上げてください。",
+    )
+    if queue.waiting >= queue.max_size:
+        yield Trouble(
+            "error", "queue_full",
+            Words(f"The queue is full ({queue.waiting} of {queue.max_size}): newcomers are told "
+                  "to try again later.",
+                  f"キューが満杯です ({queue.waiting} / {queue.max_size})。"
+                  "新しいリクエストには再試行を求めています。"),
+            advice,
+        )  # fmt: skip
+    else:
+        yield Trouble(
+            "warning", "queue_nearly_full",
+            Words(f"The queue is nearly full: {queue.waiting} of {queue.max_size}.",
+                  f"キューがまもなく満杯になります: {queue.waiting} / {queue.max_size}。"),
+            advice,
+        )  # fmt: skip
+
+
+def _refusing(moment: Moment) -> Troubles:
+    if moment.refused:
+        count = sum(moment.refused.values())
+        reasons = ", ".join(f"{code} {n}" for code, n in list(moment.refused.items())[:NAMED_MAX])
+        were = "request was" if count == 1 else "requests were"
+        yield Trouble(
+            "warning", "refusing",
+            Words(f"{count} {were} refused in the last minute: {reasons}.",
+                  f"直近 1 分間に {count} 件のリクエストを拒否しました: {reasons}。"),
+            moment.remedy,
+        )  # fmt: skip
+
+
+def _long_waits(moment: Moment) -> Troubles:
+    for model in moment.models:
+        wait_s = model.wait_p50_seconds
+        if wait_s is None or not moment.max_wait_s or wait_s <= moment.max_wait_s:
+            continue
+        wait, limit = duration(wait_s), duration(moment.max_wait_s)
+        yield Trouble(
+            "warning", "long_waits",
+            Words(f"A newcomer for {model.model} would wait about {wait.en}, longer than the "
+                  f"limit of {limit.en}.",
+                  f"{model.model} の予想待ち時間は約 {wait.ja}で、上限の {limit.ja}を超えています。"),
+            Words("Add slots for it, or allow longer waits with queue.max_wait_seconds.",
+                  "スロットを増やすか、queue.max_wait_seconds で上限を上げてください。"),
+        )  # fmt: skip
+
+
+def _failing(moment: Moment) -> Troubles:
+    for node in moment.nodes:
+        if node.failing:
+            models = ", ".join(node.failing[:NAMED_MAX])
+            yield Trouble(
+                "warning", "model_failing",
+                Words(f"Node {node.name} keeps failing with {models}: others are asked instead.",
+                      f"ノード {node.name} で {models} の失敗が続いています。"
+                      "他のノードに振り分けています。"),
+                Words("Look at that node's own log; it is tried again by itself.",
+                      "ノードのログを確認してください。自動的に再試行されます。"),
+                None, node.name,
+            )  # fmt: skip
+
+
+def _loading(moment: Moment) -> Troubles:
+    for node in moment.nodes:
+        if node.state == "loading" and node.state_seconds > LONG_LOAD_S:
+            lasted = duration(node.state_seconds)
+            yield Trouble(
+                "warning", "node_loading",
+                Words(f"Node {node.name} has been loading for {lasted.en}.",
+                      f"ノード {node.name} は {lasted.ja}間、読み込み中のままです。"),
+                Words("Look at its log: a model that does not fit into memory loads for ever.",
+                      "ノードのログを確認してください。メモリに収まらないモデルの可能性があります。"),
+                node.state_seconds, node.name,
+            )  # fmt: skip
+
+
+def _drained(moment: Moment) -> Troubles:
+    for node in moment.nodes:
+        if node.state == "draining" and not moment.draining:
+            runs = node.in_flight
+            yield Trouble(
+                "info", "node_draining",
+                Words(f"Node {node.name} is draining: nothing new starts there, {runs} still "
+                      f"{'runs' if runs == 1 else 'run'}.",
+                      f"ノード {node.name} はドレイン中です。新しい処理は開始せず、"
+                      f"実行中は {runs} 件です。"),
+                Words(f"Use it again with: forebay nodes resume {node.name}",
+                      f"再開するには: forebay nodes resume {node.name}"),
+                node.state_seconds, node.name,
+            )  # fmt: skip
+
+
+def _simulated(moment: Moment) -> Troubles:
+    if moment.nodes and all(node.simulated for node in moment.nodes):
+        yield Trouble(
+            "info", "simulated",
+            Words("Every answer is SIMULATED: no real model is running.",
+                  "すべての応答はシミュレーションです。実際のモデルは動作していません。"),
+            Words("Start a model server and add it with: forebay nodes add URL",
+                  "モデルサーバーを起動し、次で追加してください: forebay nodes add URL"),
+        )  # fmt: skip
