@@ -1,0 +1,61 @@
+"""The time line: what it keeps, for how long, and what it says of a minute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.dashboard.history import MINUTE, SAMPLES_MAX, WAITS_WINDOW, History, Reading
+
+BOUNDS_S = (0.001, 1.0, 10.0)
+
+
+def reading(**given: Any) -> Reading:
+    depth = {"high": 0, "normal": given.pop("waiting", 0)}
+    values = {"processing": 0, "served": 0, "rejected": 0, "waits": (0, 0, 0, 0), **given}
+    return Reading(depth=depth, **values)
+
+
+def test_a_sample_says_what_happened_since_the_one_before() -> None:
+    history = History(BOUNDS_S)
+    history.add(reading(waiting=4, processing=2, served=10, rejected=1))
+    history.add(reading(waiting=3, processing=2, served=13, rejected=1))
+    assert history.newest is not None
+    assert (history.newest.served, history.newest.rejected) == (3, 0)
+    assert history.newest.depth == {"high": 0, "normal": 3}
+
+
+def test_waits_are_told_over_the_window_and_then_forgotten() -> None:
+    history = History(BOUNDS_S)
+    history.add(reading(waits=(0, 0, 4, 0)))
+    for _ in range(WAITS_WINDOW - 1):
+        history.add(reading(waits=(0, 0, 4, 0)))
+    assert history.newest is not None
+    assert history.newest.wait_p50_seconds == 5.5
+    history.add(reading(waits=(0, 0, 4, 0)))
+    assert history.newest.wait_p50_seconds is None
+
+
+def test_the_columns_hold_the_last_fifteen_minutes_oldest_first() -> None:
+    history = History(BOUNDS_S)
+    for second in range(SAMPLES_MAX + 50):
+        history.add(reading(processing=second))
+    columns: Any = history.columns(["high", "normal", "low"])
+    assert columns["processing"] == list(range(50, SAMPLES_MAX + 50))
+    assert columns["sample_number"] == SAMPLES_MAX + 50
+    assert columns["depth"]["low"] == [0] * SAMPLES_MAX, "a class that was added by a reload"
+    lengths = {len(column) for column in columns.values() if isinstance(column, list)}
+    assert lengths == {SAMPLES_MAX}
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=3 * MINUTE))
+def test_a_minute_is_what_its_seconds_add_up_to(seconds: list[tuple[int, int]]) -> None:
+    history, served, rejected = History(BOUNDS_S), 0, 0
+    for more_served, more_rejected in seconds:
+        served, rejected = served + more_served, rejected + more_rejected
+        history.add(reading(served=served, rejected=rejected))
+    last = seconds[-MINUTE:]
+    assert history.served_per_minute() == sum(one for one, _ in last)
+    assert history.rejected_per_minute() == sum(one for _, one in last)

@@ -1,0 +1,70 @@
+"""Bad ends by code: over a minute, over fifteen, and when the last was."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.dashboard.history import MINUTE, SAMPLES_MAX
+from forebay.dashboard.problems import SHOWN_MAX, Problems
+from forebay.gateway.codes import CODES
+from forebay.gateway.remedies import JAPANESE, remedy_of
+
+
+def test_a_problem_is_shown_with_its_remedy_until_fifteen_minutes_have_passed() -> None:
+    problems = Problems(remedy_of)
+    problems.add({"queue_full": 3}, 10.0)
+    (shown,) = problems.shown(12.5)
+    assert (shown.code, shown.kind) == ("queue_full", "rejection")
+    assert (shown.last_minute, shown.last_15_minutes, shown.total) == (3, 3, 3)
+    assert shown.seconds_ago == 2.5
+    assert "queue.max_size" in shown.remedy.ja
+    for second in range(MINUTE):
+        problems.add({"queue_full": 3}, 11.0 + second)
+    (shown,) = problems.shown(80.0)
+    assert (shown.last_minute, shown.last_15_minutes) == (0, 3)
+    for second in range(SAMPLES_MAX - MINUTE):
+        problems.add({"queue_full": 3}, 71.0 + second)
+    assert problems.shown(1000.0) == []
+
+
+def test_the_most_recent_come_first_and_the_list_is_bounded() -> None:
+    problems = Problems(remedy_of)
+    totals: dict[str, int] = {}
+    for second, code in enumerate(CODES):
+        totals = {**totals, code: 1}
+        problems.add(totals, float(second))
+    shown = problems.shown(100.0)
+    assert len(shown) == SHOWN_MAX
+    assert shown[0].code == list(CODES)[-1]
+    assert [one.seconds_ago for one in shown] == sorted(one.seconds_ago for one in shown)
+
+
+@given(st.lists(st.sampled_from(["queue_full", "node_failed", "unauthorized"]), max_size=200))
+def test_windows_add_up_however_codes_come(codes: list[str]) -> None:
+    problems, totals = Problems(remedy_of), Counter[str]()
+    for second, code in enumerate(codes):
+        totals[code] += 1
+        problems.add(dict(totals), float(second))
+    minute = Counter(codes[-MINUTE:])
+    for shown in problems.shown(float(len(codes))):
+        assert shown.last_minute == minute[shown.code]
+        assert shown.last_15_minutes == shown.total == totals[shown.code]
+    assert problems.rejected() == totals["queue_full"]
+
+
+def test_every_code_has_a_remedy_in_both_languages() -> None:
+    assert set(JAPANESE) == set(CODES)
+    for code in CODES:
+        assert remedy_of(code).words.en
+        assert "`" not in remedy_of(code).words.en
+
+
+def test_who_has_to_act_follows_from_the_code() -> None:
+    kinds = {code: remedy_of(code).kind for code in CODES}
+    assert kinds["queue_full"] == kinds["no_node"] == kinds["queue_timeout"] == "rejection"
+    assert kinds["node_failed"] == kinds["run_timeout"] == kinds["store_unavailable"] == "error"
+    assert kinds["invalid_request"] == kinds["cancelled"] == kinds["unauthorized"] == "caller"
+    assert remedy_of("passed_through").kind == "caller"
