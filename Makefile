@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 2000
 
-.PHONY: help setup run check test compile wheel sim bench lock reference diagram clean
+.PHONY: help setup run demo check test compile wheel sim bench lock reference diagram clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ BROWSER := (command -v chromium || command -v chromium-browser || command -v goo
 
 run: .venv/.run  ## start the gateway, with a small real model if you run none: make run [ARGS="--port 7801"]
 	@$(BIN)/forebay serve $(ARGS)
+
+demo: .venv/.run  ## watch a queue at work: simulated nodes, scripted users, captions on the page
+	@$(BIN)/forebay demo $(ARGS)
 
 check: setup  ## lint, types, imports, tidiness
 	$(BIN)/ruff format --check --quiet . || (echo "run: .venv/bin/ruff format ." && exit 1)

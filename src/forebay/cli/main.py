@@ -10,6 +10,8 @@ from forebay.cli.batch import batch
 from forebay.cli.chat import EPILOG as CHAT_EPILOG
 from forebay.cli.chat import chat
 from forebay.cli.config import config_app
+from forebay.cli.demo import EPILOG as DEMO_EPILOG
+from forebay.cli.demo import demo
 from forebay.cli.jobs import jobs_app
 from forebay.cli.keys import keys_app
 from forebay.cli.nodes import nodes_app
@@ -35,6 +37,7 @@ app.add_typer(jobs_app)
 app.add_typer(config_app)
 app.add_typer(keys_app)
 app.command("sim-node")(sim_node)
+app.command("demo", epilog=DEMO_EPILOG)(demo)
 
 
 def _print_version(wanted: bool) -> None:

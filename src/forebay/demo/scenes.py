@@ -1,0 +1,236 @@
+"""What happens in the demo, scene by scene; each says what it shows, then what came of it.
+
+Every number in a caption is measured in this very run: the demo may be believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from forebay.demo.people import median_wait_s
+from forebay.demo.stage import LARGE, QUEUE_MAX, SMALL
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import TypeAlias
+
+    import httpx
+
+    from forebay.demo.people import Answer, Person
+    from forebay.demo.stage import Stage
+
+    Scene: TypeAlias = Callable[["Cast"], Awaitable[None]]
+
+SCRIPT_REQUESTS: Final = 30
+FLOOD_REQUESTS: Final = 70
+JOBS: Final = 24
+STEP_S: Final = 0.1
+"""How often a scene looks whether what it waits for has happened."""
+
+
+class Cast:
+    """Who plays: the stage, a greedy script, two people, and whoever submits the batch."""
+
+    def __init__(
+        self, stage: Stage, script: Person, people: Sequence[Person], http: httpx.AsyncClient
+    ) -> None:
+        self.stage = stage
+        self.script = script
+        self.people = people
+        self.http = http
+        self._jobs = count(1)
+
+    def next_job(self) -> int:
+        """Return a number that no job of this run has had: equal ones would be one job."""
+        return next(self._jobs)
+
+    async def pause(self, seconds: float) -> None:
+        """Leave time to look."""
+        await asyncio.sleep(seconds * self.stage.pace)
+
+    async def until(self, happened: Callable[[], bool], limit_s: float) -> bool:
+        """Wait until something has happened, but not for ever; say whether it has."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while not happened():  # noqa: ASYNC110 - a node has no event for it
+                    await asyncio.sleep(STEP_S * self.stage.pace)
+        except TimeoutError:
+            return False
+        return True
+
+    def peoples_answers(self) -> list[Answer]:
+        """Return what the two people got since the last time."""
+        return [answer for person in self.people for answer in person.take_answers()]
+
+
+async def quiet(cast: Cast) -> None:
+    """Show the parts before anything happens to them."""
+    cast.stage.caption(
+        "Three nodes, two models, five slots. Two people chat now and then: a free slot takes "
+        "each request at once.",
+        "ノード 3 台、モデル 2 種、スロット 5 個。2 人がときどき会話しています。"
+        "空きスロットがあれば待たずに実行されます。",
+    )
+    await cast.pause(10)
+
+
+async def greedy_script(cast: Cast) -> None:
+    """Fairness: one user's flood does not keep the others waiting."""
+    cast.peoples_answers()
+    cast.stage.caption(
+        f"A greedy script sends {SCRIPT_REQUESTS} requests at once. They wait in line; "
+        "nothing fails.",
+        f"貪欲なスクリプトが一度に {SCRIPT_REQUESTS} 件を送信。失敗せず、列に並んで待ちます。",
+    )
+    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS, SMALL, tokens=60))
+    try:
+        await cast.pause(6)
+        cast.stage.caption(
+            "Users take turns: when one of the two people asks, the script's backlog does not "
+            "stand before them.",
+            "ユーザーは交代で処理されます。人が質問しても、スクリプトの行列の後ろには回りません。",
+        )
+        answers = await flood
+    finally:
+        flood.cancel()
+    script_s, people_s = median_wait_s(answers), median_wait_s(cast.peoples_answers())
+    if script_s is not None and people_s is not None:
+        cast.stage.caption(
+            f"Measured: the people waited {people_s:.1f} s (median), the script {script_s:.1f} s. "
+            "All were answered.",
+            f"実測: 人の待ち時間は {people_s:.1f} 秒 (中央値)、スクリプトは {script_s:.1f} 秒。"
+            "全件に応答しました。",
+        )
+    await cast.pause(7)
+
+
+async def urgent(cast: Cast) -> None:
+    """Priorities: what is urgent goes first."""
+    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS, SMALL, tokens=60))
+    try:
+        await cast.pause(2)
+        ahead = await cast.stage.waiting()
+        cast.stage.caption(
+            f"{ahead} requests are waiting. Now one arrives with X-Forebay-Priority: high …",
+            f"{ahead} 件が待機中。ここで X-Forebay-Priority: high のリクエストが到着…",
+        )
+        answer = await cast.people[0].ask(SMALL, priority="high", words="Quick!")
+        cast.stage.caption(
+            f"… and ran after {answer.waited_s:.1f} s, on {answer.node}: the next free slot was "
+            "its own.",
+            f"…{answer.waited_s:.1f} 秒後に {answer.node} で実行。次に空いたスロットを得ました。",
+        )
+        await flood
+    finally:
+        flood.cancel()
+    await cast.pause(5)
+
+
+async def dying_node(cast: Cast) -> None:
+    """Retries: a node dies with work on it, and nobody notices."""
+    stage, before = cast.stage, cast.stage.retries
+    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS // 2, SMALL, tokens=60))
+    try:
+        await cast.until(lambda: stage.running_on("gpu2") > 1, 30.0)
+        lost = stage.running_on("gpu2")
+        await stage.kill_node("gpu2")
+        stage.caption(
+            f"Node gpu2 dies with {lost} requests running on it. They go back to their old places "
+            "in line and run elsewhere.",
+            f"ノード gpu2 が {lost} 件の処理中に停止。元の順番のまま列に戻り、別のノードで実行されます。",
+        )
+        answers = await flood
+        failed = sum(answer.status != 200 for answer in answers)
+        stage.caption(
+            f"{stage.retries - before} retried, {failed} failed: the callers saw nothing of it. "
+            "The banner says what is wrong.",
+            f"再試行 {stage.retries - before} 件、失敗 {failed} 件。呼び出し元は気づきません。"
+            "異常はバナーに表示されます。",
+        )
+        await cast.pause(6)
+    finally:
+        flood.cancel()
+        await stage.start_node("gpu2")
+    stage.caption(
+        "gpu2 is started again. The gateway finds it by itself: one request to try it, then all "
+        "its slots.",
+        "gpu2 を再起動。ゲートウェイが自動的に検出し、1 件試してから全スロットを使います。",
+    )
+    await cast.until(lambda: stage.state_of("gpu2") == "online", 60.0)
+    await cast.pause(6)
+
+
+async def overflow(cast: Cast) -> None:
+    """Bounds: the line is only so long, and the one who fills it is the one who is refused."""
+    cast.peoples_answers()
+    cast.stage.caption(
+        f"The script sends {FLOOD_REQUESTS} at once, but the line holds {QUEUE_MAX}. The rest get "
+        "429 with an honest Retry-After.",
+        f"スクリプトが {FLOOD_REQUESTS} 件を送信。列の上限は {QUEUE_MAX} 件で、"
+        "残りは 429 と正確な Retry-After を受け取ります。",
+    )
+    flood = asyncio.ensure_future(cast.script.ask_many(FLOOD_REQUESTS, SMALL, tokens=20))
+    try:
+        await cast.pause(8)
+        people = cast.peoples_answers()
+        refused = sum(answer.status != 200 for answer in people)
+        cast.stage.caption(
+            "Somebody with less in line still gets in, and the script's newest gives way: of the "
+            f"people's {len(people)} requests meanwhile, {refused} were refused.",
+            "列に少ない人は入ることができ、スクリプトの最後尾が譲ります。この間の人の "
+            f"{len(people)} 件のうち、拒否は {refused} 件。",
+        )
+        await flood
+    finally:
+        flood.cancel()
+    await cast.pause(6)
+
+
+async def batch(cast: Cast) -> None:
+    """Jobs: durable, in idle capacity, grouped by model."""
+    stage = cast.stage
+    swaps_before = await stage.swaps()
+    stage.caption(
+        f"{JOBS} background jobs are submitted, two models in turn: {SMALL}, {LARGE}, {SMALL}, …",
+        f"バックグラウンドジョブを {JOBS} 件投入。モデルは {SMALL} と {LARGE} が交互です。",
+    )
+    ids = [await _submit(cast, (SMALL, LARGE)[number % 2]) for number in range(JOBS)]
+    await cast.pause(4)
+    stage.caption(
+        "They run only in idle slots, model by model, and give way as soon as a person asks.",
+        "空きスロットだけを使い、モデルごとにまとめて実行。人が使うとすぐに譲ります。",
+    )
+    done = await _finished(cast, ids)
+    swaps = await stage.swaps() - swaps_before
+    stage.caption(
+        f"{done} of {JOBS} jobs are done, with {swaps} model loads on three nodes: jobs of one "
+        "model ran together.",
+        f"{JOBS} 件中 {done} 件が完了。3 台のノードでモデルの読み込みは {swaps} 回: "
+        "同じモデルのジョブをまとめて実行しました。",
+    )
+    await cast.pause(7)
+
+
+async def _submit(cast: Cast, model: str) -> int:
+    params = {"messages": [{"role": "user", "content": "Summarise."}], "max_tokens": 24}
+    body = {"type": "chat", "model": model, "params": params, "job_id": cast.next_job()}
+    answer = await cast.http.post("/jobs", json=body)
+    answer.raise_for_status()
+    return int(answer.json()["id"])
+
+
+async def _finished(cast: Cast, ids: Sequence[int]) -> int:
+    """Wait until all have ended, and return how many completed."""
+    completed = 0
+    for job_id in ids:
+        status = "queued"
+        while status in ("queued", "running"):
+            status = (await cast.http.get(f"/jobs/{job_id}")).json()["status"]
+            await asyncio.sleep(STEP_S * cast.stage.pace)
+        completed += status == "completed"
+    return completed
+
+
+SCENES: Final[tuple[Scene, ...]] = (quiet, greedy_script, urgent, dying_node, overflow, batch)
