@@ -1,0 +1,1 @@
+"""The dashboard: its time line, its problems, its troubles."""
