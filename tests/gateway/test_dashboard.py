@@ -11,6 +11,9 @@ import pytest
 
 from forebay.dashboard import watch
 from forebay.dashboard.files import page_files
+from forebay.nodes.sim_engine import SimOptions
+from forebay.nodes.sim_node import SimNode
+from forebay.settings import NodeSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -268,3 +271,30 @@ async def test_the_page_needs_no_key_but_our_own_host(rig: Rig, http: httpx.Asyn
     url = f"http://127.0.0.1:{rig.gateway.port}/"
     assert (await http.get(url)).status_code == 200
     assert (await http.get(url, headers={"host": "evil.example"})).status_code == 403
+
+
+async def test_while_someone_looks_the_gpu_is_read_every_second(
+    rig: Rig, http: httpx.AsyncClient
+) -> None:
+    node = SimNode(SimOptions(models=("a@6",), slots=2, vram_gb=8.0))
+    await node.start()
+    rig.stack.push_async_callback(node.stop)
+    await rig.start()
+    rig.gateway.parts.nodes.add(NodeSettings(name="sim", url=node.url, kind="sim"))
+    await rig.until_node("sim", "online")
+    looker = await look(rig, http)
+    await looker.next()
+    assert (await looker.snapshot())["nodes"][0]["gpu_load"] == 0.0
+    backend = rig.gateway.parts.nodes.get("sim")
+    assert backend is not None
+    with node.engine.slot("a"):
+        rig.clock.advance(1.0)
+        for _ in range(2000):
+            if backend.gpu_load:
+                break
+            await rig.queue()  # the answer of the node is under way
+        await looker.snapshot()
+        rig.clock.advance(watch.LOOK_S)
+        (shown,) = (await looker.snapshot())["nodes"]
+    assert shown["gpu_load"] == 0.5
+    assert (shown["vram_used_bytes"], shown["vram_total_bytes"]) == (6 << 30, 8 << 30)

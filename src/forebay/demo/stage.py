@@ -96,7 +96,7 @@ class Stage:
 
     async def kill_node(self, name: str) -> None:
         """End a node in the middle of whatever it does."""
-        await self._nodes[name].stop()
+        await self._nodes[name].kill()
 
     def running_on(self, name: str) -> int:
         """Return how many requests a node is working on."""

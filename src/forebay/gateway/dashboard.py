@@ -22,12 +22,21 @@ if TYPE_CHECKING:
 WAITED: Final = frozenset({"served", "passed_through", "cancelled", "queue_timeout"})
 BATCHES_S: Final = 2.0
 """How old the progress of batches may be: it is the one thing that is asked of the database."""
+GPUS_S: Final = 1.0
+"""How old the figures of a GPU may be while someone looks; else they come with the probes."""
 
 
 def make_watch(parts: Parts, clock: Timers) -> Watch:
     """Return the watch over a gateway; the parts it looks at have been made."""
     accounting, sessions = parts.accounting, parts.sessions.figures
     jobs = _JobsView(parts.jobs, clock)
+
+    gpus = _Pace(GPUS_S, clock)
+
+    def watched() -> None:
+        jobs.refresh()
+        if gpus.due():
+            parts.nodes.read_gpus()
 
     def status() -> Status:
         settings = parts.settings
@@ -51,7 +60,7 @@ def make_watch(parts: Parts, clock: Timers) -> Watch:
         status=status,
         jobs=jobs.picture,
         sessions=lambda: SessionsPicture(sessions.held(), sessions.pending()),
-        watched=jobs.refresh,
+        watched=watched,
         epoch=random.SystemRandom().randbytes(4).hex(),
         gateway=__version__,
     )
@@ -86,14 +95,30 @@ def bad_ends(accounting: Accounting) -> dict[str, int]:
     return ends
 
 
+class _Pace:
+    """Says when something is due that is done at most so often."""
+
+    def __init__(self, every_s: float, clock: Timers) -> None:
+        self._every_s = every_s
+        self._clock = clock
+        self._last_s = clock.monotonic_s() - every_s
+
+    def due(self) -> bool:
+        """Say whether it is time, and count from now if it is."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._last_s < self._every_s:
+            return False
+        self._last_s = now_s
+        return True
+
+
 class _JobsView:
     """The durable work, from counters; the progress of batches, from the database now and then."""
 
     def __init__(self, jobs: Jobs, clock: Timers) -> None:
         self._jobs = jobs
-        self._clock = clock
         self._batches = BatchProgress()
-        self._asked_s = clock.monotonic_s() - BATCHES_S
+        self._pace = _Pace(BATCHES_S, clock)
 
     def picture(self) -> JobsPicture:
         """Return what there is."""
@@ -109,9 +134,7 @@ class _JobsView:
 
     def refresh(self) -> None:
         """Ask for the progress of the batches, unless that was done just now."""
-        now_s = self._clock.monotonic_s()
-        if now_s - self._asked_s >= BATCHES_S:
-            self._asked_s = now_s
+        if self._pace.due():
             self._jobs.ask_batch_progress(self._take)
 
     def _take(self, asked: Future[tuple[int, int, int, int]]) -> None:

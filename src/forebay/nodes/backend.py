@@ -78,9 +78,10 @@ class Backend:
         self.kind = "" if settings.kind == "auto" else settings.kind
         self.version = ""
         self.contexts: Mapping[str, int] = {}  # tokens that fit into each model's context
-        self.gpu_load: float | None = None  # as the last probe found it; None when unknown
+        self.gpu_load: float | None = None  # as it was last read; None when unknown
         self.vram_used_bytes: int | None = None
         self.vram_total_bytes: int | None = None
+        self._tells_gpu = False  # whether the node says itself how busy its GPU is
         self.state_since_s = clock.monotonic_s()
         self.failures: dict[str, int] = {}  # by kind, for the metrics
         self.last_error = ""
@@ -122,6 +123,16 @@ class Backend:
         whole = self.told.slots + self._slots_cut
         self._slots_cut = min(self._slots_cut + 1, max(0, whole - 1))
         self._was_busy = True
+
+    async def read_gpu(self) -> None:
+        """Read the GPU anew between probes, where it could be read before. Never raises."""
+        if self.gpu_load is None or self.told.state != "online":
+            return
+        if self._tells_gpu:
+            self._probe()
+        elif gpu := await self._gpu.read(self.settings.url):
+            self.gpu_load = gpu.load
+            self.vram_used_bytes, self.vram_total_bytes = gpu.used_bytes, gpu.total_bytes
 
     def refresh(self) -> None:
         """Ask the node anew now: something it did does not fit what we know."""
@@ -228,7 +239,8 @@ class Backend:
     async def _report(self) -> Report:
         self._adapter = self._adapter or await detect(self.fetch)
         report = await self._adapter.probe(self.fetch)
-        if report.gpu_load is None and (gpu := await self._gpu.read(self.settings.url)):
+        self._tells_gpu = report.gpu_load is not None
+        if not self._tells_gpu and (gpu := await self._gpu.read(self.settings.url)):
             report = replace(
                 report,
                 gpu_load=gpu.load,

@@ -51,11 +51,17 @@ class GpuMeter:
     def __init__(self, measure: Callable[[], GpuReading | None] | None = None) -> None:
         self._measure = measure or nvml_reading
         self._thread: threading.Thread | None = None
+        self._last: GpuReading | None = None
 
     async def read(self, url: str, limit_s: float = LIMIT_S) -> GpuReading | None:
-        """Return what the driver says; None for a node elsewhere. Never raises."""
-        if not is_loopback(url) or (self._thread is not None and self._thread.is_alive()):
+        """Return what the driver says; None for a node elsewhere. Never raises.
+
+        While a reading is under way, that is what it said the last time.
+        """
+        if not is_loopback(url):
             return None
+        if self._thread is not None and self._thread.is_alive():
+            return self._last
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[GpuReading | None] = loop.create_future()
 
@@ -72,9 +78,10 @@ class GpuMeter:
         self._thread.start()
         try:
             async with asyncio.timeout(limit_s):
-                return await answer
+                self._last = await answer
         except TimeoutError:
-            return None
+            self._last = None
+        return self._last
 
     def _measured(self) -> GpuReading | None:
         # A driver may fail in any way it likes; nothing is known then, and that is all.

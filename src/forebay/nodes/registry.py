@@ -29,6 +29,7 @@ class Nodes:
         self._api_key_of = api_key_of
         self._clock = clock
         self._gpu = GpuMeter()
+        self._reading_gpus: asyncio.Task[None] | None = None
         self._backends: dict[str, Backend] = {}
         self._post: Callable[[Event], None] = _nobody
         self.expecting = False
@@ -89,8 +90,19 @@ class Nodes:
             async with asyncio.timeout(limit_s):
                 await asyncio.gather(*waits)
 
+    def read_gpus(self) -> None:
+        """Have the GPUs read anew, for someone who is looking; one round at a time."""
+        if self._reading_gpus is None or self._reading_gpus.done():
+            self._reading_gpus = asyncio.get_running_loop().create_task(self._read_gpus())
+
+    async def _read_gpus(self) -> None:
+        for backend in self:
+            await backend.read_gpu()
+
     def stop(self) -> None:
         """Stop all; may be called twice."""
+        if self._reading_gpus is not None:
+            self._reading_gpus.cancel()
         for name in list(self._backends):
             self.remove(name)
 

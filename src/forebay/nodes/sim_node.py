@@ -322,6 +322,13 @@ class SimNode:
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         await self._server.listening.wait()
 
+    async def kill(self) -> None:
+        """End as a process does that is killed: every connection is reset, the port closed."""
+        if self._server is not None:
+            for connection in list(self._server.server_state.connections):
+                connection.transport.abort()
+        await self.stop()
+
     async def stop(self) -> None:
         """Break off what runs and close the port; returns when all is stopped."""
         serving, self._serving = self._serving, None
