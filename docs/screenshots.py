@@ -1,0 +1,87 @@
+"""Take the pictures of the docs from the running demo: `make screenshots`.
+
+Each is taken at the moment that it is about: the script reads the captions on the page.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import sync_playwright
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+IMAGES = Path(__file__).parent / "images"
+COMMAND = Path(sys.executable).parent / "forebay"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE_MS = 240_000
+"""The demo takes about two minutes; a scene that was missed comes again."""
+
+
+@contextmanager
+def demo() -> Iterator[str]:
+    """Run the demo and give its address."""
+    with subprocess.Popen(
+        [COMMAND, "demo", "--port", "0"], stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stderr is not None
+        try:
+            yield next(
+                found.group()
+                for line in child.stderr
+                if (found := re.search(r"http://[0-9.]+:[0-9]+", line))
+            )
+        finally:
+            child.send_signal(signal.SIGINT)
+            child.communicate()
+
+
+def open_page(browser: Browser, url: str, **options: object) -> Page:
+    """Open the page as somebody with these preferences sees it."""
+    page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
+    page.goto(url)
+    page.get_by_text("gpu1").first.wait_for()
+    return page
+
+
+def until_it_says(page: Page, words: str) -> None:
+    """Wait for a scene."""
+    page.locator("#caption", has_text=words).wait_for(timeout=PATIENCE_MS)
+
+
+def main() -> None:
+    """Take all pictures."""
+    program = next(path for name in BROWSERS if (path := shutil.which(name)))
+    desk = {"viewport": {"width": 1280, "height": 1060}}
+    phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+    with demo() as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        light = open_page(browser, url, **desk, color_scheme="light", locale="en-GB")
+        dark = open_page(browser, url, **desk, color_scheme="dark", locale="ja-JP")
+        small = open_page(browser, url, **phone, color_scheme="light", locale="en-GB")
+        until_it_says(light, "A greedy script")
+        light.locator("#try").get_by_label("At once").select_option("6")
+        light.get_by_role("button", name="Send").click()
+        light.get_by_text("in line").first.wait_for(timeout=PATIENCE_MS)
+        until_it_says(light, "Users take turns")
+        light.screenshot(path=IMAGES / "page.png")
+        light.locator("#try").screenshot(path=IMAGES / "try-it.png")
+        until_it_says(dark, "gpu2")
+        dark.locator("#troubles li").nth(1).wait_for(timeout=PATIENCE_MS)
+        dark.screenshot(path=IMAGES / "page-dark.png")
+        small.screenshot(path=IMAGES / "page-phone.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
