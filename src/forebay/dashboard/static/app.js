@@ -1,0 +1,74 @@
+// The page begins here: what comes from the gateway is handed to the parts that draw it.
+import { History } from "./history.js";
+import { showJobs } from "./jobs.js";
+import { askForKey, keyWorks, offerKey, startKey } from "./key.js";
+import { showLive, startLive } from "./live.js";
+import { showModels } from "./models.js";
+import { showNodes } from "./nodes.js";
+import { showProblems } from "./problems.js";
+import { Stream } from "./stream.js";
+import { startTheme } from "./theme.js";
+import { showTiles } from "./tiles.js";
+import { Timeline } from "./timeline.js";
+import { showCaption, showTroubles } from "./troubles.js";
+import { forgetModels, offerModels, offerPriorities, startTryIt } from "./try_it.js";
+import { currentLanguage, onLanguage, speak, startWords } from "./words.js";
+import { showWelcome, startWelcome } from "./welcome.js";
+
+startWords();
+startTheme(document.getElementById("theme"));
+
+let hello = null;
+let snapshot = null;
+const history = new History();
+const timeline = new Timeline(history);
+const stream = new Stream({
+  onHello(told) {
+    hello = told;
+    history.replace(told.priorities, told.history);
+    document.getElementById("version").textContent = told.gateway;
+    keyWorks();
+    offerKey(told.keys);
+    offerPriorities(told.priorities);
+    timeline.draw();
+  },
+  onSnapshot(told) {
+    snapshot = told;
+    if (history.add(told.sample_number, told.sample, told.at)) timeline.draw();
+    if (!document.hidden) show();
+  },
+  onState({ state }) {
+    if (state === "key") askForKey();
+    showLive();
+  },
+});
+
+function show() {
+  if (!snapshot || !hello) return;
+  showCaption(snapshot.caption);
+  showTroubles(snapshot.troubles);
+  showWelcome(snapshot, hello.keys);
+  showTiles(snapshot);
+  showNodes(snapshot.nodes, hello.admin);
+  showModels(snapshot.models);
+  showProblems(snapshot.problems);
+  showJobs(snapshot.jobs);
+  offerModels(snapshot);
+}
+
+const language = document.getElementById("language");
+language.value = currentLanguage();
+language.addEventListener("change", () => speak(language.value));
+onLanguage(() => {
+  if (hello) offerPriorities(hello.priorities);
+  show();
+});
+
+startKey(() => {
+  forgetModels();
+  stream.again();
+});
+startWelcome();
+startTryIt();
+startLive(stream);
+stream.start();

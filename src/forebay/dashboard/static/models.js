@@ -1,0 +1,36 @@
+// The models, each with its line: who waits, what runs, and how long a newcomer would wait.
+import { keepChildren, make, setAttribute, setText } from "./dom.js";
+import { duration, number, word } from "./words.js";
+
+const SHOWN_MAX = 100;
+const section = document.getElementById("models");
+const more = document.getElementById("models-more");
+
+/** Show the models of a snapshot. */
+export function showModels(models) {
+  section.querySelector("table").hidden = models.length === 0;
+  section.querySelector(".empty").hidden = models.length > 0;
+  keepChildren(section.querySelector("tbody"), models.slice(0, SHOWN_MAX), {
+    key: ({ model, families }) => `${model} ${families}`,
+    create: () =>
+      make("tr", {}, make("th", { scope: "row" }, make("span", { class: "model-name" }), make("small")),
+        ...[1, 2, 3, 4].map(() => make("td"))),
+    update: (row, model) => {
+      const [name, ...cells] = row.children;
+      setText(name.children[0], model.model);
+      setText(name.children[1], model.families.join(", "));
+      [number(model.waiting), number(model.processing), number(model.slots), estimate(model)].forEach((text, i) =>
+        setText(cells[i], text));
+      setAttribute(cells[3], "title", word("models_estimate_means"));
+      setAttribute(row, "data-busy", model.waiting ? "yes" : null);
+    },
+  });
+  more.hidden = models.length <= SHOWN_MAX;
+  if (!more.hidden) setText(more, word("models_more", { count: models.length - SHOWN_MAX }));
+}
+
+function estimate({ wait_p50_seconds: half, wait_p90_seconds: most }) {
+  if (half === null) return word("none");
+  if (most === null || duration(half) === duration(most)) return duration(half);
+  return `${duration(half)} – ${duration(most)}`;
+}

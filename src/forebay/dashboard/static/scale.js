@@ -1,0 +1,30 @@
+// Axes: which round numbers to write beside a chart, and where a value lies on it.
+
+const TIME_STEPS = [1, 5, 10, 15, 30, 60, 120, 180, 300, 600]; // seconds
+
+/** Return the round top of an axis that holds `most`, and its ticks, about `count` of them. */
+export function niceTicks(most, count, whole) {
+  const rough = Math.max(most, whole ? count : 1e-3) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  let step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
+  if (whole) step = Math.max(1, Math.round(step));
+  const ticks = [];
+  for (let i = 0; i * step < most * 1.0001 || i < 2; i += 1) ticks.push(i * step);
+  if (ticks.at(-1) < most) ticks.push(ticks.length * step);
+  return { top: ticks.at(-1), ticks };
+}
+
+/** Return moments on round clock times, as milliseconds, at most `count` of them. */
+export function timeTicks(fromMs, toMs, count) {
+  const span = (toMs - fromMs) / 1000;
+  const step = (TIME_STEPS.find((seconds) => span / seconds <= count) || 900) * 1000;
+  const offset = new Date(fromMs).getTimezoneOffset() * 60000; // round in local time
+  const ticks = [];
+  for (let at = Math.ceil((fromMs - offset) / step) * step + offset; at <= toMs; at += step) ticks.push(at);
+  return { ticks, withSeconds: step < 60000 };
+}
+
+/** Return how many samples one bar holds, so that bars stay wide enough to see. */
+export function barSeconds(span) {
+  return [1, 2, 5, 10, 15, 30].find((seconds) => span / seconds <= 64) || 30;
+}

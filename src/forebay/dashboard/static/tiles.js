@@ -1,0 +1,80 @@
+// The large numbers and the small facts under them.
+import { keepChildren, make, setAttribute, setText } from "./dom.js";
+import { duration, longDuration, number, word } from "./words.js";
+
+/** Show the numbers of a snapshot. */
+export function showTiles(snapshot) {
+  keepChildren(document.getElementById("tiles"), tiles(snapshot), {
+    key: ({ key }) => key,
+    create: ({ key }) =>
+      make("div", { class: `tile tile-${key}` }, make("span", { class: "water", "aria-hidden": "true" }),
+        make("dt"), make("dd", { class: "figure-large" }), make("dd", { class: "figure-note" })),
+    update: (tile, { key, value, note, level, alarm }) => {
+      const [water, name, figure, small] = tile.children;
+      setText(name, word(key));
+      setText(figure, value);
+      setText(small, note);
+      water.style.setProperty("--level", Math.min(1, level || 0).toFixed(3));
+      setAttribute(tile, "data-alarm", alarm ? "yes" : null);
+    },
+  });
+  keepChildren(document.getElementById("facts"), facts(snapshot), {
+    key: ([key]) => key,
+    create: () => make("div", {}, make("dt"), make("dd")),
+    update: (fact, [key, value]) => {
+      setText(fact.children[0], word(key));
+      setText(fact.children[1], value);
+    },
+  });
+}
+
+function tiles({ queue, nodes, draining }) {
+  const usable = nodes.filter((node) => node.state === "online");
+  const slots = usable.reduce((sum, node) => sum + node.slots, 0);
+  const places = queue.enabled && queue.max_size > 0;
+  const service = queue.average_service_seconds;
+  return [
+    {
+      key: "waiting",
+      value: number(queue.waiting),
+      note: draining ? word("draining_now") : places ? word("of_places", { max: queue.max_size }) : word("queue_off"),
+      level: places ? queue.waiting / queue.max_size : 0,
+      alarm: places && queue.waiting >= queue.max_size,
+    },
+    {
+      key: "processing",
+      value: number(queue.processing),
+      note: word("of_slots", { slots }),
+      level: slots ? queue.processing / slots : 0,
+    },
+    {
+      key: "average_wait",
+      value: duration(queue.average_wait_seconds),
+      note: service === null ? word("nothing_measured") : word("average_service", { time: duration(service) }),
+    },
+    {
+      key: "served_minute",
+      value: number(queue.served_per_minute),
+      note: word("since_start", { count: queue.served_total }),
+    },
+    {
+      key: "rejected_minute",
+      value: number(queue.rejected_per_minute),
+      note: word("since_start", { count: queue.rejected_total }),
+      alarm: queue.rejected_per_minute > 0,
+    },
+  ];
+}
+
+function facts({ queue, sessions, uptime_seconds }) {
+  return [
+    ["fact_sessions", number(sessions.held)],
+    ["fact_pending", number(sessions.pending_prompts)],
+    ["fact_timeouts", number(queue.timeouts_total)],
+    ["fact_cancelled", number(queue.cancelled_total)],
+    ["fact_retries", number(queue.retries_total)],
+    ["fact_swaps", number(queue.model_swaps_total)],
+    ["fact_jobs", number(queue.processing_jobs)],
+    ["fact_uptime", longDuration(uptime_seconds)],
+  ];
+}

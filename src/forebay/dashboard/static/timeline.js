@@ -1,0 +1,229 @@
+// The time line: three charts on one axis, with one cursor, zoomed by button, by dragging and by key.
+import { aligned, Chart } from "./chart.js";
+import { barSeconds } from "./scale.js";
+import { SAMPLES_MAX } from "./history.js";
+import { make, setAttribute, setText } from "./dom.js";
+import { clockTime, duration, longDuration, number, onLanguage, word, wordOr } from "./words.js";
+import { fillTable } from "./timeline_table.js";
+
+const LOOKS = 6; // style.css has this many looks for priorities
+const DRAG_MIN_S = 4; // less than this is a click
+
+/** Draws a History; `draw` is cheap enough for two calls a second. */
+export class Timeline {
+  constructor(history) {
+    this.history = history;
+    this.body = document.getElementById("charts");
+    this.pointing = document.getElementById("pointing"); // lies over the charts: a slider along the time
+    this.table = document.getElementById("timeline-table");
+    this.reset = document.getElementById("zoom-reset");
+    this.seconds = 300;
+    this.range = null; // [from, to] in sample numbers once somebody zoomed in by hand
+    this.cursor = null; // the sample pointed at
+    this.figures = [
+      this.figure("depth", { height: 132, whole: true, format: (value) => number(value) }),
+      this.figure("waits", { height: 116, whole: false, format: duration }),
+      this.figure("rate", { height: 116, whole: true, format: (value) => number(value) }),
+    ];
+    this.listen();
+    onLanguage(() => this.draw());
+    new ResizeObserver(() => this.draw()).observe(this.body);
+  }
+
+  /** Draw what the history holds now. */
+  draw() {
+    if (document.hidden) return;
+    if (this.range && this.range[0] < this.history.first) this.range = null; // forgotten meanwhile
+    const [from, to] = this.range || [this.history.last - this.seconds + 1, this.history.last];
+    const step = barSeconds(to - from);
+    for (const figure of this.figures) this.drawFigure(figure, from, to, step);
+    this.readOut(from, to);
+    this.reset.hidden = this.range === null;
+    for (const button of document.querySelectorAll("#zoom [data-seconds]")) {
+      setAttribute(button, "aria-pressed", !this.range && Number(button.dataset.seconds) === this.seconds);
+    }
+    if (this.table.open) fillTable(this.table, this.history);
+  }
+
+  figure(name, options) {
+    const title = make("h3");
+    const legend = make("ul", { class: "legend" });
+    const empty = make("p", { class: "empty", hidden: true });
+    const chart = new Chart(options);
+    const stage = make("div", { class: "stage" });
+    stage.append(chart.element, empty);
+    this.body.append(make("figure", { class: "figure" }, make("div", { class: "figure-head" }, title, legend), stage));
+    return { name, title, legend, empty, chart };
+  }
+
+  drawFigure(figure, from, to, step) {
+    const series = this.series(figure.name, step);
+    const title = word(`chart_${figure.name}`, { step: longDuration(step) });
+    const kind = { depth: "areas", waits: "lines", rate: "bars" }[figure.name];
+    setText(figure.title, title);
+    figure.chart.draw({ from, to, step, kind, series, timeOf: (n) => this.history.timeOf(n) });
+    figure.empty.hidden = series.some(({ column }) => column.some((value) => value));
+    if (figure.name === "waits") figure.empty.hidden = series.some(({ column }) => column.some((value) => value !== null));
+    setText(figure.empty, word(`chart_${figure.name}_empty`));
+    figure.series = series;
+    while (figure.legend.children.length > series.length) figure.legend.lastChild.remove();
+    series.forEach(({ label, look }, i) => {
+      const entry = figure.legend.children[i] || figure.legend.appendChild(legendEntry());
+      setAttribute(entry.children[0], "class", `swatch ${look}`);
+      setText(entry.children[1], label);
+    });
+  }
+
+  /** What one chart shows: each with its column, its look and its value at a sample. */
+  series(name, step) {
+    const history = this.history;
+    const one = (column) => (n) => history.at(column, n);
+    if (name === "depth") {
+      return history.priorities.map((priority, i) => ({
+        column: history.depth[priority] || [],
+        at: one(history.depth[priority] || []),
+        label: wordOr("priority_", priority),
+        look: `look-${i % LOOKS}`,
+        show: (value) => number(value),
+      }));
+    }
+    if (name === "waits") {
+      return ["p50", "p95"].map((which) => ({
+        column: history.columns[`wait_${which}_seconds`],
+        at: one(history.columns[`wait_${which}_seconds`]),
+        label: word(which),
+        look: which,
+        show: duration,
+      }));
+    }
+    return ["served", "rejected"].map((which) => ({
+      column: history.columns[which],
+      at: (n) => history.sum(history.columns[which], aligned(n, step), aligned(n, step) + step - 1),
+      label: word(which),
+      look: which,
+      show: (value) => number(value),
+    }));
+  }
+
+  /** Write the values under the cursor into the legends; without a cursor, the newest. */
+  readOut(from, to) {
+    if (this.cursor !== null && (this.cursor < from || this.cursor > to)) this.cursor = null;
+    const at = this.cursor ?? to;
+    const values = [];
+    for (const { legend, series, chart } of this.figures) {
+      chart.point(this.cursor);
+      series.forEach(({ at: valueAt, label, show }, i) => {
+        const value = valueAt(at);
+        const shown = value === null ? word("none") : show(value);
+        setText(legend.children[i].children[2], shown);
+        values.push(`${label} ${shown}`);
+      });
+    }
+    setAttribute(this.pointing, "aria-valuemin", from);
+    setAttribute(this.pointing, "aria-valuemax", to);
+    if (this.cursor !== null || document.activeElement !== this.pointing) { // else it would be read out twice a second
+      setAttribute(this.pointing, "aria-valuenow", at);
+      const time = clockTime(this.history.timeOf(at));
+      setAttribute(this.pointing, "aria-valuetext", word("cursor_value", { time, values: values.join(", ") }));
+    }
+    this.moment(at);
+  }
+
+  /** Write the time beside the cursor. */
+  moment(at) {
+    this.flag ??= this.body.appendChild(make("p", { class: "moment", "aria-hidden": "true" }));
+    this.flag.hidden = this.cursor === null;
+    if (this.cursor === null) return;
+    setText(this.flag, clockTime(this.history.timeOf(at)));
+    const { chart } = this.figures[0];
+    this.flag.style.setProperty("left", `${Math.min(chart.width - 44, Math.max(30, chart.x(at)))}px`);
+  }
+
+  listen() {
+    for (const button of document.querySelectorAll("#zoom [data-seconds]")) {
+      button.addEventListener("click", () => this.zoom(Number(button.dataset.seconds)));
+    }
+    this.reset.addEventListener("click", () => {
+      this.zoom(this.seconds);
+      document.querySelector(`#zoom [data-seconds="${this.seconds}"]`).focus();
+    });
+    this.table.addEventListener("toggle", () => this.draw());
+    this.pointing.addEventListener("keydown", (event) => this.key(event));
+    this.pointing.addEventListener("blur", () => this.move(null));
+    this.pointing.addEventListener("dblclick", () => this.zoom(this.seconds));
+    this.pointing.addEventListener("pointerdown", (event) => this.press(event));
+    this.pointing.addEventListener("pointermove", (event) => this.drag(event));
+    this.pointing.addEventListener("pointerup", () => this.release());
+    this.pointing.addEventListener("pointercancel", () => this.drop());
+    this.pointing.addEventListener("pointerleave", () => this.pressed === undefined && this.move(null));
+  }
+
+  zoom(seconds) {
+    this.seconds = Math.min(seconds, SAMPLES_MAX);
+    this.range = null;
+    this.drop();
+    this.draw();
+  }
+
+  key(event) {
+    const { from, to } = this.figures[0].chart;
+    const stride = Math.max(1, Math.round((to - from) / 60));
+    const moves = {
+      ArrowLeft: (at) => at - stride, ArrowRight: (at) => at + stride,
+      ArrowDown: (at) => at - stride, ArrowUp: (at) => at + stride,
+      PageDown: (at) => at - 10 * stride, PageUp: (at) => at + 10 * stride,
+      Home: () => from, End: () => to,
+    };
+    if (event.key === "Escape") this.range ? this.zoom(this.seconds) : this.move(null);
+    else if (event.key in moves) {
+      event.preventDefault();
+      this.move(Math.min(to, Math.max(from, moves[event.key](this.cursor ?? to))));
+    }
+  }
+
+  press(event) {
+    if (event.button !== 0) return;
+    this.move(this.sampleAt(event));
+    if (event.pointerType === "touch") return; // a finger points; the buttons zoom
+    this.pressed = this.cursor;
+    this.pointing.setPointerCapture(event.pointerId);
+  }
+
+  drag(event) {
+    const at = this.sampleAt(event);
+    if (this.pressed !== undefined) {
+      this.released = at;
+      for (const { chart } of this.figures) chart.select([this.pressed, at]);
+    }
+    this.move(at);
+  }
+
+  release() {
+    if (this.pressed === undefined) return;
+    const range = [this.pressed, this.released ?? this.pressed].sort((a, b) => a - b);
+    this.drop();
+    if (range[1] - range[0] < DRAG_MIN_S) return;
+    this.range = [Math.max(range[0], this.history.first), range[1]];
+    this.draw();
+  }
+
+  drop() {
+    this.pressed = this.released = undefined;
+    for (const { chart } of this.figures) chart.select(null);
+  }
+
+  move(at) {
+    this.cursor = at;
+    const { from, to } = this.figures[0].chart;
+    if (this.figures[0].series) this.readOut(from, to);
+  }
+
+  sampleAt(event) {
+    const { chart } = this.figures[0];
+    return chart.sampleAt(event.clientX - chart.element.getBoundingClientRect().left);
+  }
+}
+
+function legendEntry() {
+  return make("li", {}, make("span", { "aria-hidden": "true" }), make("span", { class: "legend-name" }), make("b"));
+}
