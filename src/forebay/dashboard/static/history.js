@@ -33,7 +33,7 @@ export class History {
     for (const name of priorities) this.depth[name] = (told.depth[name] || []).slice(-SAMPLES_MAX);
     for (const name of COLUMNS) this.columns[name] = told[name].slice(-SAMPLES_MAX);
     this.last = told.sample_number;
-    this.lastAt = Date.parse(told.at) - told.age_seconds * 1000;
+    this.lastAt = Date.parse(told.at) - (told.age_seconds ?? 0) * 1000;
   }
 
   /** Add the sample of a snapshot; return false if it is there already, as two snapshots share one. */

@@ -10,7 +10,7 @@ const more = document.getElementById("models-more");
 export function showModels(models) {
   section.querySelector("table").hidden = models.length === 0;
   section.querySelector(".empty").hidden = models.length > 0;
-  keepChildren(section.querySelector("tbody"), models.slice(0, SHOWN_MAX), {
+  keepChildren(section.querySelector("tbody"), byName(models).slice(0, SHOWN_MAX), {
     key: ({ model, families }) => `${model} ${families}`,
     create: () =>
       make("tr", {}, make("th", { scope: "row" }, make("span", { class: "model-name" }), make("small")),
@@ -27,6 +27,11 @@ export function showModels(models) {
   });
   more.hidden = models.length <= SHOWN_MAX;
   if (!more.hidden) setText(more, word("models_more", { count: models.length - SHOWN_MAX }));
+}
+
+/** The gateway sends the busiest first; rows that change places cannot be read. */
+function byName(models) {
+  return [...models].sort((a, b) => a.model.localeCompare(b.model, "en", { numeric: true }));
 }
 
 function estimate({ wait_p50_seconds: half, wait_p90_seconds: most }) {

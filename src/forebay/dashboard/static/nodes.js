@@ -1,5 +1,5 @@
 // The nodes: one card each, in the order of their names, so that none jumps about.
-import { keepChildren, setText } from "./dom.js";
+import { keepChildren, setAttribute, setText } from "./dom.js";
 import { onLanguage, word } from "./words.js";
 import { makeCard, updateCard } from "./node_card.js";
 
@@ -16,6 +16,7 @@ export function showNodes(nodes, admin) {
   setText(document.getElementById("nodes-count"), nodes.length ? word("nodes_count", { up, total: nodes.length }) : "");
   filter.hidden = nodes.length <= MANY;
   list.classList.toggle("compact", nodes.length > MANY);
+  setAttribute(list, "tabindex", nodes.length > MANY ? 0 : null); // a long list scrolls, also by key
   const sought = filter.hidden ? "" : field.value.trim().toLowerCase();
   const found = nodes
     .filter((node) => textOf(node).includes(sought))

@@ -4,7 +4,7 @@ const TIME_STEPS = [1, 5, 10, 15, 30, 60, 120, 180, 300, 600]; // seconds
 
 /** Return the round top of an axis that holds `most`, and its ticks, about `count` of them. */
 export function niceTicks(most, count, whole) {
-  const rough = Math.max(most, whole ? count : 1e-3) / count;
+  const rough = Math.max(most || 1, whole ? count : 0.01) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   let step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
   if (whole) step = Math.max(1, Math.round(step));

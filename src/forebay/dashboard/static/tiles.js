@@ -14,6 +14,7 @@ export function showTiles(snapshot) {
       setText(name, word(key));
       setText(figure, value);
       setText(small, note);
+      water.hidden = !level;
       water.style.setProperty("--level", Math.min(1, level || 0).toFixed(3));
       setAttribute(tile, "data-alarm", alarm ? "yes" : null);
     },

@@ -3,7 +3,7 @@ import { aligned, Chart } from "./chart.js";
 import { barSeconds } from "./scale.js";
 import { SAMPLES_MAX } from "./history.js";
 import { make, setAttribute, setText } from "./dom.js";
-import { clockTime, duration, longDuration, number, onLanguage, word, wordOr } from "./words.js";
+import { axisDuration, clockTime, duration, longDuration, number, onLanguage, word, wordOr } from "./words.js";
 import { fillTable } from "./timeline_table.js";
 
 const LOOKS = 6; // style.css has this many looks for priorities
@@ -17,17 +17,22 @@ export class Timeline {
     this.pointing = document.getElementById("pointing"); // lies over the charts: a slider along the time
     this.table = document.getElementById("timeline-table");
     this.reset = document.getElementById("zoom-reset");
-    this.seconds = 300;
+    this.chosen = null; // seconds, once somebody chose
     this.range = null; // [from, to] in sample numbers once somebody zoomed in by hand
     this.cursor = null; // the sample pointed at
     this.figures = [
       this.figure("depth", { height: 132, whole: true, format: (value) => number(value) }),
-      this.figure("waits", { height: 116, whole: false, format: duration }),
+      this.figure("waits", { height: 116, whole: false, format: axisDuration }),
       this.figure("rate", { height: 116, whole: true, format: (value) => number(value) }),
     ];
     this.listen();
     onLanguage(() => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.body);
+  }
+
+  /** How much is shown: all 15 minutes, while there is nothing before the last five only these. */
+  get seconds() {
+    return this.chosen ?? (this.history.length > 330 ? SAMPLES_MAX : 300);
   }
 
   /** Draw what the history holds now. */
@@ -144,13 +149,13 @@ export class Timeline {
       button.addEventListener("click", () => this.zoom(Number(button.dataset.seconds)));
     }
     this.reset.addEventListener("click", () => {
-      this.zoom(this.seconds);
+      this.unzoom();
       document.querySelector(`#zoom [data-seconds="${this.seconds}"]`).focus();
     });
     this.table.addEventListener("toggle", () => this.draw());
     this.pointing.addEventListener("keydown", (event) => this.key(event));
     this.pointing.addEventListener("blur", () => this.move(null));
-    this.pointing.addEventListener("dblclick", () => this.zoom(this.seconds));
+    this.pointing.addEventListener("dblclick", () => this.unzoom());
     this.pointing.addEventListener("pointerdown", (event) => this.press(event));
     this.pointing.addEventListener("pointermove", (event) => this.drag(event));
     this.pointing.addEventListener("pointerup", () => this.release());
@@ -159,7 +164,13 @@ export class Timeline {
   }
 
   zoom(seconds) {
-    this.seconds = Math.min(seconds, SAMPLES_MAX);
+    this.chosen = Math.min(seconds, SAMPLES_MAX);
+    this.range = null;
+    this.drop();
+    this.draw();
+  }
+
+  unzoom() {
     this.range = null;
     this.drop();
     this.draw();
@@ -174,7 +185,7 @@ export class Timeline {
       PageDown: (at) => at - 10 * stride, PageUp: (at) => at + 10 * stride,
       Home: () => from, End: () => to,
     };
-    if (event.key === "Escape") this.range ? this.zoom(this.seconds) : this.move(null);
+    if (event.key === "Escape") this.range ? this.unzoom() : this.move(null);
     else if (event.key in moves) {
       event.preventDefault();
       this.move(Math.min(to, Math.max(from, moves[event.key](this.cursor ?? to))));

@@ -87,6 +87,13 @@ export function duration(seconds) {
   return longDuration(seconds);
 }
 
+/** Return a length of time for an axis: as short as it can be said. */
+export function axisDuration(seconds) {
+  if (seconds > 0 && seconds < 1) return duration(seconds);
+  if (seconds < 60) return word("seconds", { n: number(seconds, Number.isInteger(seconds) ? 0 : 1) });
+  return word("minutes", { n: number(seconds / 60, seconds % 60 ? 1 : 0) });
+}
+
 /** Return a length of time in whole seconds or more: for what counts up or down. */
 export function longDuration(seconds) {
   const whole = Math.max(0, Math.round(seconds));
