@@ -36,13 +36,13 @@ export function updateActions(row, node, admin) {
 }
 
 function draw(row) {
-  const key = row.drained ? "resume" : "drain";
+  const { name: node, drained } = row;
   row.start.hidden = row.asking;
   row.sure.hidden = row.yes.hidden = row.no.hidden = !row.asking;
-  setText(row.start, word(row.pending ? "node_busy" : key));
-  setAttribute(row.start, "aria-label", row.pending ? null : word(`${key}_node`, { node: row.name }));
+  setText(row.start, word(row.pending ? "node_busy" : drained ? "resume" : "drain"));
+  setAttribute(row.start, "aria-label", row.pending ? null : word(drained ? "resume_node" : "drain_node", { node }));
   setAttribute(row.start, "aria-disabled", row.pending ? "true" : null); // disabled would lose the focus
-  setText(row.sure, word("drain_sure", { node: row.name }));
+  setText(row.sure, word("drain_sure", { node }));
   setText(row.yes, word("drain_yes"));
   setText(row.no, word("cancel"));
 }

@@ -61,7 +61,7 @@ function showSlots(row, { slots, in_flight }) {
   setText(row.children[1], word("slots_used", { used: in_flight, slots }));
 }
 
-function showModels(list, { models, models_total, loaded, failing }) {
+function showModels(list, { models, models_total, loaded, failing, state }) {
   const rank = (model) => (loaded?.includes(model) ? 0 : failing.includes(model) ? 1 : 2);
   const first = [...models].sort((a, b) => rank(a) - rank(b)).slice(0, MODELS_MAX);
   const chips = first.map((model) => {
@@ -72,7 +72,7 @@ function showModels(list, { models, models_total, loaded, failing }) {
   const others = models_total - first.length;
   if (others > 0) chips.push({ text: word("models_others", { count: others }), look: "note" });
   if (!models_total) chips.push({ text: word("models_none"), look: "note" });
-  if (loaded === null && models_total) chips.push({ text: word("models_all_loaded"), look: "note" });
+  if (loaded === null && models_total && state === "online") chips.push({ text: word("models_all_loaded"), look: "note" });
   keepChildren(list, chips, {
     key: ({ text, look }) => (look === "note" ? `note ${text}` : text),
     create: () => make("li", {}, make("span", { "aria-hidden": "true" }), make("span", { class: "unseen" })),

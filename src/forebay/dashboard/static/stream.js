@@ -58,7 +58,7 @@ export class Stream {
     clearTimeout(this.timer);
     const attempt = (this.attempt = new AbortController());
     this.openedAt = null;
-    if (this.state !== "key") this.say(this.heardAt === null ? "connecting" : "reconnecting");
+    this.say(this.heardAt === null ? "connecting" : "reconnecting");
     const opening = setTimeout(() => attempt.abort(), SILENCE_MS);
     try {
       const headers = { Accept: "text/event-stream", ...keyHeaders() };

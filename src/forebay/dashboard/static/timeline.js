@@ -160,7 +160,9 @@ export class Timeline {
     this.pointing.addEventListener("pointermove", (event) => this.drag(event));
     this.pointing.addEventListener("pointerup", () => this.release());
     this.pointing.addEventListener("pointercancel", () => this.drop());
-    this.pointing.addEventListener("pointerleave", () => this.pressed === undefined && this.move(null));
+    this.pointing.addEventListener("pointerleave", (event) => {
+      if (this.pressed === undefined && event.pointerType !== "touch") this.move(null); // a finger is lifted to see
+    });
   }
 
   zoom(seconds) {

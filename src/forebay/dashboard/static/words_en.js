@@ -113,7 +113,6 @@ export default {
   simulated_means: "Simulated: it takes the time of a model, and there is no model.",
   slots: "Slots",
   slots_used: "{used} of {slots} {slots:slot|slots} in use",
-  node_models: "Models",
   model_loaded: "{model}, loaded",
   model_failing: "{model}, failing",
   models_all_loaded: "holds all of them",
@@ -167,7 +166,6 @@ export default {
   job_queued: "queued",
   jobs_batches: "{open} open {open:batch|batches}",
   jobs_lines: "{done} of {lines} {lines:line|lines}",
-  jobs_lines_failed: "{failed} failed",
   jobs_reserved: "{size} of VRAM is reserved for jobs.",
 
   try_title: "Try it",

@@ -1,0 +1,186 @@
+"""A real browser, a real gateway on a free port, and nodes that do what they are told.
+
+All of it lives in one event loop for the whole session, so that one browser serves every test of a
+worker; each test has a context of its own. What a page must never do is checked after every test:
+write an error into the console, break the security policy, or ask anyone but the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import async_playwright, expect
+
+from forebay.gateway.gateway import Gateway
+from forebay.settings import Settings
+from forebay.testing import Call, FakeNode, RawClient
+from forebay.testing.tiny_model import write_tiny_model
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from playwright.async_api import Browser, ConsoleMessage, Page
+
+LIMIT_S = 30.0  # only turns a hang into a failure
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+COMMAND = str(Path(sys.executable).parent / "forebay")
+CHAT = "/v1/chat/completions"
+OK: dict[str, object] = {"choices": []}
+FAILED_LOAD = "Failed to load resource"
+"""What the browser itself writes for every answer that is not 2xx, also for an expected one."""
+TELL_VIOLATIONS = """
+addEventListener("securitypolicyviolation", (event) =>
+  console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+"""
+
+expect.set_options(timeout=LIMIT_S * 1000)
+
+
+class Site:
+    """One test's gateway, nodes and pages."""
+
+    def __init__(self, browser: Browser, stack: AsyncExitStack, folder: Path) -> None:
+        self.browser = browser
+        self.stack = stack
+        self.folder = folder
+        self.port = 0
+        self.complaints: list[str] = []
+        """What pages wrote into their consoles as errors."""
+        self.asked: list[str] = []
+        """Every address that a page asked for."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def node(self, **options: Any) -> FakeNode:
+        return await self.stack.enter_async_context(FakeNode(**options))
+
+    async def start(self, *nodes: FakeNode | str, **settings: Any) -> Gateway:
+        """Start a gateway in front of these nodes (or addresses), named gpu1, gpu2, ..."""
+        urls = [node if isinstance(node, str) else node.url for node in nodes]
+        listed = [{"name": f"gpu{i + 1}", "url": url} for i, url in enumerate(urls)]
+        environ = settings.pop("environ", {})
+        given: dict[str, Any] = {"nodes": listed, **settings}
+        given["server"] = {"port": 0, **settings.get("server", {})}
+        given["jobs"] = {"database": f"sqlite:///{self.folder}/jobs.db", **settings.get("jobs", {})}
+        gateway = Gateway(Settings(**given), environ=environ)
+        await self.stack.enter_async_context(gateway)
+        self.port = gateway.port
+        return gateway
+
+    async def serve(self, *words: str, port: int = 0) -> Process:
+        """Start `forebay serve` as a program of its own, and wait until it listens."""
+        child = await asyncio.create_subprocess_exec(
+            COMMAND, "serve", "--port", str(port), *words,
+            stdout=PIPE, stderr=STDOUT, cwd=self.folder,
+        )  # fmt: skip
+        self.stack.push_async_callback(end, child)
+        line = await says(child, "Forebay is listening on ")
+        self.port = urlsplit(line.split()[-1]).port or 0
+        return child
+
+    async def open(self, *, language: str = "en-GB", script: str = "", **context: Any) -> Page:
+        """Open the page in a context of its own, and wait for the first numbers."""
+        page = await self.blank(language=language, script=script, **context)
+        await page.goto(self.url)
+        await expect(page.locator(".tile-waiting")).to_be_visible()
+        return page
+
+    async def blank(self, *, language: str = "en-GB", script: str = "", **context: Any) -> Page:
+        """Return an empty page that is listened to."""
+        made = await self.browser.new_context(
+            **{"locale": language, "reduced_motion": "reduce", **context}
+        )
+        self.stack.push_async_callback(made.close)
+        await made.add_init_script(TELL_VIOLATIONS + script)
+        page = await made.new_page()
+        page.on("console", self._hear)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+        return page
+
+    async def ask(self, **more: Any) -> RawClient:
+        """Send a chat request on a connection of its own."""
+        client = await RawClient.connect("127.0.0.1", self.port)
+        await self.stack.enter_async_context(client)
+        headers = more.pop("headers", {})
+        body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], **more}
+        await client.post(CHAT, body, headers)
+        return client
+
+    async def hold(self, node: FakeNode, **more: Any) -> Call:
+        """Have one request run at a node until the test answers it."""
+        await self.ask(**more)
+        return await node.next_call()
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and FAILED_LOAD not in message.text:
+            self.complaints.append(message.text)
+
+    def check(self) -> None:
+        """Fail if a page complained, or asked anyone but its gateway."""
+        assert self.complaints == []
+        ours = {"127.0.0.1", "localhost"}
+        assert [url for url in self.asked if urlsplit(url).hostname not in ours] == []
+
+
+async def says(child: Process, what: str) -> str:
+    """Wait until a program has said that, and return the line."""
+    assert child.stdout is not None
+    async with asyncio.timeout(LIMIT_S):
+        while line := (await child.stdout.readline()).decode():
+            if what in line:
+                return line
+    raise AssertionError(f"the program ended without saying {what!r}")
+
+
+async def end(child: Process) -> None:
+    """End a program, if it has not ended."""
+    if child.returncode is None:
+        child.kill()
+    await child.communicate()
+
+
+async def stream(call: Call, *words: str) -> None:
+    """Answer a call at a node with these words, as a stream."""
+    await call.start_stream()
+    for word in words:
+        await call.chunk(b'data: {"choices": [{"delta": {"content": "%b"}}]}\n\n' % word.encode())
+    await call.chunk(b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n')
+    await call.chunk(b"data: [DONE]\n\n")
+    await call.end()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.fail("no browser: install the package 'chromium', or Google Chrome")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(browser: Browser, tmp_path: Path) -> AsyncIterator[Site]:
+    """Give the test its site; check at the end what must hold of every page."""
+    async with AsyncExitStack() as stack:
+        site = Site(browser, stack, tmp_path)
+        yield site
+    site.check()
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny.gguf")

@@ -1,0 +1,183 @@
+"""How the page looks and reads: phone, dark, Japanese, keyboard, and what axe has to say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # has none
+from playwright.async_api import expect
+
+from .conftest import stream
+from .test_try_it import send
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from .conftest import Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+STATIC = Path(__file__).parents[2] / "src/forebay/dashboard/static"
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 390, "height": 844},
+    "has_touch": True,
+    "is_mobile": True,
+}
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+WAYS: dict[str, dict[str, Any]] = {
+    "light": {},
+    "dark": {"color_scheme": "dark"},
+    "phone": PHONE,
+    "Japanese": {"language": "ja-JP"},
+    "high contrast": {"forced_colors": "active"},
+}
+
+
+async def busy_page(site: Site, **options: Any) -> Page:
+    """Open the page with a node offline, one running, one waiting, one refused."""
+    node, gone = await site.node(models=("m", "other")), await site.node()
+    await gone.stop_listening()
+    await site.start(node, gone, queue={"max_size": 1})
+    await site.hold(node)
+    await site.ask()
+    assert (await (await site.ask()).reply()).status == 429
+    page = await site.open(**options)
+    await expect(page.locator("#troubles li").first).to_be_visible()
+    await expect(page.locator("#problems li")).not_to_have_count(0)
+    await expect(page.locator("#try-model option")).to_have_count(2)
+    return page
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_axe_finds_nothing_wrong(site: Site, way: str) -> None:
+    page = await busy_page(site, bypass_csp=True, **WAYS[way])  # axe is a script from outside
+    await page.locator("#timeline-table summary").click()
+    await page.locator("#nodes .actions button").first.click()
+    await page.locator("#try-send").click()
+    await expect(page.locator("#tries [data-state=failed]")).to_be_visible()
+    found = (await Axe().run(page, options=RULES)).response["violations"]
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_wrong_in_the_first_minute(site: Site, theme: str) -> None:
+    await site.start(await site.node())
+    page = await site.open(bypass_csp=True)
+    await page.get_by_label("Colours").select_option(theme)
+    await expect(page.locator("#welcome")).to_be_visible()
+    found = (await Axe().run(page, options=RULES)).response["violations"]
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+
+
+@pytest.mark.parametrize("language", ["en-GB", "ja-JP"])
+async def test_nothing_is_wider_than_the_screen(site: Site, language: str) -> None:
+    page = await busy_page(site, language=language)
+    for width in (320, 390, 768, 1280, 1920):
+        await page.set_viewport_size({"width": width, "height": 800})
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_dark_is_dark_by_the_system_and_by_choice_and_is_remembered(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.open(color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = await page.evaluate(ground)
+    await page.get_by_label("Colours").select_option("light")
+    light = await page.evaluate(ground)
+    assert brightness(dark) < 0.1 < 0.9 < brightness(light)
+    await page.reload()
+    await expect(page.locator(".tile-waiting")).to_be_visible()
+    assert await page.evaluate(ground) == light
+
+
+def brightness(colour: str) -> float:
+    red, green, blue = (int(part) / 255 for part in re.findall(r"\d+", colour)[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def english() -> set[str]:
+    """The words of the English page that could stand alone and are not the same in Japanese."""
+    pairs = [
+        dict(re.findall(r'^  (\w+): "((?:[^"\\]|\\.)*)",$', (STATIC / name).read_text(), re.M))
+        for name in ("words_en.js", "words_ja.js")
+    ]
+    said, same = pairs[0], set(pairs[1].values())
+    return {text for text in said.values() if re.search("[a-z]{2}", text) and text not in same}
+
+
+async def test_in_japanese_no_english_is_left(site: Site) -> None:
+    page = await busy_page(site, language="ja-JP")
+    await expect(page.locator("html")).to_have_attribute("lang", "ja")
+    await expect(page.get_by_text("平均待ち時間")).to_be_visible()
+    await page.locator("#timeline-table summary").click()
+    seen = await page.evaluate(
+        """() => [...document.querySelectorAll("body *")].flatMap((element) => [
+          ...[...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data),
+          ...["aria-label", "aria-valuetext", "title"].map((name) => element.getAttribute(name)),
+        ]).filter(Boolean).map((text) => text.trim())"""
+    )
+    patterns = [".+".join(map(re.escape, re.split(r"\{[^}]*\}", text))) for text in english()]
+    assert len(patterns) > 100
+    left = [text for text in seen for pattern in patterns if re.fullmatch(pattern, text)]
+    assert sorted(set(left)) == []
+    trouble = await page.locator("#troubles .what").all_inner_texts()
+    assert all(re.search("[ぁ-ん]", text) for text in trouble)
+
+
+async def test_a_language_chosen_is_remembered_and_changes_everything_at_once(site: Site) -> None:
+    node = await site.node()
+    await site.start(node)
+    page = await site.open()
+    cards = await send(page, "Hello")
+    await stream(await node.next_call(), "Hi")
+    await expect(cards.locator(".attempt-status")).to_have_text("Done")
+    await page.get_by_label("Language").select_option("ja")
+    await expect(cards.locator(".attempt-status")).to_have_text("完了")
+    await expect(page.locator("#try-priority option")).to_have_text(["高", "通常", "低"])
+    await page.reload()
+    await expect(page.locator(".tile-waiting dt")).to_have_text("待機中")
+
+
+async def test_everything_is_reached_and_shown_by_the_tab_key(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.open()
+    await expect(page.locator("#try-model")).not_to_have_value("")
+    all_of_them = await page.evaluate(
+        """() => [...document.querySelectorAll(
+          "a, button, input, select, textarea, summary, [tabindex='0']")]
+          .filter((element) => element.checkVisibility() && !element.disabled)
+          .map((element, i) => (element.dataset.stop = String(i)))"""
+    )
+    reached, seen_focus = [], 0
+    for _ in range(len(all_of_them)):
+        await page.keyboard.press("Tab")
+        stop, outline = await page.evaluate(
+            "[document.activeElement].flatMap("
+            "(element) => [element.dataset.stop, getComputedStyle(element).outlineStyle])"
+        )
+        reached.append(stop)
+        seen_focus += outline != "none"
+    assert reached == all_of_them  # in the order in which they stand
+    assert seen_focus == len(reached)
+
+
+async def test_the_skip_link_leads_to_the_figures(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.open()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to the figures")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+
+
+async def test_a_finger_reads_the_time_line_and_does_not_zoom_it(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.open(**PHONE)
+    chart = page.get_by_role("slider")
+    await chart.scroll_into_view_if_needed()
+    await chart.tap(position={"x": 200, "y": 90})
+    await expect(page.locator(".moment")).to_be_visible()
+    await expect(page.locator("#zoom-reset")).to_be_hidden()
