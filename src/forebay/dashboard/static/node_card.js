@@ -43,7 +43,8 @@ export function updateCard(card, node, admin) {
 
 function showAbout(about, { kind, state_seconds, simulated }) {
   if (!about.children.length) about.append(make("span"), make("span", { class: "badge" }));
-  setText(about.children[0], `${kind} · ${word("state_since", { time: longDuration(state_seconds) })}`);
+  const since = word("state_since", { time: longDuration(state_seconds) });
+  setText(about.children[0], kind ? `${kind} · ${since}` : since); // unknown until it has answered once
   about.children[1].hidden = !simulated;
   setText(about.children[1], word("simulated"));
   setAttribute(about.children[1], "title", word("simulated_means"));

@@ -6,8 +6,8 @@ const TIME_STEPS = [1, 5, 10, 15, 30, 60, 120, 180, 300, 600]; // seconds
 export function niceTicks(most, count, whole) {
   const rough = Math.max(most || 1, whole ? count : 0.01) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
-  let step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough * 0.999);
-  if (whole) step = Math.max(1, Math.round(step));
+  const steps = [1, 2, 2.5, 5, 10].map((factor) => factor * power);
+  const step = steps.find((size) => size >= rough * 0.999 && (!whole || Number.isInteger(size)));
   const ticks = [];
   for (let i = 0; i * step < most * 1.0001 || i < 2; i += 1) ticks.push(i * step);
   if (ticks.at(-1) < most) ticks.push(ticks.length * step);

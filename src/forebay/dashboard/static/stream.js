@@ -1,6 +1,7 @@
 // Follows GET /events for ever: connects, listens, notices silence, and connects again.
 import { readEvents } from "./sse.js";
 import { keyHeaders } from "./key.js";
+import { currentLanguage } from "./words.js";
 
 const SILENCE_MS = 5000; // ten snapshots missed: the connection is dead, whatever TCP says
 const BACKOFF_MS = [1000, 1500, 2500, 4000, 5000];
@@ -61,7 +62,7 @@ export class Stream {
     this.say(this.heardAt === null ? "connecting" : "reconnecting");
     const opening = setTimeout(() => attempt.abort(), SILENCE_MS);
     try {
-      const headers = { Accept: "text/event-stream", ...keyHeaders() };
+      const headers = { Accept: "text/event-stream", "Accept-Language": currentLanguage(), ...keyHeaders() };
       const answer = await fetch("/events", { headers, cache: "no-store", signal: attempt.signal });
       clearTimeout(opening);
       if (answer.status === 401 || answer.status === 403) return this.say("key");

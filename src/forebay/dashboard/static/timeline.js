@@ -30,9 +30,10 @@ export class Timeline {
     new ResizeObserver(() => this.draw()).observe(this.body);
   }
 
-  /** How much is shown: all 15 minutes, while there is nothing before the last five only these. */
+  /** How much is shown: what somebody chose, else as much as there is to see. */
   get seconds() {
-    return this.chosen ?? (this.history.length > 330 ? SAMPLES_MAX : 300);
+    const { length } = this.history;
+    return this.chosen ?? (length <= 60 ? 60 : length <= 300 ? 300 : SAMPLES_MAX);
   }
 
   /** Draw what the history holds now. */

@@ -194,7 +194,7 @@ export default {
   try_starting_on: "Its turn: {node} is reading",
   try_answering: "Answering",
   try_done: "Done",
-  try_failed: "Refused or failed",
+  try_failed: "Not answered",
   try_stopped: "Stopped",
   try_on: "on {node}",
   try_waited: "waited {time}",

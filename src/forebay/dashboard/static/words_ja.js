@@ -193,7 +193,7 @@ export default {
   try_starting_on: "順番が来ました。{node} が読み取り中です",
   try_answering: "応答中",
   try_done: "完了",
-  try_failed: "拒否または失敗",
+  try_failed: "応答なし",
   try_stopped: "中止しました",
   try_on: "{node} で実行",
   try_waited: "待ち時間 {time}",
