@@ -93,7 +93,8 @@ function highest(series, from, to, kind, step) {
   if (kind === "lines") {
     for (const { at } of series) for (let n = from; n <= to; n += 1) most = Math.max(most, at(n) ?? 0);
   } else {
-    for (let n = aligned(from, step); n <= to; n += step) {
+    const stride = kind === "bars" ? step : 1; // an area is drawn through every sample
+    for (let n = aligned(from, stride); n <= to; n += stride) {
       most = Math.max(most, series.reduce((sum, { at }) => sum + (at(n) ?? 0), 0));
     }
   }
