@@ -327,7 +327,7 @@ async def test_a_key_sees_its_own_jobs_and_says_which_it_counted(
     node = await desk.node()
     await desk.start(node, keys=keys, jobs={"database": f"sqlite:///{tmp_path}/jobs.db"})
     none = await desk.run("jobs", "list")
-    assert none.exit_code == 1
+    assert none.exit_code == 4
     assert "Name a key with --key-env" in none.stderr
     team = ("--key-env", "TEAM")
     assert (await desk.run(*CHAT, *team, TEAM="team-secret")).exit_code == 0

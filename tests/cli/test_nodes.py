@@ -59,5 +59,5 @@ async def test_a_refusal_is_told_in_the_gateways_own_words(desk: Desk) -> None:
 async def test_a_key_that_is_no_admins_may_not(desk: Desk) -> None:
     await desk.start(keys=[{"name": "team", "key_sha256": digest_of("team-secret")}])
     done = await desk.run("nodes", "list", "--key-env", "TEAM", TEAM="team-secret")
-    assert done.exit_code == 1
+    assert done.exit_code == 4
     assert "Name another key with --key-env" in done.stderr

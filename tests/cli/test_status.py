@@ -87,7 +87,7 @@ async def test_what_is_no_address_is_refused_with_an_example(desk: Desk, url: st
 async def test_without_a_key_it_says_how_to_name_one(desk: Desk) -> None:
     await desk.start(await desk.node(), keys=KEYS)
     done = await desk.run("status")
-    assert done.exit_code == 1
+    assert done.exit_code == 4
     assert "--key-env" in done.stderr
 
 

@@ -14,9 +14,8 @@ from forebay.cli.batch_run import BatchRun, Targets
 from forebay.cli.batch_state import StateBroken
 from forebay.cli.console import fail, say
 from forebay.cli.durations import short
+from forebay.cli.exits import FAILED, INTERRUPTED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway_client import (
-    INTERRUPTED,
-    NOT_REACHABLE,
     AsJson,
     GatewayAway,
     GatewayClient,
@@ -33,11 +32,9 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Exits with 0 when every line was answered, 1 when some failed, 2 when asked wrongly, 3 when "
-    "no gateway can be reached, 130 after Ctrl-C. What is needed to go on is kept beside the file, "
-    "in FILE.jsonl.forebay."
+    "no gateway can be reached, 4 when it wants another key, 130 after Ctrl-C. "
+    "What is needed to go on is kept beside the file, in FILE.jsonl.forebay."
 )
-SOME_FAILED = 1
-USAGE = 2
 
 
 class Asked(NamedTuple):
@@ -257,7 +254,7 @@ def _sum_up(run: BatchRun, asked: Asked, ended: Ended, took_s: float | None) -> 
                 typer.echo(f"{words}: {path}")
     all_good = ended.status == "completed" and not ended.failed
     as_asked = asked.cancel and ended.status == "cancelled"
-    raise typer.Exit(0 if all_good or as_asked else SOME_FAILED)
+    raise typer.Exit(0 if all_good or as_asked else FAILED)
 
 
 def _outcome(status: str) -> str:

@@ -7,14 +7,15 @@ from typing import Annotated
 import typer
 
 from forebay.cli.console import fail
+from forebay.cli.exits import USAGE
 from forebay.cli.gateway_client import GatewayUrl, KeyEnv  # noqa: TC001 - Typer reads them
+from forebay.cli.offers import model_names
 
 EPILOG = (
     "While you talk: /help lists what else can be said. Ctrl-C ends an answer, a second one "
     "leaves, as Ctrl-D does. From a pipe, each line is a prompt; then it exits with 1 if a turn "
     "failed."
 )
-USAGE = 2
 
 
 def chat(
@@ -22,7 +23,12 @@ def chat(
         str | None, typer.Option(metavar="ID", help="Go on with a session of before.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="M", help="Whom to talk with; else the first there is.")
+        str | None,
+        typer.Option(
+            metavar="M",
+            help="Whom to talk with; else the first there is.",
+            autocompletion=model_names,
+        ),
     ] = None,
     system: Annotated[
         str | None, typer.Option(metavar="TEXT", help="How a new session should behave.")

@@ -10,15 +10,10 @@ from typing import NamedTuple, NoReturn
 from forebay.cli.chat_commands import HELP, Cancelled, Left, Talk
 from forebay.cli.chat_screen import Screen
 from forebay.cli.console import fail, say
-from forebay.cli.gateway_client import (
-    INTERRUPTED,
-    NOT_REACHABLE,
-    printable,
-    where_and_key,
-)
+from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
+from forebay.cli.gateway_client import printable, where_and_key
 from forebay.sdk import Client, GatewayAway, NotAllowed, NotFound, SdkError, SessionClient
 
-USAGE, FAILED = 2, 1
 TURNS_SHOWN = 6
 """Messages of a session that is taken up again."""
 
@@ -140,6 +135,7 @@ def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoRet
     words = f"the gateway says: {printable(error)}."
     if isinstance(error, NotAllowed):
         words += f" Name {'another key' if has_key else 'a key'} with --key-env VAR."
-    elif isinstance(error, NotFound) and session_id is not None:
+        fail(words, code=NOT_ALLOWED)
+    if isinstance(error, NotFound) and session_id is not None:
         words += " Without --session a new one is begun."
     fail(words)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from forebay.cli.offers import settings as offered_settings
 from forebay.settings import (
     LoadedSettings,
     Problem,
@@ -36,7 +37,12 @@ ConfigFile = Annotated[
 ]
 SetOptions = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override one setting; may be repeated.",
+        autocompletion=offered_settings,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -1,7 +1,11 @@
-"""Talking to people at a terminal: what is said, and how a command fails."""
+"""Talking to people at a terminal: what is said, and how a command fails.
+
+Colours are for terminals only, and not where NO_COLOR is set or TERM is dumb: rich knows the rules.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 import typer
@@ -12,7 +16,18 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def complain(message: str) -> None:
+    """Say what is wrong."""
+    if not sys.stderr.isatty():
+        say(f"forebay: {message}")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True).print(Text(f"forebay: {message}", "red"), soft_wrap=True)
+
+
 def fail(message: str, *, code: int = 1) -> NoReturn:
     """End the command with a message that says what is wrong."""
-    typer.secho(f"forebay: {message}", err=True, fg=typer.colors.RED)
+    complain(message)
     raise typer.Exit(code)

@@ -17,15 +17,13 @@ import msgspec
 import typer
 
 from forebay.cli.console import fail
-from forebay.settings import SettingsError, load_settings, read_secret
+from forebay.cli.exits import FAILED, NOT_ALLOWED, NOT_REACHABLE, USAGE
+from forebay.cli.exits import INTERRUPTED as INTERRUPTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from email.message import Message
 
-NOT_REACHABLE = 3
-INTERRUPTED = 130
-"""Ctrl-C, as shells have it: 128 and the signal's number."""
 LIMIT_S = 10.0
 """A gateway answers these from memory; one that does not is not well."""
 BYTES_MAX = 67_108_864
@@ -56,10 +54,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 class GatewayRefused(Exception):
     """The gateway answered with an error; the text is its own message."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.hint = hint
+        """What the gateway says can be done about it."""
+
+    @property
+    def is_about_the_key(self) -> bool:
+        """Whether another key may help."""
+        return self.status in (401, 403) and self.code != "forbidden_host"
 
 
 class GatewayAway(Exception):
@@ -166,12 +171,16 @@ class GatewayClient:
 
     def give_up(self, refused: GatewayRefused) -> NoReturn:
         """End the command with the gateway's own message, and what to do about it."""
-        fail(f"the gateway says: {refused} ({refused.code}).{self.hint(refused)}")
+        code = NOT_ALLOWED if refused.is_about_the_key else FAILED
+        fail(
+            f"the gateway says: {ended(str(refused))} ({refused.code}).{self.hint(refused)}",
+            code=code,
+        )
 
     def hint(self, refused: GatewayRefused) -> str:
         """Return what to do about a refusal, where that is known."""
-        if refused.status not in (401, 403):
-            return ""
+        if not refused.is_about_the_key:
+            return f" {refused.hint}" if refused.hint else ""
         return f" Name {'another key' if self._has_key else 'a key'} with --key-env VAR."
 
     def _refuse(self, status: int, content: bytes, path: str) -> NoReturn:
@@ -182,7 +191,8 @@ class GatewayClient:
         error = answer.get("error") if isinstance(answer, dict) else None
         if not isinstance(error, dict) or not isinstance(error.get("code"), str):
             raise self._no_gateway(status, path)
-        raise GatewayRefused(status, error["code"], printable(str(error.get("message"))))
+        message, hint = (printable(str(error.get(name) or "")) for name in ("message", "hint"))
+        raise GatewayRefused(status, error["code"], message, hint)
 
     def _no_gateway(self, status: int, path: str) -> GatewayAway:
         return GatewayAway(
@@ -193,14 +203,16 @@ class GatewayClient:
 
 def where_and_key(url: str | None, key_env: str) -> tuple[str, str | None]:
     """Return the gateway's address and the key to use, or end the command with what is wrong."""
+    from forebay.settings import SettingsError, read_secret  # not for a list of options
+
     try:
         found = (url or _configured_url()).rstrip("/")
         key = read_secret("--key-env", key_env)
     except SettingsError as error:
-        fail(str(error), code=2)
+        fail(str(error), code=USAGE)
     parts = urlsplit(found)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        fail(f"{found} is not the address of a gateway. Try http://127.0.0.1:7800", code=2)
+        fail(f"{found} is not the address of a gateway. Try http://127.0.0.1:7800", code=USAGE)
     return found, key
 
 
@@ -215,6 +227,11 @@ def _translated(url: str) -> Iterator[None]:
             f"no gateway answers at {url} ({reason}). "
             "Start one with: forebay serve. Or name it with --url."
         ) from error
+
+
+def ended(text: str) -> str:
+    """Return a message without the full stop at its end, for a sentence around it."""
+    return text.rstrip(".")
 
 
 def printable(text: object) -> str:
@@ -241,6 +258,8 @@ def _is_control(letter: str) -> bool:
 
 def _configured_url() -> str:
     """Return where `forebay serve` would listen if it were started here."""
+    from forebay.settings import load_settings
+
     server = load_settings(None, ()).server
     host = "127.0.0.1" if server.host in ("0.0.0.0", "::", "") else server.host
     scheme = "https" if server.tls_cert else "http"

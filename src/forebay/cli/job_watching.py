@@ -13,13 +13,8 @@ from rich.live import Live
 from rich.text import Text
 
 from forebay.cli.console import fail, say
-from forebay.cli.gateway_client import (
-    BYTES_MAX,
-    INTERRUPTED,
-    NOT_REACHABLE,
-    GatewayAway,
-    GatewayRefused,
-)
+from forebay.cli.exits import INTERRUPTED, NOT_REACHABLE
+from forebay.cli.gateway_client import BYTES_MAX, GatewayAway, GatewayRefused
 from forebay.cli.job_tables import FINAL, count_table, job_table
 from forebay.cli.patience import PAUSE_S, Patience, is_passing, wait_s
 from forebay.clock import SystemClock

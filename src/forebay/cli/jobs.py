@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import typer
 
 from forebay.cli.console import fail, say
+from forebay.cli.exits import FAILED, NOT_ALLOWED, USAGE
 from forebay.cli.gateway_client import (
     AsJson,
     GatewayClient,
@@ -19,8 +20,9 @@ from forebay.cli.gateway_client import (
     KeyEnv,
     printable,
 )
-from forebay.cli.job_tables import answer_of, job_table, job_text
+from forebay.cli.job_tables import STATUSES, answer_of, job_table, job_text
 from forebay.cli.job_watching import followed, watch_all
+from forebay.cli.offers import jobs_that_are, model_names, one_of
 from forebay.cli.tables import show
 from forebay.clock import SystemClock
 
@@ -32,20 +34,52 @@ jobs_app = typer.Typer(
     no_args_is_help=True,
 )
 
-USAGE = 2
+BUILT_IN_TYPES = ("chat", "completion", "embedding")
 JobNumber = Annotated[
-    int, typer.Argument(metavar="ID", min=1, help="As `forebay jobs list` shows it.")
+    int,
+    typer.Argument(
+        metavar="ID",
+        min=1,
+        help="As `forebay jobs list` shows it.",
+        autocompletion=jobs_that_are(),
+    ),
 ]
-JobNumbers = Annotated[
-    list[int], typer.Argument(metavar="ID...", min=1, help="As `forebay jobs list` shows them.")
+ACTIVE, ENDED_BADLY = ("queued", "running"), ("failed", "cancelled")
+PRIORITIES = ("high", "normal", "low")
+TaskType = Annotated[
+    str,
+    typer.Argument(
+        metavar="TYPE",
+        help="chat, completion, embedding, or one of yours.",
+        autocompletion=one_of(*BUILT_IN_TYPES),
+    ),
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(help="The model, unless the params name it.", autocompletion=model_names),
+]
+JobPriority = Annotated[
+    str | None,
+    typer.Option(
+        metavar="P",
+        help="Among jobs: high, normal or low.",
+        autocompletion=one_of(*PRIORITIES),
+    ),
+]
+
+
+def _numbers(*statuses: str) -> object:
+    return typer.Argument(
+        metavar="ID...",
+        min=1,
+        help="As `forebay jobs list` shows them.",
+        autocompletion=jobs_that_are(*statuses),
+    )
 
 
 @jobs_app.command()
 def submit(  # noqa: PLR0913 - Typer reads the options from the signature
-    task_type: Annotated[
-        str, typer.Argument(metavar="TYPE", help="chat, completion, embedding, or one of yours.")
-    ],
+    task_type: TaskType,
     source: Annotated[
         str | None,
         typer.Argument(metavar="-", help="A dash reads the params from standard input."),
@@ -60,14 +94,12 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
     prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only a prompt: the params are made of it.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="The model, unless the params name it.")] = None,
+    model: Model = None,
     job_id: Annotated[
         int | None,
         typer.Option(metavar="N", help="Your own number for it; the same work twice is one job."),
     ] = None,
-    priority: Annotated[
-        str | None, typer.Option(metavar="P", help="Among jobs: high, normal or low.")
-    ] = None,
+    priority: JobPriority = None,
     key: Annotated[
         str | None,
         typer.Option(metavar="K", help="Idempotency key: two jobs under way with it are one."),
@@ -101,9 +133,16 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
 def list_jobs(
     *,
     status: Annotated[
-        str | None, typer.Option(help="Only queued, running, completed, failed or cancelled ones.")
+        str | None,
+        typer.Option(
+            help="Only queued, running, completed, failed or cancelled ones.",
+            autocompletion=one_of(*STATUSES),
+        ),
     ] = None,
-    task_type: Annotated[str | None, typer.Option("--type", help="Only of this type.")] = None,
+    task_type: Annotated[
+        str | None,
+        typer.Option("--type", help="Only of this type.", autocompletion=one_of(*BUILT_IN_TYPES)),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the newest first.")] = 20,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
@@ -140,7 +179,10 @@ def show_job(
 
 @jobs_app.command()
 def cancel(
-    numbers: JobNumbers, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+    numbers: Annotated[list[int], _numbers(*ACTIVE)],
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
 ) -> None:
     """End jobs, queued or running. Exits with 1 if one could not be."""
     _each(numbers, ("DELETE", ""), "is cancelled.", GatewayClient(url, key_env), as_json)
@@ -148,7 +190,10 @@ def cancel(
 
 @jobs_app.command()
 def retry(
-    numbers: JobNumbers, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+    numbers: Annotated[list[int], _numbers(*ENDED_BADLY)],
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
 ) -> None:
     """Queue failed or cancelled jobs again. Exits with 1 if one could not be."""
     said = "is queued again; `forebay jobs watch` follows it."
@@ -160,7 +205,11 @@ def watch(
     number: Annotated[
         int | None,
         typer.Argument(
-            metavar="ID", min=1, help="One job; else all, every second.", show_default=False
+            metavar="ID",
+            min=1,
+            help="One job; else all, every second.",
+            show_default=False,
+            autocompletion=jobs_that_are(),
         ),
     ] = None,
     url: GatewayUrl = None,
@@ -213,21 +262,21 @@ def _each(
     """Ask the same for each job; one that is refused does not stop the others."""
     method, suffix = request
     answers: list[dict[str, Any]] = []
-    refusals = 0
+    status = 0
     for number in numbers:
         try:
             answers.append(client.ask(method, f"/jobs/{number}{suffix}"))
             if not as_json:
                 typer.echo(f"Job {number} {said}")
         except GatewayRefused as refused:
-            refusals += 1
+            status = max(status, NOT_ALLOWED if refused.is_about_the_key else FAILED)
             answers.append({"id": number, "error": {"code": refused.code, "message": str(refused)}})
             said_no = f"the gateway says: {refused} ({refused.code}).{client.hint(refused)}"
             say(f"forebay: job {number}: {said_no}")
     if as_json:
         typer.echo(json.dumps(answers, indent=2))
-    if refusals:
-        raise typer.Exit(1)
+    if status:
+        raise typer.Exit(status)
 
 
 def _params(

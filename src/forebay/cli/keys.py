@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from forebay.cli.exits import USAGE
 from forebay.settings import KeySettings, digest_of
 
-BAD_NAME = 2
 BYTES = 32
 """256 bits: nobody guesses them, so a plain SHA-256 is enough to keep them by."""
 
@@ -36,7 +36,7 @@ def new(
             "team-a. Nothing was made.",
             err=True,
         )
-        raise typer.Exit(BAD_NAME) from None
+        raise typer.Exit(USAGE) from None
     toml = f'[[keys]]\nname = "{block.name}"\nkey_sha256 = "{block.key_sha256}"\n'
     if as_json:
         shown = {"name": block.name, "key": key, "key_sha256": block.key_sha256, "toml": toml}

@@ -1,43 +1,68 @@
 """The `forebay` command."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from forebay import __version__
-from forebay.cli.batch import EPILOG as BATCH_EPILOG
-from forebay.cli.batch import batch
-from forebay.cli.chat import EPILOG as CHAT_EPILOG
-from forebay.cli.chat import chat
-from forebay.cli.config import config_app
-from forebay.cli.demo import EPILOG as DEMO_EPILOG
-from forebay.cli.demo import demo
-from forebay.cli.jobs import jobs_app
-from forebay.cli.keys import keys_app
-from forebay.cli.nodes import nodes_app
-from forebay.cli.serve import serve
-from forebay.cli.sim_node import sim_node
-from forebay.cli.status import status
+from forebay.cli.exits import EPILOG
+from forebay.cli.verbs import Verb, Verbs
+
+VERBS: Mapping[str, Verb] = {
+    "serve": Verb("forebay.cli.serve:serve", "Run the gateway: the queue in front of your models."),
+    "status": Verb(
+        "forebay.cli.status:status",
+        "Show the queue, the nodes and the models of a running gateway.",
+    ),
+    "chat": Verb(
+        "forebay.cli.chat:chat",
+        "Talk with a model. The gateway holds the conversation, so it can be taken up again.",
+    ),
+    "batch": Verb(
+        "forebay.cli.batch:batch",
+        "Run a file of requests as a batch, and fetch the answers.",
+    ),
+    "nodes": Verb("forebay.cli.nodes:nodes_app", "See and change the nodes of a running gateway."),
+    "jobs": Verb(
+        "forebay.cli.jobs:jobs_app",
+        "Give a running gateway durable work, and see what became of it.",
+    ),
+    "config": Verb("forebay.cli.config:config_app", "Write, check and show the settings."),
+    "keys": Verb("forebay.cli.keys:keys_app", "Make API keys."),
+    "sim-node": Verb(
+        "forebay.cli.sim_node:sim_node",
+        "Run a simulated node: the timing of a model without a model, for tests and demos.",
+    ),
+    "demo": Verb(
+        "forebay.cli.demo:demo",
+        "Watch a queue at work: three simulated nodes, a greedy script, two people, a batch.",
+    ),
+    "completion": Verb(
+        "forebay.cli.completion:completion_app",
+        "Print a script by which your shell completes what you type.",
+    ),
+}
+"""Every verb there is, in the order in which they are shown."""
+
+
+class ForebayVerbs(Verbs):
+    """The verbs of `forebay`."""
+
+    table = VERBS
+
 
 app = typer.Typer(
     name="forebay",
+    cls=ForebayVerbs,
     help="Forebay, the queue in front of your LLMs: one endpoint for every model server you have, "
     "with fair and bounded waiting.",
     epilog="Start with: forebay serve. It finds Ollama, llama.cpp, vLLM and LM Studio on this "
-    "machine, or runs a small model of its own, and says what to try next.",
+    f"machine, or runs a small model of its own, and says what to try next.\n\n{EPILOG}",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
 )
-app.command("serve")(serve)
-app.command("status")(status)
-app.command("chat", epilog=CHAT_EPILOG)(chat)
-app.command("batch", epilog=BATCH_EPILOG)(batch)
-app.add_typer(nodes_app)
-app.add_typer(jobs_app)
-app.add_typer(config_app)
-app.add_typer(keys_app)
-app.command("sim-node")(sim_node)
-app.command("demo", epilog=DEMO_EPILOG)(demo)
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import typer
 
 from forebay.cli.gateway_client import AsJson, GatewayClient, GatewayUrl, KeyEnv
+from forebay.cli.offers import kinds, node_names
 from forebay.cli.tables import node_table, show
 
 nodes_app = typer.Typer(
@@ -18,7 +19,12 @@ nodes_app = typer.Typer(
     no_args_is_help=True,
 )
 
-NodeName = Annotated[str, typer.Argument(metavar="NAME", help="As `forebay nodes list` shows it.")]
+NodeName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="As `forebay nodes list` shows it.", autocompletion=node_names
+    ),
+]
 
 
 @nodes_app.command("list")
@@ -43,7 +49,8 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
         str | None, typer.Option(help="Its name; else made of the host and the port.")
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(help="Which kind of server it is; else it is asked.")
+        str | None,
+        typer.Option(help="Which kind of server it is; else it is asked.", autocompletion=kinds),
     ] = None,
     slots: Annotated[
         int | None, typer.Option(min=0, help="Requests at once; 0, the default, asks the node.")

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from forebay.cli.console import fail
+from forebay.cli.start_failures import why_not_listening
 from forebay.nodes.sim_engine import SimOptions
 from forebay.nodes.sim_node import SimNode
 
@@ -47,8 +49,7 @@ def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
     try:
         asyncio.run(_serve(SimNode(options, host, port)))
     except OSError as error:
-        typer.echo(f"cannot listen on {host}:{port}: {error}. Try another --port.", err=True)
-        raise typer.Exit(1) from error
+        fail(why_not_listening(error, host, port, "forebay sim-node"))
 
 
 async def _serve(node: SimNode) -> None:

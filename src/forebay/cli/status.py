@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from forebay.cli.exits import DONE, FAILED
 from forebay.cli.gateway_client import (
     AsJson,
     GatewayClient,
@@ -20,14 +21,14 @@ from forebay.cli.tables import node_table, plain_table, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-NOT_READY = 1
 MODELS_SHOWN = 20
 
 
 def status(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
     """Show the queue, the nodes and the models of a running gateway.
 
-    Exits with 0 when it is ready, 1 when it is not, 3 when none can be reached.
+    Exits with 0 when it is ready, 1 when it is not, 3 when none can be reached, 4 when
+    it wants a key.
     """
     client = GatewayClient(url, key_env)
     seen = _look(client)
@@ -35,7 +36,7 @@ def status(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
         typer.echo(json.dumps(seen, indent=2))
     else:
         _show(seen)
-    raise typer.Exit(0 if seen["ready"] else NOT_READY)
+    raise typer.Exit(DONE if seen["ready"] else FAILED)
 
 
 def _look(client: GatewayClient) -> dict[str, Any]:

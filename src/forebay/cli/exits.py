@@ -1,0 +1,27 @@
+"""What the exit status of a command means: the same for every verb."""
+
+from __future__ import annotations
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+NOT_REACHABLE = 3
+NOT_ALLOWED = 4
+INTERRUPTED = 130
+"""Ctrl-C, as shells have it: 128 and the signal's number."""
+NOBODY_READS = 141
+"""The same for a pipe whose reader has left, as `head` does."""
+
+MEANINGS = {
+    DONE: "done as asked",
+    FAILED: "the gateway said no, or what was asked for failed",
+    USAGE: "asked wrongly: a command, an option, a file, a setting",
+    NOT_REACHABLE: "no gateway can be reached",
+    NOT_ALLOWED: "the gateway wants a key, or another one",
+    INTERRUPTED: "Ctrl-C",
+    NOBODY_READS: "whoever read the output left early, as `head` does",
+}
+EPILOG = (
+    "Exit status: 0 done, 1 failed, 2 asked wrongly, 3 no gateway, 4 key needed, 130 Ctrl-C, "
+    "141 nobody read on."
+)

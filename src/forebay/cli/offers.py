@@ -1,0 +1,106 @@
+"""Values that the Tab key offers: from the settings, or from a gateway that answers at once.
+
+Silent and short: where no gateway answers, nothing is offered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+LIMIT_S = 1.0
+"""Whoever has pressed Tab does not wait longer."""
+OFFERED_MAX = 100
+
+
+def node_names(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Offer the nodes of the gateway."""
+    nodes = _asked(ctx, "/admin/nodes")
+    return _fitting(((node["name"], node["state"]) for node in nodes), incomplete)
+
+
+def model_names(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Offer the models of the gateway."""
+    return _fitting(((model["id"], "") for model in _asked(ctx, "/v1/models")), incomplete)
+
+
+def jobs_that_are(*statuses: str) -> Callable[..., list[tuple[str, str]]]:
+    """Return what offers the newest jobs of some statuses; of all where none is named."""
+
+    def job_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+        jobs = _asked(ctx, f"/jobs?limit={OFFERED_MAX}")
+        found = (job for job in jobs if not statuses or job["status"] in statuses)
+        return _fitting(((str(job["id"]), _job(job)) for job in found), incomplete)
+
+    return job_ids
+
+
+def one_of(*values: str) -> Callable[..., list[tuple[str, str]]]:
+    """Return what offers a few words."""
+
+    def words(incomplete: str) -> list[tuple[str, str]]:
+        return _fitting(((value, "") for value in values), incomplete)
+
+    return words
+
+
+def settings(incomplete: str) -> list[tuple[str, str]]:
+    """Offer `key=`, and then the values that a key may have where they are few."""
+    from forebay.settings.names import sections
+
+    fields = {
+        f"{section}.{name}": field
+        for section, named in sections().items()
+        for name, field in named.items()
+    }
+    key, equals, _ = incomplete.partition("=")
+    if equals:
+        values = _values_of(fields[key].annotation) if key in fields else ()
+        return _fitting(((f"{key}={value}", "") for value in values), incomplete)
+    first_lines = (
+        (f"{key}=", (field.description or "").partition("\n")[0]) for key, field in fields.items()
+    )
+    return _fitting(first_lines, incomplete)
+
+
+def kinds(incomplete: str) -> list[tuple[str, str]]:
+    """Offer the kinds of nodes."""
+    from forebay.settings.nodes import KINDS
+
+    return _fitting(((kind, "") for kind in KINDS), incomplete)
+
+
+def _values_of(annotation: Any) -> tuple[str, ...]:
+    if annotation is bool:
+        return ("true", "false")
+    if get_origin(annotation) is Literal:
+        return tuple(str(value) for value in get_args(annotation))
+    return ()
+
+
+def _job(job: dict[str, Any]) -> str:
+    return f"{job['type']}, {job['status']}"
+
+
+def _fitting(pairs: Iterable[tuple[str, str]], incomplete: str) -> list[tuple[str, str]]:
+    from forebay.cli.gateway_client import printable
+
+    found = [(printable(value), printable(help_)) for value, help_ in pairs]
+    return [pair for pair in found if pair[0].startswith(incomplete)][:OFFERED_MAX]
+
+
+def _asked(ctx: typer.Context, path: str) -> list[dict[str, Any]]:
+    """Return the list that a gateway has there; an empty one where anything is in the way."""
+    from forebay.cli.gateway_client import GatewayAway, GatewayClient, GatewayRefused
+
+    try:
+        client = GatewayClient(ctx.params.get("url"), ctx.params.get("key_env") or "")
+        with client.opened("GET", path, limit_s=LIMIT_S) as reply:
+            listed = client.read_answer(reply, path).value["data"]
+    except (GatewayAway, GatewayRefused, typer.Exit, KeyError, TypeError):
+        return []
+    return listed if isinstance(listed, list) else []

@@ -1,0 +1,69 @@
+"""Why a server did not start, and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay.settings import ServerSettings
+
+FIRST_FREE_PORT = 1024
+"""Below it, ports are for root on most systems."""
+
+
+def why_not_listening(error: OSError, host: str, port: int, command: str) -> str:
+    """Say why an address cannot be listened on; `command` is what to try with another port."""
+    place = f"{f'[{host}]' if ':' in host else host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        other = port + 1 if port < 65535 else port - 1
+        return (
+            f"cannot listen on {place}: another program does. Take another port: "
+            f"{command} --port {other}."
+        )
+    if error.errno in (errno.EACCES, errno.EPERM) and port < FIRST_FREE_PORT:
+        return (
+            f"cannot listen on {place}: ports below {FIRST_FREE_PORT} need more rights. Take "
+            f"another port: {command} --port {port + 7000}."
+        )
+    if error.errno == errno.EADDRNOTAVAIL or error.errno is None or error.errno < 0:
+        return (
+            f"cannot listen on {place}: this machine has no such address. Try --host 127.0.0.1 "
+            "for this machine only, or --host 0.0.0.0 for every network it is in."
+        )
+    return f"cannot listen on {place}: {error.strerror or error}. Try another --port or --host."
+
+
+def why_not_started(error: OSError, server: ServerSettings) -> str:
+    """Say why the gateway did not start."""
+    if server.tls_cert and (problem := _about_tls(error, server)):
+        return problem
+    words = why_not_listening(error, server.host, server.port, "forebay serve")
+    if error.errno == errno.EADDRINUSE:
+        words += f" If that is Forebay already, `forebay status --url {_url(server)}` shows it."
+    return f"{words} In the settings: server.port, server.host."
+
+
+def _about_tls(error: OSError, server: ServerSettings) -> str:
+    for key, path in (("tls_cert", server.tls_cert), ("tls_key", server.tls_key)):
+        try:
+            Path(path).open("rb").close()
+        except OSError as unreadable:
+            reason = unreadable.strerror or str(unreadable)
+            return f"server.{key}: {path} cannot be read: {reason}. Correct the path or its rights."
+    if not isinstance(error, ssl.SSLError):
+        return ""
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    return (
+        f"server.tls_cert {server.tls_cert} and server.tls_key {server.tls_key} cannot be used "
+        f"together: {reason}. Both must be PEM files, the certificate first and then its chain, "
+        "the key without a password and of the same certificate."
+    )
+
+
+def _url(server: ServerSettings) -> str:
+    scheme = "https" if server.tls_cert else "http"
+    host = "127.0.0.1" if server.host in ("0.0.0.0", "::", "") else server.host
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}"

@@ -1,0 +1,198 @@
+"""The verbs of `forebay`: each is imported when it is asked for, and all of them fail alike.
+
+A list of verbs (`--help`, the Tab key) needs only their names and a line about each, so that
+nothing of the gateway is imported for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+import typer.core
+import typer.main
+
+from forebay.cli.console import complain
+from forebay.cli.exits import FAILED, INTERRUPTED, NOBODY_READS, USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Typer does not export it, and keeps it in another place since it has its own copy of click."""
+
+
+NO_NUMBER = (
+    "Input should be a valid integer, unable to parse string as an integer",
+    "it is not a whole number",
+)
+"""What Typer's newer versions say, and what people say."""
+
+
+class Verb(NamedTuple):
+    """Where a verb is, and what it does."""
+
+    place: str
+    """The module and the name in it: a function, or a Typer with verbs of its own."""
+    help: str
+    """The first sentence of its own help."""
+    is_hidden: bool = False
+
+
+class Shelf(MutableMapping[str, Any]):
+    """Commands by name; those of the table are imported when they are looked up."""
+
+    def __init__(self, table: Mapping[str, Verb], made: Mapping[str, Any]) -> None:
+        self._table = table
+        self._made = dict(made)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _loaded(name, self._table[name])
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._table
+        yield from (name for name in self._made if name not in self._table)
+
+    def __len__(self) -> int:
+        return len({*self._table, *self._made})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table or name in self._made
+
+    def label(self, name: str) -> Any:
+        """Return what a list shows of a command; nothing is imported for it."""
+        if name in self._made or name not in self._table:
+            return self._made.get(name)
+        verb = self._table[name]
+        return typer.core.TyperCommand(name, help=verb.help, hidden=verb.is_hidden)
+
+
+class Verbs(typer.core.TyperGroup):
+    """A group whose `table` names verbs, and which ends every command in the same manner."""
+
+    table: Mapping[str, Verb] = {}
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._shelf = Shelf(self.table, self.commands)
+        self.commands = self._shelf
+        self._lists = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names, in the order of the table."""
+        return list(self._shelf)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, or what a list shows of it."""
+        return self._shelf.label(cmd_name) if self._lists else self._shelf.get(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        if not _is_terminal():
+            self.rich_markup_mode = None  # no boxes in a pipe
+        self._lists = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._lists = False
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        """Parse; `--help` and `--version` print while that is done."""
+        with _read_to_the_end():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _read_to_the_end():
+            return super().invoke(ctx)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line and exit, with a status that `exits.py` explains."""
+        try:
+            status = super().main(args, prog_name, complete_var, False, **extra)
+        except typer.Abort:  # older versions of Typer turn Ctrl-C into it
+            status = INTERRUPTED
+        except UsageError as wrong:
+            status = _tell_usage(wrong)
+        if standalone_mode:
+            sys.exit(status if isinstance(status, int) else 0)
+        return status
+
+
+def _loaded(name: str, verb: Verb) -> Any:
+    module_name, _, attribute = verb.place.partition(":")
+    module = import_module(module_name)
+    found = getattr(module, attribute)
+    if isinstance(found, typer.Typer):
+        command: Any = typer.main.get_group(found)
+    else:
+        alone = typer.Typer(add_completion=False)
+        alone.command(name, epilog=getattr(module, "EPILOG", None))(found)
+        command = typer.main.get_command(alone)
+    command.name, command.hidden = name, verb.is_hidden
+    if not _is_terminal():
+        _without_boxes(command)
+    return command
+
+
+def _without_boxes(command: Any) -> None:
+    command.rich_markup_mode = None
+    for verb in getattr(command, "commands", {}).values():
+        _without_boxes(verb)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+@contextmanager
+def _read_to_the_end() -> Iterator[None]:
+    """Be quiet about a reader that leaves early."""
+    try:
+        yield
+    except BrokenPipeError:
+        with suppress(OSError, ValueError):  # what is still in the buffer is for nobody
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(NOBODY_READS) from None
+
+
+def _tell_usage(wrong: Any) -> int:
+    """Say what is wrong with a command line, and where help is."""
+    context = wrong.ctx
+    if type(wrong).__name__ == "NoArgsIsHelpError":
+        typer.echo(context.get_help(), err=True)
+        return USAGE
+    path = context.command_path if context is not None else "forebay"
+    complain(f"{_sentence(wrong)} Help: {path} --help")
+    return int(getattr(wrong, "exit_code", FAILED))
+
+
+def _sentence(wrong: Any) -> str:
+    if type(wrong).__name__ == "NoSuchOption":
+        near = getattr(wrong, "possibilities", None) or ()
+        words = f"no such option: {wrong.option_name}."
+        return f"{words} Did you mean {' or '.join(sorted(near)[:3])}?" if near else words
+    text = " ".join(wrong.format_message().split())
+    text = (text[:1].lower() + text[1:]).replace(*NO_NUMBER)
+    return text if text.endswith((".", "?")) else f"{text}."
