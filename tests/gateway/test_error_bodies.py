@@ -55,7 +55,8 @@ async def test_each_family_is_refused_in_its_own_words(rig: Rig) -> None:
     ollama = (await (await rig.ask(model="o", path=GENERATE)).reply()).json
     text = "all nodes are busy and the queue is off"
     assert set(openai) == {"error"}
-    assert set(openai["error"]) == {"message", "type", "code", "param", "retry_after"}
+    members = {"message", "type", "code", "param", "retry_after", "hint"}
+    assert set(openai["error"]) == members
     assert openai["error"]["type"] == openai["error"]["code"] == "queue_disabled"
     assert anthropic["type"] == "error"
     assert anthropic["error"]["type"] == anthropic["error"]["code"] == "queue_disabled"

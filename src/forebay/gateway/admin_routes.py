@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,6 +28,8 @@ logger = logging.getLogger("forebay.gateway")
 
 BODY_BYTES_MAX = 65_536
 """What the description of a node may weigh."""
+NAME_LENGTH_MAX = 64
+NAMES_SHOWN = 10
 
 
 class AdminRoutes:
@@ -94,8 +97,17 @@ class AdminRoutes:
     def _find(self, request: Request) -> Backend:
         backend = self._parts.nodes.get(request.path_params["name"])
         if backend is None:
-            raise Refused(Problem("not_found", "there is no node of that name", "name"))
+            raise Refused(Problem("not_found", self._no_such_node(request), "name"))
         return backend
+
+    def _no_such_node(self, request: Request) -> str:
+        names = [backend.name for backend in self._parts.nodes]
+        near = get_close_matches(request.path_params["name"][:NAME_LENGTH_MAX], names, 1)
+        if near:
+            return f"there is no node of that name; did you mean {near[0]}?"
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        known = ", ".join(names[:NAMES_SHOWN])
+        return f"there is no node of that name; there are {known or 'none'}{more}"
 
     async def _views(self) -> dict[str, NodeView]:
         return {view.name: view for view in (await self._parts.snapshot()).nodes}
@@ -119,7 +131,8 @@ class AdminRoutes:
             return parse_node(given)
         except SettingsError as error:
             param = error.problems[0].key if error.problems else None
-            raise Refused(Problem("invalid_request", str(error), param)) from None
+            words = "; ".join(str(problem) for problem in error.problems)
+            raise Refused(Problem("invalid_request", words, param)) from None
 
 
 def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:

@@ -119,6 +119,11 @@ class ClientSink(Sink, Answering):
 
     def refuse(self, problem: Problem, exchange: Exchange | None) -> None:
         """Answer with an error."""
+        if problem.code == "model_not_found" and exchange is not None:
+            call = exchange.call
+            problem = self._problems.about_the_model(
+                problem, call.asked_model or call.model, call.key, self._family
+            )
         rendered = self._problems.render(problem, self._family, self._language)
         ids = b"" if exchange is None else relayed_headers(exchange)
         self._connection.write(

@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 
 Retry = Literal["later", "never", "unsaid"]
+MEANT_JAPANESE = "{message}（もしかして: {names}）"
+"""A message, and the names that may have been meant."""
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -17,206 +19,332 @@ class Code(msgspec.Struct, frozen=True):
     meaning: str
     """When it happens, in a sentence; for the reference."""
     remedy: str
-    """What the caller or the operator can do."""
+    """What the caller or the operator can do: the error's `hint`, where there is one in Japanese."""
     retry: Retry = "unsaid"
     japanese: str = ""
     """The message for callers who prefer Japanese."""
+    hint_japanese: str = ""
+    """The remedy for them; empty where the message has said it all, and no hint is sent."""
     retry_after: bool = False
     """Whether `Retry-After` and `retry-after-ms` are sent."""
 
 
-def _later(status: int, meaning: str, remedy: str, japanese: str) -> Code:
-    return Code(status, meaning, remedy, "later", japanese, True)
+def _later(status: int, meaning: str, remedy: str, japanese: str, hint: str = "") -> Code:
+    return Code(status, meaning, remedy, "later", japanese, hint, True)
 
 
-def _never(status: int, meaning: str, remedy: str, japanese: str) -> Code:
-    return Code(status, meaning, remedy, "never", japanese)
+def _never(status: int, meaning: str, remedy: str, japanese: str, hint: str = "") -> Code:
+    return Code(status, meaning, remedy, "never", japanese, hint)
 
 
 CODES: dict[str, Code] = {
     "queue_full": _later(
-        429, "The queue holds as much as it may (`queue.max_size`, `queue.max_bytes`).",
-        "Try again after `Retry-After`; raise the bound or add nodes if it lasts.",
+        429,
+        "The queue holds as much as it may (`queue.max_size`, `queue.max_bytes`).",
+        "Try again after `Retry-After`. If it lasts: raise `queue.max_size` or "
+        "`queue.max_bytes`, or add nodes.",
         "キューが満杯です（すべてのノードが過負荷です）",
+        "`Retry-After` の後に再試行してください。続く場合は `queue.max_size` か `queue.max_bytes` を上げるか、ノードを追加してください。",
     ),
     "user_queue_full": _later(
-        429, "This user or key has as much waiting or running as it may.",
-        "Wait for earlier requests; see `queue.max_per_user` and the key's `max_running`.",
+        429,
+        "This user or key has as much waiting or running as it may.",
+        "Wait for earlier requests to end. The bounds are `queue.max_per_user` and the key's "
+        "`max_running`.",
         "このユーザーのリクエストが上限に達しています",
+        "先のリクエストの完了をお待ちください。上限は `queue.max_per_user` とキーの `max_running` です。",
     ),
     "session_queue_full": _later(
-        503, "This session has as many unfinished requests as it may.",
+        503,
+        "This session has as many unfinished requests as it may.",
         "Wait for earlier requests of the session.",
         "このセッションのリクエストが上限に達しています",
+        "このセッションの先のリクエストの完了をお待ちください。",
     ),
     "queue_timeout": _later(
-        504, "It waited longer than `queue.max_wait_seconds` for a free slot.",
-        "Try again later; raise the limit or add nodes if it lasts.",
+        504,
+        "It waited longer than `queue.max_wait_seconds` for a free slot.",
+        "Try again later. If it lasts: raise `queue.max_wait_seconds`, or add nodes.",
         "キュー待機タイムアウト",
+        "後で再試行してください。続く場合は `queue.max_wait_seconds` を上げるか、ノードを追加してください。",
     ),
     "queue_disabled": _later(
-        503, "Every slot is taken and the queue is off.",
-        "Turn it on with `queue.enabled = true` and `queue.max_size` above 0.",
+        503,
+        "Every slot is taken and the queue is off.",
+        "Try again later. To let requests wait: `queue.enabled = true` and `queue.max_size` "
+        "above 0.",
         "すべてのノードが使用中で、キューは無効です",
+        "後で再試行してください。待機させるには `queue.enabled = true` とし、`queue.max_size` を 1 以上にしてください。",
     ),
     "stream_not_queued": _later(
-        503, "Every slot is taken and streams do not wait (`queue.stream = \"reject\"`).",
-        "Ask without `stream`, or set `queue.stream = \"queue\"`.",
+        503,
+        'Every slot is taken and streams do not wait (`queue.stream = "reject"`).',
+        'Ask without `stream`, or try again later. To let streams wait: `queue.stream = "queue"`.',
         "すべてのノードが使用中で、ストリームは待機できません",
+        '`stream` なしで送るか、後で再試行してください。ストリームを待機させるには `queue.stream = "queue"` としてください。',
     ),
     "deadline_unreachable": Code(
-        429, "The estimated wait is longer than the caller's own `X-Forebay-Max-Wait`.",
-        "Allow a longer wait, or do without.", "never",
-        "指定された待ち時間では処理できません", True,
+        429,
+        "The estimated wait is longer than the caller's own `X-Forebay-Max-Wait`.",
+        "Allow a longer `X-Forebay-Max-Wait`, or do without.",
+        "never",
+        "指定された待ち時間では処理できません",
+        hint_japanese="`X-Forebay-Max-Wait` を長くするか、省略してください。",
+        retry_after=True,
     ),
     "model_not_found": _never(
-        404, "No node has this model.",
-        "See `GET /v1/models` for the models there are.", "モデルが見つかりません",
+        404,
+        "No node has this model.",
+        "See `GET /v1/models` for the models there are; `models.aliases` gives one another name.",
+        "モデルが見つかりません",
+        "利用できるモデルは `GET /v1/models` で確認できます。別名は `models.aliases` で付けられます。",
     ),
     "route_not_supported": _never(
-        404, "The model is known, but its nodes do not speak this API family.",
-        "Use a route of a family that the node serves.",
+        404,
+        "The model is known, but its nodes do not speak this API family.",
+        "Use a route of a family that the node serves: `GET /v1/models` and `GET /api/tags` list "
+        "what each has.",
         "このモデルはこの API では利用できません",
+        "ノードが対応する API を使ってください。`GET /v1/models` と `GET /api/tags` で確認できます。",
     ),
     "model_loading": _later(
-        503, "Every node of the model says that it is still loading or starting.",
-        "Try again in a moment.", "モデルを読み込み中です",
+        503,
+        "Every node of the model says that it is still loading or starting.",
+        "Try again in a moment.",
+        "モデルを読み込み中です",
+        "しばらくしてから再試行してください。",
     ),
     "no_node": _later(
-        503, "The model is known, but every node that has it is offline.",
-        "Look at `forebay nodes list`; start the node or add another.",
+        503,
+        "The model is known, but every node that has it is offline.",
+        "Look at `forebay nodes list`; start the node, or add one with `forebay nodes add URL`.",
         "利用できるノードがありません",
+        "`forebay nodes list` を確認し、ノードを起動するか `forebay nodes add URL` で追加してください。",
     ),
     "shutting_down": _later(
-        503, "The gateway is shutting down.",
+        503,
+        "The gateway is shutting down.",
         "Try again: another replica, or the same one after its restart.",
         "ゲートウェイは停止処理中です",
+        "別のレプリカか、再起動後に再試行してください。",
     ),
     "too_many_connections": _later(
-        503, "The gateway has as many connections as it may (`server.connections_max`).",
-        "Use fewer connections, or raise the bound.", "接続数が上限に達しています",
+        503,
+        "The gateway has as many connections as it may (`server.connections_max`).",
+        "Use fewer connections, or raise `server.connections_max`.",
+        "接続数が上限に達しています",
+        "接続を減らすか、`server.connections_max` を上げてください。",
     ),
     "cancelled": _never(
-        499, "Cancelled through `DELETE /v1/queue/{id}`, or by an admin.", "Nothing.",
+        499,
+        "Cancelled through `DELETE /v1/queue/{id}`, or by an admin.",
+        "Nothing.",
         "リクエストは取り消されました",
     ),
     "node_failed": Code(
-        502, "The node failed, and the attempts or the retry budget are used up.",
-        "See `cause`; look at the node.", "unsaid", "ノードでエラーが発生しました",
+        502,
+        "The node failed, and the attempts or the retry budget are used up.",
+        "See `cause`, and `forebay nodes list` for the node; `retry.attempts` and `retry.budget` "
+        "bound the retries.",
+        "unsaid",
+        "ノードでエラーが発生しました",
+        hint_japanese="`cause` と `forebay nodes list` を確認してください。再試行の上限は `retry.attempts` と `retry.budget` です。",
     ),
     "first_byte_timeout": Code(
-        504, "A stream did not begin within `queue.first_byte_seconds`.",
-        "Look at the node, or raise the limit.", "unsaid", "ノードが時間内に応答を開始しませんでした",
+        504,
+        "A stream did not begin within `queue.first_byte_seconds`.",
+        "Look at the node, or raise `queue.first_byte_seconds`.",
+        "unsaid",
+        "ノードが時間内に応答を開始しませんでした",
+        hint_japanese="ノードを確認するか、`queue.first_byte_seconds` を上げてください。",
     ),
     "run_timeout": Code(
-        504, "The answer was not complete within `queue.run_seconds`.",
-        "Ask for fewer tokens, or raise the limit.", "unsaid",
+        504,
+        "The answer was not complete within `queue.run_seconds`.",
+        "Ask for fewer tokens, or raise `queue.run_seconds`.",
+        "unsaid",
         "ノードが時間内に応答を完了しませんでした",
+        hint_japanese="トークン数を減らすか、`queue.run_seconds` を上げてください。",
     ),
     "chunk_timeout": Code(
-        504, "The node went silent for longer than `queue.chunk_gap_seconds` in mid-answer.",
-        "Look at the node, or raise the limit.", "unsaid", "ノードの応答が途中で途絶えました",
+        504,
+        "The node went silent for longer than `queue.chunk_gap_seconds` in mid-answer.",
+        "Look at the node, or raise `queue.chunk_gap_seconds`.",
+        "unsaid",
+        "ノードの応答が途中で途絶えました",
+        hint_japanese="ノードを確認するか、`queue.chunk_gap_seconds` を上げてください。",
     ),
     "invalid_request": _never(
-        400, "Not valid JSON, too deep, not UTF-8, or a field is missing or of the wrong type.",
-        "See `param` for the field.", "リクエストが正しくありません",
+        400,
+        "Not valid JSON, too deep, not UTF-8, or a field is missing or of the wrong type.",
+        "See `param` for the field.",
+        "リクエストが正しくありません",
     ),
     "unsupported": _never(
-        400, "Something that this gateway does not offer: HTTP/2, WebSocket, multipart, stored "
-        "responses.", "See `param` and the message.", "サポートされていない機能です",
+        400,
+        "Something that this gateway does not offer: HTTP/2, WebSocket, multipart, stored "
+        "responses.",
+        "See `param` and the message.",
+        "サポートされていない機能です",
     ),
     "body_too_large": _never(
-        413, "The body is larger than `server.body_max_bytes`, or comes in too many pieces.",
-        "Send less, or raise the bound.", "リクエスト本文が大きすぎます",
+        413,
+        "The body is larger than `server.body_max_bytes`, or comes in too many pieces.",
+        "Send less, or raise `server.body_max_bytes`.",
+        "リクエスト本文が大きすぎます",
+        "本文を小さくするか、`server.body_max_bytes` を上げてください。",
     ),
     "headers_too_large": _never(
-        431, "The request head is larger than 64 KiB or has more than 128 headers.",
-        "Send fewer headers.", "リクエストヘッダーが大きすぎます",
+        431,
+        "The request head is larger than 64 KiB or has more than 128 headers.",
+        "Send fewer headers.",
+        "リクエストヘッダーが大きすぎます",
+        "ヘッダーを減らしてください。",
     ),
     "request_timeout": _never(
-        408, "The request took too long to arrive (`server.header_seconds`, `body_seconds`).",
-        "Send faster.", "リクエストの受信がタイムアウトしました",
+        408,
+        "The request took too long to arrive (`server.header_seconds`, `body_seconds`).",
+        "Send faster, or raise `server.header_seconds` or `server.body_seconds`.",
+        "リクエストの受信がタイムアウトしました",
+        "速く送るか、`server.header_seconds` か `server.body_seconds` を上げてください。",
     ),
     "unauthorized": _never(
-        401, "No key, a wrong one, or one that was revoked.",
-        "Send `Authorization: Bearer KEY` or `x-api-key: KEY`.", "API キーが正しくありません",
+        401,
+        "No key, a wrong one, or one that was revoked.",
+        "Send `Authorization: Bearer KEY` or `x-api-key: KEY`; `forebay keys new NAME` makes a "
+        "key.",
+        "API キーが正しくありません",
+        "`Authorization: Bearer KEY` か `x-api-key: KEY` を送ってください。キーは `forebay keys new NAME` で作れます。",
     ),
     "forbidden": _never(
-        403, "The key may not do this (a model it does not have, an admin route).",
-        "Use another key.", "この操作は許可されていません",
+        403,
+        "The key may not do this (a model it does not have, an admin route).",
+        "Use another key; `keys.models` and `keys.admin` say what a key may do.",
+        "この操作は許可されていません",
+        "別のキーを使ってください。権限は `keys.models` と `keys.admin` で決まります。",
     ),
     "forbidden_host": _never(
-        403, "The Host or Origin header is not one that this gateway answers to.",
-        "Use its own address, or set `server.allowed_hosts` / `server.cors_origins`.",
+        403,
+        "The Host or Origin header is not one that this gateway answers to.",
+        "Use the gateway's own address, or name the host in `server.allowed_hosts`, the page's "
+        "origin in `server.cors_origins`.",
         "このホスト名では利用できません",
+        "ゲートウェイ自身のアドレスを使うか、`server.allowed_hosts`（ページの場合は `server.cors_origins`）に追加してください。",
     ),
-    "not_found": _never(404, "There is nothing here.", "See `/openapi.json`.", "見つかりません"),
+    "not_found": _never(
+        404,
+        "There is nothing here.",
+        "See `/openapi.json` for what there is.",
+        "見つかりません",
+    ),
     "method_not_allowed": _never(
-        405, "The route exists, but not for this method.", "See `/openapi.json`.",
+        405,
+        "The route exists, but not for this method.",
+        "See `/openapi.json` for what there is.",
         "このメソッドは使用できません",
+        "`/openapi.json` を参照してください。",
     ),
     "conflict": _never(
-        409, "It collides with what is there: a node name that is taken, a file that a batch still "
+        409,
+        "It collides with what is there: a node name that is taken, a file that a batch still "
         "needs, a batch that has ended.",
-        "See the message.", "現在の状態と競合しています",
+        "See the message.",
+        "現在の状態と競合しています",
     ),
     "file_too_large": _never(
-        413, "The uploaded file is larger than 200 MiB.", "Split it.", "ファイルが大きすぎます",
+        413,
+        "The uploaded file is larger than 200 MiB.",
+        "Split it.",
+        "ファイルが大きすぎます",
+        "ファイルを分割してください。",
     ),
     "files_full": _never(
-        409, "The caller has 10,000 files already, or 10 GiB in them.",
-        "Delete files that are not needed any more.", "保存できるファイルの上限に達しています",
+        409,
+        "The caller has 10,000 files already, or 10 GiB in them.",
+        "Delete files that are not needed any more.",
+        "保存できるファイルの上限に達しています",
+        "不要なファイルを削除してください。",
     ),
     "batches_full": _later(
-        429, "The caller has 100 batches already that have not ended.",
-        "Wait for one to end, or cancel one.", "未完了のバッチが上限に達しています",
+        429,
+        "The caller has 100 batches already that have not ended.",
+        "Wait for one to end, or cancel one.",
+        "未完了のバッチが上限に達しています",
+        "バッチの完了を待つか、取り消してください。",
     ),
     "store_unavailable": _later(
-        503, "The database of jobs or of sessions, or the folder of files, cannot be used.",
-        "Look at the log; see `jobs.database` and `sessions.database`.",
+        503,
+        "The database of jobs or of sessions, or the folder of files, cannot be used.",
+        "Look at the log of the gateway; see `jobs.database` and `sessions.database`.",
         "データベースを利用できません",
+        "ゲートウェイのログと `jobs.database`、`sessions.database` を確認してください。",
     ),
     "job_queue_full": _later(
-        429, "As many jobs of this type are queued as may be (`jobs.max_queue_depth`); the row, "
+        429,
+        "As many jobs of this type are queued as may be (`jobs.max_queue_depth`); the row, "
         "stored as failed, is named by `id`.",
-        "Submit it again later, or raise the bound.", "このタイプのジョブが上限に達しています",
+        "Submit it again later, or raise `jobs.max_queue_depth`.",
+        "このタイプのジョブが上限に達しています",
+        "後で再送するか、`jobs.max_queue_depth` を上げてください。",
     ),
     "prompt_queue_full": _later(
-        503, "This session has as many prompts pending as it may "
-        "(`sessions.max_pending_prompts`), the running one included. The body is not as usual but "
-        "`{code, error, sessionId, limit, pendingCount}`.",
-        "Wait for a turn to end; the event `turn_complete` or `turn_error` says when.",
+        503,
+        "This session has as many prompts pending as it may (`sessions.max_pending_prompts`), "
+        "the running one included. The body is not as usual but `{code, error, sessionId, limit, "
+        "pendingCount}`.",
+        "Wait for a turn to end (the event `turn_complete` or `turn_error` says when), or raise "
+        "`sessions.max_pending_prompts`.",
         "このセッションの待機中プロンプトが上限に達しています",
     ),
     "branch_queue_full": _later(
-        503, "16 branches of this session wait for their turn already.",
-        "Wait for one of them.", "このセッションの待機中ブランチが上限に達しています",
+        503,
+        "16 branches of this session wait for their turn already.",
+        "Wait for one of them.",
+        "このセッションの待機中ブランチが上限に達しています",
+        "いずれかのブランチの完了をお待ちください。",
     ),
     "too_many_sessions": _later(
-        503, "The gateway holds as many sessions as it may (`sessions.max_sessions`).",
-        "End sessions that are not needed any more, or raise the bound.",
+        503,
+        "The gateway holds as many sessions as it may (`sessions.max_sessions`).",
+        "End sessions that are not needed any more, or raise `sessions.max_sessions`.",
         "セッション数が上限に達しています",
+        "不要なセッションを終了するか、`sessions.max_sessions` を上げてください。",
     ),
     "session_not_found": _never(
-        404, "There is no session of this id, or it belongs to another key.",
-        "Make one with `POST /session`.", "セッションが見つかりません",
+        404,
+        "There is no session of this id, or it belongs to another key.",
+        "Make one with `POST /session`; `sessions.idle_seconds` says how long an idle one is kept.",
+        "セッションが見つかりません",
+        "`POST /session` で作成してください。保持期間は `sessions.idle_seconds` です。",
     ),
     "prompt_not_found": _never(
-        404, "The session has no prompt of this id, or no longer remembers it (200 turns).",
-        "See `GET /session/{id}/pending-prompts`.", "プロンプトが見つかりません",
+        404,
+        "The session has no prompt of this id, or no longer remembers it (200 turns).",
+        "See `GET /session/{id}/pending-prompts`.",
+        "プロンプトが見つかりません",
+        "`GET /session/{id}/pending-prompts` を参照してください。",
     ),
     "session_closing": _never(
-        409, "The session is being ended.", "Make another with `POST /session`.",
+        409,
+        "The session is being ended.",
+        "Make another with `POST /session`.",
         "セッションは終了処理中です",
+        "`POST /session` で作成し直してください。",
     ),
     "history_too_large": _never(
-        413, "The system prompt and this prompt do not fit into the model's context beside an "
-        "answer, or the prompt is larger than 512 KiB.",
+        413,
+        "The system prompt and this prompt do not fit into the model's context beside an answer, "
+        "or the prompt is larger than 512 KiB.",
         "Send less, or use a model with a larger context.",
         "プロンプトがモデルのコンテキストに収まりません",
+        "プロンプトを短くするか、コンテキストの大きいモデルを使ってください。",
     ),
     "internal_error": Code(
-        500, "A bug of ours; the log has the details.", "Please report it.", "unsaid",
+        500,
+        "A bug of ours; the log has the details.",
+        "Please report it.",
+        "unsaid",
         "内部エラーが発生しました",
+        hint_japanese="報告をお願いします。",
     ),
-}  # fmt: skip
+}

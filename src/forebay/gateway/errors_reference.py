@@ -32,8 +32,10 @@ in the dialect of the route:
 | Ollama's: under `/api/` | `{"error": "the message", "code", ...}` |
 | all others | `{"error": {"message", "type", "code", "param", ...}}`, `type` being the code too |
 
-Beside these, where they apply: `param` (the field or header at fault), `retry_after` (seconds),
-`waited_seconds`, `estimated_wait_seconds`, and of a failed node `cause`, `node` and `attempts`.
+Beside these, where they apply: `hint` (what to do about it; it names the setting), `param` (the
+field or header at fault), `retry_after` (seconds), `waited_seconds`, `estimated_wait_seconds`,
+`suggestions` (models that may have been meant), and of a failed node `cause`, `node` and
+`attempts`.
 Once a stream has begun, the same body comes as its last event (`data:`, `event: error`, or a line
 of JSON); no `[DONE]` follows, and what came before it is void.
 
@@ -69,7 +71,8 @@ def _section(name: str, code: Code) -> str:
     return (
         f"## `{name}`\n\n{status}. {code.meaning}\n\n"
         f"What to do: {code.remedy} Try again: {_RETRY[code.retry]}.\n\n"
-        f"In Japanese: {code.japanese}\n"
+        f"In Japanese: {code.japanese}"
+        + (f"; `hint`: {code.hint_japanese}\n" if code.hint_japanese else "\n")
     )
 
 

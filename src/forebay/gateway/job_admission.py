@@ -14,15 +14,17 @@ from forebay.relay.problem import Problem
 if TYPE_CHECKING:
     from forebay.gateway.admission import Admission
     from forebay.gateway.callers import Caller
+    from forebay.gateway.model_names import ModelNames
     from forebay.nodes.registry import Nodes
 
 
 class JobAdmission:
     """Checks params, and finds the model."""
 
-    def __init__(self, admission: Admission, nodes: Nodes) -> None:
+    def __init__(self, admission: Admission, nodes: Nodes, models: ModelNames) -> None:
         self._admission = admission
         self._nodes = nodes
+        self._models = models
 
     def check(
         self, task_type: str, params: bytes, model: str | None, caller: Caller
@@ -54,7 +56,7 @@ class JobAdmission:
         model, fallbacks = self._admission.resolve(asked)
         known = any(self._nodes.knows(name, FAMILY.name) for name in (model, *fallbacks))
         if not known and not self._nodes.is_starting():
-            raise Refused(Problem("model_not_found", "no node has this model", param))
+            raise Refused(self._models.unknown(asked, caller.key, FAMILY.name, param))
 
 
 def _with_model(params: bytes, model: str | None) -> bytes:

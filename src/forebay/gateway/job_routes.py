@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 8_388_608
 """A job is a row: what is larger belongs into a file."""
 LIMIT_MAX = 1000
+STATUS_LENGTH_MAX = 32
 HEARTBEAT_S = 15.0
 LOOK_AGAIN_S = 2.0
 """How often a followed job is looked at, should another gateway have changed it."""
@@ -92,7 +93,9 @@ class JobRoutes:
         query = request.query_params
         status = query.get("status")
         if status is not None and status not in STATUSES:
-            raise invalid(f"`status` must be one of {', '.join(STATUSES)}", "status")
+            near = get_close_matches(status[:STATUS_LENGTH_MAX], STATUSES, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise invalid(f"`status` must be one of {', '.join(STATUSES)}{meant}", "status")
         found = await from_store(
             (await self._jobs()).store.list(
                 status=status,

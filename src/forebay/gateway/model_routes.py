@@ -8,7 +8,6 @@ from starlette.routing import Route
 
 from forebay.gateway.asking import Refused
 from forebay.gateway.status_routes import json_answer
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -50,7 +49,7 @@ class ModelRoutes:
         name = request.path_params["model"]
         family = "anthropic" if "anthropic-version" in request.headers else "openai"
         if name not in self._names(caller, family):
-            raise Refused(Problem("model_not_found", "no node has this model", "model"))
+            raise Refused(self._parts.models.unknown(name, caller.key, family, "model"))
         is_anthropic = family == "anthropic"
         return json_answer(_as_anthropic(name) if is_anthropic else self._as_openai(name))
 
@@ -61,18 +60,7 @@ class ModelRoutes:
 
     def _names(self, caller: Caller, family: str) -> list[str]:
         """Return what this caller may ask for, aliases included."""
-        names = self._parts.nodes.models(family)
-        present = set(names)
-        aliases = self._parts.admission.aliases
-        names += [alias for alias, target in aliases.items() if target in present]
-        key = caller.key
-        if key is not None and key.models:
-            names = [
-                name
-                for name in names
-                if name in key.models or aliases.get(name, name) in key.models
-            ]
-        return sorted(set(names))
+        return self._parts.models.usable(caller.key, family)
 
     def _as_openai(self, name: str) -> dict[str, object]:
         target = self._parts.admission.aliases.get(name, name)

@@ -115,6 +115,8 @@ _DETAILS: Final[dict[str, Schema]] = {
     "cause": said("What the node did (`node_failed`).", TEXT),
     "node": said("Which node it ran on.", TEXT),
     "attempts": said("How often it was tried (`node_failed`).", COUNT),
+    "hint": said("What the caller or the operator can do about it.", TEXT),
+    "suggestions": said("Models that may have been meant (`model_not_found`).", listed(TEXT)),
 }
 _OPTIONAL = tuple(_DETAILS)
 

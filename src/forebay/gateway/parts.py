@@ -19,6 +19,7 @@ from forebay.gateway.job_admission import JobAdmission
 from forebay.gateway.jobs import Jobs, Surroundings
 from forebay.gateway.keys import KeyRing
 from forebay.gateway.metrics import Metrics
+from forebay.gateway.model_names import ModelNames
 from forebay.gateway.problem import Problems
 from forebay.gateway.proxies import TrustedProxies
 from forebay.gateway.session_calls import SessionCalls
@@ -76,7 +77,9 @@ class Parts:
         self.relay.connect(self.coordinator)
         self.nodes.connect(self._node_changed)
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
-        self.job_admission = JobAdmission(self.admission, self.nodes)
+        self.models = ModelNames(self.nodes, self.admission, self.keys)
+        self.problems.near_models = self.models.near
+        self.job_admission = JobAdmission(self.admission, self.nodes, self.models)
         secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
         resolve = self.admission.resolve
         self.jobs = Jobs(

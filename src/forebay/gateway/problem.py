@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from forebay.gateway.codes import CODES
+from forebay.gateway.codes import CODES, MEANT_JAPANESE
+from forebay.gateway.model_names import with_suggestions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
+    from forebay.gateway.codes import Code
     from forebay.relay.family import Family
     from forebay.relay.problem import Problem
     from forebay.settings import QueueSettings
@@ -37,6 +40,8 @@ class Problems:
 
     def __init__(self, queue: QueueSettings, random: Random) -> None:
         self._random = random
+        self.near_models: Callable[[str, str, str], list[str]] = _nothing_near
+        """Finds the models like one that is asked for, given a key's name and the family."""
         self.change(queue)
 
     def change(self, queue: QueueSettings) -> None:
@@ -57,8 +62,9 @@ class Problems:
             seconds = ceil(delay_s)
             headers.append((b"retry-after", b"%d" % seconds))
             headers.append((b"retry-after-ms", b"%d" % ceil(delay_s * 1000)))
-            details = {"retry_after": seconds, **problem.details}
-            problem = msgspec.structs.replace(problem, details=details)
+            problem = _with(problem, "retry_after", seconds)
+        if code.hint_japanese:
+            problem = _with(problem, "hint", hint(code, language))
         if code.retry != "unsaid":
             headers.append((b"x-should-retry", b"true" if code.retry == "later" else b"false"))
         if problem.code == "unauthorized":
@@ -68,17 +74,44 @@ class Problems:
 
     def render_in_stream(self, problem: Problem, family: Family, language: str) -> bytes:
         """Return the error as the last event of a stream that has begun."""
+        code = CODES.get(problem.code)
+        if code is not None and code.hint_japanese:
+            problem = _with(problem, "hint", hint(code, language))
         return family.stream_error(problem, self.message(problem, language))
 
     def message(self, problem: Problem, language: str) -> str:
         """Return the message in a language: what we know best in English, else in general."""
         code = CODES.get(problem.code)
-        return code.japanese if language == "ja" and code is not None else problem.message
+        if language != "ja" or code is None:
+            return problem.message
+        near = problem.details.get("suggestions")
+        if not isinstance(near, list):
+            return code.japanese
+        return MEANT_JAPANESE.format(message=code.japanese, names=", ".join(near))
+
+    def about_the_model(
+        self, problem: Problem, asked: str, key_name: str, family: Family
+    ) -> Problem:
+        """Add the models that may have been meant to a problem that says there is no such."""
+        return with_suggestions(problem, self.near_models(asked, key_name, family.name))
 
     def _delay_s(self, measured_s: float | None) -> float:
         base_s = RETRY_AFTER_S_UNMEASURED if measured_s is None else measured_s
         spread = 1.0 + JITTER * (2.0 * self._random.random() - 1.0)
         return min(RETRY_AFTER_S_MAX, max(RETRY_AFTER_S_MIN, base_s * spread))
+
+
+def hint(code: Code, language: str) -> str:
+    """Return what to do about an error, in a language."""
+    return code.hint_japanese if language == "ja" else code.remedy
+
+
+def _with(problem: Problem, name: str, value: object) -> Problem:
+    return msgspec.structs.replace(problem, details={name: value, **problem.details})
+
+
+def _nothing_near(asked: str, key_name: str, family: str) -> list[str]:
+    return []
 
 
 def preferred_language(accept: bytes | None) -> str:
