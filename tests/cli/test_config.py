@@ -1,6 +1,7 @@
 """`forebay config`: init, check, show and schema."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -78,9 +79,17 @@ def test_check_looks_for_secrets_and_files() -> None:
     assert done.exit_code == 2
     for part in ("cert.pem", "key.pem", "TOKEN", "NODE_KEY", "A_KEY"):
         assert part in done.stderr
+    secrets = {"TOKEN": "t", "NODE_KEY": "n", "A_KEY": "k"}
     Path("cert.pem").touch()
     Path("key.pem").touch()
-    assert run("check", TOKEN="t", NODE_KEY="n", A_KEY="k").exit_code == 0
+    done = run("check", **secrets)
+    assert done.exit_code == 2
+    assert "server.tls_cert: the certificate and its key cannot be used" in done.stderr
+    kind = ["-x509", "-nodes", "-days", "2", "-newkey", "ec", "-pkeyopt"]
+    files = ["-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    command = ["openssl", "req", *kind, "ec_paramgen_curve:prime256v1", *files]
+    subprocess.run(command, check=True, capture_output=True)
+    assert run("check", **secrets).exit_code == 0
 
 
 def test_check_as_json_says_the_same() -> None:

@@ -311,7 +311,7 @@ async def test_on_a_terminal_the_table_is_drawn_again_and_outlives_the_gateway(
         stopping.result(60.0)
 
     terminal = Console(file=drawn, force_terminal=True, width=120, height=30)
-    monkeypatch.setattr("forebay.cli.job_watching.Console", lambda **_: terminal)
+    monkeypatch.setattr("forebay.cli.job_watching.console_for_output", lambda: terminal)
     monkeypatch.setattr("forebay.cli.job_watching.wait_s", wait)
     done = await desk.run("jobs", "watch")
     assert done.exit_code == 130

@@ -59,7 +59,7 @@ async def test_a_gguf_of_the_users_own_runs_in_the_built_in_llama_cpp(
 
 async def test_a_gguf_that_is_not_there_is_said_plainly(shell: Shell, tmp_path: Path) -> None:
     gateway = await shell.start("serve", "--port", "0", "--gguf", str(tmp_path / "none.gguf"))
-    assert await gateway.ends() == 1
+    assert await gateway.ends() == 2
     assert "none.gguf" in gateway.text
     assert "Traceback" not in gateway.text
 

@@ -312,8 +312,8 @@ def test_all_problems_are_told_together(tmp_path: Path) -> None:
         "queue.max_sise", "queu.max_size", "queue.full_status", "server.port", "nodes[0].nam",
         "nodes[0].url",
     }  # fmt: skip
-    assert problems["queue.max_sise"].where == f"file {file}"
-    assert problems["queue.full_status"].where == f"file {file}"
+    assert problems["queue.max_sise"].where == f"file {file}:2"
+    assert problems["queue.full_status"].where == f"file {file}:3"
     assert problems["server.port"].where == "flag --set server.port"
     assert problems["queu.max_size"].where == "env FOREBAY_QUEU__MAX_SIZE"
     assert "6 problems" in str(caught.value)

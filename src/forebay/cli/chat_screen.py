@@ -6,6 +6,7 @@ from typing import TextIO
 
 from forebay.cli.durations import short
 from forebay.cli.gateway_client import harmless
+from forebay.settings.environment import current_environment
 
 ERASE = "\r\x1b[2K"
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -19,7 +20,7 @@ class WaitingLine:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._is_live = stream.isatty()
+        self._is_live = stream.isatty() and current_environment().get("TERM") != "dumb"
         self._is_shown = False
 
     def show(self, text: str) -> None:

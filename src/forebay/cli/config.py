@@ -1,14 +1,16 @@
 """`forebay config`: write, check and show the settings."""
 
 import json
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
+from forebay.cli.console import fail
+from forebay.cli.exits import USAGE
 from forebay.cli.offers import settings as offered_settings
+from forebay.cli.surroundings import problems_around, risks_around
 from forebay.settings import (
     LoadedSettings,
     Problem,
@@ -16,15 +18,16 @@ from forebay.settings import (
     SettingsError,
     explain,
     load_with_origins,
-    node_api_key,
-    read_secret,
-    resolve_keys,
 )
 from forebay.settings.addresses import without_password
+from forebay.settings.load import placed
 from forebay.settings.names import blocks, valid_keys
 from forebay.settings.reference import as_toml, example_toml, json_schema
+from forebay.settings.risks import risks
 
-BAD_SETTINGS = 2
+if TYPE_CHECKING:
+    from forebay.cli.probing import Probed
+
 URLS = ("jobs.database", "sessions.database", "coordination.url")
 
 config_app = typer.Typer(
@@ -51,41 +54,51 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("forebay.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a settings file to start from, every key commented out with its default."""
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(example_toml())
     except FileExistsError:
-        _fail(f"{path} exists already. Look at it: forebay config check {path}, or use --force.", 1)
+        fail(f"{path} exists already. Look at it: forebay config check {path}, or use --force.")
     except OSError as error:
-        _fail(f"{path} cannot be written: {error.strerror}. Name another path.", 1)
+        fail(f"{path} cannot be written: {error.strerror}. Name another path.")
+    if as_json:
+        typer.echo(json.dumps({"path": str(path)}))
+        return
     typer.echo(f"Wrote {path}. Change what you need, then run: forebay config check {path}")
 
 
 @config_app.command()
 def check(
     file: Annotated[Path | None, typer.Argument(help="The file; else ./forebay.toml.")] = None,
+    *,
+    settings: SetOptions = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail for warnings, too.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Ask every node whether it answers now.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check the settings, the environment and its secrets included, and say what they mean."""
+    """Check the settings, the environment and its secrets included, and say what they mean.
+
+    Exits with 2 if the gateway would not start; with --strict also for a warning, or a node that
+    does not answer.
+    """
     try:
-        loaded = load_with_origins(file)
-        _check_surroundings(loaded.settings)
+        loaded = load_with_origins(file, settings or ())
+        if problems := problems_around(loaded.settings):
+            raise SettingsError(problems)
     except SettingsError as error:
-        if as_json:
-            problems = [problem._asdict() for problem in error.problems]
-            typer.echo(json.dumps({"ok": False, "problems": problems}, indent=2))
-            raise typer.Exit(BAD_SETTINGS) from None
-        _fail(f"{_sentence(str(error))}\nNothing was started. Correct this and check again.")
-    words = explain(loaded.settings)
+        _tell_problems(error, as_json)
+    checked = _look_closer(loaded, ask_nodes=probe)
     if as_json:
-        typer.echo(json.dumps({"ok": True, "meaning": words}, indent=2))
-        return
-    source = str(loaded.path) if loaded.path is not None else "No settings file, so defaults"
-    typer.echo(
-        "\n".join([f"{source}: fine. With these settings the gateway would do this:", *words])
-    )
+        typer.echo(json.dumps(checked.as_json(strict), indent=2))
+    else:
+        typer.echo("\n".join(checked.lines()))
+    if strict and checked.is_doubtful:
+        raise typer.Exit(USAGE)
 
 
 @config_app.command()
@@ -94,7 +107,7 @@ def show(config: ConfigFile = None, settings: SetOptions = None, as_json: AsJson
     try:
         loaded = load_with_origins(config, settings or ())
     except SettingsError as error:
-        _fail(_sentence(str(error)))
+        fail(str(error), code=USAGE)
     values = _shown_values(loaded.settings)
     typer.echo(_as_json(loaded, values) if as_json else _as_lines(loaded, values))
 
@@ -105,38 +118,61 @@ def schema() -> None:
     typer.echo(json_schema(), nl=False)
 
 
-def _check_surroundings(settings: Settings) -> None:
-    """Look at what the settings only name: secrets in variables, files with certificates.
+class Checked(NamedTuple):
+    """What there is to say of settings that can be used."""
 
-    Raises `SettingsError` with all that is missing.
-    """
-    problems = [*_missing_files(settings), *_missing_secrets(settings)]
-    if problems:
-        raise SettingsError(problems)
+    path: Path | None
+    meaning: list[str]
+    warnings: list[Problem]
+    nodes: "list[Probed] | None"
+    """What each node said; None where they were not asked."""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether somebody should look again."""
+        return bool(self.warnings) or any(node.state == "offline" for node in self.nodes or ())
+
+    def lines(self) -> Iterable[str]:
+        """Yield it for people."""
+        source = str(self.path) if self.path is not None else "No settings file, so defaults"
+        yield f"{source}: fine. With these settings the gateway would do this:"
+        yield from self.meaning
+        yield from (str(node) for node in self.nodes or ())
+        if self.warnings:
+            yield f"But look at {_counted(len(self.warnings), 'warning')}:"
+            yield from (f"  {warning}" for warning in self.warnings)
+
+    def as_json(self, strict: bool) -> dict[str, Any]:
+        """Return it for programs."""
+        shown: dict[str, Any] = {
+            "ok": not (strict and self.is_doubtful),
+            "meaning": self.meaning,
+            "warnings": [warning._asdict() for warning in self.warnings],
+        }
+        return shown | ({} if self.nodes is None else {"nodes": [n._asdict() for n in self.nodes]})
 
 
-def _missing_files(settings: Settings) -> Iterable[Problem]:
-    for key in ("tls_cert", "tls_key"):
-        path = getattr(settings.server, key)
-        if path and not Path(path).is_file():
-            yield Problem(f"server.{key}", f"there is no file {path}", "correct the path")
+def _tell_problems(error: SettingsError, as_json: bool) -> NoReturn:
+    if as_json:
+        problems = [problem._asdict() for problem in error.problems]
+        typer.echo(json.dumps({"ok": False, "problems": problems}, indent=2))
+        raise typer.Exit(USAGE) from None
+    fail(f"{error}\nNothing was started. Correct this and check again.", code=USAGE)
 
 
-def _missing_secrets(settings: Settings) -> Iterable[Problem]:
-    variables = {
-        "jobs.webhook_secret_env": settings.jobs.webhook_secret_env,
-        "guard.token_env": settings.guard.token_env,
-    }
-    attempts: list[Callable[[], object]] = [
-        partial(resolve_keys, settings),
-        *(partial(node_api_key, node) for node in settings.nodes),
-        *(partial(read_secret, key, variable) for key, variable in variables.items()),
-    ]
-    for attempt in attempts:
-        try:
-            attempt()
-        except SettingsError as error:
-            yield from error.problems
+def _look_closer(loaded: LoadedSettings, *, ask_nodes: bool) -> Checked:
+    settings = loaded.settings
+    warnings = placed([*risks(settings), *risks_around(settings)], loaded)
+    nodes = None
+    if ask_nodes:
+        from forebay.cli.probing import probe as probe_nodes  # the nodes are not for every check
+
+        nodes = probe_nodes(settings.nodes)
+    return Checked(loaded.path, explain(settings), warnings, nodes)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"1 {word}" if count == 1 else f"{count} {word}s"
 
 
 def _shown_values(settings: Settings) -> dict[str, Any]:
@@ -168,12 +204,3 @@ def _as_json(loaded: LoadedSettings, values: dict[str, Any]) -> str:
 def _without_infinity(value: Any) -> Any:
     """Return the value with infinity, which JSON does not have, as the word `inf`."""
     return "inf" if value == float("inf") else value
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _fail(message: str, status: int = BAD_SETTINGS) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(status)

@@ -210,6 +210,7 @@ def where_and_key(url: str | None, key_env: str) -> tuple[str, str | None]:
         key = read_secret("--key-env", key_env)
     except SettingsError as error:
         fail(str(error), code=USAGE)
+    found = found.removesuffix("/v1")  # as people have it for their OpenAI clients
     parts = urlsplit(found)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         fail(f"{found} is not the address of a gateway. Try http://127.0.0.1:7800", code=USAGE)

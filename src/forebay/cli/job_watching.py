@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
@@ -17,10 +17,13 @@ from forebay.cli.exits import INTERRUPTED, NOT_REACHABLE
 from forebay.cli.gateway_client import BYTES_MAX, GatewayAway, GatewayRefused
 from forebay.cli.job_tables import FINAL, count_table, job_table
 from forebay.cli.patience import PAUSE_S, Patience, is_passing, wait_s
+from forebay.cli.tables import console_for_output
 from forebay.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from rich.console import Console
 
     from forebay.cli.gateway_client import GatewayClient
 
@@ -124,14 +127,13 @@ def look(client: GatewayClient) -> Look:
 
 def watch_all(client: GatewayClient, as_json: bool) -> None:
     """Show all jobs every second, until Ctrl-C; where nobody looks, once."""
-    console = Console(markup=False, highlight=False)
+    console = console_for_output()
     try:
         if as_json:
             _print_looks(client)
         elif console.is_terminal:
             _draw_looks(client, console)
         else:
-            console.width = 200
             console.print(_drawn(look(client), JOBS_SHOWN, Text()))
     except GatewayRefused as refused:
         client.give_up(refused)

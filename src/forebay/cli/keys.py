@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from forebay.cli.console import fail
 from forebay.cli.exits import USAGE
 from forebay.settings import KeySettings, digest_of
 
@@ -31,12 +32,11 @@ def new(
     try:
         block = KeySettings(name=name, key_sha256=digest_of(key))
     except ValidationError:
-        typer.echo(
-            "A key's name is 1 to 64 letters, digits, dots, dashes and underscores, such as "
+        fail(
+            "a key's name is 1 to 64 letters, digits, dots, dashes and underscores, such as "
             "team-a. Nothing was made.",
-            err=True,
+            code=USAGE,
         )
-        raise typer.Exit(USAGE) from None
     toml = f'[[keys]]\nname = "{block.name}"\nkey_sha256 = "{block.key_sha256}"\n'
     if as_json:
         shown = {"name": block.name, "key": key, "key_sha256": block.key_sha256, "toml": toml}

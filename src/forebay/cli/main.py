@@ -61,6 +61,7 @@ app = typer.Typer(
     f"machine, or runs a small model of its own, and says what to try next.\n\n{EPILOG}",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 

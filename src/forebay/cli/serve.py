@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forebay.cli.console import fail
-from forebay.cli.exits import USAGE
+from forebay.cli.exits import FAILED, USAGE
 from forebay.cli.offers import settings as offered_settings
 from forebay.cli.start_failures import why_not_started
 from forebay.errors import BackendFailed, NotAllowed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.settings import Settings
 
 
@@ -56,16 +58,23 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     if node:
         flags["nodes"] = [{"url": url} for url in node]
 
-    from forebay.cli.serving import run_gateway  # heavy, and of no use to a list of options
-    from forebay.settings import SettingsError, load_settings
+    from forebay.settings import load_settings
 
-    def read() -> Settings:
-        return load_settings(config, set_ or (), flags=flags)
+    if gguf is not None and not gguf.is_file():
+        fail(f"--gguf {gguf}: there is no such file. Name a model in GGUF format.", code=USAGE)
+    _run(lambda: load_settings(config, set_ or (), flags=flags), config, gguf)
+
+
+def _run(read: Callable[[], Settings], config: Path | None, gguf: Path | None) -> None:
+    """Run the gateway, or end the command with why that is not possible, and what to do."""
+    from forebay.cli.serving import run_gateway  # heavy, and of no use to a list of options
+    from forebay.settings import SettingsError
 
     try:
         settings = read()
     except SettingsError as error:
-        fail(f"{error}\nThe whole of it, explained: forebay config check", code=USAGE)
+        checked = f"forebay config check{f' {config}' if config else ''}"
+        fail(f"{error}\nNothing was started. Correct this, then: {checked}", code=USAGE)
     try:
         run_gateway(settings, read, gguf)
     except NotAllowed as error:  # the settings, or an app's own modules
@@ -73,4 +82,5 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     except BackendFailed as error:
         fail(str(error))
     except OSError as error:
-        fail(why_not_started(error, settings.server))
+        why = why_not_started(error, settings.server)
+        fail(why.words, code=USAGE if why.is_in_the_settings else FAILED)

@@ -18,6 +18,7 @@ from forebay.gateway.default_node import DefaultNodes, find_default_nodes
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.logs import set_up_logging
 from forebay.settings import SettingsError
+from forebay.settings.risks import risks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +151,8 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     for backend in gateway.parts.nodes:
         told = backend.told
         say(f"  node {backend.name}: {told.state}, {told.slots} slots, {_models(told.models)}")
+    for risk in risks(settings):
+        say(f"  warning: {risk}")
     model = models[0] if models else "MODEL"
     key = ' -H "Authorization: Bearer $KEY"' if gateway.parts.keys else ""
     say("")

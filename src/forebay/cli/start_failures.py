@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from forebay.settings import ServerSettings
@@ -36,14 +36,21 @@ def why_not_listening(error: OSError, host: str, port: int, command: str) -> str
     return f"cannot listen on {place}: {error.strerror or error}. Try another --port or --host."
 
 
-def why_not_started(error: OSError, server: ServerSettings) -> str:
+class Why(NamedTuple):
+    """Why something did not start."""
+
+    words: str
+    is_in_the_settings: bool
+
+
+def why_not_started(error: OSError, server: ServerSettings) -> Why:
     """Say why the gateway did not start."""
     if server.tls_cert and (problem := _about_tls(error, server)):
-        return problem
+        return Why(problem, True)
     words = why_not_listening(error, server.host, server.port, "forebay serve")
     if error.errno == errno.EADDRINUSE:
         words += f" If that is Forebay already, `forebay status --url {_url(server)}` shows it."
-    return f"{words} In the settings: server.port, server.host."
+    return Why(f"{words} In the settings: server.port, server.host.", False)
 
 
 def _about_tls(error: OSError, server: ServerSettings) -> str:
@@ -55,11 +62,17 @@ def _about_tls(error: OSError, server: ServerSettings) -> str:
             return f"server.{key}: {path} cannot be read: {reason}. Correct the path or its rights."
     if not isinstance(error, ssl.SSLError):
         return ""
-    reason = (error.reason or str(error)).replace("_", " ").lower()
+    wrong, instead = why_tls_fails(error)
+    return f"server.tls_cert, server.tls_key: {wrong}; {instead}."
+
+
+def why_tls_fails(error: OSError) -> tuple[str, str]:
+    """Say what is wrong with a certificate and its key, and what they must be."""
+    reason = getattr(error, "reason", None) or error.strerror or str(error)
     return (
-        f"server.tls_cert {server.tls_cert} and server.tls_key {server.tls_key} cannot be used "
-        f"together: {reason}. Both must be PEM files, the certificate first and then its chain, "
-        "the key without a password and of the same certificate."
+        f"the certificate and its key cannot be used: {reason.replace('_', ' ').lower()}",
+        "both must be PEM files, the certificate before its chain, the key without a password and "
+        "of the same certificate",
     )
 
 

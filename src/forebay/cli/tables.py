@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -18,22 +19,58 @@ WIDTH_IN_A_PIPE = 200
 """Nobody looks at a pipe, so nothing needs to be folded."""
 COLOURS = {"online": "green", "loading": "yellow", "draining": "yellow", "offline": "red"}
 MODELS_SHOWN = 3
+NARROW = 80
+"""Below this a table that does not fit is of no use: its words would be cut into pieces."""
 
 
 def plain_table(*columns: str) -> Table:
     """Return an empty table."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    # In a pipe there are only columns: nothing to be cut out again by grep or awk.
+    table = Table(box=SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
 
 
+class _Console(Console):
+    """One that leaves it to the command what happens when nobody reads on."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console_for_output() -> Console:
+    """Return what prints to standard output, wide where that is a pipe."""
+    console = _Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_IN_A_PIPE
+    return console
+
+
 def show(what: RenderableType) -> None:
     """Print a table, or a text, to standard output."""
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console = Console(markup=False, highlight=False, width=WIDTH_IN_A_PIPE)
+    console = console_for_output()
+    if isinstance(what, Table) and console.width < NARROW:
+        fits = console.measure(what, options=console.options.update(width=WIDTH_IN_A_PIPE))
+        if fits.maximum > console.width:
+            what = _as_records(what)
     console.print(what, soft_wrap=isinstance(what, Text))
+
+
+def _as_records(table: Table) -> Text:
+    """Return a table too wide for a narrow terminal row by row, a line for each value."""
+    names = [str(column.header) for column in table.columns]
+    rows = zip(*(list(column.cells) for column in table.columns), strict=True)
+    width = max(len(name) for name in names)
+    records = []
+    for row in rows:
+        text = Text()
+        for name, cell in zip(names, row, strict=True):
+            value = cell if isinstance(cell, Text) else Text(str(cell))
+            if value.plain:
+                text.append(f"{name:<{width}}  ", "bold").append_text(value).append("\n")
+        records.append(text)
+    return Text("\n").join(records)
 
 
 def node_table(nodes: list[dict[str, Any]]) -> Table:

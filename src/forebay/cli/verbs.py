@@ -129,6 +129,9 @@ class Verbs(typer.core.TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run the command line and exit, with a status that `exits.py` explains."""
+        args = list(sys.argv[1:] if args is None else args)
+        if args[:1] == ["help"] and "help" not in self.commands:
+            args = [*args[1:], "--help"]  # as git and others have it
         try:
             status = super().main(args, prog_name, complete_var, False, **extra)
         except typer.Abort:  # older versions of Typer turn Ctrl-C into it

@@ -113,6 +113,14 @@ def _store(url: str) -> str:
     return url
 
 
+def is_loopback_name(host: str) -> bool:
+    """Say whether a host is this machine, seen from itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def name_of_url(url: str) -> str:
     """Return a plain name for the node at a URL that `HttpRoot` accepts, else nothing.
 

@@ -1,10 +1,9 @@
 """What the gateway would do with these settings, in words."""
 
 from collections.abc import Iterable
-from ipaddress import ip_address
 from math import isinf
 
-from forebay.settings.addresses import without_password
+from forebay.settings.addresses import is_loopback_name, without_password
 from forebay.settings.keys import KeySettings
 from forebay.settings.model import Settings
 from forebay.settings.nodes import NodeSettings
@@ -35,15 +34,10 @@ def _listening(settings: Settings) -> str:
     scheme = "https" if server.tls_cert else "http"
     host = f"[{server.host}]" if ":" in server.host else server.host
     port = server.port or "any free port"
-    reach = "reached from this machine only" if _is_loopback(server.host) else "open to its network"
+    reach = (
+        "reached from this machine only" if is_loopback_name(server.host) else "open to its network"
+    )
     return f"It listens on {scheme}://{host}:{port}, {reach}."
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _nodes(nodes: tuple[NodeSettings, ...]) -> Iterable[str]:
@@ -60,7 +54,9 @@ def _nodes(nodes: tuple[NodeSettings, ...]) -> Iterable[str]:
 
 def _keys(settings: Settings) -> Iterable[str]:
     if not settings.keys:
-        warning = "" if _is_loopback(settings.server.host) else " Make one: forebay keys new NAME."
+        warning = (
+            "" if is_loopback_name(settings.server.host) else " Make one: forebay keys new NAME."
+        )
         yield f"No keys: whoever reaches it may use it.{warning}"
     for key in settings.keys:
         yield _one_key(key)
@@ -125,5 +121,5 @@ def _sessions(settings: Settings) -> str:
 def _storage(settings: Settings) -> str:
     alone = "It works alone."
     if settings.coordination.url:
-        alone = f"It shares its queue through {without_password(settings.coordination.url)}."
+        alone = f"Its queue is to be shared through {without_password(settings.coordination.url)}."
     return f"Jobs are kept in {without_password(settings.jobs.database)}. {alone}"

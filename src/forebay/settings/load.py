@@ -1,6 +1,7 @@
 """Build the settings from flags, the environment and a file, and say all that is wrong at once."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from forebay.settings.errors import Problem, SettingsError
 from forebay.settings.model import Settings
 from forebay.settings.names import blocks, sections, valid_keys
 from forebay.settings.nodes import NodeSettings
+from forebay.settings.places import line_of
 from forebay.settings.queue import PROFILES
 from forebay.settings.sources import (
     DEFAULT,
@@ -76,7 +78,21 @@ def load_with_origins(
     found += from_environment(current_environment() if environ is None else environ)
     found += _from_overrides(overrides)
     found += from_flags(flags or {})
-    return _build(found, broken, path)
+    try:
+        return _build(found, broken, path)
+    except SettingsError as error:
+        raise SettingsError(_with_lines(error.problems, path)) from None
+
+
+def _with_lines(problems: Iterable[Problem], path: Path | None) -> Iterable[Problem]:
+    """Add the line to what is wrong in the file."""
+    text = ""
+    if path is not None:
+        with suppress(OSError, UnicodeDecodeError):
+            text = path.read_text("utf-8-sig")
+    for problem in problems:
+        line = line_of(text, problem.key) if problem.where == f"file {path}" else None
+        yield problem if line is None else problem._replace(where=f"{problem.where}:{line}")
 
 
 def _from_overrides(overrides: Overrides) -> Found:
@@ -140,6 +156,13 @@ def _placed(problem: Problem, origins: Mapping[str, Origin]) -> Problem:
     head = problem.key.partition("[")[0]
     origin = origins.get(".".join(head.split(".")[:2]))
     return problem._replace(where=str(origin)) if origin is not None else problem
+
+
+def placed(problems: Iterable[Problem], loaded: LoadedSettings) -> list[Problem]:
+    """Return problems of settings that were loaded, each with the place of its value."""
+    with_origins = (_placed(problem, loaded.origins) for problem in problems)
+    with_lines = _with_lines(with_origins, loaded.path)
+    return [p._replace(where="") if p.where == str(DEFAULT) else p for p in with_lines]
 
 
 def parse_node(given: Mapping[str, Any]) -> NodeSettings:

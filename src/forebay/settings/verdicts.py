@@ -3,7 +3,9 @@
 Values are shown only where they cannot be secret: numbers, and words out of a short list.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from math import isnan
 from typing import Any
 
@@ -30,6 +32,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "greater_than": ("is not above {gt}", "write more than {gt}"),
     "less_than_equal": ("is above {le}", "write {le} or less"),
 }
+QUOTED = re.compile(r"'([^']*)'")
 DOTS = ("is a table, not text", 'put a name with dots in it in quotes: "gpt-4.1" = "..."')
 
 
@@ -82,8 +85,16 @@ def _in_words(key: str, details: ErrorDetails) -> Problem:
     if kind not in WORDS:
         return Problem(key, details["msg"], "correct it")
     wrong, instead = WORDS[kind]
+    if kind == "literal_error" and (near := _nearest_word(given, context)):
+        instead = f'did you mean "{near}"?'
     shown = {name: _plain(value) for name, value in context.items()}
     return Problem(key, wrong.format(**shown) + _got(given, kind), instead.format(**shown))
+
+
+def _nearest_word(given: object, context: Mapping[str, Any]) -> str:
+    known = QUOTED.findall(str(context.get("expected", "")))
+    near = get_close_matches(given.lower()[:40], known, 1, 0.5) if isinstance(given, str) else []
+    return near[0] if near else ""
 
 
 def _plain(value: object) -> object:
