@@ -1,6 +1,8 @@
 """`forebay config`: init, check, show and schema."""
 
+import asyncio
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from forebay.cli.main import app
 from forebay.settings import Settings, load_settings
 from forebay.settings.names import valid_keys
 from forebay.settings.reference import json_schema
+from forebay.testing import FakeNode
 
 
 @pytest.fixture(autouse=True)
@@ -146,3 +149,68 @@ def test_show_refuses_bad_settings_like_check() -> None:
 def test_schema_prints_what_editors_need() -> None:
     done = run("schema")
     assert (done.exit_code, done.stdout) == (0, json_schema())
+
+
+def test_check_tells_of_risks_and_counts_them_only_when_it_is_strict() -> None:
+    Path("forebay.toml").write_text('[server]\nhost = "0.0.0.0"\n\n[queue]\nmax_per_user = 200\n')
+    done = run("check")
+    assert done.exit_code == 0
+    assert "But look at 2 warnings:" in done.stdout
+    assert "queue.max_per_user (file forebay.toml:5)" in done.stdout
+    assert "forebay keys new NAME" in done.stdout
+    assert run("check", "--strict").exit_code == 2
+    answer = json.loads(run("check", "--strict", "--json").stdout)
+    assert (answer["ok"], len(answer["warnings"])) == (False, 2)
+    mended = ("--set", "queue.max_per_user=0", "--set", "server.host=::1")
+    assert run("check", "--strict", *mended).exit_code == 0
+
+
+def test_check_names_the_line_and_the_nearest_word() -> None:
+    Path("forebay.toml").write_text('[queue]\n\nfairness = "roundrobin"\n')
+    done = run("check")
+    assert "queue.fairness (file forebay.toml:3)" in done.stderr
+    assert 'did you mean "round_robin"?' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("database", "part"),
+    [
+        ("sqlite:///no/such/folder/x.db", "mkdir -p"),
+        ("sqlite://", "gone when the gateway stops"),
+        ("sqlite:////proc/x.db", "may not write"),
+    ],
+)
+def test_check_looks_where_jobs_would_be_kept(database: str, part: str) -> None:
+    if database == "sqlite:////proc/x.db" and os.access("/proc", os.W_OK):
+        pytest.skip("whoever runs this may write anywhere")
+    done = run("check", "--set", f"jobs.database={database}")
+    assert done.exit_code == 0
+    assert "jobs.database" in done.stdout
+    assert part in done.stdout
+
+
+def test_check_notices_a_database_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = Path("mounts")
+    mounts.write_text(f"disk / ext4 rw 0 0\nshm {Path.cwd()} tmpfs rw 0 0\n")
+    monkeypatch.setattr("forebay.cli.surroundings.MOUNTS", mounts)
+    assert "is in memory (tmpfs)" in run("check").stdout
+    mounts.write_text(f"shm / tmpfs rw 0 0\ndisk {Path.cwd()} ext4 rw 0 0\n")
+    assert "in memory" not in run("check").stdout
+
+
+async def test_check_asks_the_nodes_when_told_to() -> None:
+    async with FakeNode(models=("llama",)) as node:
+        nodes = f'nodes=[{{name="there", url="{node.url}"}}, {{name="gone", url="http://[::1]:9"}}]'
+        words = ("check", "--probe", "--set", nodes)
+        done = await asyncio.to_thread(run, *words)
+        assert done.exit_code == 0, done.output
+        assert "Node there is online now" in done.stdout
+        assert "llama" in done.stdout
+        assert "Node gone does NOT answer now" in done.stdout
+        assert (await asyncio.to_thread(run, *words, "--strict")).exit_code == 2
+        answer = json.loads((await asyncio.to_thread(run, *words, "--json")).stdout)
+        assert [probed["state"] for probed in answer["nodes"]] == ["online", "offline"]
+
+
+def test_init_says_where_it_wrote_as_json_too() -> None:
+    assert json.loads(run("init", "mine.toml", "--json").stdout) == {"path": "mine.toml"}

@@ -119,8 +119,8 @@ class _Place:
             return self._values(self._open, typed)
         if typed.startswith("-") and not self._only_arguments:
             return self._of_option(typed)
-        if hasattr(self._command, "commands"):
-            return Offers(tuple(self._verbs(typed)))
+        if hasattr(self._command, "commands"):  # after a word that is no verb there is none
+            return Offers() if self._arguments else Offers(tuple(self._verbs(typed)))
         arguments = [param for param in self._params if param.param_type_name == "argument"]
         if self._arguments < len(arguments):
             return self._values(arguments[self._arguments], typed)

@@ -29,16 +29,20 @@ MOUNTS = Path("/proc/self/mounts")
 
 def problems_around(settings: Settings) -> list[Problem]:
     """Return what is missing, without which the gateway would not do what the settings say."""
-    return [
-        *_files(settings),
-        *_secrets(settings),
-        *(problem for problem, is_fatal in _databases(settings) if is_fatal),
-    ]
+    return [*_files(settings), *_secrets(settings)]
 
 
 def risks_around(settings: Settings) -> list[Problem]:
-    """Return what is there, but will surprise somebody."""
-    return [problem for problem, is_fatal in _databases(settings) if not is_fatal]
+    """Return what does not keep the gateway from starting, but will surprise somebody."""
+    urls = {
+        "jobs.database": settings.jobs.database,
+        "sessions.database": settings.sessions.database,
+    }
+    return [
+        Problem(key, *found)
+        for key, url in urls.items()
+        if url.startswith("sqlite:") and (found := _about_file(url))
+    ]
 
 
 def _files(settings: Settings) -> Iterable[Problem]:
@@ -76,30 +80,31 @@ def _secrets(settings: Settings) -> Iterable[Problem]:
             yield from error.problems
 
 
-def _databases(settings: Settings) -> Iterable[tuple[Problem, bool]]:
-    """Yield what is wrong with where jobs and sessions are kept, and whether it is fatal."""
-    urls = {
-        "jobs.database": settings.jobs.database,
-        "sessions.database": settings.sessions.database,
-    }
-    for key, url in urls.items():
-        if not url.startswith("sqlite:"):
-            continue
-        path = url.removeprefix(SQLITE).partition("?")[0]
-        if path in ("", ":memory:") or not url.startswith(SQLITE):
-            wrong = "is in memory: what it holds is gone when the gateway stops"
-            yield Problem(key, wrong, "name a file: sqlite:///forebay.db"), False
-            continue
-        folder = Path(path).absolute().parent
-        if not folder.is_dir():
-            wrong = f"there is no folder {folder}"
-            yield Problem(key, wrong, f"make it (mkdir -p {folder}), or name another"), True
-        elif not os.access(folder, os.W_OK):
-            wrong = f"the folder {folder} may not be written to"
-            yield Problem(key, wrong, "correct its rights, or name another"), True
-        elif (kind := _kind_of_disk(folder)) in IN_MEMORY:
-            wrong = f"{folder} is in memory ({kind}): a reboot loses every job and session in it"
-            yield Problem(key, wrong, "name a file on a disk"), False
+def _about_file(url: str) -> tuple[str, str] | None:
+    """Return what is wrong with where a SQLite database is, and what to do; None if nothing is."""
+    path = url.removeprefix(SQLITE).partition("?")[0]
+    if path in ("", ":memory:") or not url.startswith(SQLITE):
+        return (
+            "is in memory: what it holds is gone when the gateway stops",
+            "name a file: sqlite:///forebay.db",
+        )
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        return (
+            f"there is no folder {folder}: no job and no session can be kept",
+            f"make it: mkdir -p {folder}",
+        )
+    if not os.access(folder, os.W_OK):
+        return (
+            f"whoever runs this may not write to {folder}: no job and no session can be kept",
+            "correct its rights, or name another folder",
+        )
+    if (kind := _kind_of_disk(folder)) in IN_MEMORY:
+        return (
+            f"{folder} is in memory ({kind}): a reboot loses every job and session in it",
+            "name a file on a disk",
+        )
+    return None
 
 
 def _kind_of_disk(folder: Path) -> str:

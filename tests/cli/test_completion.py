@@ -1,0 +1,131 @@
+"""The Tab key: what a real shell is offered after `forebay`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from forebay.cli.completing import Offers, offers_for, split_line
+from forebay.cli.main import VERBS, app
+from forebay.settings.names import valid_keys
+
+if TYPE_CHECKING:
+    from .conftest import Desk
+
+BIN = str(Path(sys.executable).parent)
+IN_BASH = """
+PATH="$0:$PATH"
+source <(forebay completion bash)
+COMP_LINE="$1" COMP_POINT=${#1}
+_forebay_completion forebay
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+IN_FISH = 'set -p PATH $argv[1]; forebay completion fish | source; complete -C "$argv[2]"'
+
+
+def in_bash(line: str) -> list[str]:
+    command = ["bash", "--norc", "-c", IN_BASH, BIN, line]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    return [word for word in done.stdout.splitlines() if word]
+
+
+def offered(*words: str) -> Offers:
+    return offers_for(typer.main.get_command(app), words)
+
+
+def values(*words: str) -> list[str]:
+    return [offer.value for offer in offered(*words).offers]
+
+
+async def test_bash_is_offered_verbs_options_nodes_and_models(desk: Desk) -> None:
+    node = await desk.node(models=("llama3:8b", "mistral"))
+    gateway = await desk.start(node)
+    url = f"--url http://127.0.0.1:{gateway.port}"
+    for line, expected in (
+        ("forebay jo", ["jobs"]),
+        ("forebay nodes re", ["remove", "resume"]),
+        ("forebay status --js", ["--json"]),
+        (f"forebay nodes drain {url} ", ["n1"]),
+        (f"forebay chat {url} --model mis", ["mistral"]),
+        (f"forebay chat {url} --model llama3:", ["8b"]),  # bash has the rest already
+        ("forebay serve --set queue.fairn", ["queue.fairness="]),
+        ("forebay serve --set queue.fairness=f", ["fifo"]),
+        ("forebay jobs list --status f", ["failed"]),
+    ):
+        assert await asyncio.to_thread(in_bash, line) == expected, line
+
+
+def test_bash_is_offered_nothing_and_told_nothing_where_no_gateway_answers() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        assert in_bash(f"forebay nodes drain --url {url} ") == []
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here")
+def test_fish_is_offered_verbs_with_their_meaning() -> None:
+    command = ["fish", "--no-config", "-c", IN_FISH, BIN, "forebay sta"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == f"status\t{VERBS['status'].help}"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_script_is_one_that_its_shell_can_read(shell: str) -> None:
+    script = CliRunner().invoke(app, ["completion", shell]).stdout
+    assert "forebay" in script
+    if (found := shutil.which(shell)) is not None:
+        subprocess.run([found, "-n"], input=script, text=True, timeout=60, check=True)
+
+
+def test_every_verb_is_offered_except_hidden_ones() -> None:
+    assert values("") == list(VERBS)
+    assert values("completion", "") == ["bash", "zsh", "fish"]
+
+
+def test_every_setting_is_offered_and_those_with_few_values_offer_them() -> None:
+    keys = {f"{key}=" for key in valid_keys() if "." in key}
+    assert set(values("serve", "--set", "")) <= keys
+    assert len(values("serve", "--set", "")) == min(len(keys), 100)
+    assert values("serve", "--set", "queue.enabled=") == [
+        "queue.enabled=true",
+        "queue.enabled=false",
+    ]
+    assert values("serve", "--set", "no.such=") == []
+
+
+def test_a_path_is_left_to_the_shell() -> None:
+    for words in (("serve", "--config", ""), ("batch", ""), ("config", "check", "x")):
+        assert offered(*words) == Offers(are_files=True)
+
+
+def test_an_option_is_offered_once_unless_it_may_be_repeated() -> None:
+    assert "--json" in values("status", "--")
+    assert "--json" not in values("status", "--json", "--")
+    assert "--set" in values("serve", "--set", "queue.max_size=1", "--")
+
+
+def test_after_two_dashes_and_for_nonsense_nothing_is_offered() -> None:
+    assert values("status", "--", "--j") == []
+    assert values("nonsense", "") == []
+    assert values("status", "--nonsense", "x", "") == []
+
+
+def test_a_line_with_an_open_quote_is_read_as_far_as_it_goes() -> None:
+    assert split_line('forebay chat --system "be br') == ["forebay", "chat", "--system", "be br"]
+    done = CliRunner().invoke(app, ["completion", "offer", "bash", "--", 'forebay "sta'])
+    assert done.stdout == "words\nstatus\n"
+
+
+def test_zsh_hears_of_colons_in_names_as_it_wants_them() -> None:
+    done = CliRunner().invoke(app, ["completion", "offer", "zsh", "--", "nodes", "dr"])
+    assert done.stdout.startswith("words\ndrain:")
