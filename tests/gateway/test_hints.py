@@ -131,6 +131,25 @@ async def test_a_misspelt_node_or_status_is_answered_with_the_nearest(rig: Rig) 
     assert "did you mean queued?" in (await rig.get("/jobs?status=quued")).json["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/v1/chat/completion", "/v1/chat/completions"),
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/model", "/v1/models"),
+        ("/helth", "/health"),
+    ],
+)
+async def test_a_misspelt_route_is_answered_with_the_nearest(
+    rig: Rig, path: str, meant: str
+) -> None:
+    await rig.start(await rig.node())
+    error = (await rig.get(path)).json["error"]
+    assert error["code"] == "not_found"
+    assert f"did you mean {meant}? See /openapi.json" in error["message"]
+
+
 def test_suggestions_are_few_and_nothing_is_compared_with_an_endless_name() -> None:
     names = [f"model-{i}" for i in range(50)]
     assert len(nearest("model-", names)) == 3

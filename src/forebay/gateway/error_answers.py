@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 
 from forebay.gateway.admission import HOT_ROUTES
 from forebay.gateway.asking import Refused
+from forebay.gateway.model_names import nearest
 from forebay.gateway.session_routes import queue_full
 from forebay.relay.problem import Problem
 from forebay.sessions.refusals import PromptQueueFull, Refusal
@@ -72,4 +73,8 @@ def _words(code: str, request: Request) -> str:
     path = request.url.path[:128]
     if code == "method_not_allowed":
         return f"{request.method} is not allowed for {path}"
-    return f"there is nothing at {path}; see /openapi.json"
+    known = [route.decode() for route in HOT_ROUTES]
+    known += [route.path for route in request.app.routes if "{" not in route.path]
+    near = nearest(path, known)[:1]
+    meant = f"did you mean {near[0]}? See" if near else "see"
+    return f"there is nothing at {path}; {meant} /openapi.json"
