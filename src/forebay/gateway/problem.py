@@ -57,14 +57,17 @@ class Problems:
         """Return status, headers and body."""
         code = CODES.get(problem.code) or CODES["internal_error"]
         headers = [(b"content-type", b"application/json")]
+        details: dict[str, object] = {}
         if code.retry_after:
             delay_s = self._delay_s(problem.retry_after_s)
             seconds = ceil(delay_s)
             headers.append((b"retry-after", b"%d" % seconds))
             headers.append((b"retry-after-ms", b"%d" % ceil(delay_s * 1000)))
-            problem = _with(problem, "retry_after", seconds)
+            details["retry_after"] = seconds
         if code.hint_japanese:
-            problem = _with(problem, "hint", hint(code, language))
+            details["hint"] = hint(code, language)
+        if details:
+            problem = msgspec.structs.replace(problem, details=details | problem.details)
         if code.retry != "unsaid":
             headers.append((b"x-should-retry", b"true" if code.retry == "later" else b"false"))
         if problem.code == "unauthorized":
@@ -76,7 +79,8 @@ class Problems:
         """Return the error as the last event of a stream that has begun."""
         code = CODES.get(problem.code)
         if code is not None and code.hint_japanese:
-            problem = _with(problem, "hint", hint(code, language))
+            details = {"hint": hint(code, language), **problem.details}
+            problem = msgspec.structs.replace(problem, details=details)
         return family.stream_error(problem, self.message(problem, language))
 
     def message(self, problem: Problem, language: str) -> str:
@@ -104,10 +108,6 @@ class Problems:
 def hint(code: Code, language: str) -> str:
     """Return what to do about an error, in a language."""
     return code.hint_japanese if language == "ja" else code.remedy
-
-
-def _with(problem: Problem, name: str, value: object) -> Problem:
-    return msgspec.structs.replace(problem, details={name: value, **problem.details})
 
 
 def _nothing_near(asked: str, key_name: str, family: str) -> list[str]:
