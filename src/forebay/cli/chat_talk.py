@@ -12,7 +12,15 @@ from forebay.cli.chat_screen import Screen
 from forebay.cli.console import fail, say
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway_client import printable, where_and_key
-from forebay.sdk import Client, GatewayAway, NotAllowed, NotFound, SdkError, SessionClient
+from forebay.sdk import (
+    Client,
+    GatewayAway,
+    GatewayError,
+    NotAllowed,
+    NotFound,
+    SdkError,
+    SessionClient,
+)
 
 TURNS_SHOWN = 6
 """Messages of a session that is taken up again."""
@@ -138,4 +146,6 @@ def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoRet
         fail(words, code=NOT_ALLOWED)
     if isinstance(error, NotFound) and session_id is not None:
         words += " Without --session a new one is begun."
+    elif isinstance(error, GatewayError) and error.hint:
+        words += f" {printable(error.hint)}"
     fail(words)

@@ -44,6 +44,9 @@ class GatewayError(SdkError):
         param = error.get("param")
         self.param = param if isinstance(param, str) else None
         """The field or header at fault, if one is."""
+        hint = error.get("hint")
+        self.hint = hint if isinstance(hint, str) else ""
+        """What the gateway says can be done about it: a setting to change, a command to run."""
         pause = error.get("retry_after")
         self.retry_after_s = float(pause) if isinstance(pause, int | float) else None
         """How long to wait before the next attempt, where the gateway said so."""
