@@ -26,6 +26,7 @@ WITHOUT_JSON = {
     "serve": "it runs until it is stopped; its log is JSON",
     "sim-node": "it runs until it is stopped",
     "chat": "it is a conversation; programs have the SDK",
+    "demo": "it is a play for people",
     "top": "it is a picture for people; `status` has the figures",
     "config schema": "it prints JSON as it is",
     "completion bash": "it prints a script",

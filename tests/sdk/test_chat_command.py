@@ -339,12 +339,8 @@ async def test_with_the_real_gateway_ctrl_c_ends_what_waits_and_what_runs(place:
 
 
 async def test_what_the_gateway_advises_is_passed_on(server: ScriptedServer) -> None:
-    error = {
-        "code": "too_many_sessions",
-        "message": "full",
-        "hint": "raise `sessions.max_sessions`",
-    }
-    server.plan("POST", "/session", {"error": error}, 503)
+    error = {"code": "model_not_found", "message": "no such model", "hint": "See `/v1/models`."}
+    server.plan("POST", "/session", {"error": error}, 404)
     done = await chat(server.url, "--model", "m")
     assert done.exit_code == 1
-    assert "full (too_many_sessions). raise `sessions.max_sessions`" in done.stderr
+    assert "no such model (model_not_found). See `/v1/models`." in done.stderr

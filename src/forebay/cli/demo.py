@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forebay.cli.console import fail, say
+from forebay.cli.start_failures import why_not_listening
 
 if TYPE_CHECKING:
     from forebay.dashboard.words import Words
@@ -40,7 +41,7 @@ def demo(
     try:
         asyncio.run(_demo(port, random.Random(seed), once=once, pace=pace))
     except OSError as error:
-        fail(f"cannot start: {error}. Is another gateway running? Try --port 0.")
+        fail(why_not_listening(error, "127.0.0.1", port, "forebay demo"))
 
 
 async def _demo(port: int, chance: random.Random, *, once: bool, pace: float) -> None:
