@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 2000
 
-.PHONY: help setup run demo check test compile wheel sim bench lock reference diagram clean
+.PHONY: help setup run demo check test compile wheel sim bench lock reference diagram screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ reference: setup  ## write the reference pages, the example file and the schemas
 
 diagram: setup  ## write the state diagrams of the docs anew from the transition tables
 	$(BIN)/python docs/diagram.py
+
+screenshots: setup  ## take the pictures of the docs anew from the running demo
+	$(BIN)/python docs/screenshots.py
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -62,22 +62,21 @@ def until_it_says(page: Page, words: str) -> None:
 def main() -> None:
     """Take all pictures."""
     program = next(path for name in BROWSERS if (path := shutil.which(name)))
-    desk = {"viewport": {"width": 1280, "height": 1060}}
-    phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+    desk = {"viewport": {"width": 1280, "height": 1400}, "reduced_motion": "reduce"}
+    phone = {"viewport": {"width": 390, "height": 844}, "reduced_motion": "reduce"}
     with demo() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         light = open_page(browser, url, **desk, color_scheme="light", locale="en-GB")
         dark = open_page(browser, url, **desk, color_scheme="dark", locale="ja-JP")
         small = open_page(browser, url, **phone, color_scheme="light", locale="en-GB")
-        until_it_says(light, "A greedy script")
-        light.locator("#try").get_by_label("At once").select_option("6")
-        light.get_by_role("button", name="Send").click()
-        light.get_by_text("in line").first.wait_for(timeout=PATIENCE_MS)
-        until_it_says(light, "Users take turns")
-        light.screenshot(path=IMAGES / "page.png")
+        until_it_says(light, "Now one arrives")
+        light.locator("#try-model").select_option("sim-small")
+        light.locator("#try-copies").select_option("4")
+        light.locator("#try").get_by_role("button", name="Send").click()
+        light.locator("#tries").get_by_text("in line").first.wait_for(timeout=PATIENCE_MS)
         light.locator("#try").screenshot(path=IMAGES / "try-it.png")
-        until_it_says(dark, "gpu2")
-        dark.locator("#troubles li").nth(1).wait_for(timeout=PATIENCE_MS)
+        light.screenshot(path=IMAGES / "page.png")
+        until_it_says(small, "retried")
         dark.screenshot(path=IMAGES / "page-dark.png")
         small.screenshot(path=IMAGES / "page-phone.png")
         browser.close()

@@ -52,6 +52,11 @@ def test_an_offline_node_is_told_with_how_long_why_and_what_to_do() -> None:
     assert found.node == "gpu2"
 
 
+def test_a_node_that_has_just_gone_is_not_said_to_be_gone_for_zero_seconds() -> None:
+    found = troubles(nodes=[NODE, node(name="b", state="offline", state_seconds=0.4)])
+    assert found["node_offline"].text.en == "Node b has just gone offline."
+
+
 def test_many_nodes_offline_at_once_are_one_trouble() -> None:
     gone = [node(name=f"n{n}", state="offline") for n in range(5)]
     found = troubles(nodes=[NODE, *gone])

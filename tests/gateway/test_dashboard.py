@@ -133,6 +133,7 @@ async def test_a_dead_node_is_told_in_words(rig: Rig, http: httpx.AsyncClient) -
     await rig.start(node, await rig.node())
     await node.stop_listening()
     await rig.until_node("n1", "offline")
+    rig.clock.advance(5.0)
     looker = await look(rig, http)
     await looker.next()
     picture = await looker.snapshot()

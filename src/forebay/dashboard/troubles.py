@@ -19,6 +19,7 @@ SHOWN_MAX: Final = 8
 NAMED_MAX: Final = 3
 """Nodes that are told of one by one; when more are offline at once, it is one trouble."""
 NEARLY_FULL: Final = 0.8
+JUST_NOW_S: Final = 2.0
 LONG_LOAD_S: Final = 120.0
 """A model that loads for longer than this is stuck, or on a slow disk."""
 ERROR_CHARS_MAX: Final = 200
@@ -113,17 +114,25 @@ def _offline(moment: Moment) -> Troubles:
         )  # fmt: skip
         return
     for node in offline:
-        lasted, error = duration(node.state_seconds), _last_error(node)
+        since, error = _offline_since(node), _last_error(node)
         yield Trouble(
             "error", "node_offline",
-            Words(f"Node {node.name} has been offline for {lasted.en}.{error.en}",
-                  f"ノード {node.name} は {lasted.ja}前からオフラインです。{error.ja}"),
+            Words(since.en + error.en, since.ja + error.ja),
             Words("Start its server again (it comes back by itself), or take it out with: "
                   f"forebay nodes remove {node.name}",
                   "サーバーを起動すると自動的に復帰します。外すには: "
                   f"forebay nodes remove {node.name}"),
             node.state_seconds, node.name,
         )  # fmt: skip
+
+
+def _offline_since(node: NodePicture) -> Words:
+    if node.state_seconds < JUST_NOW_S:
+        return Words(f"Node {node.name} has just gone offline.",
+                     f"ノード {node.name} がオフラインになりました。")  # fmt: skip
+    lasted = duration(node.state_seconds)
+    return Words(f"Node {node.name} has been offline for {lasted.en}.",
+                 f"ノード {node.name} は {lasted.ja}前からオフラインです。")  # fmt: skip
 
 
 def _last_error(node: NodePicture) -> Words:

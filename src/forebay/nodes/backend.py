@@ -52,6 +52,19 @@ _HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
 """What each way for a request to fail says about the health of its node; the rest say nothing."""
 
 
+_IN_WORDS: Final[Mapping[str, str]] = {
+    "connect": "no connection",
+    "status": "it answered with a server error",
+    "garbage": "its answer made no sense",
+    "too_large": "its answer was too large",
+    "lost": "the connection broke off",
+    "first_byte_timeout": "it did not begin to answer in time",
+    "chunk_timeout": "it went silent in mid-answer",
+    "run_timeout": "it did not finish in time",
+}
+"""The ways for a request to fail, for people."""
+
+
 class Backend:
     """A node that is configured, found or registered."""
 
@@ -105,6 +118,7 @@ class Backend:
     def failed(self, kind: str, model: str) -> None:
         """Take note of a request that failed here."""
         self.failures[kind] = self.failures.get(kind, 0) + 1
+        self.last_error = f"a request failed: {_IN_WORDS.get(kind, kind)}"
         known = _HEALTH_KINDS.get(kind)
         if known is not None:
             self._tell(self.health.request_failed(model, known, self._clock.monotonic_s()))
