@@ -15,6 +15,10 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.status:status",
         "Show the queue, the nodes and the models of a running gateway.",
     ),
+    "top": Verb(
+        "forebay.cli.top:top",
+        "Watch a running gateway live: the queue, the nodes, models and jobs.",
+    ),
     "chat": Verb(
         "forebay.cli.chat:chat",
         "Talk with a model. The gateway holds the conversation, so it can be taken up again.",

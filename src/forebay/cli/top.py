@@ -1,0 +1,136 @@
+"""`forebay top`: the live view of a gateway in a terminal, or one look at it in a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import locale
+import random
+import shutil
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from forebay.cli.console import fail
+from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE
+from forebay.cli.gateway_client import AsJson, GatewayUrl, KeyEnv, printable, where_and_key
+from forebay.clock import SystemClock
+from forebay.settings.environment import current_environment
+
+if TYPE_CHECKING:
+    from forebay.terminal.feed import Feed, First, GaveUp
+
+EPILOG = (
+    "Keys: q leaves, ? explains the others. d drains the chosen node and r resumes it, for admins. "
+    "It comes back by itself when the gateway was restarted."
+)
+NO_SCREEN = ("dumb", "unknown", "")
+"""Values of TERM for which nothing can be drawn in place."""
+CELLS_IN_A_PIPE = 80
+"""Unless COLUMNS says otherwise."""
+PLAIN_FONT = ("linux",)
+"""The kernel's own console: its font has few signs."""
+
+
+def top(
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one picture as text and exit; so does a pipe.")
+    ] = False,
+    as_json: AsJson = False,
+    ascii_only: Annotated[
+        bool, typer.Option("--ascii", help="Draw with ASCII only, as where there is no UTF-8.")
+    ] = False,
+) -> None:
+    """Watch a running gateway live: the queue, the nodes, models and jobs.
+
+    Exits with 0 after q, 1 when the gateway said no, 3 when none can be reached, 4 when
+    it wants a key.
+    """
+    address, key = where_and_key(url, key_env)
+    from forebay.terminal.feed import Feed, GaveUp  # HTTP is of no use to other options
+
+    feed = Feed(address, key, random.Random())
+    term = current_environment().get("TERM", "")
+    is_plain = ascii_only or term in PLAIN_FONT or not _speaks_utf8()
+    is_live = sys.stdout.isatty() and sys.stdin.isatty() and term not in NO_SCREEN
+    try:
+        if as_json:
+            typer.echo(msgspec.json.format(asyncio.run(_first(feed)).data, indent=2))
+        elif once or not is_live:
+            typer.echo(_still(asyncio.run(_first(feed)), address, is_plain))
+        else:
+            _check_textual()
+            raise typer.Exit(asyncio.run(_watch(feed, is_plain)))
+    except GaveUp as problem:
+        fail(printable(problem), code=_status_of(problem))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _status_of(problem: GaveUp) -> int:
+    if problem.is_away:
+        return NOT_REACHABLE
+    return NOT_ALLOWED if problem.is_about_the_key else FAILED
+
+
+def _speaks_utf8() -> bool:
+    """Say whether both the locale and standard output can write more than ASCII.
+
+    The locale's own word counts, not Python's, which takes the C locale for UTF-8.
+    """
+    names = (locale.getencoding(), sys.stdout.encoding or "")
+    return all(name.lower().replace("-", "") == "utf8" for name in names)
+
+
+def _check_textual() -> None:
+    if importlib.util.find_spec("textual") is None:
+        fail(
+            "forebay top draws with Textual, which is not installed. Install it with: "
+            "pip install 'forebay[tui]'. forebay top --once does without."
+        )
+
+
+async def _first(feed: Feed) -> First:
+    try:
+        return await feed.first()
+    finally:
+        await feed.close()
+
+
+def _still(first: First, address: str, is_plain: bool) -> str:
+    """Return one picture as text."""
+    from forebay.terminal.lines import text_of
+    from forebay.terminal.pen import Pen
+    from forebay.terminal.picture import draw_still
+    from forebay.terminal.view import View
+
+    view = View(address, is_still=True, now=SystemClock().utc().astimezone())
+    view.take_hello(first.hello)
+    view.take_snapshot(first.snapshot)
+    cells = shutil.get_terminal_size((CELLS_IN_A_PIPE, 24)).columns
+    lines = draw_still(Pen(ascii_only=is_plain), view, cells)
+    return "\n".join(text_of(line).rstrip() for line in lines)
+
+
+async def _watch(feed: Feed, is_plain: bool) -> int:
+    """Show the live view until it is left, and return the exit status; raises GaveUp."""
+    from forebay.terminal.app import TopApp
+    from forebay.terminal.pen import Pen
+    from forebay.terminal.view import View
+
+    app = TopApp(feed, View(feed.url), Pen(ascii_only=is_plain), SystemClock())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # leave the terminal as it was
+        loop.add_signal_handler(number, app.exit, 128 + number)
+    try:
+        status = await app.run_async()
+    finally:
+        await feed.close()
+    if app.problem is not None:
+        raise app.problem
+    return app.return_code or 0 if status is None else status

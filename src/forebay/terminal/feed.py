@@ -1,0 +1,199 @@
+"""Reading `GET /events`, over as many connections as it takes.
+
+A connection that breaks, or falls silent, is made again after a pause that grows from PAUSE_S to
+PAUSE_S_MAX, with chance in it so that many views do not come back at one moment. Nothing is kept
+between connections: each begins with `hello`, which brings the last quarter of an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from forebay.sdk.errors import BadAnswer, GatewayAway, GatewayError, NotAllowed, NotFound, SdkError
+from forebay.sdk.event_stream import EventStream, Frame
+from forebay.sdk.transport import Call, Reach, Transport
+from forebay.terminal.values import Unreadable, read_hello, read_snapshot
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncGenerator
+
+    from forebay.sdk.pace import Pace
+    from forebay.terminal.values import Hello, Snapshot
+
+PATH = "/events"
+SILENCE_S = 10.0
+"""A snapshot comes every half second; after twenty that did not, the line is dead."""
+ASK_S = 10.0
+"""For what is asked besides: a gateway answers it from memory."""
+PAUSE_S, PAUSE_S_MAX = 0.5, 5.0
+EVENT_BYTES_MAX = 4 * 1024 * 1024
+"""One snapshot: some hundred bytes for each node and model."""
+
+
+class Listener(Protocol):
+    """Whoever the events are for."""
+
+    def take_hello(self, hello: Hello) -> None:
+        """Begin anew with what a connection says first."""
+        ...
+
+    def take_snapshot(self, snapshot: Snapshot) -> None:
+        """Take the next picture."""
+        ...
+
+    def lose(self, reason: str) -> None:
+        """Note that the connection is lost, and why."""
+        ...
+
+
+class GaveUp(Exception):
+    """There is nothing to look at; the text says why and what to do about it."""
+
+    def __init__(self, message: str, *, is_away: bool, is_about_the_key: bool = False) -> None:
+        super().__init__(message)
+        self.is_away = is_away
+        """Whether nothing answers, as opposed to a no."""
+        self.is_about_the_key = is_about_the_key
+        """Whether another key may help."""
+
+
+class First(NamedTuple):
+    """What a connection says first."""
+
+    hello: Hello
+    snapshot: Snapshot
+    data: str
+    """The snapshot as it came."""
+
+
+class Feed:
+    """One gateway, as seen through its events."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        random: random.Random,
+        pace: Pace | None = None,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self.url = url
+        self._has_key = key is not None
+        self._random = random
+        self._silence_s = silence_s
+        reach = Reach(url, key, ASK_S, 0, False, True)
+        self._transport = Transport(reach, random, pace)
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self._transport.close()
+
+    async def first(self) -> First:
+        """Return the first picture; raises GaveUp."""
+        hello = None
+        try:
+            async with aclosing(self._frames()) as frames:
+                async for frame in frames:
+                    if frame.event == "hello":
+                        hello = read_hello(frame.data)
+                    elif frame.event == "snapshot" and hello is not None:
+                        return First(hello, read_snapshot(frame.data), frame.data)
+            raise GatewayAway("it ended the events before there was one", sent=True)
+        except (SdkError, Unreadable) as problem:
+            raise self._gave_up(problem) from problem
+
+    async def run(self, listener: Listener) -> None:
+        """Read for ever; raises GaveUp only where nothing was ever heard."""
+        was_live, pause_s = False, PAUSE_S
+        while True:
+            try:
+                async with aclosing(self._frames()) as frames:
+                    async for frame in frames:
+                        if _hear(frame, listener):
+                            was_live, pause_s = True, PAUSE_S
+                problem: Exception = GatewayAway("the gateway ended the connection", sent=True)
+            except (SdkError, Unreadable) as error:
+                problem = error
+            if not was_live:
+                raise self._gave_up(problem) from problem
+            listener.lose(self.in_words(problem))
+            await self._transport.pause(pause_s * self._random.uniform(0.5, 1.0))
+            pause_s = min(pause_s * 2, PAUSE_S_MAX)
+
+    async def tell(self, path: str) -> dict[str, object]:
+        """Have something done and return the answer; raises GaveUp."""
+        try:
+            return await self._transport.ask(Call("POST", path), dict[str, object])
+        except SdkError as problem:
+            raise self._gave_up(problem) from problem
+
+    def in_words(self, problem: Exception) -> str:
+        """Return what went wrong, and what to do about it where that is known."""
+        if _is_about_the_key(problem):
+            key = "another key" if self._has_key else "a key"
+            return f"the gateway says: {_said(problem)} Name {key} with --key-env VAR."
+        if isinstance(problem, NotFound):
+            return (
+                f"the gateway at {self.url} has no {PATH}: it is older than this command, or not a "
+                "Forebay gateway. Update it, or name another with --url; forebay status may work."
+            )
+        if isinstance(problem, BadAnswer):
+            return f"what answers at {self.url} is not a Forebay gateway. Name it with --url."
+        if isinstance(problem, GatewayError):
+            return f"the gateway says: {_said(problem)} {problem.hint}".rstrip()
+        return f"{problem}."
+
+    # -- inside
+
+    async def _frames(self) -> AsyncGenerator[Frame, None]:
+        """Yield events over one connection; raises SdkError, for silence too."""
+        call = Call("GET", PATH, headers={"accept": "text/event-stream"}, read_s=self._silence_s)
+        async with self._transport.opened(call) as response:
+            kind = response.headers.get("content-type", "")
+            if not kind.startswith("text/event-stream"):
+                raise BadAnswer(f"no events but {kind or 'something'}")
+            stream = EventStream(EVENT_BYTES_MAX)
+            watchdog = asyncio.timeout(self._silence_s)
+            try:
+                async with watchdog, aclosing(self._transport.pieces(response)) as pieces:
+                    async for piece in pieces:
+                        for found in stream.feed(piece):
+                            if isinstance(found, Frame):  # comments alone are silence
+                                watchdog.reschedule(_from_now_s(self._silence_s))
+                                yield found
+            except TimeoutError:
+                said = f"the gateway has sent nothing for {self._silence_s:.0f} s"
+                raise GatewayAway(said, sent=True) from None
+
+    def _gave_up(self, problem: Exception) -> GaveUp:
+        is_away = isinstance(problem, GatewayAway)
+        hint = " Start one with: forebay serve. Or name it with --url." if is_away else ""
+        about_key = _is_about_the_key(problem)
+        return GaveUp(self.in_words(problem) + hint, is_away=is_away, is_about_the_key=about_key)
+
+
+def _said(problem: Exception) -> str:
+    if not isinstance(problem, GatewayError):
+        return f"{problem}."
+    return f"{problem.message.rstrip('.')} ({problem.code})."
+
+
+def _is_about_the_key(problem: Exception) -> bool:
+    return isinstance(problem, NotAllowed) and problem.code != "forbidden_host"
+
+
+def _hear(frame: Frame, listener: Listener) -> bool:
+    """Hand on one event; True where it was a picture. Others may come with later versions."""
+    if frame.event == "hello":
+        listener.take_hello(read_hello(frame.data))
+    elif frame.event == "snapshot":
+        listener.take_snapshot(read_snapshot(frame.data))
+        return True
+    return False
+
+
+def _from_now_s(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds

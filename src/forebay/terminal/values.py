@@ -1,0 +1,216 @@
+"""What `GET /events` sends, as values. What is missing has a default; what is unknown is left out.
+
+Names of nodes, models, job types and the text of errors come from outside and stay as they came:
+whatever draws them makes them harmless first (`pen.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+VERSION = 1
+"""Of the events, as `hello` names it; another version may mean other things by the same names."""
+
+
+T = TypeVar("T")
+
+
+class Unreadable(ValueError):
+    """An event does not hold what it should; the text says what is wrong."""
+
+
+class Words(Struct, frozen=True):
+    """A text for people; other languages are left out."""
+
+    en: str = ""
+
+
+class History(Struct, frozen=True):
+    """The last minutes, a sample a second, oldest first."""
+
+    depth: dict[str, list[int]] = {}
+    served: list[int] = []
+    rejected: list[int] = []
+    sample_number: int = 0
+    """Of the newest sample."""
+
+
+class Hello(Struct, frozen=True):
+    """The first event of a connection."""
+
+    version: int = VERSION
+    gateway: str = ""
+    epoch: str = ""
+    """Differs after every start of the gateway."""
+    admin: bool = False
+    """Whether we may drain and resume nodes."""
+    keys: bool = False
+    priorities: list[str] = field(default_factory=lambda: ["high", "normal", "low"])
+    history: History = History()
+
+
+class Queue(Struct, frozen=True):
+    """The waiting line as a whole."""
+
+    enabled: bool = True
+    waiting: int = 0
+    processing: int = 0
+    max_size: int = 0
+    average_wait_seconds: float | None = None
+    average_service_seconds: float | None = None
+    by_priority: dict[str, int] = {}
+    served_per_minute: float = 0
+    rejected_per_minute: float = 0
+    served_total: int = 0
+    rejected_total: int = 0
+    timeouts_total: int = 0
+    cancelled_total: int = 0
+    retries_total: int = 0
+    model_swaps_total: int = 0
+
+
+class Model(Struct, frozen=True):
+    """One model, wherever it runs."""
+
+    model: str
+    waiting: int = 0
+    processing: int = 0
+    slots: int = 0
+    wait_p50_seconds: float | None = None
+    wait_p90_seconds: float | None = None
+
+
+class Node(Struct, frozen=True):
+    """One node."""
+
+    name: str
+    kind: str | None = None
+    state: str = ""
+    state_seconds: float | None = None
+    slots: int = 0
+    in_flight: int = 0
+    models: list[str] = []
+    models_total: int = 0
+    loaded: list[str] | None = None
+    """None where it holds all its models and nothing swaps."""
+    failing: list[str] = []
+    gpu_load: float | None = None
+    vram_used_bytes: float | None = None
+    vram_total_bytes: float | None = None
+    failures: dict[str, int] = {}
+    last_error: str | None = None
+    simulated: bool = False
+
+
+class JobType(Struct, frozen=True):
+    """How many jobs of one type there are, by status."""
+
+    type: str
+    queued: int = 0
+    running: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+
+class Batches(Struct, frozen=True):
+    """The batches that are under way, together."""
+
+    open: int = 0
+    lines: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+class Jobs(Struct, frozen=True):
+    """Work with nobody connected."""
+
+    types: list[JobType] = []
+    batches: Batches = Batches()
+
+
+class Sessions(Struct, frozen=True):
+    """Conversations that the gateway holds."""
+
+    held: int = 0
+    pending_prompts: int = 0
+
+
+class Problem(Struct, frozen=True):
+    """What ended badly lately, by reason."""
+
+    code: str
+    kind: str = "error"
+    last_minute: int = 0
+    last_15_minutes: int = 0
+    total: int = 0
+    seconds_ago: float | None = None
+    remedy: Words | None = None
+
+
+class Trouble(Struct, frozen=True):
+    """What is wrong now."""
+
+    level: str = "info"
+    code: str = ""
+    text: Words = Words()
+    advice: Words | None = None
+
+
+class Sample(Struct, frozen=True):
+    """The newest whole second."""
+
+    depth: dict[str, int] = {}
+    served: int = 0
+    rejected: int = 0
+
+
+class Snapshot(Struct, frozen=True):
+    """The picture of one moment."""
+
+    uptime_seconds: float = 0.0
+    draining: bool = False
+    ready: bool = True
+    queue: Queue = Queue()
+    models: list[Model] = []
+    nodes: list[Node] = []
+    jobs: Jobs = Jobs()
+    sessions: Sessions = Sessions()
+    problems: list[Problem] = []
+    troubles: list[Trouble] = []
+    sample: Sample = Sample()
+    sample_number: int = 0
+    caption: Words | None = None
+
+
+def read_hello(data: str | bytes) -> Hello:
+    """Return the first event; raises Unreadable."""
+    hello = _read(data, Hello)
+    if hello.version != VERSION:
+        raise Unreadable(
+            f"this gateway speaks version {hello.version} of the live view and this command "
+            f"version {VERSION}: install the same forebay on both sides"
+        )
+    return hello
+
+
+def read_snapshot(data: str | bytes) -> Snapshot:
+    """Return a picture; raises Unreadable."""
+    return _read(data, Snapshot)
+
+
+def _read(data: str | bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(_without_nulls(msgspec.json.decode(data)), kind, strict=False)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise Unreadable(f"an event that cannot be read: {error}") from error
+
+
+def _without_nulls(value: object) -> object:
+    """Return a value in which null is the same as missing: what is not known has its default."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
