@@ -1,0 +1,110 @@
+"""`forebay top` without a terminal: one picture, JSON, and ways out that say what to do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from forebay.cli.main import app
+from forebay.cli.top import _check_textual
+from forebay.settings import digest_of
+
+if TYPE_CHECKING:
+    from .conftest import Desk
+
+HELP = """\
+Usage: forebay top [OPTIONS]
+
+  Watch a running gateway live: the queue, the nodes, models and jobs.
+
+  Exits with 0 after q, 1 when the gateway said no, 3 when none can be reached,
+  4 when it wants a key.
+
+Options:
+  --url <str>    Where the gateway is; else as ./forebay.toml and FOREBAY_* say,
+                 http://127.0.0.1:7800 by default.
+  --key-env VAR  Environment variable with the key to use, where the gateway
+                 wants one.
+  --once         Print one picture as text and exit; so does a pipe.
+  --json         Print JSON.
+  --ascii        Draw with ASCII only, as where there is no UTF-8.
+  -h, --help     Show this message and exit.
+
+  Keys: q leaves, ? explains the others. d drains the chosen node and r resumes
+  it, for admins. It comes back by itself when the gateway was restarted.
+"""
+
+
+def test_the_help_says_what_it_does() -> None:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["top", "--help"])
+    assert done.stdout == HELP
+
+
+@pytest.mark.parametrize("words", [("--once",), ()])
+async def test_a_pipe_gets_one_picture(desk: Desk, words: tuple[str, ...]) -> None:
+    await desk.start(await desk.node(models=("mistral",), slots=3))
+    done = await desk.run("top", *words, COLUMNS="80")
+    assert done.exit_code == 0, done.output
+    for part in ("Forebay", "0 of 100", "n1", "online", "0/3", "mistral", "Nothing is wrong."):
+        assert part in done.stdout, done.stdout
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert "\x1b" not in done.stdout
+
+
+async def test_ascii_has_nothing_else(desk: Desk) -> None:
+    await desk.start(await desk.node(models=("mistral-東京",)))
+    done = await desk.run("top", "--once", "--ascii")
+    assert done.stdout.isascii()
+    assert "* online" in done.stdout
+
+
+async def test_json_is_the_snapshot_as_it_came(desk: Desk) -> None:
+    await desk.start(await desk.node(models=("mistral",)))
+    done = await desk.run("top", "--json")
+    seen = json.loads(done.stdout)
+    assert seen["queue"]["waiting"] == 0
+    assert seen["nodes"][0]["name"] == "n1"
+    assert "waiting_jobs" in seen["queue"]  # what is not drawn is not lost
+
+
+async def test_where_no_gateway_answers_it_says_how_to_start_one(desk: Desk) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        done = await desk.run("top", url=f"http://127.0.0.1:{held.getsockname()[1]}")
+    assert done.exit_code == 3
+    assert "forebay serve" in done.stderr
+
+
+async def test_without_a_key_it_says_how_to_name_one(desk: Desk) -> None:
+    keys = [{"name": "team", "key_sha256": digest_of("team-secret")}]
+    await desk.start(await desk.node(), keys=keys)
+    done = await desk.run("top", "--once")
+    assert done.exit_code == 4
+    assert "--key-env" in done.stderr
+    done = await desk.run("top", "--once", "--key-env", "TEAM", TEAM="team-secret")
+    assert done.exit_code == 0, done.output
+
+
+def test_without_textual_it_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "textual", None)
+    with pytest.raises(typer.Exit):
+        _check_textual()
+    assert "pip install 'forebay[tui]'" in capsys.readouterr().err
+
+
+def test_no_other_command_pays_for_it() -> None:
+    heavy = ("textual", "httpx", "forebay.terminal")
+    code = f"import sys, forebay.cli.main; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

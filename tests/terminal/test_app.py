@@ -1,0 +1,184 @@
+"""The app on a screen of 80 by 24: keys, clicks, and a gateway that comes and goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import made_app, shows
+from .scripted_gateway import hello, node, snapshot
+
+if TYPE_CHECKING:
+    from textual.geometry import Region
+
+    from .scripted_gateway import ScriptedGateway
+
+SIZE = (80, 24)
+
+
+async def test_it_shows_what_it_is_sent_and_q_leaves(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await shows(pilot, "11 of 100")
+        assert "● live" in screen
+        gateway.send(**snapshot(queue={"waiting": 13}))
+        await shows(pilot, "13 of 100")
+        await pilot.press("q")
+    assert app.return_value == 0
+
+
+async def test_ctrl_c_leaves_with_the_status_of_shells(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "11 of 100")
+        await pilot.press("ctrl+c")
+    assert app.return_value == 130
+
+
+async def test_draining_is_confirmed_sent_and_answered(gateway: ScriptedGateway) -> None:
+    gateway.admin_answer = (200, {"name": "gpu2", "state": "draining", "in_flight": 2})
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu2")
+        await pilot.press("down", "d")
+        await shows(pilot, "Drain gpu2? Nothing new starts there; 1 request may finish.")
+        await pilot.press("y")
+        await shows(pilot, "gpu2 is draining: nothing new starts there. 2 still run there.")
+    assert "POST /admin/nodes/gpu2/drain" in gateway.asked
+
+
+async def test_a_name_with_odd_letters_is_sent_as_it_is(gateway: ScriptedGateway) -> None:
+    gateway.snapshot = snapshot(nodes=[node("a/b\x1b東 c", state="draining")])
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "a/b?東 c")
+        await pilot.press("r", "y")
+        await shows(pilot, "a/b?東 c is used again; it is draining.")
+    assert "POST /admin/nodes/a%2Fb%1B%E6%9D%B1%20c/resume" in gateway.asked
+
+
+async def test_a_refusal_to_drain_is_shown(gateway: ScriptedGateway) -> None:
+    error = {"code": "not_found", "message": "there is no node of that name"}
+    gateway.admin_answer = (409, {"error": error})
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        await pilot.press("d", "y")
+        await shows(pilot, "gpu1 was not changed: the gateway says: there is no node of that name")
+
+
+async def test_who_is_no_admin_is_told_and_nothing_is_sent(gateway: ScriptedGateway) -> None:
+    gateway.hello = hello(admin=False)
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "for admins only")
+        await pilot.press("d")
+        await shows(pilot, "Only an admin's key may drain")
+        await pilot.press("y")
+    assert gateway.asked == ["GET /events"]
+
+
+async def test_the_filter_and_the_cursor_survive_updates(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        await pilot.press("j", "j", "/", *"gpu", "enter")
+        gateway.send(nodes=[node("gpu0"), node("mac"), node("gpu3"), node("gpu9")])
+        screen = await shows(pilot, "Nodes 3/4")
+        assert "▶ gpu3" in screen
+        assert "mac" not in screen
+        await pilot.press("escape")
+        await shows(pilot, "  mac")
+
+
+async def test_letters_that_are_commands_can_be_typed_into_the_filter(
+    gateway: ScriptedGateway,
+) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        await pilot.press("slash", "q", "d", "question_mark", "slash", "tab", "G", "1", "space")
+        await shows(pilot, "/qd?/G1 ▏")
+        assert app.view.panel == 0
+
+
+async def test_a_gateway_that_restarts_is_waited_for(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "11 of 100")
+        await gateway.stop()
+        screen = await shows(pilot, "✕ reconnecting, away for")
+        assert "11 of 100" in screen
+        gateway.hello = hello(epoch="another")
+        await gateway.start()
+        screen = await shows(pilot, "● live")
+        assert "The gateway has been restarted" in screen
+
+
+async def test_where_there_is_nothing_to_see_it_ends_with_the_reason(
+    gateway: ScriptedGateway,
+) -> None:
+    await gateway.stop()
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.pause()
+        await shows(pilot, "the end", lambda _: app.problem is not None)
+    assert app.problem is not None
+    assert app.problem.is_away
+    assert "forebay serve" in str(app.problem)
+
+
+async def test_a_click_chooses_a_node_and_a_key(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await shows(pilot, "gpu3")
+        row = next(y for y, line in enumerate(screen.splitlines()) if "gpu3 " in line)
+        await pilot.click(offset=(5, row))
+        await shows(pilot, "▶ gpu3")
+        await pilot.click(offset=(screen.splitlines()[-1].index("help"), 23))
+        await shows(pilot, "Keys")
+
+
+@pytest.mark.parametrize("size", [(60, 20), (120, 40), (20, 5), (1, 1), (300, 100)])
+async def test_any_size_can_be_drawn(gateway: ScriptedGateway, size: tuple[int, int]) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "11 of 100")
+        await pilot.resize_terminal(*size)
+        await shows(pilot, "all lines", lambda text: text.count("\n") == size[1] - 1)
+
+
+async def test_paused_the_picture_stands_still(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "11 of 100")
+        await pilot.press("p")
+        await shows(pilot, "paused, p goes on")
+        gateway.send(**snapshot(queue={"waiting": 13}, sample_number=1236))
+        await shows(pilot, "the sample", lambda _: len(app.view.timeline.depth(900)) == 302)
+        assert "11 of 100" in app.screen_text()
+        await pilot.press("p")
+        gateway.send()
+        await shows(pilot, "13 of 100")
+
+
+# -- what is sent over a slow line
+
+
+async def test_only_what_has_changed_is_sent(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "11 of 100")
+        sent: list[tuple[Region, ...]] = []
+        monkeypatch.setattr(app.picture, "refresh", lambda *regions: sent.append(regions))
+        gateway.send(**snapshot(queue={"waiting": 12}))
+        await shows(pilot, "12 of 100")
+        assert sent
+        assert all(regions for regions in sent), "the whole screen was sent"
+        assert sum(region.area for region in sent[-1]) < 40
+        sent.clear()
+        app.picture.redraw()
+        assert not sent
