@@ -27,7 +27,6 @@ WITHOUT_JSON = {
     "sim-node": "it runs until it is stopped",
     "chat": "it is a conversation; programs have the SDK",
     "demo": "it is a play for people",
-    "top": "it is a picture for people; `status` has the figures",
     "config schema": "it prints JSON as it is",
     "completion bash": "it prints a script",
     "completion zsh": "it prints a script",
