@@ -63,10 +63,12 @@ lock: setup  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/$(COMPILE) -o requirements.lock pyproject.toml
 	$(BIN)/$(COMPILE) --extra docs --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 
-reference: setup  ## write the reference pages, the example file and the schemas anew from the code
+reference: setup  ## write the reference pages, the example file, the schemas and the dashboard anew from the code
 	$(BIN)/python -m forebay.settings.reference
 	$(BIN)/python -m forebay.gateway.openapi
 	$(BIN)/python -m forebay.gateway.errors_reference
+	$(BIN)/python -m forebay.gateway.metrics_reference
+	$(BIN)/python tools/grafana.py
 
 diagram: setup  ## write the state diagrams of the docs anew from the transition tables
 	$(BIN)/python docs/diagram.py

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from forebay.core.actions import ExpireCode, RejectCode
-from forebay.gateway import errors_reference
+from forebay.gateway import errors_reference, metrics_reference
 from forebay.gateway.callers import EXPOSED
 from forebay.gateway.codes import CODES
 from forebay.gateway.openapi_headers import RELAYED, REQUEST_HEADERS, RESPONSE_HEADERS
@@ -58,6 +58,11 @@ def codes_in(tree: ast.AST) -> set[str]:
 def test_the_page_of_errors_is_up_to_date() -> None:
     written = (ROOT / errors_reference.PAGE).read_text()
     assert written == errors_reference.page(), "run: make reference"
+
+
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    written = (ROOT / metrics_reference.PAGE).read_text()
+    assert written == metrics_reference.page(), "run: make reference"
 
 
 def test_every_code_that_the_source_can_produce_is_in_the_table() -> None:

@@ -45,10 +45,13 @@ class Metrics:
     def text(self, snapshot: Snapshot, retries: int) -> bytes:
         """Return all metrics in the text format."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected([*self._queue(snapshot), *self._traffic(snapshot, retries),
-                                      *self._of_nodes(snapshot), *self._of_jobs(),
-                                      *self._of_sessions()]))  # fmt: skip
+        registry.register(_Collected(self.families(snapshot, retries)))
         return generate_latest(registry)
+
+    def families(self, snapshot: Snapshot, retries: int) -> list[Metric]:
+        """Return all metrics there are, those without a sample included."""
+        return [*self._queue(snapshot), *self._traffic(snapshot, retries),
+                *self._of_nodes(snapshot), *self._of_jobs(), *self._of_sessions()]  # fmt: skip
 
     def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
         depth = GaugeMetricFamily(
@@ -57,13 +60,17 @@ class Metrics:
         for priority, waiting in snapshot.by_priority.items():
             depth.add_metric([priority], waiting)
         yield depth
-        yield _gauge("nexus_queue_depth", "Requests waiting now, in all.", snapshot.waiting)
+        yield _gauge(
+            "nexus_queue_depth",
+            "Requests waiting now, in all; the name that Nexus used.",
+            snapshot.waiting,
+        )
         yield _gauge(
             "forebay_queue_max_size", "Requests that may wait (queue.max_size).", snapshot.max_size
         )
         yield _histogram(
             "forebay_queue_wait_seconds",
-            "Time spent waiting, immediate admissions included.",
+            "Time spent waiting, with the zeros of those that did not.",
             ["priority", "outcome"],
             self._accounting.waits.items(),
         )
@@ -72,7 +79,9 @@ class Metrics:
             "forebay_queue_enqueued_total", "Requests that had to wait.", totals.enqueued
         )
         rejected = CounterMetricFamily(
-            "forebay_queue_rejected_total", "Requests refused, by reason.", labels=["reason"]
+            "forebay_queue_rejected_total",
+            "Requests that the scheduler refused, by code.",
+            labels=["reason"],
         )
         for reason, count in totals.rejected.items():
             rejected.add_metric([reason], count)
@@ -81,13 +90,17 @@ class Metrics:
             "forebay_queue_timeouts_total", "Requests that waited too long.", totals.expired
         )
         yield _counter(
-            "forebay_queue_cancelled_total", "Requests given up or cancelled.", totals.cancelled
+            "forebay_queue_cancelled_total",
+            "Requests given up by their clients, or cancelled.",
+            totals.cancelled,
         )
 
     def _traffic(self, snapshot: Snapshot, retries: int) -> Iterator[Metric]:
         counts = self._accounting
         requests = CounterMetricFamily(
-            "forebay_requests_total", "Requests by outcome.", labels=["route", "outcome"]
+            "forebay_requests_total",
+            "Requests at their end; outcomes as in the access log.",
+            labels=["route", "outcome"],
         )
         for labels, count in counts.requests.items():
             requests.add_metric(list(labels), count)
@@ -101,7 +114,9 @@ class Metrics:
         ):  # fmt: skip
             yield _histogram(name, what, [], [((), histogram)])
         tokens = CounterMetricFamily(
-            "forebay_tokens_total", "Tokens, as the nodes count them.", labels=["kind"]
+            "forebay_tokens_total",
+            "Tokens, as the nodes count them, else estimated.",
+            labels=["kind"],
         )
         tokens.add_metric(["prompt"], counts.prompt_tokens)
         tokens.add_metric(["output"], counts.output_tokens)
@@ -114,10 +129,12 @@ class Metrics:
     def _of_nodes(self, snapshot: Snapshot) -> Iterator[Metric]:
         in_flight = _per_node("forebay_node_in_flight", "Requests running on the node.")
         pending = GaugeMetricFamily(
-            "nexus_backend_pending_requests", "Requests running on the node.", labels=["backend"]
+            "nexus_backend_pending_requests",
+            "Requests running on the node; the name that Nexus used.",
+            labels=["backend"],
         )
         slots = _per_node("forebay_node_slots", "Requests that may run there at once.")
-        up = _per_node("forebay_node_up", "1 while it can be used.")
+        up = _per_node("forebay_node_up", "1 while it is online; 0 offline, loading or draining.")
         for node in snapshot.nodes:
             in_flight.add_metric([node.name], node.in_flight)
             pending.add_metric([node.name], node.in_flight)
@@ -125,7 +142,9 @@ class Metrics:
             up.add_metric([node.name], float(node.state == "online"))
         yield from (in_flight, pending, slots, up)
         failures = CounterMetricFamily(
-            "forebay_node_failures_total", "Requests that failed there.", labels=["node", "kind"]
+            "forebay_node_failures_total",
+            "Requests that failed there, by what happened.",
+            labels=["node", "kind"],
         )
         for backend in self._nodes:
             for kind, count in backend.failures.items():
@@ -160,7 +179,9 @@ class Metrics:
             figures.pending(),
         )
         ended = CounterMetricFamily(
-            "forebay_session_prompts_total", "Prompts that ended, by outcome.", labels=["outcome"]
+            "forebay_session_prompts_total",
+            "Prompts that ended: completed, or an error code.",
+            labels=["outcome"],
         )
         for outcome, count in figures.outcomes.items():
             ended.add_metric([outcome], count)

@@ -1,0 +1,109 @@
+"""The reference page of every metric, made from the families that `metrics.py` draws.
+
+`python -m forebay.gateway.metrics_reference` writes it into the repository it is run in.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from forebay.clock import SystemClock
+from forebay.core import Observed, Scheduler, Snapshot
+from forebay.gateway.accounting import BUCKETS_S, Accounting
+from forebay.gateway.job_figures import JobFigures
+from forebay.gateway.metrics import Metrics
+from forebay.nodes.registry import Nodes
+from forebay.sessions.figures import SessionFigures
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from forebay.clock import Timers
+
+PAGE: Final = Path("docs/reference/metrics.md")
+
+OPENING: Final = """\
+# Metrics
+
+Made from `src/forebay/gateway/metrics.py` by `python -m forebay.gateway.metrics_reference`; change
+the words there, not this page.
+
+`GET /metrics` answers in Prometheus' text format. With keys it needs one, unless
+`server.public_status = true`. Labels are bounded: no user, no key, no id, no free text. A dashboard
+and alerts that are made of these: [operations](../operations.md#metrics).
+"""
+
+LABELS: Final = {
+    "priority": "the class: `high`, `normal`, `low`, or what `queue.priorities` names",
+    "outcome": "`served`; `passed_through` (a 4xx of the node); `cancelled` (the client left); "
+    "else the [error code](errors.md). Of prompts: `completed`, or the code",
+    "reason": "an [error code](errors.md)",
+    "route": "the path asked for; `other` where it could not be read",
+    "kind": "of tokens: `prompt`, `output`; of failures: `connect`, `lost`, `status`, `garbage`, "
+    "`too_large`, `refused`, `missing`, `removed` and the timeouts",
+    "node": "the node's name",
+    "backend": "the node's name, in the metric that Nexus had",
+    "type": "the task type of a job; `other` beyond the first 64",
+    "status": "`queued`, `running`, `completed`, `failed`, `cancelled`",
+}
+"""What each label says; a label that is not here cannot be drawn."""
+
+
+class Described(NamedTuple):
+    """One metric, as the page shows it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+    @property
+    def series(self) -> set[str]:
+        """The names that its samples have."""
+        suffixes = ("_bucket", "_sum", "_count") if self.kind == "histogram" else ("",)
+        return {self.name + suffix for suffix in suffixes}
+
+
+def described() -> list[Described]:
+    """Return every metric there is, as an idle gateway draws them."""
+    clock = SystemClock()
+    nodes = Nodes(lambda _: None, cast("Timers", clock))  # no node, so no timer
+    accounting = Accounting(clock.monotonic_s, None)
+    (snapshot,) = Scheduler().handle(Observed(), 0.0)
+    assert isinstance(snapshot, Snapshot)
+    metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures())
+    return [_described(family) for family in metrics.families(snapshot, 0)]
+
+
+def _described(family: Metric) -> Described:
+    name = family.name + ("_total" if family.type == "counter" else "")
+    labels: tuple[str, ...] = family._labelnames  # type: ignore[attr-defined]  # of every kind of it
+    return Described(name, family.type, tuple(labels), family.documentation)
+
+
+def page() -> str:
+    """Return what the generated page should hold."""
+    metrics = described()
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {meaning} |"
+        for name, kind, labels, meaning in metrics
+    ]
+    used = {label for metric in metrics for label in metric.labels}
+    meanings = [f"| `{label}` | {words} |" for label, words in LABELS.items() if label in used]
+    missing = used - LABELS.keys()
+    assert not missing, f"LABELS says nothing of {missing}"
+    bounds = ", ".join(f"{bound:g}" for bound in BUCKETS_S)
+    return "\n".join([
+        OPENING,
+        "| Metric | Kind | Labels | Meaning |", "| --- | --- | --- | --- |", *rows,
+        "", "## Labels", "", "| Label | Says |", "| --- | --- |", *meanings,
+        "", "## Buckets", "",
+        "A histogram `x` has the series `x_bucket` (with `le`), `x_sum` and `x_count`. Its buckets",
+        f"end at {bounds}", "and infinitely many seconds.", "",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())

@@ -1,0 +1,1 @@
+"""What `deploy/` ships agrees with the program it is for."""

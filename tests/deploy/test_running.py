@@ -1,0 +1,205 @@
+"""The unit, the image and the compose file agree with the program that they run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from configparser import ConfigParser
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import typer.main
+import yaml  # type: ignore[import-untyped]
+
+from forebay.cli.main import app
+from forebay.settings import Settings, load_settings
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+UNIT = DEPLOY / "forebay.service"
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if service["image"] == "forebay"}
+STATE = "/var/lib/forebay"
+PORT = Settings().server.port
+VARIABLE = re.compile(r"\$\{(\w+)(?::\?[^}]*)?\}")
+
+
+def parsed(words: list[str]) -> dict[str, Any]:
+    """Parse a command line of `forebay` as the program would, and return what it was given."""
+    command: Any = typer.main.get_command(app)
+    name, *rest = words
+    given: dict[str, Any] = command.commands[name].make_context(name, rest).params
+    return given
+
+
+# -- systemd
+
+
+def unit() -> dict[str, str]:
+    text = ConfigParser(interpolation=None, strict=False)
+    text.optionxform = str  # type: ignore[assignment,method-assign]
+    text.read(UNIT)
+    return dict(text["Service"])
+
+
+def test_the_unit_starts_reloads_and_stops_the_gateway_as_it_wants_to_be() -> None:
+    service, settings = unit(), Settings()
+    program, *words = shlex.split(service["ExecStart"])
+    assert program == "/opt/forebay/bin/forebay"
+    assert str(parsed(words)["config"]) == "/etc/forebay/forebay.toml"
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert service["KillMode"] == "mixed"
+    assert int(service["TimeoutStopSec"]) > settings.server.shutdown_seconds
+    assert int(service["LimitNOFILE"]) > settings.server.connections_max
+
+
+def test_the_unit_keeps_what_must_last_in_its_state_directory() -> None:
+    service = unit()
+    assert service["WorkingDirectory"] == f"/var/lib/{service['StateDirectory']}" == STATE
+    assert service["Environment"] == f"HOME={STATE}"
+    assert Settings().jobs.database == "sqlite:///forebay.db"  # where it works
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_finds_nothing_wrong_with_the_unit_and_little_exposed(tmp_path: Path) -> None:
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("/opt/forebay/bin/forebay", sys.executable))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", copy], capture_output=True, text=True, timeout=60
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+    judged = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=25", copy],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert judged.returncode == 0, judged.stdout[-300:]
+
+
+# -- the image
+
+
+def instructions(name: str) -> list[str]:
+    whole = CONTAINERFILE.replace("\\\n", " ")
+    return re.findall(rf"^{name} +(.*)$", whole, re.MULTILINE)
+
+
+def test_what_the_image_copies_is_there_and_not_ignored() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    let_in = {line[1:] for line in ignored if line.startswith("!")}
+    sources = [word for line in instructions("COPY") for word in line.split()[:-1]]
+    copied = {word for word in sources if not word.startswith(("--from", "/"))}
+    assert copied == let_in
+    assert {name for name in copied if not (ROOT / name).exists()} == set()
+    assert any(fnmatch("a/__pycache__", pattern.replace("**", "*")) for pattern in ignored)
+
+
+def test_the_image_runs_the_gateway_as_nobody_in_particular_with_its_state_in_a_volume() -> None:
+    assert instructions("USER") == ["forebay"]
+    assert instructions("VOLUME") == [STATE]
+    assert instructions("WORKDIR")[-1] == STATE
+    assert instructions("EXPOSE") == [str(PORT)]
+    assert f":{PORT}/health" in instructions("HEALTHCHECK")[0]
+    (entry,), (command,) = instructions("ENTRYPOINT"), instructions("CMD")
+    assert entry == '["/opt/forebay/bin/forebay"]'
+    parsed(yaml.safe_load(command))
+    (environment,) = instructions("ENV")
+    variables = dict(word.split("=", 1) for word in environment.split())
+    ours = {name: value for name, value in variables.items() if name.startswith("FOREBAY_")}
+    assert load_settings(None, (), ours).server.host == "0.0.0.0"
+
+
+# -- compose
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_command_of_the_compose_file_is_one_that_there_is(name: str) -> None:
+    parsed(OURS[name]["command"])
+
+
+def test_the_gateway_of_the_compose_file_has_the_settings_that_it_seems_to_have() -> None:
+    given = {
+        name: VARIABLE.sub("secret", value)
+        for name, value in OURS["gateway"]["environment"].items()
+    }
+    settings = load_settings(None, (), given)
+    assert urlsplit(settings.jobs.database).hostname == "postgres"
+    assert settings.jobs.files_folder.startswith(STATE)
+    assert settings.coordination.url == ""
+    assert SERVICES["valkey"]["profiles"] == ["fleet"]  # until it is of use
+    grace = float(OURS["gateway"]["stop_grace_period"].removesuffix("s"))
+    assert grace > settings.server.shutdown_seconds
+
+
+def test_every_address_inside_leads_to_a_service_that_listens_there() -> None:
+    listening = {
+        (name, parsed(service["command"])["port"])
+        for name, service in OURS.items()
+        if service["command"][0] == "sim-node"
+    }
+    nodes = {
+        (url.hostname, url.port)
+        for url in map(urlsplit, parsed(OURS["gateway"]["command"])["node"])
+    }
+    assert nodes == listening
+    assert len(nodes) == 3
+    scraped = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    assert scraped["scrape_configs"][0]["static_configs"] == [{"targets": [f"gateway:{PORT}"]}]
+    sources = DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml"
+    (source,) = yaml.safe_load(sources.read_text())["datasources"]
+    address = urlsplit(source["url"])
+    assert address.hostname in SERVICES
+    assert f"127.0.0.1:{address.port}:{address.port}" in SERVICES["prometheus"]["ports"]
+    interval = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["global"]
+    assert source["jsonData"]["timeInterval"] == interval["scrape_interval"]
+
+
+def test_only_this_machine_reaches_what_the_compose_file_starts() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
+    assert f"127.0.0.1:{PORT}:{PORT}" in ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_everything_that_is_mounted_is_there() -> None:
+    for name, service in SERVICES.items():
+        for volume in service.get("volumes", ()):
+            source, target, *_ = volume.split(":")
+            if source.startswith("."):
+                assert (DEPLOY / source).exists(), volume
+            else:
+                assert source in COMPOSE["volumes"], volume
+                assert target == STATE or name != "gateway"
+    dashboards = DEPLOY / "grafana" / "provisioning" / "dashboards" / "forebay.yml"
+    (provider,) = yaml.safe_load(dashboards.read_text())["providers"]
+    mounted = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
+    assert f"{provider['options']['path']}/forebay.json" in mounted
+    assert (
+        SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] in mounted
+    )
+
+
+def test_no_secret_is_in_the_compose_file_and_each_is_in_the_example() -> None:
+    text = (DEPLOY / "compose.yaml").read_text()
+    wanted = set(re.findall(r"\$\{(\w+):\?", text))
+    assert set(VARIABLE.findall(text)) == wanted, "each must be insisted on"
+    example = re.findall(r"^(\w+)=(.*)$", (DEPLOY / "compose.env.example").read_text(), re.M)
+    assert dict(example) == dict.fromkeys(wanted, "")
+    for service in SERVICES.values():
+        for name, value in service.get("environment", {}).items():
+            assert "PASSWORD" not in name or VARIABLE.match(value), name
+    assert "deploy/.env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_every_service_says_when_it_is_well_and_from_which_version_it_is() -> None:
+    assert instructions("HEALTHCHECK")  # the gateway's own
+    for name, service in SERVICES.items():
+        assert "healthcheck" in service or name == "gateway", name
+        assert service["restart"] == "unless-stopped", name
+        assert "build" in service or re.search(r":v?\d", service["image"]), name

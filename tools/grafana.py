@@ -1,0 +1,263 @@
+"""Write deploy/grafana/forebay.json: the dashboard, from the panels listed here.
+
+`make reference` runs it. Edit this list, not the JSON: a panel is a title, a sentence that says how
+to read it, a unit, and one query per line of the chart. Queries are written plainly; `_filtered`
+adds the dashboard's choice of gateways to each metric.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent.parent / "deploy" / "grafana" / "forebay.json"
+COLUMNS = 24
+RANGE = "$__rate_interval"
+SOURCE = {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart: what it is called, how to read it, and what it asks."""
+
+    title: str
+    description: str
+    queries: dict[str, str]
+    """By legend; `{{label}}` is filled in by Grafana."""
+    unit: str = "short"
+    kind: str = "timeseries"
+    width: int = 8
+    height: int = 8
+    stacked: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    """More field options: thresholds, a maximum, mappings."""
+
+
+def quantiles(metric: str, by: str = "", matchers: str = "") -> dict[str, str]:
+    """Return p50, p95 and p99 of a histogram, the legend saying which."""
+    groups = f"le, {by}" if by else "le"
+    name = f" {{{{{by}}}}}" if by else ""
+    rate = f"sum by ({groups}) (rate({metric}_bucket{matchers}[{RANGE}]))"
+    return {f"p{share}{name}": f"histogram_quantile(0.{share}, {rate})" for share in (50, 95, 99)}
+
+
+def per_second(metric: str, by: str) -> dict[str, str]:
+    """Return how often something is counted, by a label or several."""
+    legend = " ".join(f"{{{{{label.strip()}}}}}" for label in by.split(","))
+    return {legend: f"sum by ({by}) (rate({metric}[{RANGE}]))"}
+
+
+def steps(*pairs: tuple[str, float | None]) -> dict[str, Any]:
+    """Return thresholds: a colour from each value on."""
+    return {
+        "thresholds": {
+            "mode": "absolute",
+            "steps": [{"color": color, "value": value} for color, value in pairs],
+        }
+    }
+
+
+SHARE = {"min": 0, "max": 1}
+GOOD_TO_BAD = steps(("green", None), ("orange", 0.5), ("red", 0.8))
+
+ROWS: dict[str, list[Panel]] = {
+    "Now": [
+        Panel("Waiting", "Requests in line now, in all classes.",
+              {"waiting": "sum(forebay_queue_depth)"}, kind="stat", width=4, height=4),
+        Panel("Queue used", "How much of queue.max_size is taken; at 100 % newcomers are refused.",
+              {"used": "sum(forebay_queue_depth) / sum(forebay_queue_max_size)"},
+              "percentunit", "gauge", 4, 4, options={**SHARE, **GOOD_TO_BAD}),
+        Panel("Slots used", "Requests running, as a share of the slots of nodes that are up.",
+              {"used": "sum(forebay_node_in_flight) / sum(forebay_node_slots * forebay_node_up)"},
+              "percentunit", "gauge", 4, 4, options=SHARE),
+        Panel("Nodes up", "Nodes that can be used now.", {"up": "sum(forebay_node_up)"},
+              kind="stat", width=4, height=4,
+              options=steps(("red", None), ("green", 1))),
+        Panel("Wait, p95", "Nineteen of twenty requests that were served waited less than this.",
+              {"p95": quantiles("forebay_queue_wait_seconds",
+                                matchers='{outcome="served"}')["p95"]},
+              "s", "stat", 4, 4, options=steps(("green", None), ("orange", 10), ("red", 30))),
+        Panel("Not served", "Share of requests that ended in anything but an answer or the "
+              "client's leaving.",
+              {"not served": f'1 - sum(rate(forebay_requests_total{{outcome=~"served|passed_through'
+               f'|cancelled"}}[{RANGE}])) / sum(rate(forebay_requests_total[{RANGE}]))'},
+              "percentunit", "stat", 4, 4,
+              options=steps(("green", None), ("orange", 0.01), ("red", 0.05))),
+    ],
+    "The line": [
+        Panel("Depth by priority", "Requests waiting; the dashed line is queue.max_size.",
+              {"{{priority}}": "sum by (priority) (forebay_queue_depth)",
+               "max_size": "sum(forebay_queue_max_size)"}, stacked=True),
+        Panel("Waits", "Time in line of requests that were served, those that did not wait "
+              "included.",
+              quantiles("forebay_queue_wait_seconds", matchers='{outcome="served"}'), "s"),
+        Panel("Waits by priority, p95", "A class that waits much longer than the one above it is "
+              "what strict priority means; queue.priority and queue.aging_seconds change it.",
+              {"{{priority}}": quantiles("forebay_queue_wait_seconds", "priority",
+                                         '{outcome="served"}')["p95 {{priority}}"]}, "s"),
+        Panel("Refused, by reason", "What the scheduler turned away, per second; each reason is a "
+              "code of docs/reference/errors.md.",
+              per_second("forebay_queue_rejected_total", "reason"), "reqps", stacked=True),
+        Panel("Had to wait, waited too long, gave up", "Arrivals that found no free slot, "
+              "and those of them that never got one, per second.",
+              {"had to wait": f"sum(rate(forebay_queue_enqueued_total[{RANGE}]))",
+               "too long": f"sum(rate(forebay_queue_timeouts_total[{RANGE}]))",
+               "gave up": f"sum(rate(forebay_queue_cancelled_total[{RANGE}]))"}, "reqps"),
+        Panel("Estimate error", "How far the promised wait was off. Clients plan by it.",
+              quantiles("forebay_estimate_error_seconds"), "s"),
+    ],
+    "Traffic": [
+        Panel("Outcomes", "Requests at their end, per second: served, or the code of what went "
+              "wrong.", per_second("forebay_requests_total", "outcome"), "reqps", stacked=True),
+        Panel("Requests by route", "Requests at their end, per second.",
+              per_second("forebay_requests_total", "route"), "reqps", stacked=True),
+        Panel("Tokens", "Tokens per second, as the nodes count them.",
+              per_second("forebay_tokens_total", "kind")),
+        Panel("First byte", "From the start on a node to its first byte: reading the prompt, "
+              "and loading where the model was not in memory.",
+              quantiles("forebay_first_byte_seconds"), "s", width=12),
+        Panel("Running", "From the start on a node to the last byte.",
+              quantiles("forebay_request_seconds"), "s", width=12),
+    ],
+    "Nodes": [
+        Panel("Up", "Which nodes can be used. A drained node counts as not up.",
+              {"{{node}}": "min by (node) (forebay_node_up)"}, kind="state-timeline", width=12,
+              options={**steps(("red", None), ("green", 1)),
+                       "mappings": [{"type": "value", "options": {
+                           "0": {"text": "not up", "index": 0},
+                           "1": {"text": "up", "index": 1}}}]}),
+        Panel("In flight and slots", "Requests running on each node; dashed, its slots.",
+              {"{{node}}": "sum by (node) (forebay_node_in_flight)",
+               "{{node}} slots": "max by (node) (forebay_node_slots)"}, width=12),
+        Panel("Failures", "Requests that failed on a node, per second, by what happened.",
+              per_second("forebay_node_failures_total", "node, kind"), "reqps"),
+        Panel("Retries", "Attempts beyond the first, as a share of requests. retry.budget (0.1) is "
+              "where it stops.",
+              {"retries": f"sum(rate(forebay_retries_total[{RANGE}]))"
+                          f" / sum(rate(forebay_requests_total[{RANGE}]))"},
+              "percentunit", options={"min": 0}),
+        Panel("Model swaps", "Models loaded because a request was sent to a node that had another "
+              "one in memory, per minute.",
+              {"swaps": f"60 * sum(rate(forebay_model_swaps_total[{RANGE}]))"}),
+    ],
+    "Jobs and sessions": [
+        Panel("Jobs under way", "Jobs queued and running, by type. At jobs.max_queue_depth (500) "
+              "queued of a type, more are refused.",
+              {"{{type}} {{status}}":
+               'sum by (type, status) (forebay_jobs{status=~"queued|running"})'}),
+        Panel("Jobs by status", "All jobs in the store.",
+              {"{{status}}": "sum by (status) (forebay_jobs)"}, stacked=True),
+        Panel("Job waits", "Time that jobs were queued before they started, p95.",
+              {"{{type}}": quantiles("forebay_job_wait_seconds", "type")["p95 {{type}}"]}, "s"),
+        Panel("GPU memory reserved", "What running task types have reserved of it.",
+              {"reserved": "sum(forebay_vram_reserved_bytes)"}, "bytes"),
+        Panel("Sessions", "Conversations held, and prompts pending in them.",
+              {"sessions": "sum(forebay_sessions)",
+               "pending prompts": "sum(forebay_sessions_pending_prompts)"}),
+        Panel("Prompts", "Prompts of sessions at their end, per second, by outcome.",
+              per_second("forebay_session_prompts_total", "outcome"), "reqps", stacked=True),
+    ],
+}  # fmt: skip
+
+
+def _filtered(query: str) -> str:
+    """Add the choice of gateways to every metric of a query."""
+    chosen = re.sub(r"(forebay_\w+)(?!\w|\{)", r"\1{}", query)
+    return re.sub(r"(forebay_\w+)\{(?=(.))", _matched, chosen)
+
+
+def _matched(found: re.Match[str]) -> str:
+    comma = "" if found[2] == "}" else ", "
+    return f'{found[1]}{{instance=~"$instance"{comma}'
+
+
+def _drawn(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
+    lines = {"lineWidth": 1, "fillOpacity": 25 if panel.stacked else 8, "showPoints": "never",
+             "stacking": {"mode": "normal" if panel.stacked else "none", "group": "A"}}  # fmt: skip
+    dashed = [
+        {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}},
+        {"id": "custom.fillOpacity", "value": 0},
+        {"id": "custom.stacking", "value": {"mode": "none", "group": "B"}},
+    ]
+    drawn: dict[str, Any] = {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.description,
+        "datasource": SOURCE,
+        "gridPos": {"x": x, "y": y, "w": panel.width, "h": panel.height},
+        "targets": [
+            {"refId": chr(ord("A") + index), "datasource": SOURCE, "expr": _filtered(query),
+             "legendFormat": legend, "range": True}
+            for index, (legend, query) in enumerate(panel.queries.items())
+        ],
+        "fieldConfig": {
+            "defaults": {"unit": panel.unit, "min": 0, **panel.options},
+            "overrides": [],
+        },
+    }  # fmt: skip
+    if panel.kind == "timeseries":
+        drawn["fieldConfig"]["defaults"]["custom"] = lines
+        drawn["fieldConfig"]["overrides"] = [
+            {"matcher": {"id": "byRegexp", "options": "/(max_size| slots)$/"}, "properties": dashed}
+        ]
+        drawn["options"] = {
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+    return drawn
+
+
+def _panels() -> list[dict[str, Any]]:
+    """Lay the rows out from left to right and from top to bottom."""
+    drawn: list[dict[str, Any]] = []
+    y = 0
+    for title, panels in ROWS.items():
+        drawn.append({"id": len(drawn) + 1, "type": "row", "title": title, "collapsed": False,
+                      "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1}, "panels": []})  # fmt: skip
+        x, y = 0, y + 1
+        for panel in panels:
+            if x + panel.width > COLUMNS:
+                x, y = 0, y + panel.height
+            drawn.append(_drawn(panel, len(drawn) + 1, x, y))
+            x += panel.width
+        y += panels[-1].height
+    return drawn
+
+
+def _variables() -> list[dict[str, Any]]:
+    return [
+        {"name": "DS_PROMETHEUS", "label": "Prometheus", "type": "datasource",
+         "query": "prometheus", "current": {}, "hide": 0},
+        {"name": "instance", "label": "Gateway", "type": "query", "datasource": SOURCE,
+         "query": {"query": "label_values(forebay_queue_max_size, instance)", "refId": "A"},
+         "includeAll": True, "multi": True, "allValue": ".*", "refresh": 2, "sort": 1,
+         "current": {"text": ["All"], "value": ["$__all"]}},
+    ]  # fmt: skip
+
+
+def page() -> str:
+    """Return the dashboard as Grafana imports it."""
+    dashboard = {
+        "uid": "forebay",
+        "title": "Forebay",
+        "description": "The queue in front of your LLMs. What each metric means: "
+        "docs/reference/metrics.md; what to do about an alert: docs/operations.md.",
+        "tags": ["forebay", "llm"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "timezone": "",
+        "templating": {"list": _variables()},
+        "annotations": {"list": []},
+        "panels": _panels(),
+    }
+    return json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
