@@ -66,8 +66,8 @@ lock: setup  ## resolve both lock files anew from pyproject.toml
 reference: setup  ## write the reference pages, the example file, the schemas and the dashboard anew from the code
 	$(BIN)/python -m forebay.settings.reference
 	$(BIN)/python -m forebay.gateway.openapi
-	$(BIN)/python -m forebay.gateway.errors_reference
-	$(BIN)/python -m forebay.gateway.metrics_reference
+	for page in errors headers http metrics; do $(BIN)/python -m forebay.gateway.$${page}_reference || exit 1; done
+	$(BIN)/python -m forebay.cli.reference
 	$(BIN)/python tools/grafana.py
 
 diagram: setup  ## write the state diagrams of the docs anew from the transition tables

@@ -1,0 +1,205 @@
+"""The reference page of every header: what each means, beside the code that reads and writes it.
+
+A test searches that code for names that are not here, and this page for names that are not there.
+`python -m forebay.gateway.headers_reference` writes it into the repository it is run in.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+PAGE: Final = Path("docs/reference/headers.md")
+
+SENT: Final = {
+    "Authorization": "`Bearer KEY`: a gateway key, where keys are configured. It never "
+    "reaches a node; without keys it does, unless the node has a key of its own.",
+    "x-api-key": "The same, as Anthropic's clients send it. Where both are sent they must agree.",
+    "api-key": "Not read, and not passed on: Azure's clients put a key there.",
+    "X-Forebay-Priority": "The class: `high`, `normal` or `low`, unless `queue.priorities` "
+    "names others. Case and blanks are ignored; one that does not exist means `normal`. "
+    "Comes before the body's `service_tier`; a key's `max_priority` caps it.",
+    "X-Nexus-Priority": "The same under its older name; read where `X-Forebay-Priority` is absent.",
+    "X-Forebay-User": "Whom fairness counts the request for: where no key says so (or the "
+    "key has `trust_user`) and the body names nobody.",
+    "X-Forebay-Session": "Requests with the same value prefer the same node.",
+    "X-Forebay-Max-Wait": "Longest wait in seconds; may only shorten "
+    "`queue.max_wait_seconds`. `0` means now or not at all. A wait that cannot be met is "
+    "refused at once: 429 [`deadline_unreachable`](errors.md#deadline_unreachable).",
+    "X-Request-Id": "An id of the caller's own: up to 128 letters, digits and `._:/+=@-`. "
+    "Any other, or one that is in use, is replaced. Sent to the node and echoed.",
+    "traceparent": "Passed on, like everything else that is not on this page.",
+    "Accept-Language": "Error messages are in Japanese where it prefers `ja`.",
+    "Last-Event-ID": "On `/session/{id}/events`: the number of the event seen last; those "
+    "after it are sent.",
+    "anthropic-version": "Where it is sent, `/v1/models` answers in Anthropic's form.",
+    "Content-Type": "`multipart/form-data` on `POST /v1/files`. On inference routes "
+    "`multipart/*` is refused (400 [`unsupported`](errors.md#unsupported)); everything else "
+    "is read as JSON.",
+    "Content-Disposition": "In the parts of an uploaded form: which field it is, and the "
+    "name of its file.",
+    "Content-Encoding": "Refused unless it is `identity`.",
+    "Content-Length": "Bounded by `server.body_max_bytes`.",
+    "Transfer-Encoding": "`chunked`, or nothing; never beside `Content-Length`.",
+    "Expect": "`100-continue` is answered before the body is read.",
+    "Host": "Needed exactly once; which are served is said by `server.allowed_hosts`.",
+    "Origin": "Pages of other sites may call only where `server.cors_origins` lists them.",
+    "access-control-request-method": "Makes an `OPTIONS` request a preflight.",
+    "access-control-request-headers": "Answered as asked, for listed origins.",
+    "Upgrade": "An offer of `websocket` is refused; others are ignored.",
+}
+"""What callers may send, by name."""
+
+GIVEN: Final = {
+    "X-Request-Id": (
+        "everything relayed",
+        "The id of the request; ask `/v1/queue/{id}` about it while it lasts.",
+    ),
+    "X-Forebay-Node": (
+        "everything that reached a node",
+        "The node that answered, or was the last to fail.",
+    ),
+    "X-Forebay-Model": (
+        "the same",
+        "The model that ran, where an alias or a fallback chose it.",
+    ),
+    "X-Queue-Status": (
+        "the same",
+        "`direct` or `queued`.",
+    ),
+    "X-Queue-Wait-Ms": (
+        "the same",
+        "How long it waited, in whole milliseconds; 0 when direct.",
+    ),
+    "X-Queue-Position": (
+        "what was queued",
+        "Its place on arrival, from 1.",
+    ),
+    "X-Estimated-Wait": (
+        "what was queued",
+        "The wait expected on arrival, in whole seconds; left out while nothing has been measured.",
+    ),
+    "Retry-After": (
+        "429, 503 and `queue_timeout`",
+        "Whole seconds after which to try again: measured, jittered, 1 to 120.",
+    ),
+    "retry-after-ms": (
+        "the same",
+        "The same in milliseconds.",
+    ),
+    "x-should-retry": (
+        "errors",
+        "`true` or `false`; the stock SDKs obey it. See [errors](errors.md).",
+    ),
+    "WWW-Authenticate": (
+        "401",
+        "`Bearer`.",
+    ),
+    "Allow": (
+        "405",
+        "The methods that the route has.",
+    ),
+    "Connection": (
+        "the last answer of a connection",
+        "`close`.",
+    ),
+    "access-control-allow-origin": (
+        "all, for listed origins",
+        "The origin; with `vary: Origin`.",
+    ),
+    "access-control-expose-headers": (
+        "all, for listed origins",
+        "The headers above that a page may read.",
+    ),
+    "access-control-allow-methods": (
+        "preflights",
+        "`GET, POST, DELETE`.",
+    ),
+    "access-control-allow-headers": (
+        "preflights",
+        "What was asked for.",
+    ),
+    "access-control-max-age": (
+        "preflights",
+        "`600`.",
+    ),
+    "Vary": (
+        "all, for listed origins",
+        "`Origin`.",
+    ),
+    "Cache-Control": ("event streams; the page and its files", "`no-store`; `no-cache`."),
+    "X-Accel-Buffering": (
+        "event streams",
+        "`no`: a proxy in front must pass events on as they come.",
+    ),
+    "ETag": (
+        "the page and its files",
+        "Asked for with `If-None-Match`, what has not changed is 304.",
+    ),
+    "Content-Security-Policy": (
+        "the page and its files",
+        "Code and looks from here alone, calls to here alone, no markup made of text (Trusted "
+        "Types).",
+    ),
+    "X-Content-Type-Options": ("the page and its files", "`nosniff`."),
+    "Referrer-Policy": ("the page and its files", "`no-referrer`."),
+    "Cross-Origin-Opener-Policy": ("the page and its files", "`same-origin`."),
+    "Cross-Origin-Resource-Policy": ("the page and its files", "`same-origin`."),
+}
+"""What answers carry, by name: on which of them, and what it means."""
+
+OPENING: Final = """\
+# Headers
+
+Made from the tables in `src/forebay/gateway/headers_reference.py`, which tests hold against the
+source; change the words there, not this page.
+
+Names are read in any case. What is not on this page goes to the node as it came, and comes back
+from it as it is.
+
+## What callers may send
+
+| Header | Meaning |
+| --- | --- |
+"""
+
+BETWEEN: Final = """
+From a proxy listed in `server.trusted_proxies`, `X-Forwarded-For` says who the client is.
+Requests that carry `Forwarded`, `X-Real-IP`, `X-Client-IP`, `Via`, or anything that begins with
+`X-Forwarded` (such as `X-Forwarded-Host`) or `CF-`, are not from this machine, so without keys
+they may not use the routes under `/admin`.
+
+## What reaches a node
+
+All of the above is read, not passed on, but for `Content-Type`, `Accept-Language`,
+`anthropic-version`, `traceparent` and `X-Request-Id`. Neither are hop-by-hop headers
+(`Connection` and what it names, `Keep-Alive`, `Proxy-Authenticate`, `Proxy-Authorization`,
+`Proxy-Connection`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`), nor `X-Forwarded-Proto` and
+the other forwarding headers. The gateway writes `Host`, `Content-Length`, `Accept-Encoding:
+identity` and the node's own key.
+
+## What answers carry
+
+| Header | On | Meaning |
+| --- | --- | --- |
+"""
+
+ENDING: Final = """
+A stream that was kept informed while it waited (`queue.keepalive_seconds`) had its headers sent
+before a node was chosen: it carries `X-Request-Id`, `X-Queue-Status: queued` and what was
+promised on arrival; node and wait come as a comment, `: started node=gpu1 waited_ms=20123`.
+Headers of a node that begin with `X-Forebay-`, `X-Queue-`, `X-Estimated-` or `Access-Control-`
+are dropped: only the gateway's own can be believed.
+"""
+
+
+def page() -> str:
+    """Return what the generated page should hold."""
+    sent = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in SENT.items())
+    given = "".join(f"| `{name}` | {on} | {meaning} |\n" for name, (on, meaning) in GIVEN.items())
+    return f"{OPENING}{sent}{BETWEEN}{given}{ENDING}"
+
+
+if __name__ == "__main__":
+    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())
