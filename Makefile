@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 2000
 
-.PHONY: help setup run demo check test compile wheel sim bench lock reference diagram screenshots clean
+.PHONY: help setup run demo check test compile wheel sim bench lock reference diagram screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -69,6 +69,10 @@ reference: setup  ## write the reference pages, the example file, the schemas an
 	for page in errors headers http metrics; do $(BIN)/python -m forebay.gateway.$${page}_reference || exit 1; done
 	$(BIN)/python -m forebay.cli.reference
 	$(BIN)/python tools/grafana.py
+
+docs: setup  ## build the documentation as a site into build/site; it opens from the file system
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "build/site/index.html"
 
 diagram: setup  ## write the state diagrams of the docs anew from the transition tables
 	$(BIN)/python docs/diagram.py
