@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 MOVE = re.compile(r"^ *(\S+) --> ([^\s:]+)(?:: (.*))?$")
 OUTSIDE = "[*]"
-COLUMN, ROW, HEAD, MARGIN = 118, 30, 58, 12
-BOX_WIDTH, BOX_HEIGHT = 96, 30
+COLUMN, ROW, HEAD, MARGIN = 92, 28, 54, 8
+BOX_WIDTH, BOX_HEIGHT = 82, 30
+FIRST = 24  # how far in the first line is: that of the outside
 
 
 class Move(NamedTuple):
@@ -26,14 +27,15 @@ class Move(NamedTuple):
 def svg(mermaid: str, name: str) -> str:
     """Return the drawing of a state diagram; `name` is read to those who cannot see it."""
     moves = _moves(mermaid)
-    states = list(dict.fromkeys(state for move in moves for state in (move.start, move.target)))
+    starts, targets = [move.start for move in moves], [move.target for move in moves]
+    states = list(dict.fromkeys([*starts, *targets]))
     ends = {move.start for move in moves if move.target == OUTSIDE}
     shown = [move for move in moves if move.target != OUTSIDE]
-    columns = [state for state in states if state != OUTSIDE]
-    columns.sort(key=lambda state: state in ends)  # ends to the right, else as they come
-    if OUTSIDE in states:
-        columns.insert(0, OUTSIDE)
-    x_of = {state: MARGIN + BOX_WIDTH // 2 + COLUMN * at for at, state in enumerate(columns)}
+    columns = [OUTSIDE, *(state for state in states if state not in {OUTSIDE, *ends})]
+    columns += [state for state in states if state in ends]
+    x_of = {
+        state: FIRST + COLUMN * at - (COLUMN // 4 if at else 0) for at, state in enumerate(columns)
+    }
     width = x_of[columns[-1]] + BOX_WIDTH // 2 + MARGIN
     height = HEAD + ROW * len(shown) + MARGIN
     parts = [
@@ -74,10 +76,8 @@ def _row(move: Move, x_of: dict[str, int], y: int) -> str:
     onward = 1 if target > start else -1
     tip = target - onward * 3
     arrow = f"M{tip} {y}l{-8 * onward} -4v8z"
-    label = (
-        f'<text class="cause" x="{start + onward * COLUMN // 2}" y="{y - 5}">'
-        f"{escape(move.cause)}</text>"
-    )
+    side = "cause" if onward == 1 else "cause back"
+    label = f'<text class="{side}" x="{start + onward * 9}" y="{y - 5}">{escape(move.cause)}</text>'
     return (
         f'<circle class="from" cx="{start}" cy="{y}" r="3.5"/>'
         f'<path class="move" d="M{start} {y}H{tip - onward * 6}"/><path class="tip" d="{arrow}"/>'

@@ -1,0 +1,1 @@
+"""The documentation as people meet it: the site in a browser, the commands in a shell."""

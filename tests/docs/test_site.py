@@ -1,0 +1,161 @@
+"""The site builds without a warning, holds every page, and asks no outside host for anything."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from playwright.async_api import async_playwright
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from playwright.async_api import Page
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+NOT_LOADED = {"canonical", "next", "prev", "alternate"}
+OUTSIDE = re.compile(r"^(?:https?:)?//")
+
+
+class Resources(HTMLParser):
+    """What a page loads by itself, and where it leads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids |= {given["id"] or ""} if "id" in given else set()
+        address = given.get(LOADED.get(tag, ""))
+        if address and not set((given.get("rel") or "").split()) & NOT_LOADED:
+            self.loaded.append(address)
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"] or "")
+
+
+def read(page: Path) -> Resources:
+    resources = Resources()
+    resources.feed(page.read_text())
+    return resources
+
+
+def test_every_page_of_the_docs_is_on_the_site(site: Path) -> None:
+    for page in DOCS.rglob("*.md"):
+        name = page.relative_to(DOCS).as_posix().replace("README.md", "index.md")
+        assert (site / name).with_suffix(".html").exists(), name
+    assert (site / "reference" / "openapi.json").exists()
+
+
+def test_no_page_loads_anything_from_an_outside_host(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 50
+    for page in pages:
+        loaded = read(page).loaded
+        assert any(address.endswith(".css") for address in loaded), page
+        assert [address for address in loaded if OUTSIDE.match(address)] == [], page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"@import|url\(\s*[\"']?(?:https?:)?//", style.read_text()), style
+
+
+def test_every_link_inside_the_site_leads_to_a_page_and_a_place_in_it(site: Path) -> None:
+    pages = {page: read(page) for page in site.rglob("*.html") if page.name != "404.html"}
+    for page, resources in pages.items():
+        for link in resources.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            assert target.is_file(), f"{page.relative_to(site)} leads to {link}"
+            if parts.fragment and target in pages:
+                assert unquote(parts.fragment) in pages[target].ids, f"{page.name}: {link}"
+
+
+def test_state_diagrams_are_drawn_and_need_no_script(site: Path) -> None:
+    for name in ("jobs.html", "sessions.html", "internals/scheduler.html"):
+        text = (site / name).read_text()
+        assert text.count('<svg class="states"') == 1, name
+        assert "stateDiagram" not in text, name
+
+
+def test_every_decision_is_in_the_list_of_decisions() -> None:
+    folder = DOCS / "decisions"
+    listed = re.findall(r"\| (\d+) \| \[(.*)\]\((.*)\) \|", (folder / "README.md").read_text())
+    written = [
+        (number, title, path.name)
+        for path in sorted(folder.glob("0*.md"))
+        for number, title in re.findall(r"\A# (\d+)\. (.*)$", path.read_text(), re.MULTILINE)
+    ]
+    assert listed == written
+
+
+# -- in a browser
+
+
+@pytest.fixture
+async def browser_page() -> AsyncIterator[Page]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = await browser.new_page(viewport={"width": 390, "height": 800})
+        page.set_default_timeout(20_000)
+        yield page
+        await browser.close()
+
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+
+@needs_browser
+async def test_from_the_file_system_pages_ask_for_nothing_else_and_fit_a_phone(
+    site: Path, browser_page: Page
+) -> None:
+    asked: list[str] = []
+    errors: list[str] = []
+    browser_page.on("request", lambda request: asked.append(request.url))
+    browser_page.on("pageerror", lambda error: errors.append(str(error)))
+    for name in ("index.html", "fairness.html", "jobs.html", "reference/http.html",
+                 "internals/scheduler.html", "repository/bench/index.html"):  # fmt: skip
+        await browser_page.goto((site / name).as_uri())
+        width = await browser_page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 390, name
+    assert {urlsplit(url).scheme for url in asked} <= {"file", "data", "blob"}
+    assert errors == []
+
+
+@needs_browser
+async def test_search_works_from_the_file_system(site: Path, browser_page: Page) -> None:
+    await browser_page.set_viewport_size({"width": 1280, "height": 800})
+    await browser_page.goto((site / "index.html").as_uri())
+    await browser_page.locator(".md-search__input").fill("swap_wait_seconds")
+    found = browser_page.locator(".md-search-result__link")
+    await found.first.wait_for()
+    addresses = [await link.get_attribute("href") or "" for link in await found.all()]
+    assert any("reference/settings.html" in address for address in addresses)
+
+
+@needs_browser
+async def test_pictures_follow_the_switch_between_light_and_dark(
+    site: Path, browser_page: Page
+) -> None:
+    await browser_page.set_viewport_size({"width": 1280, "height": 800})
+    await browser_page.emulate_media(color_scheme="light")
+    await browser_page.goto((site / "index.html").as_uri())
+    for _ in range(2):
+        await browser_page.locator("form[data-md-component=palette] label:visible").click()
+    await browser_page.locator("body[data-md-color-scheme=slate]").wait_for()
+    scheme = await browser_page.evaluate(
+        "getComputedStyle(document.querySelector('img')).colorScheme"
+    )
+    assert scheme == "dark"
