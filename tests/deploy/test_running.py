@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from asyncio.subprocess import DEVNULL
 from configparser import ConfigParser
 from fnmatch import fnmatch
 from pathlib import Path
@@ -18,7 +20,10 @@ import typer.main
 import yaml  # type: ignore[import-untyped]
 
 from forebay.cli.main import app
-from forebay.settings import Settings, load_settings
+from forebay.gateway.gateway import Gateway
+from forebay.nodes.sim_engine import SimOptions
+from forebay.nodes.sim_node import SimNode
+from forebay.settings import NodeSettings, Settings, load_settings
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -106,7 +111,6 @@ def test_the_image_runs_the_gateway_as_nobody_in_particular_with_its_state_in_a_
     assert instructions("VOLUME") == [STATE]
     assert instructions("WORKDIR")[-1] == STATE
     assert instructions("EXPOSE") == [str(PORT)]
-    assert f":{PORT}/health" in instructions("HEALTHCHECK")[0]
     (entry,), (command,) = instructions("ENTRYPOINT"), instructions("CMD")
     assert entry == '["/opt/forebay/bin/forebay"]'
     parsed(yaml.safe_load(command))
@@ -114,6 +118,44 @@ def test_the_image_runs_the_gateway_as_nobody_in_particular_with_its_state_in_a_
     variables = dict(word.split("=", 1) for word in environment.split())
     ours = {name: value for name, value in variables.items() if name.startswith("FOREBAY_")}
     assert load_settings(None, (), ours).server.host == "0.0.0.0"
+
+
+def health_checks() -> list[tuple[str, str]]:
+    """Return the programs that say whether a container is well, and the port each asks."""
+    (image,) = re.findall(r"CMD (\[.*\])", instructions("HEALTHCHECK")[0])
+    nodes = [OURS[name]["healthcheck"]["test"][1:] for name in OURS if name != "gateway"]
+    programs = [words[-1] for words in (yaml.safe_load(image), *nodes)]
+    return [(program, re.findall(r", (\d+), ", program)[0]) for program in programs]
+
+
+async def test_a_health_check_is_content_with_what_it_is_for_and_with_nothing_else(
+    tmp_path: Path,
+) -> None:
+    (gateway_check, port), *node_checks = health_checks()
+    assert port == str(PORT)
+    assert {port for _, port in node_checks} == {"8080"}
+    node = SimNode(SimOptions(models=("small",)), "127.0.0.1", 0)
+    await node.start()
+    given: dict[str, Any] = {
+        "server": {"port": 0},
+        "nodes": (NodeSettings(name="small", url=node.url),),
+        "jobs": {"database": f"sqlite:///{tmp_path}/jobs.db"},
+    }
+    try:
+        async with Gateway(Settings(**given), environ={}) as gateway:
+            here = gateway_check.replace(port, str(gateway.port))
+            there = node_checks[0][0].replace("8080", str(urlsplit(node.url).port))
+            assert [await status_of(here), await status_of(there)] == [0, 0]
+            wrong = here.replace("/health", "/nowhere")
+            assert await status_of(wrong) == 1
+    finally:
+        await node.stop()
+    assert await status_of(here) == 1
+
+
+async def status_of(program: str) -> int:
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stderr=DEVNULL)
+    return await child.wait()
 
 
 # -- compose
