@@ -45,7 +45,7 @@ def svg(mermaid: str, name: str) -> str:
         *(_row(move, x_of, HEAD + ROW * at + ROW // 2) for at, move in enumerate(shown)),
         "</svg>",
     ]
-    return f'<div class="states">{"".join(parts)}</div>'
+    return f'<div class="states" tabindex="0">{"".join(parts)}</div>'
 
 
 def _moves(mermaid: str) -> list[Move]:

@@ -6,10 +6,11 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import async_playwright
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ CHROMIUM = next(
 )
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 NOT_LOADED = {"canonical", "next", "prev", "alternate"}
+THEME_S_OWN = {"landmark-unique"}
 OUTSIDE = re.compile(r"^(?:https?:)?//")
 
 
@@ -138,7 +140,10 @@ async def test_from_the_file_system_pages_ask_for_nothing_else_and_fit_a_phone(
 async def test_search_works_from_the_file_system(site: Path, browser_page: Page) -> None:
     await browser_page.set_viewport_size({"width": 1280, "height": 800})
     await browser_page.goto((site / "index.html").as_uri())
-    await browser_page.locator(".md-search__input").fill("swap_wait_seconds")
+    field = browser_page.locator(".md-search__input")
+    await field.click()
+    await browser_page.get_by_text("Type to start searching").wait_for()
+    await field.press_sequentially("swap_wait_seconds")
     found = browser_page.locator(".md-search-result__link")
     await found.first.wait_for()
     addresses = [await link.get_attribute("href") or "" for link in await found.all()]
@@ -159,3 +164,17 @@ async def test_pictures_follow_the_switch_between_light_and_dark(
         "getComputedStyle(document.querySelector('img')).colorScheme"
     )
     assert scheme == "dark"
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_site_can_be_read_by_those_who_see_little_or_nothing(
+    site: Path, browser_page: Page, scheme: Literal["light", "dark"]
+) -> None:
+    await browser_page.emulate_media(color_scheme=scheme)
+    for name in ("index.html", "jobs.html", "operations.html"):
+        await browser_page.goto((site / name).as_uri())
+        found = (await Axe().run(browser_page)).response["violations"]
+        # The theme gives every copy button a landmark of one name; nothing of ours.
+        told = {one["id"]: one["nodes"][0]["html"] for one in found if one["id"] not in THEME_S_OWN}
+        assert told == {}, name
