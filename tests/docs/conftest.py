@@ -1,15 +1,29 @@
-"""The site, built once for all tests that look at it."""
+"""The site, built once for all tests that look at it, and a reader who tries what it says."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.gateway.gateway import Gateway
+from forebay.nodes.sim_engine import SimOptions
+from forebay.nodes.sim_node import SimNode
+from forebay.settings import NodeSettings, Settings
+
+from .reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
 ROOT = Path(__file__).parent.parent.parent
+MODELS = ("smollm2-135m-instruct", "sim-model", "nomic-embed-text")
+CHAT = {"model": MODELS[0], "messages": [{"role": "user", "content": "Hello!"}]}
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +46,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
     return folder
+
+
+@pytest.fixture
+async def reader(tmp_path: Path) -> AsyncIterator[Reader]:
+    """A reader in a folder with the files that pages speak of, before a gateway of their own."""
+    request = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
+    for name in ("questions.jsonl", "prompts.jsonl"):
+        (tmp_path / name).write_text(json.dumps(request) + "\n")
+    (tmp_path / "request.json").write_text(json.dumps(CHAT))
+    node = SimNode(SimOptions(models=MODELS, ttft_s=0.0, tokens_per_second=0.0), "127.0.0.1", 0)
+    await node.start()
+    given: dict[str, Any] = {
+        "server": {"port": 0},
+        "nodes": (NodeSettings(name="embedded", url=node.url),),
+        "jobs": {"database": f"sqlite:///{tmp_path}/jobs.db"},
+    }
+    try:
+        async with Gateway(Settings(**given), environ={}) as gateway:
+            yield Reader(gateway.port, node.url, tmp_path)
+    finally:
+        await node.stop()

@@ -48,11 +48,11 @@ class Reader:
     def set_variables(self, line: Line) -> None:
         """Remember what a line assigns."""
         for name, value in line.variables:
-            self._known[f"${name}"] = self._filled(value)
+            self._known[f"${name}"] = self.filled(value)
 
     async def curl(self, line: Line) -> tuple[int, Any]:
         """Run a curl line; return the status and the answer, of a stream the status only."""
-        words = [self._filled(word) for word in line.words]
+        words = [self.filled(word) for word in line.words]
         if "-N" in words:
             return await self._status_of_stream(words), None
         more = ["--silent", "--noproxy", "*", "--write-out", "\n%{http_code}"]
@@ -67,7 +67,7 @@ class Reader:
 
     async def forebay(self, lines: list[list[str]]) -> tuple[list[int], str]:
         """Run commands of ours one after the other; return their exit statuses and their words."""
-        filled = [[self._filled(word) for word in words] for words in lines]
+        filled = [[self.filled(word) for word in words] for words in lines]
         output = await self._output(
             sys.executable, "-c", ALL_OF_THEM, given=json.dumps(filled).encode()
         )
@@ -77,9 +77,10 @@ class Reader:
     async def script(self, text: str, command: str) -> str:
         """Run a small program as it is, but for its pauses; return what it said."""
         text = text.replace(".venv/bin/forebay", command).replace("sleep 1; ", "")
-        return await self._output("bash", "-c", self._filled(text))
+        return await self._output("bash", "-c", self.filled(text))
 
-    def _filled(self, text: str) -> str:
+    def filled(self, text: str) -> str:
+        """Return a text with this gateway's address, and with what has been learnt."""
         for shown in sorted(self._known, key=len, reverse=True):  # OUTPUT_FILE_ID before FILE_ID
             text = text.replace(shown, self._known[shown])
         return text

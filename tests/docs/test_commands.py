@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.gateway.gateway import Gateway
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
-from forebay.settings import NodeSettings, Settings
-
-from .reader import Reader
+from .conftest import MODELS
 from .shell_blocks import NOT_RUN, ONLY_PARSED, PAGES, lines_of, loops_of, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+    from .reader import Reader
     from .shell_blocks import Line
 
 FOREBAY = str(Path(sys.executable).parent / "forebay")
-MODELS = ("smollm2-135m-instruct", "sim-model", "nomic-embed-text")
-CHAT = {"model": MODELS[0], "messages": [{"role": "user", "content": "Hello!"}]}
 RUN_BEFORE = {
     "docs/command-line.md": [["jobs", "submit", "chat", "--prompt", str(n), "--model", MODELS[0]]
                              for n in range(11)],  # so that there is a job 12
@@ -49,27 +40,6 @@ def run_here(line: Line) -> bool:
 
 
 WITH_FOREBAY = [page for page, lines in LINES.items() if any(map(run_here, lines))]
-
-
-@pytest.fixture
-async def reader(tmp_path: Path) -> AsyncIterator[Reader]:
-    """A reader in a folder with the files that pages speak of, before a gateway of their own."""
-    request = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
-    for name in ("questions.jsonl", "prompts.jsonl"):
-        (tmp_path / name).write_text(json.dumps(request) + "\n")
-    (tmp_path / "request.json").write_text(json.dumps(CHAT))
-    node = SimNode(SimOptions(models=MODELS, ttft_s=0.0, tokens_per_second=0.0), "127.0.0.1", 0)
-    await node.start()
-    given: dict[str, Any] = {
-        "server": {"port": 0},
-        "nodes": (NodeSettings(name="embedded", url=node.url),),
-        "jobs": {"database": f"sqlite:///{tmp_path}/jobs.db"},
-    }
-    try:
-        async with Gateway(Settings(**given), environ={}) as gateway:
-            yield Reader(gateway.port, node.url, tmp_path)
-    finally:
-        await node.stop()
 
 
 def is_accounted_for(line: Line) -> bool:
