@@ -68,10 +68,11 @@ reference: setup  ## write the reference pages, the example file, the schemas an
 	$(BIN)/python -m forebay.gateway.openapi
 	for page in errors headers http metrics; do $(BIN)/python -m forebay.gateway.$${page}_reference || exit 1; done
 	$(BIN)/python -m forebay.cli.reference
+	$(BIN)/python tools/decisions.py
 	$(BIN)/python tools/grafana.py
 
 docs: setup  ## build the documentation as a site into build/site; it opens from the file system
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html"
 
 diagram: setup  ## write the state diagrams of the docs anew from the transition tables

@@ -1,4 +1,4 @@
-"""What MkDocs is told beyond mkdocs.yml: links out of docs/, and state diagrams without a script.
+"""What MkDocs is told beyond mkdocs.yml: decisions, links out of docs/, diagrams without a script.
 
 On GitHub the pages link to files beside docs/ (the unit, the example settings, the contributors'
 page) and show Mermaid by themselves. The site has no such files, and no outside host to fetch a
@@ -8,6 +8,7 @@ renderer from: so what is linked to comes along under repository/, and diagrams 
 import importlib.util
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,24 @@ BESIDE = "repository"
 FENCE = re.compile(r"^(```|~~~).*?^\1$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()(?!\w+:|#)([^)#\s]+)((?:#[^)\s]+)?\))")
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_config(config: Any) -> Any:
+    """Put every decision into the navigation, below their list."""
+    written = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob("decisions/0*.md"))
+    for section in _sections(config.nav):
+        if "decisions/README.md" in section:
+            section += written
+    return config
+
+
+def _sections(nav: list[Any]) -> Iterator[list[Any]]:
+    """Yield the lists that the navigation is made of."""
+    yield nav
+    for entry in nav:
+        for inner in entry.values() if isinstance(entry, dict) else ():
+            if isinstance(inner, list):
+                yield from _sections(inner)
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
-BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(?:sh|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 END_OF_COMMAND = re.compile(r" (?:&&|;) ")
 
 NOT_RUN = {
     "export": "sets a variable in the reader's shell",
+    "source": "changes the reader's shell",
     "chmod": "changes the machine",
     "cp": "changes the machine",
     "install": "changes the machine",
@@ -108,4 +109,6 @@ def _line(page: Path, text: str) -> Line | None:
     while words and ASSIGNMENT.match(words[0]):
         name, _, value = words.pop(0).partition("=")
         variables.append((name, value))
+    if ">" in words:  # where its output goes is the reader's affair
+        words = words[: words.index(">")]
     return Line(page, text.strip(), tuple(words), tuple(variables)) if words or variables else None

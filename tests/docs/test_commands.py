@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 FOREBAY = str(Path(sys.executable).parent / "forebay")
 RUN_BEFORE = {
-    "docs/command-line.md": [["jobs", "submit", "chat", "--prompt", str(n), "--model", MODELS[0]]
-                             for n in range(11)],  # so that there is a job 12
+    "docs/command-line.md": [
+        ["config", "init", "forebay.toml"],
+        *(["jobs", "submit", "chat", "--prompt", str(n), "--model", MODELS[0]] for n in range(11)),
+    ],  # so that there is a job 12
     "docs/operations.md": [["config", "init", "/etc/forebay/forebay.toml"]],
-}  # fmt: skip
+}
 """What a page takes for granted."""
 REFUSED = {
     "curl -X DELETE http://127.0.0.1:7800/jobs/1": "the job is done already: 409",
