@@ -27,6 +27,9 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.batch:batch",
         "Run a file of requests as a batch, and fetch the answers.",
     ),
+    "bench": Verb(
+        "forebay.cli.bench:bench_app", "Load an OpenAI-compatible server, and say how it did."
+    ),
     "nodes": Verb("forebay.cli.nodes:nodes_app", "See and change the nodes of a running gateway."),
     "jobs": Verb(
         "forebay.cli.jobs:jobs_app",

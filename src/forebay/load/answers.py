@@ -1,0 +1,254 @@
+"""Reading an answer: whole or streamed, from a Forebay gateway or any other server.
+
+Fed with bytes and the time they came at; does no I/O. What is kept is small, whatever is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forebay.load.samples import Sample
+
+BODY_BYTES_MAX = 64 * 1024 * 1024
+LINE_BYTES_MAX = 4 * 1024 * 1024
+CODE_LENGTH_MAX = 64
+MESSAGE_LENGTH_MAX = 300
+_STARTED = re.compile(rb"started(?: node=(\S+))?(?: waited_ms=(\d+))?")
+
+
+class _Usage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Delta(Struct):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    tool_calls: Any = None
+    refusal: Any = None
+
+
+class _Choice(Struct):
+    delta: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Piece(Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode_piece = msgspec.json.Decoder(_Piece).decode
+
+
+def error_code(error: object, fallback: str) -> str:
+    """Return the code of an error body, fit to be shown.
+
+    >>> error_code({"code": "queue_full", "type": "x"}, "http_429"), error_code("no", "http_500")
+    ('queue_full', 'http_500')
+    """
+    if isinstance(error, dict):
+        for field in ("code", "type"):
+            if isinstance(found := error.get(field), str) and found:
+                return plain(found)
+    return fallback
+
+
+def plain(text: str, length_max: int = CODE_LENGTH_MAX) -> str:
+    """Return a short text without anything that a terminal or a table would mind."""
+    return "".join(c if c.isprintable() else "?" for c in text[:length_max])
+
+
+class Answer:
+    """One answer as it comes in; writes what it learns into a sample.
+
+    Times are kept relative to `origin_s`, when the request should have been sent.
+    """
+
+    def __init__(self, sample: Sample, origin_s: float) -> None:
+        self.sample = sample
+        self.retry_after_s: float | None = None
+        self.message = ""
+        """What the server said about a failure."""
+        self._origin_s = origin_s
+        self._is_stream = False
+        self._buffer = bytearray()
+        self._is_done = False
+        self._pieces = 0
+        self._usage_out: int | None = None
+        self._first_s = 0.0
+        self._last_s = 0.0
+
+    # -- as it comes
+
+    def head(self, status: int, headers: Mapping[str, str]) -> None:
+        """Take the status and the headers; names are in lower case."""
+        sample = self.sample
+        sample.status = status
+        kind = headers.get("content-type", "")
+        self._is_stream = status < 300 and kind.startswith("text/event-stream")
+        wait = headers.get("x-queue-wait-ms", "")
+        if wait.isascii() and wait.isdigit() and len(wait) < 12:
+            sample.wait_s = int(wait) / 1000
+        queued = headers.get("x-queue-status")
+        if queued in ("direct", "queued"):
+            sample.queued = queued == "queued"
+        sample.node = plain(headers.get("x-forebay-node", ""))
+        self.retry_after_s = _retry_after_s(headers)
+
+    def body(self, data: bytes, now_s: float) -> None:
+        """Take the next bytes."""
+        if self.sample.code:
+            return
+        if not self._is_stream:
+            self._buffer += data
+            if len(self._buffer) > BODY_BYTES_MAX:
+                self._fail("answer_too_large")
+            return
+        self._buffer += data
+        end = self._buffer.rfind(b"\n")
+        if end < 0:
+            if len(self._buffer) > LINE_BYTES_MAX:
+                self._fail("answer_too_large")
+            return
+        lines = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        for line in lines.split(b"\n"):
+            self._line(line.rstrip(b"\r"), now_s)
+
+    def end(self, now_s: float) -> None:
+        """Take the end of the answer."""
+        sample = self.sample
+        sample.total_s = now_s - self._origin_s
+        if not self._is_stream:
+            self._whole()
+        elif not sample.code and not self._is_done:
+            self._fail("stream_cut")
+        self._settle()
+
+    def broken(self, code: str, now_s: float) -> None:
+        """Take it that nothing more will come."""
+        self.sample.total_s = now_s - self._origin_s
+        self.sample.code = self.sample.code or code
+        self._settle()
+
+    # -- inside
+
+    def _fail(self, code: str, message: object = None) -> None:
+        self.sample.code = code
+        self.message = plain(str(message), MESSAGE_LENGTH_MAX) if message else ""
+        self._buffer.clear()
+
+    def _whole(self) -> None:
+        sample = self.sample
+        if sample.code:
+            return
+        try:
+            value = msgspec.json.decode(bytes(self._buffer))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value = None
+        answer = value if isinstance(value, dict) else {}
+        error = answer.get("error")
+        if sample.status >= 300 or error:
+            message = error.get("message") if isinstance(error, dict) else error
+            self._note_wait(error)
+            self._fail(error_code(error, f"http_{sample.status}"), message)
+        elif not isinstance(answer.get("choices"), list):
+            self._fail("bad_answer")
+        else:
+            usage = answer.get("usage")
+            if isinstance(usage, dict):
+                self._note_usage(usage.get("prompt_tokens"), usage.get("completion_tokens"))
+
+    def _line(self, line: bytes, now_s: float) -> None:
+        if self.sample.code:
+            return
+        if line.startswith(b"data:"):
+            data = line[5:].strip()
+            if data == b"[DONE]":
+                self._is_done = True
+            elif data:
+                self._piece(data, now_s)
+        elif line.startswith(b":"):
+            self._comment(line[1:].strip())
+
+    def _comment(self, text: bytes) -> None:
+        found = _STARTED.fullmatch(text)
+        if found is not None:
+            if found[1]:
+                self.sample.node = plain(found[1].decode("utf-8", "replace"))
+            if found[2] and len(found[2]) < 12:
+                self.sample.wait_s = int(found[2]) / 1000
+
+    def _piece(self, data: bytes, now_s: float) -> None:
+        try:
+            piece = _decode_piece(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self._fail("bad_answer")
+            return
+        if piece.error:
+            message = piece.error.get("message") if isinstance(piece.error, dict) else piece.error
+            self._note_wait(piece.error)
+            self._fail(error_code(piece.error, "stream_error"), message)
+            return
+        if piece.usage is not None:
+            self._note_usage(piece.usage.prompt_tokens, piece.usage.completion_tokens)
+        for choice in piece.choices or ():
+            if choice.finish_reason:
+                self._is_done = True
+            if _has_tokens(choice):
+                self._token(now_s - self._origin_s)
+
+    def _token(self, at_s: float) -> None:
+        if self._pieces == 0:
+            self.sample.ttft_s = self._first_s = at_s
+        else:
+            gap_s = at_s - self._last_s
+            self.sample.gap_max_s = max(gap_s, self.sample.gap_max_s or 0.0)
+        self._pieces += 1
+        self._last_s = at_s
+
+    def _note_usage(self, tokens_in: object, tokens_out: object) -> None:
+        if isinstance(tokens_in, int):
+            self.sample.tokens_in = tokens_in
+        if isinstance(tokens_out, int):
+            self._usage_out = tokens_out
+
+    def _note_wait(self, error: object) -> None:
+        if isinstance(error, dict) and isinstance(error.get("waited_seconds"), int | float):
+            self.sample.wait_s = float(error["waited_seconds"])
+
+    def _settle(self) -> None:
+        """Count the tokens: as the server says, else one for each piece."""
+        self._buffer.clear()
+        sample = self.sample
+        sample.tokens_out = self._pieces if self._usage_out is None else self._usage_out
+        gaps = max(sample.tokens_out, self._pieces) - 1
+        if self._pieces > 1 and gaps > 0:
+            sample.gap_s = (self._last_s - self._first_s) / gaps
+
+
+def _has_tokens(choice: _Choice) -> bool:
+    delta = choice.delta
+    if delta is None:
+        return bool(choice.text)
+    said = (delta.content, delta.reasoning_content, delta.reasoning, delta.tool_calls)
+    return any(said) or bool(delta.refusal)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "")
+        if text.isascii() and text.isdigit() and len(text) < 10:
+            return int(text) * unit_s
+    return None

@@ -1,0 +1,241 @@
+"""The report of a run: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.load.bars import user_bars
+from forebay.load.charts import SERIES_MAX, Line, distribution, over_time
+from forebay.load.markup import Markup, joined, table, tag
+from forebay.load.page_parts import figure, legend, notes, page, tiles
+from forebay.load.percentiles import percentile
+from forebay.load.quantities import seconds, share, three_digits
+from forebay.load.words import headline, objectives, outcome, settings_rows, warnings
+
+if TYPE_CHECKING:
+    from forebay.load.document import Document
+    from forebay.load.limits import Broken
+    from forebay.load.percentiles import Spread
+    from forebay.load.summary import Group
+
+TIMES = (
+    ("Time to first token", "ttft"),
+    ("Total", "total"),
+    ("Queue wait", "wait"),
+    ("Gap between tokens", "gap"),
+    ("Longest gap", "stall"),
+)
+RANKS = (5, 25, 50, 75, 90, 95, 99)
+USERS_SHOWN = 50
+
+
+def run_page(made: Document, broken: list[Broken] | None = None) -> str:
+    """Return the report of a run."""
+    summary = made.summary
+    return page(
+        f"Load of {made.settings.model}",
+        tag("h1", f"Load of {made.settings.model}"),
+        tag("p", headline(made)),
+        tag("p", f"{made.started}, forebay {made.forebay}", class_="soft"),
+        notes((f"--fail-if {one}" for one in broken or ()), "note bad"),
+        notes(warnings(made)),
+        _tiles(made),
+        tag("h2", "How long it took"),
+        tag("div", *_distributions(made), class_="plots"),
+        tag("h2", "How it went"),
+        tag("div", *_time_lines(made), class_="plots"),
+        tag("h2", "In numbers"),
+        _times(summary.all),
+        _groups("By priority", summary.by_priority) if len(summary.by_priority) > 1 else "",
+        _groups("By user", summary.by_user) if len(summary.by_user) > 1 else "",
+        _errors(made) if summary.all.by_code else "",
+        table("All in all", ["", ""], [list(row) for row in outcome(made)]),
+        tag("h2", "What was asked for"),
+        tag("div", table("Settings", ["", ""], settings_rows(made.settings)), class_="pairs"),
+        _footer(),
+    )
+
+
+def _tiles(made: Document) -> Markup:
+    summary = made.summary
+    group = summary.all
+    rows = [
+        ("Succeeded", share(group.ok_share), f"{group.ok:,} of {group.ok + group.errors:,}"),
+        ("Goodput", f"{three_digits(group.goodput)}/s", objectives(made.settings)),
+    ]
+    for name, field in TIMES[:3]:
+        spread: Spread | None = getattr(group, field)
+        if spread is not None:
+            rows.append((f"{name}, p50", seconds(spread.p50), f"p95 {seconds(spread.p95)}"))
+    if len(summary.by_user) > 1 and summary.fairness_during is not None:
+        rows.append(("Fairness", f"{summary.fairness_during:.3f}", "while loaded; 1 is fair"))
+    return tiles(rows)
+
+
+# -- plots
+
+
+def _distributions(made: Document) -> list[Markup]:
+    found = []
+    for title, field in TIMES[:3]:
+        groups: dict[str, list[float]] = {}
+        for sample in made.samples.rows:
+            value = getattr(sample, f"{field}_s")
+            if sample.is_ok and value is not None:
+                groups.setdefault(sample.priority, []).append(value)
+        order = [name for name in made.summary.by_priority if name in groups][:SERIES_MAX]
+        groups = {name: sorted(groups[name]) for name in order}
+        if not groups:
+            continue
+        key = legend([(name, i + 1) for i, name in enumerate(order)])
+        rows = [
+            [name, *(seconds(percentile(values, p)) for p in RANKS)]
+            for name, values in groups.items()
+        ]
+        found.append(
+            figure(
+                title,
+                "Share of the answers that took no longer, by priority.",
+                key if len(order) > 1 else Markup(""),
+                distribution(f"cdf-{field}", title, groups),
+                ["", *(f"p{p}" for p in RANKS)],
+                rows,
+            )
+        )
+    if len(made.summary.by_user) > 1:
+        found.append(_users(made))
+    return found
+
+
+def _users(made: Document) -> Markup:
+    groups = made.summary.by_user
+    keys = (("offered", "asked for"), ("served", "served"), ("fair", "fair share"))
+    key = tag(
+        "ul",
+        *(tag("li", tag("span", class_=f"key key-{name}"), text) for name, text in keys),
+        class_="legend",
+    )
+    title = "Users"
+    rows = [[user, f"{group.offered:,}", f"{group.ok:,}"] for user, group in groups.items()]
+    about = "Requests of each user, and what a fair server of this capacity would have served."
+    return figure(
+        title, about, key, user_bars("users", title, groups), ["", "Asked for", "Served"],
+        rows[:USERS_SHOWN],
+    )  # fmt: skip
+
+
+def _time_lines(made: Document) -> list[Markup]:
+    bins, width_s = made.series.bins, made.series.width_s
+    rates = [
+        Line("due", [one.arrivals / width_s for one in bins], 1),
+        Line("answered", [one.completions / width_s for one in bins], 3),
+        Line("failed", [one.errors / width_s for one in bins], 2),
+    ]
+    flight = [Line("under way", [float(one.in_flight) for one in bins], 4, is_area=True)]
+    firsts = [
+        Line("first token p50", [one.ttft_p50 for one in bins], 1),
+        Line("first token p95", [one.ttft_p95 for one in bins], 2),
+    ]
+    waits = [
+        Line("queue wait p50", [one.wait_p50 for one in bins], 3),
+        Line("queue wait p95", [one.wait_p95 for one in bins], 5),
+    ]
+    plots = [
+        ("Requests a second", "Due, answered and failed, warm-up included.", rates, "count"),
+        ("Under way", "Sent and not yet answered.", flight, "count"),
+        ("Time to first token, over time", "By when the request was due.", firsts, "s"),
+        ("Queue wait, over time", "By when the request was due; as the server tells.", waits, "s"),
+    ]
+    return [
+        _time_line(f"time-{i}", title, about, lines, width_s, unit)
+        for i, (title, about, lines, unit) in enumerate(plots)
+        if any(value is not None for line in lines for value in line.values)
+    ]
+
+
+def _time_line(
+    name: str, title: str, about: str, lines: list[Line], width_s: float, unit: str
+) -> Markup:
+    rows = []
+    for i in range(len(lines[0].values)):
+        values = [line.values[i] for line in lines]
+        if any(values):
+            write = seconds if unit == "s" else lambda v: "-" if v is None else three_digits(v)
+            rows.append([seconds(i * width_s), *(write(value) for value in values)])
+    key = legend([(line.name, line.colour) for line in lines])
+    return figure(
+        title,
+        about,
+        key if len(lines) > 1 else Markup(""),
+        over_time(name, title, lines, width_s, unit),
+        ["From", *(line.name for line in lines)],
+        rows,
+    )
+
+
+# -- tables
+
+
+def _times(group: Group) -> Markup:
+    rows = []
+    for name, field in TIMES:
+        found: Spread | None = getattr(group, field)
+        values = (
+            (found.p50, found.p90, found.p95, found.p99, found.mean, found.max)
+            if found
+            else (None,) * 6
+        )
+        rows.append([name, *map(seconds, values)])
+    return table("Times of the answers", ["", "p50", "p90", "p95", "p99", "Mean", "Max"], rows)
+
+
+def _groups(caption: str, groups: dict[str, Group]) -> Markup:
+    rows = [
+        [
+            name,
+            f"{group.offered:,}",
+            f"{group.ok:,}",
+            f"{group.errors:,}",
+            *_pair(group.ttft),
+            *_pair(group.total),
+            *_pair(group.wait),
+            f"{three_digits(group.goodput)}/s",
+        ]
+        for name, group in groups.items()
+    ]
+    head = ["", "Asked for", "Served", "Failed", "First p50", "p95", "Total p50", "p95",
+            "Wait p50", "p95", "Goodput"]  # fmt: skip
+    more = f" (the first {USERS_SHOWN} of {len(rows):,})" if len(rows) > USERS_SHOWN else ""
+    return table(f"{caption}{more}", head, rows[:USERS_SHOWN])
+
+
+def _pair(spread: Spread | None) -> tuple[str, str]:
+    return (seconds(spread.p50), seconds(spread.p95)) if spread else ("-", "-")
+
+
+def _errors(made: Document) -> Markup:
+    summary = made.summary
+    names = list(summary.by_priority) if len(summary.by_priority) > 1 else []
+    ended = summary.all.ok + summary.all.errors
+    rows = [
+        [
+            code,
+            f"{count:,}",
+            share(count / ended),
+            *(f"{summary.by_priority[name].by_code.get(code, 0):,}" for name in names),
+            made.messages.get(code, ""),
+        ]
+        for code, count in summary.all.by_code.items()
+    ]
+    made_table = table("Errors", ["Code", "Count", "Share", *names, "The server said"], rows)
+    return tag("div", made_table, class_="wide")
+
+
+def _footer() -> Markup:
+    texts = (
+        "Open loop: requests were sent when they were due, whatever had become of the others, "
+        "and every time counts from when the request was due, not from when it was sent.",
+        "Percentiles are values that were measured (nearest rank), of successful answers only. "
+        "Fairness is Jain's index over what each user got of their max-min fair share.",
+    )
+    return tag("footer", joined(tag("p", text) for text in texts))

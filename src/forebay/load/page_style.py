@@ -1,0 +1,79 @@
+"""The looks of a report: light and dark, wide and narrow, on paper; nothing from elsewhere."""
+
+STYLE = """
+:root { color-scheme: light dark;
+  --ground:#fbfbfa; --card:#ffffff; --ink:#1c2126; --soft:#5a636d; --rule:#dfe3e6; --grid:#e9ecee;
+  --s1:#1f63c4; --s2:#b4530a; --s3:#0b7f74; --s4:#7a45bd; --s5:#a82a72; --s6:#5c6770;
+  --good:#137a3b; --bad:#b3261e; --warn:#fff4dc; --warn-edge:#d99a1c; --bar:#c9d9ee; }
+@media (prefers-color-scheme: dark) { :root {
+  --ground:#14171a; --card:#1c2024; --ink:#e8eaec; --soft:#a2abb4; --rule:#343b42; --grid:#2a3036;
+  --s1:#74adff; --s2:#f2a061; --s3:#45cdbc; --s4:#bd9bf6; --s5:#f28ac0; --s6:#a5b0ba;
+  --good:#63d28c; --bad:#ff8f85; --warn:#3a2f14; --warn-edge:#d9a43a; --bar:#2d4464; } }
+* { box-sizing:border-box }
+body { margin:0; background:var(--ground); color:var(--ink);
+  font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif; }
+main { max-width:1120px; margin:0 auto; padding:28px 20px 48px }
+h1 { font-size:1.7rem; line-height:1.2; margin:0 0 4px; letter-spacing:-.01em;
+  overflow-wrap:anywhere }
+h2 { font-size:1.15rem; margin:36px 0 12px }
+h3 { font-size:1rem; margin:0 }
+p { margin:6px 0 } .soft { color:var(--soft) } .soft, dd, td { overflow-wrap:anywhere }
+.tiles { display:grid; grid-template-columns:repeat(auto-fit,minmax(150px,1fr)); gap:12px;
+  margin:22px 0 8px; padding:0 }
+.tiles > div { background:var(--card); border:1px solid var(--rule); border-radius:10px;
+  padding:12px 14px }
+.tiles dt { color:var(--soft); font-size:.85rem }
+.tiles dd { margin:2px 0 0; font-size:1.35rem; font-weight:650; line-height:1.25;
+  font-variant-numeric:tabular-nums }
+.tiles dd small { display:block; font-size:.8rem; font-weight:400; color:var(--soft) }
+.note { background:var(--warn); border-left:4px solid var(--warn-edge); border-radius:6px;
+  padding:10px 14px; margin:12px 0 }
+.note.bad { border-left-color:var(--bad) }
+.plots { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));
+  gap:16px; align-items:start }
+figure { margin:0; background:var(--card); border:1px solid var(--rule); border-radius:10px;
+  padding:14px 14px 8px; min-width:0 }
+figure p { font-size:.87rem; color:var(--soft) }
+svg { display:block; width:100%; height:auto; margin-top:8px; overflow:visible }
+.legend { display:flex; flex-wrap:wrap; gap:2px 16px; list-style:none; padding:0; margin:8px 0 0;
+  font-size:.87rem }
+.legend li { display:flex; align-items:center; gap:6px } .legend svg { width:26px; height:10px;
+  margin:0; flex:none }
+.grid { stroke:var(--grid) } .axis { stroke:var(--soft) }
+.mark { fill:var(--soft); font-size:12px; font-variant-numeric:tabular-nums }
+.end { text-anchor:end } .middle { text-anchor:middle }
+.line { fill:none; stroke-width:2.2; stroke-linejoin:round } .hint { fill:transparent }
+.hint:hover { fill:var(--soft); fill-opacity:.12 }
+.area { stroke:none; fill-opacity:.16 }
+.line.s1 { stroke:var(--s1) } .line.s2 { stroke:var(--s2); stroke-dasharray:7 3 }
+.line.s3 { stroke:var(--s3); stroke-dasharray:2 3 } .line.s4 { stroke:var(--s4);
+  stroke-dasharray:9 3 2 3 }
+.line.s5 { stroke:var(--s5); stroke-dasharray:12 4 } .line.s6 { stroke:var(--s6);
+  stroke-dasharray:4 4 }
+.dot { stroke:none } .area.s1, .dot.s1 { fill:var(--s1) } .dot.s2 { fill:var(--s2) }
+.dot.s3 { fill:var(--s3) } .area.s4, .dot.s4 { fill:var(--s4) } .dot.s5 { fill:var(--s5) }
+.offered { fill:var(--bar) } .served { fill:var(--s1) }
+.fair { stroke:var(--s2); stroke-width:2.5 }
+.key-offered { background:var(--bar) } .key-served { background:var(--s1) }
+.key-fair { background:var(--s2); width:3px !important }
+.key { width:14px; height:14px; border-radius:2px; flex:none }
+.scroll { overflow-x:auto; background:var(--card); border:1px solid var(--rule);
+  border-radius:10px; margin:0 0 14px }
+.scroll:focus-visible, summary:focus-visible { outline:2px solid var(--s1); outline-offset:2px }
+table { border-collapse:collapse; width:100%; font-size:.9rem;
+  font-variant-numeric:tabular-nums }
+caption { text-align:left; padding:12px 14px 6px; font-weight:600 }
+th, td { padding:6px 14px; text-align:right; border-top:1px solid var(--rule); white-space:nowrap }
+th:first-child { text-align:left } thead th { color:var(--soft); font-weight:500 }
+tbody th { font-weight:500 } .wide td:last-child { text-align:left; white-space:normal }
+.pairs td { text-align:left; white-space:normal; width:100% }
+figure .scroll { border:0; border-radius:0; margin:0; max-height:260px }
+figure th, figure td { padding:3px 8px } figure caption { padding:6px 8px }
+details { margin:6px 0 4px } summary { cursor:pointer; font-size:.87rem; color:var(--soft) }
+.better { color:var(--good); font-weight:600 } .worse { color:var(--bad); font-weight:600 }
+footer { margin-top:36px; color:var(--soft); font-size:.87rem }
+@media (max-width:560px) { main { padding:20px 12px 36px } th, td { padding:6px 10px }
+  h1 { font-size:1.4rem } .tiles { grid-template-columns:1fr 1fr } .mark { font-size:13px } }
+@media print { body { background:#fff } figure, .scroll { break-inside:avoid }
+  .hint { display:none } }
+"""
