@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from forebay.cli import bench_options as options
-from forebay.cli.gateway_client import AsJson, GatewayUrl, KeyEnv
+from forebay.cli.gateway_client import AsJson
 
 EPILOG = (
     "Exits with 0 when it was measured, 1 when nothing succeeded, 2 when asked wrongly, 3 when the "
@@ -41,8 +41,8 @@ bench_app = typer.Typer(
 def bench(  # noqa: PLR0913 - Typer reads the options from the signature
     context: typer.Context,
     *,
-    url: GatewayUrl = None,
-    key_env: KeyEnv = "",
+    url: options.Url = None,
+    key_env: options.Key = "",
     model: options.Model = None,
     rate: options.Rate = 5.0,
     duration: options.Duration = None,
@@ -67,12 +67,13 @@ def bench(  # noqa: PLR0913 - Typer reads the options from the signature
     fail_if: options.FailIf = None,
     html: options.Html = None,
     save: options.Save = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Load an OpenAI-compatible server, and say how it did.
 
-    Open loop: requests go out when they are due, whatever has become of the others, and each is
-    timed from when it was due. Any server will do; of a Forebay gateway the wait in line is shown.
+    Requests go out when they are due, whatever became of the others (open
+    loop), and each is timed from when it was due. Any server will do; a Forebay
+    gateway also tells how long requests stood in line.
     """
     if context.invoked_subcommand is not None:
         return

@@ -37,7 +37,7 @@ Arrivals = Annotated[
 Trace = Annotated[
     Path | None,
     typer.Option(metavar="F.csv", rich_help_panel=LOAD, show_default=False,
-                 help="Replay these: TIMESTAMP,ContextTokens,GeneratedTokens."),
+                 help="Replay this file: times, and tokens in and out."),
 ]  # fmt: skip
 Speed = Annotated[
     float,
@@ -45,7 +45,7 @@ Speed = Annotated[
 ]
 Count = Annotated[
     int | None,
-    typer.Option("--limit", min=1, metavar="N", help="Send at most so many requests.",
+    typer.Option("--limit", metavar="N", help="Send at most so many requests.",
                  rich_help_panel=LOAD, show_default=False),
 ]  # fmt: skip
 Stream = Annotated[
@@ -55,11 +55,11 @@ Stream = Annotated[
 ]  # fmt: skip
 MaxTokens = Annotated[
     int,
-    typer.Option(min=1, max=1_000_000, metavar="N", help="Longest answer.", rich_help_panel=LOAD),
+    typer.Option(metavar="N", help="Longest answer.", rich_help_panel=LOAD),
 ]
 PromptTokens = Annotated[
     int,
-    typer.Option(min=1, max=1_000_000, metavar="N", help="Length of the prompts, about.",
+    typer.Option(metavar="N", help="Length of the prompts, about.",
                  rich_help_panel=LOAD),
 ]  # fmt: skip
 IgnoreEos = Annotated[
@@ -87,7 +87,7 @@ Priorities = Annotated[
 ]  # fmt: skip
 MaxInFlight = Annotated[
     int,
-    typer.Option(min=1, max=50_000, metavar="N", rich_help_panel=EDGE,
+    typer.Option(metavar="N", rich_help_panel=EDGE,
                  help="At most so many under way; what is due beyond that is counted as not sent."),
 ]  # fmt: skip
 Timeout = Annotated[
@@ -96,7 +96,7 @@ Timeout = Annotated[
 ]
 Retries = Annotated[
     int,
-    typer.Option(min=0, max=20, metavar="N", rich_help_panel=EDGE,
+    typer.Option(metavar="N", rich_help_panel=EDGE,
                  help="Ask again after 429 and 503, as Retry-After says."),
 ]  # fmt: skip
 SloTtft = Annotated[
@@ -123,4 +123,19 @@ Save = Annotated[
     Path | None,
     typer.Option(metavar="F.json", help="Write the run as JSON, to compare or to keep.",
                  rich_help_panel=OUT, show_default=False),
+]  # fmt: skip
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print the run as JSON instead of tables.", rich_help_panel=OUT),
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", show_default=False,
+                 help="The server; a bare URL does, too. Else as ./forebay.toml and FOREBAY_* say, "
+                 "http://127.0.0.1:7800 by default."),
+]  # fmt: skip
+Key = Annotated[
+    str,
+    typer.Option("--key-env", metavar="VAR", show_default=False,
+                 help="Environment variable with the key to use, where the server wants one."),
 ]  # fmt: skip

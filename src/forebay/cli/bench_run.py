@@ -15,7 +15,7 @@ from forebay.cli.bench_tables import tell
 from forebay.cli.console import fail, say
 from forebay.cli.gateway_client import INTERRUPTED, NOT_REACHABLE, where_and_key
 from forebay.clock import SystemClock
-from forebay.load.arrivals import Kind
+from forebay.load.arrivals import REQUESTS_MAX, Kind
 from forebay.load.document import Document, document, encode
 from forebay.load.limits import Broken, Limit, broken_limits, parse_limit
 from forebay.load.mix import parse_mix
@@ -23,6 +23,7 @@ from forebay.load.page import run_page
 from forebay.load.plan import ONE_PRIORITY, Plan
 from forebay.load.quantities import BadPlan, duration_s
 from forebay.load.session import Refused, Unreachable, load, models_of
+from forebay.load.trace import TOKENS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -137,6 +138,17 @@ def _plan(given: dict[str, Any], url: str, model: str) -> Plan:
 
 
 def _check(plan: Plan) -> None:
+    """See that the numbers make sense together; raises BadPlan."""
+    ranges = (
+        ("--max-tokens", plan.max_tokens, 1, TOKENS_MAX),
+        ("--prompt-tokens", plan.prompt_tokens, 1, TOKENS_MAX),
+        ("--max-in-flight", plan.max_in_flight, 1, 50_000),
+        ("--retries", plan.retries, 0, 20),
+        ("--limit", 1 if plan.limit is None else plan.limit, 1, REQUESTS_MAX),
+    )
+    for option, value, low, high in ranges:
+        if not low <= value <= high:
+            raise BadPlan(f"{option} must be between {low} and {high:,}, not {value:,}.")
     if plan.timeout_s <= 0:
         raise BadPlan("--timeout must be above 0.")
     if plan.slo_ttft_s is not None and not plan.stream:

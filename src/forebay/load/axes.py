@@ -68,10 +68,21 @@ def time_axis(values: list[float], start: float, end: float) -> Axis:
     typical = positive[len(positive) // 20] if positive else high
     if high / typical >= 30:
         low = max(typical / 2, high / 1e5)
-        return Axis(10 ** math.floor(math.log10(low)), high, start, end, is_log=True)
+        return Axis(_round_down(low), high, start, end, is_log=True)
     return Axis(0.0, high * 1.02, start, end)
 
 
 def count_axis(values: list[float], start: float, end: float) -> Axis:
     """Return an axis from zero for counts and rates."""
     return Axis(0.0, max([*values, 0.0]) * 1.08 or 1.0, start, end)
+
+
+def _round_down(value: float) -> float:
+    """Return the next 1, 2 or 5 times a power of ten below.
+
+    >>> _round_down(0.7), _round_down(3.0), _round_down(0.02)
+    (0.5, 2.0, 0.02)
+    """
+    power = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    factor = max(factor for factor in (1, 2, 5) if factor * power <= value * (1 + 1e-9))
+    return round(factor * power, 12)

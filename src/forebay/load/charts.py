@@ -37,7 +37,7 @@ class Line(Struct, frozen=True):
     is_area: bool = False
 
 
-def _frame(x: Axis, y: Axis, x_text: Callable[[float], str], y_text: Callable[[float], str],
+def frame(x: Axis, y: Axis, x_text: Callable[[float], str], y_text: Callable[[float], str],
            x_label: str) -> Markup:  # fmt: skip
     """Return the grid and its marks."""
     floor = HEIGHT - BOTTOM
@@ -59,7 +59,8 @@ def _frame(x: Axis, y: Axis, x_text: Callable[[float], str], y_text: Callable[[f
     return joined(pieces)
 
 
-def _drawing(name: str, title: str, description: str, *pieces: str) -> Markup:
+def drawing(name: str, title: str, description: str, *pieces: str) -> Markup:
+    """Return a plot with what is said of it to who cannot see it."""
     return tag(
         "svg",
         tag("title", title, id=f"{name}-t"),
@@ -90,7 +91,7 @@ def distribution(name: str, title: str, groups: dict[str, list[float]]) -> Marku
     everything = [value for values in shown.values() for value in values]
     x = time_axis(everything, LEFT, WIDTH - RIGHT)
     y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP)
-    pieces = [_frame(x, y, _tick, lambda mark: f"{mark:.0%}", "within this time")]
+    pieces = [frame(x, y, tick, lambda mark: f"{mark:.0%}", "within this time")]
     for colour, values in enumerate(shown.values()):
         pieces.append(tag("path", d=_steps(values, x, y), class_=f"line s{colour + 1}"))
     width = (WIDTH - LEFT - RIGHT) / HINTS
@@ -105,7 +106,7 @@ def distribution(name: str, title: str, groups: dict[str, list[float]]) -> Marku
         f"95 % within {seconds(percentile(values, 95))}"
         for key, values in shown.items()
     )
-    return _drawing(name, title, described or "Nothing was measured.", *pieces)
+    return drawing(name, title, described or "Nothing was measured.", *pieces)
 
 
 def over_time(name: str, title: str, lines: list[Line], width_s: float, unit: str) -> Markup:
@@ -114,8 +115,8 @@ def over_time(name: str, title: str, lines: list[Line], width_s: float, unit: st
     x = Axis(0.0, max(count * width_s, 1e-6), LEFT, WIDTH - RIGHT)
     known = [value for line in lines for value in line.values if value is not None]
     y = count_axis(known, HEIGHT - BOTTOM, TOP)
-    write = _tick if unit == "s" else _count
-    pieces = [_frame(x, y, _tick, write, "time since the start")]
+    write = tick if unit == "s" else _count
+    pieces = [frame(x, y, tick, write, "time since the start")]
     for line in lines:
         points = [
             None if value is None else (x.place((i + 0.5) * width_s), y.place(value))
@@ -136,7 +137,7 @@ def over_time(name: str, title: str, lines: list[Line], width_s: float, unit: st
         for line in lines
         if (found := [value for value in line.values if value is not None])
     )
-    return _drawing(name, title, "; ".join(peaks) or "Nothing was measured.", *pieces)
+    return drawing(name, title, "; ".join(peaks) or "Nothing was measured.", *pieces)
 
 
 def _time_hints(
@@ -190,10 +191,10 @@ def _value_at(axis: Axis, place: float) -> float:
     return axis.low + part * (axis.high - axis.low)
 
 
-def _tick(value: float) -> str:
+def tick(value: float) -> str:
     """Return a time for an axis.
 
-    >>> _tick(0.25), _tick(2), _tick(90), _tick(0)
+    >>> tick(0.25), tick(2), tick(90), tick(0)
     ('250 ms', '2 s', '1.5 min', '0')
     """
     if value == 0:

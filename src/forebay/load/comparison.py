@@ -24,19 +24,23 @@ from forebay.load.summary import is_good
 from forebay.load.words import mix_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from forebay.load.document import Document
     from forebay.load.plan import Plan
     from forebay.load.samples import Sample
 
 Verdict: TypeAlias = Literal["better", "worse", "no clear difference", "unknown"]
+Statistic: TypeAlias = Literal["p50", "p95", "mean", "sum"]
 Unit: TypeAlias = Literal["s", "share", "/s", "count", "index"]
 BLOCKS = 20
 RESAMPLES = 400
 SAMPLES_MAX = 4000
 """Of each run, evenly thinned: more would only take longer."""
 SAMPLES_MIN = 20
+CHANGE_MIN = 0.01
+"""A difference of less than a hundredth may be real, and is nothing to act on."""
+RANKS: dict[Statistic, int] = {"p50": 50, "p95": 95}
 SAME = ("arrivals", "rate", "trace", "speed", "limit", "users", "priorities", "model", "stream",
         "max_tokens", "prompt_tokens", "ignore_eos", "retries", "slo_ttft_s", "slo_total_s",
         "max_in_flight", "timeout_s", "duration_s", "warmup_s")  # fmt: skip
@@ -77,14 +81,13 @@ class _Figure(NamedTuple):
     of: Callable[[Document], float | None]
     each: Callable[[Sample, Plan], float | None] | None = None
     """What a single request adds to it; None where the figure is not made of such."""
-    p: int | None = None
-    """Which percentile of those; None for their mean."""
+    statistic: Statistic = "mean"
+    """What is made of those."""
 
 
 def compare(a: Document, b: Document, seed: int = 0) -> Comparison:
     """Return the figures of both, b against a."""
     source = random.Random(f"{seed}/compare")
-    blocks = _blocks(a), _blocks(b)
     rows = []
     for figure in _figures():
         values = figure.of(a), figure.of(b)
@@ -92,12 +95,8 @@ def compare(a: Document, b: Document, seed: int = 0) -> Comparison:
             continue
         interval = None
         if figure.each is not None:
-            each = figure.each
-            pieces = [
-                [sorted(_known(block, document.settings, each)) for block in of_run]
-                for document, of_run in zip((a, b), blocks, strict=True)
-            ]
-            interval = _interval(pieces[0], pieces[1], figure.p, source)
+            drawn_from = [_values(document, figure) for document in (a, b)]
+            interval = _interval(drawn_from[0], drawn_from[1], figure.statistic, source)
         rows.append(_row(figure, values[0], values[1], interval))
     return Comparison(differences(a.settings, b.settings), _warnings(a, b), rows)
 
@@ -123,31 +122,39 @@ def _figures() -> list[_Figure]:
     )
     return [
         *(
-            _Figure(f"{label} p{p}", "s", False, _spread_of(field, p), _time_of(f"{field}_s"), p)
+            _Figure(f"{label} {p}", "s", False, _spread_of(field, p), _time_of(f"{field}_s"), p)
             for field, label in times
-            for p in (50, 95)
+            for p in RANKS
         ),
         _Figure("succeeded", "share", True, lambda d: d.summary.all.ok_share, _success_of),
         _Figure("met the objectives", "share", True, _good_share, _good_of),
-        _Figure("goodput, requests", "/s", True, lambda d: d.summary.all.goodput),
-        _Figure("goodput, tokens", "/s", True, lambda d: d.summary.all.goodput_tokens),
+        _Figure("goodput, requests", "/s", True, lambda d: d.summary.all.goodput, _good_of, "sum"),
+        _Figure(
+            "goodput, tokens",
+            "/s",
+            True,
+            lambda d: d.summary.all.goodput_tokens,
+            lambda sample, plan: sample.tokens_out if is_good(sample, plan) else 0.0,
+            "sum",
+        ),
         _Figure("fairness while loaded", "index", True, lambda d: d.summary.fairness_during),
         _Figure("fairness in the end", "index", True, lambda d: d.summary.fairness),
         _Figure("not sent", "count", False, lambda d: float(d.summary.all.not_sent)),
     ]
 
 
-def _spread_of(field: str, p: int) -> Callable[[Document], float | None]:
+def _spread_of(field: str, p: Statistic) -> Callable[[Document], float | None]:
     def of(document: Document) -> float | None:
         found = getattr(document.summary.all, field)
-        return None if found is None else float(getattr(found, f"p{p}"))
+        return None if found is None else float(getattr(found, p))
 
     return of
 
 
 def _time_of(field: str) -> Callable[[Sample, Plan], float | None]:
     def each(sample: Sample, _: Plan) -> float | None:
-        return getattr(sample, field) if sample.is_ok else None
+        found: float | None = getattr(sample, field)
+        return found if sample.is_ok else None
 
     return each
 
@@ -168,50 +175,46 @@ def _good_share(document: Document) -> float | None:
 # -- noise
 
 
-def _blocks(document: Document) -> list[list[Sample]]:
-    """Return the samples of each stretch of time."""
-    rows = document.samples.rows
-    kept = rows[:: max(1, -(-len(rows) // SAMPLES_MAX))]
-    first_s = document.settings.warmup_s
-    span_s = max(document.summary.span_s, 1e-9)
-    blocks: list[list[Sample]] = [[] for _ in range(BLOCKS)]
-    for sample in kept:
-        place = int((sample.at_s - first_s) / span_s * BLOCKS)
-        blocks[min(BLOCKS - 1, max(0, place))].append(sample)
-    return blocks
-
-
-def _known(
-    block: list[Sample], plan: Plan, each: Callable[[Sample, Plan], float | None]
-) -> Iterator[float]:
-    for sample in block:
-        if (value := each(sample, plan)) is not None:
-            yield value
+def _values(document: Document, figure: _Figure) -> list[list[float]]:
+    """Return what the requests of each stretch of time add to a figure, sorted."""
+    assert figure.each is not None
+    plan, summary, rows = document.settings, document.summary, document.samples.rows
+    step = max(1, -(-len(rows) // SAMPLES_MAX))
+    blocks: list[list[float]] = [[] for _ in range(BLOCKS)]
+    weight = 1.0
+    if figure.statistic == "sum":  # each stands for those left out, and sums are per second
+        weight = step * document.samples.step / summary.elapsed_s
+    for sample in rows[::step]:
+        value = figure.each(sample, plan)
+        if value is not None:
+            place = int((sample.at_s - plan.warmup_s) / summary.span_s * BLOCKS)
+            blocks[min(BLOCKS - 1, max(0, place))].append(value * weight)
+    return [sorted(block) for block in blocks]
 
 
 def _interval(
-    a: list[list[float]], b: list[list[float]], p: int | None, source: random.Random
+    a: list[list[float]], b: list[list[float]], statistic: Statistic, source: random.Random
 ) -> tuple[float, float] | None:
     """Return where b - a lies in 95 % of the drawings; None with too little to draw from."""
     if min(sum(map(len, a)), sum(map(len, b))) < SAMPLES_MIN:
         return None
     found = []
     for _ in range(RESAMPLES):
-        drawn_a, drawn_b = _drawn(a, p, source), _drawn(b, p, source)
+        drawn_a, drawn_b = _drawn(a, statistic, source), _drawn(b, statistic, source)
         if drawn_a is not None and drawn_b is not None:
             found.append(drawn_b - drawn_a)
     found.sort()
     return (percentile(found, 2.5), percentile(found, 97.5)) if found else None
 
 
-def _drawn(blocks: list[list[float]], p: int | None, source: random.Random) -> float | None:
+def _drawn(blocks: list[list[float]], statistic: Statistic, source: random.Random) -> float | None:
     values = list(chain.from_iterable(source.choices(blocks, k=len(blocks))))
     if not values:
         return None
-    if p is None:
-        return math.fsum(values) / len(values)
+    if statistic in ("mean", "sum"):
+        return math.fsum(values) / (len(values) if statistic == "mean" else 1)
     values.sort()  # of sorted pieces, so this only merges
-    return percentile(values, p)
+    return percentile(values, RANKS[statistic])
 
 
 def _row(
@@ -219,7 +222,7 @@ def _row(
 ) -> Row:
     low, high = interval or (None, None)
     verdict: Verdict = "unknown"
-    if a is not None and a == b:
+    if a is not None and b is not None and abs(b - a) <= CHANGE_MIN * abs(a):
         verdict = "no clear difference"
     elif low is not None and high is not None:
         if low <= 0 <= high:
@@ -231,6 +234,8 @@ def _row(
 
 def _warnings(a: Document, b: Document) -> list[str]:
     found = []
+    if a.settings.seed != b.settings.seed and a.settings.arrivals == "poisson":
+        found.append("The seeds differ, so the requests came at other times.")
     for name, document in (("A", a), ("B", b)):
         summary = document.summary
         if summary.is_late:

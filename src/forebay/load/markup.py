@@ -51,6 +51,13 @@ def table(caption: str, head: list[str], rows: list[list[str]]) -> Markup:
     return tag("div", made, class_="scroll", tabindex="0", role="group", aria_label=caption)
 
 
+def pairs(caption: str, rows: list[list[str]]) -> Markup:
+    """Return a table of names and what they stand for."""
+    body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in rows]
+    made = tag("table", tag("caption", caption), tag("tbody", *body), class_="pairs")
+    return tag("div", made, class_="scroll", tabindex="0", role="group", aria_label=caption)
+
+
 def _number(value: object) -> str:
     """Return an attribute's value; coordinates need no more than a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from forebay.load.bars import user_bars
 from forebay.load.charts import SERIES_MAX, Line, distribution, over_time
-from forebay.load.markup import Markup, joined, table, tag
-from forebay.load.page_parts import figure, legend, notes, page, tiles
+from forebay.load.markup import Markup, joined, pairs, table, tag
+from forebay.load.page_parts import dots_legend, figure, legend, notes, page, tiles
 from forebay.load.percentiles import percentile
 from forebay.load.quantities import seconds, share, three_digits
+from forebay.load.scatter import scatter
 from forebay.load.words import headline, objectives, outcome, settings_rows, warnings
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def run_page(made: Document, broken: list[Broken] | None = None) -> str:
         _groups("By priority", summary.by_priority) if len(summary.by_priority) > 1 else "",
         _groups("By user", summary.by_user) if len(summary.by_user) > 1 else "",
         _errors(made) if summary.all.by_code else "",
-        table("All in all", ["", ""], [list(row) for row in outcome(made)]),
+        pairs("All in all", [list(row) for row in outcome(made)]),
         tag("h2", "What was asked for"),
-        tag("div", table("Settings", ["", ""], settings_rows(made.settings)), class_="pairs"),
+        pairs("Settings", settings_rows(made.settings)),
         _footer(),
     )
 
@@ -131,11 +132,7 @@ def _time_lines(made: Document) -> list[Markup]:
         Line("answered", [one.completions / width_s for one in bins], 3),
         Line("failed", [one.errors / width_s for one in bins], 2),
     ]
-    flight = [Line("under way", [float(one.in_flight) for one in bins], 4, is_area=True)]
-    firsts = [
-        Line("first token p50", [one.ttft_p50 for one in bins], 1),
-        Line("first token p95", [one.ttft_p95 for one in bins], 2),
-    ]
+    flight = [Line("under way", [float(one.in_flight) for one in bins], 1, is_area=True)]
     waits = [
         Line("queue wait p50", [one.wait_p50 for one in bins], 3),
         Line("queue wait p95", [one.wait_p95 for one in bins], 5),
@@ -143,14 +140,41 @@ def _time_lines(made: Document) -> list[Markup]:
     plots = [
         ("Requests a second", "Due, answered and failed, warm-up included.", rates, "count"),
         ("Under way", "Sent and not yet answered.", flight, "count"),
-        ("Time to first token, over time", "By when the request was due.", firsts, "s"),
         ("Queue wait, over time", "By when the request was due; as the server tells.", waits, "s"),
     ]
-    return [
+    drawn = [
         _time_line(f"time-{i}", title, about, lines, width_s, unit)
         for i, (title, about, lines, unit) in enumerate(plots)
         if any(value is not None for line in lines for value in line.values)
     ]
+    return [*drawn[:2], _each(made), *drawn[2:]]
+
+
+def _each(made: Document) -> Markup:
+    """Return every request as a point: what percentiles hide."""
+    field, title = ("ttft_s", "First token of each request")
+    if made.summary.all.ttft is None:
+        field, title = ("total_s", "Total time of each request")
+    order = list(made.summary.by_priority)[:SERIES_MAX]
+    points: dict[str, list[tuple[float, float]]] = {name: [] for name in order}
+    for sample in made.samples.rows:
+        value = getattr(sample, field)
+        if sample.is_ok and value is not None and sample.priority in points:
+            points[sample.priority].append((sample.at_s, value))
+    failed = [sample.at_s for sample in made.samples.rows if sample.is_error]
+    rows = [
+        [name, f"{len(found):,}", seconds(max((value for _, value in found), default=None))]
+        for name, found in points.items()
+    ]
+    names = [(name, i + 1) for i, name in enumerate(order)]
+    return figure(
+        title,
+        "By when it was due; failures are the ticks below.",
+        dots_legend(names) if len(order) > 1 else Markup(""),
+        scatter("each", title, points, failed, made.summary.span_s + made.settings.warmup_s),
+        ["", "Answers", "Slowest"],
+        rows,
+    )
 
 
 def _time_line(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from forebay.load.markup import Markup, joined, table, tag
 from forebay.load.page_style import STYLE
+from forebay.load.scatter import dot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,6 +61,18 @@ def legend(names: list[tuple[str, int]]) -> Markup:
                 ),
                 name,
             )
+            for name, colour in names
+        ),
+        class_="legend",
+    )
+
+
+def dots_legend(names: list[tuple[str, int]]) -> Markup:
+    """Return which points are whose: the same shapes as in the plot."""
+    return tag(
+        "ul",
+        *(
+            tag("li", tag("svg", dot(13, 5, colour), viewBox="0 0 26 10", aria_hidden="true"), name)
             for name, colour in names
         ),
         class_="legend",

@@ -50,8 +50,9 @@ svg { display:block; width:100%; height:auto; margin-top:8px; overflow:visible }
   stroke-dasharray:9 3 2 3 }
 .line.s5 { stroke:var(--s5); stroke-dasharray:12 4 } .line.s6 { stroke:var(--s6);
   stroke-dasharray:4 4 }
-.dot { stroke:none } .area.s1, .dot.s1 { fill:var(--s1) } .dot.s2 { fill:var(--s2) }
-.dot.s3 { fill:var(--s3) } .area.s4, .dot.s4 { fill:var(--s4) } .dot.s5 { fill:var(--s5) }
+.dot { stroke:none; fill-opacity:.75 } .area.s1, .dot.s1 { fill:var(--s1) }
+.dot.s2 { fill:var(--s2) } .dot.s3 { fill:var(--s3) } .dot.s4 { fill:var(--s4) }
+.dot.s5 { fill:var(--s5) } .dot.s6 { fill:var(--s6) } .failed { stroke:var(--bad) }
 .offered { fill:var(--bar) } .served { fill:var(--s1) }
 .fair { stroke:var(--s2); stroke-width:2.5 }
 .key-offered { background:var(--bar) } .key-served { background:var(--s1) }
@@ -64,9 +65,10 @@ table { border-collapse:collapse; width:100%; font-size:.9rem;
   font-variant-numeric:tabular-nums }
 caption { text-align:left; padding:12px 14px 6px; font-weight:600 }
 th, td { padding:6px 14px; text-align:right; border-top:1px solid var(--rule); white-space:nowrap }
-th:first-child { text-align:left } thead th { color:var(--soft); font-weight:500 }
+th:first-child { text-align:left } .wide th:last-child { text-align:left }
+thead th { color:var(--soft); font-weight:500 }
 tbody th { font-weight:500 } .wide td:last-child { text-align:left; white-space:normal }
-.pairs td { text-align:left; white-space:normal; width:100% }
+.pairs td { text-align:left; white-space:normal; width:100%; min-width:11em }
 figure .scroll { border:0; border-radius:0; margin:0; max-height:260px }
 figure th, figure td { padding:3px 8px } figure caption { padding:6px 8px }
 details { margin:6px 0 4px } summary { cursor:pointer; font-size:.87rem; color:var(--soft) }

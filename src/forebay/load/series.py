@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from forebay.load.samples import Sample
 
-BINS_MAX = 120
+BINS_MAX = 60
+"""More would show the noise of single requests."""
 _STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 
 
@@ -48,7 +49,7 @@ def width_s(span_s: float) -> float:
     """Return the width that gives a readable number of bins.
 
     >>> width_s(5), width_s(30), width_s(3600)
-    (0.1, 0.5, 30)
+    (0.1, 0.5, 60)
     """
     for step_s in _STEPS_S:
         if span_s / step_s <= BINS_MAX:

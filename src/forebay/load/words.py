@@ -109,7 +109,7 @@ def settings_rows(plan: Plan) -> list[list[str]]:
             value = mix_text(value)
         is_time = name.endswith("_s")
         label = name.removesuffix("_s").replace("_", " ")
-        rows.append([label, seconds(value) if is_time else str(value)])
+        rows.append([label, seconds(value) if is_time else _said(value)])
     return rows
 
 
@@ -123,3 +123,9 @@ def mix_text(mix: Mix) -> str:
     left = len(pairs) - NAMES_SHOWN
     more = f" and {left} more" if left > 0 else ""
     return ",".join(f"{name}:{weight:g}" for name, weight in pairs[:NAMES_SHOWN]) + more
+
+
+def _said(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
