@@ -62,7 +62,10 @@ def start(given: dict[str, Any]) -> None:
         started = SystemClock().utc().isoformat(timespec="seconds")
         with View(SystemClock(), plan, len(planned)) as view:
             gc.freeze()  # what is there stays: collections then look at the run's own only
-            measured = on_loop(load(plan, planned, key, view))
+            try:
+                measured = on_loop(load(plan, planned, key, view))
+            finally:
+                gc.unfreeze()
     except BadPlan as bad:
         fail(str(bad), code=USAGE)
     except Unreachable as away:

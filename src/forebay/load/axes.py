@@ -7,6 +7,8 @@ import math
 from msgspec import Struct
 
 MARKS_WANTED = 5
+SMALLEST_S = 1e-6
+"""No clock that we have tells less."""
 
 
 class Axis(Struct, frozen=True):
@@ -63,11 +65,11 @@ def log_marks(low: float, high: float) -> list[float]:
 
 def time_axis(values: list[float], start: float, end: float) -> Axis:
     """Return an axis for durations: logarithmic where they differ by orders of magnitude."""
-    high = max([value for value in values if value > 0], default=1.0)
-    positive = sorted(value for value in values if value > 0)
+    positive = sorted(value for value in values if value > SMALLEST_S)
+    high = positive[-1] if positive else 1.0
     typical = positive[len(positive) // 20] if positive else high
     if high / typical >= 30:
-        low = max(typical / 2, high / 1e5)
+        low = max(typical / 2, high / 1e5, SMALLEST_S)
         return Axis(_round_down(low), high, start, end, is_log=True)
     return Axis(0.0, high * 1.02, start, end)
 

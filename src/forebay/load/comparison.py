@@ -222,13 +222,12 @@ def _row(
 ) -> Row:
     low, high = interval or (None, None)
     verdict: Verdict = "unknown"
-    if a is not None and b is not None and abs(b - a) <= CHANGE_MIN * abs(a):
+    if a is None or b is None or (interval is None and figure.each is not None):
+        pass
+    elif abs(b - a) <= CHANGE_MIN * abs(a) or (interval and interval[0] <= 0 <= interval[1]):
         verdict = "no clear difference"
-    elif low is not None and high is not None:
-        if low <= 0 <= high:
-            verdict = "no clear difference"
-        else:
-            verdict = "better" if (low > 0) == figure.more_is_better else "worse"
+    elif interval is not None:
+        verdict = "better" if (interval[0] > 0) == figure.more_is_better else "worse"
     return Row(figure.name, figure.unit, a, b, verdict, low, high)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from forebay.clock import LoopClock
+from forebay.clock import SystemClock
 from forebay.errors import BackendFailed
 from forebay.load.answers import Answer, plain
 from forebay.load.pool import Pool
@@ -19,6 +19,7 @@ from forebay.load.samples import Sample
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from forebay.clock import TimerHandle
     from forebay.load.arrivals import Arrival
     from forebay.load.plan import Plan
     from forebay.load.run import Live
@@ -48,6 +49,17 @@ class Watcher(Protocol):
         ...
 
 
+class FineClock(SystemClock):
+    """The machine's clock, with the loop's timers: uvloop's own clock moves by milliseconds."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def call_at(self, at_s: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call back at a time of `monotonic_s`, to the millisecond."""
+        return self._loop.call_later(max(0.0, at_s - self.monotonic_s()), callback)
+
+
 class _Look(Answer):
     """Keeps the answer's body, which is small, to be read."""
 
@@ -65,7 +77,7 @@ async def models_of(url: str, key: str | None) -> list[str] | None:
 
     Raises Unreachable and Refused.
     """
-    pool = Pool(url, key, LoopClock(asyncio.get_running_loop()))
+    pool = Pool(url, key, FineClock())
     look = _Look()
     try:
         async with asyncio.timeout(FIRST_LOOK_S):
@@ -92,7 +104,7 @@ def _listed(content: bytes) -> list[str] | None:
 
 async def load(plan: Plan, planned: list[Arrival], key: str | None, watcher: Watcher) -> Measured:
     """Run the plan; Ctrl-C ends it early, with what was measured until then."""
-    clock = LoopClock(asyncio.get_running_loop())
+    clock = FineClock()
     run = LoadRun(plan, planned, Pool(plan.url, key, clock), clock)
 
     async def watch() -> None:

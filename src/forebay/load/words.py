@@ -81,7 +81,8 @@ def outcome(made: Document) -> list[tuple[str, str]]:
         ("Succeeded", sent),
         ("Goodput", f"{three_digits(group.goodput)} requests/s, "
                     f"{three_digits(group.goodput_tokens)} tokens/s ({objectives(made.settings)})"),
-        ("Tokens", f"{group.tokens_in:,} in, {group.tokens_out:,} out"),
+        ("Tokens", f"{group.tokens_in:,} in, " * bool(group.tokens_in) +
+                   f"{group.tokens_out:,} out"),
     ]  # fmt: skip
     if len(summary.by_user) > 1:
         rows.append(("Fairness", f"{_index(summary.fairness_during)} while loaded, "
