@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
+    from forebay.nodes.sim_node import SimNode
+
 
 class Desk:
     """One gateway, and someone who types commands."""
@@ -30,7 +32,7 @@ class Desk:
     async def node(self, **options: Any) -> FakeNode:
         return await self._stack.enter_async_context(FakeNode(**options))
 
-    async def start(self, *nodes: FakeNode, **settings: Any) -> Gateway:
+    async def start(self, *nodes: FakeNode | SimNode, **settings: Any) -> Gateway:
         """Start a gateway in front of these nodes, named n1, n2, ..."""
         listed = [{"name": f"n{i + 1}", "url": node.url} for i, node in enumerate(nodes)]
         environ = settings.pop("environ", {})
