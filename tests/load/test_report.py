@@ -71,6 +71,7 @@ def check_page(page: str) -> Checker:
     assert "@import" not in style[1]
     policies = [value for name, value in found.attributes if name == "content" and value]
     assert any(value.startswith("default-src 'none'") for value in policies)
+    assert '<th scope="col"></th>' not in page, "a column without a name"
     for drawing in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
         ElementTree.fromstring(drawing)
         assert "nan" not in drawing.lower().replace("nano", "")

@@ -84,7 +84,7 @@ def ratio_text(row: Row) -> str:
 
 
 def _table(found: Comparison) -> Markup:
-    head = ["", "A", "B", "B / A", "Difference, 95 %", "Verdict"]
+    head = ["Figure", "A", "B", "B / A", "Difference, 95 %", "Verdict"]
     rows = []
     for row in found.rows:
         style = row.verdict if row.verdict in ("better", "worse") else None
@@ -123,7 +123,7 @@ def _distributions(a: Document, b: Document) -> list[Markup]:
                 "Share of the answers that took no longer.",
                 legend([("A", 1), ("B", 2)]),
                 distribution(f"cdf-{field}", title, groups),
-                ["", *(f"p{p}" for p in RANKS)],
+                ["Run", *(f"p{p}" for p in RANKS)],
                 rows,
             )
         )

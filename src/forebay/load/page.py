@@ -47,8 +47,8 @@ def run_page(made: Document, broken: list[Broken] | None = None) -> str:
         tag("div", *_time_lines(made), class_="plots"),
         tag("h2", "In numbers"),
         _times(summary.all),
-        _groups("By priority", summary.by_priority) if len(summary.by_priority) > 1 else "",
-        _groups("By user", summary.by_user) if len(summary.by_user) > 1 else "",
+        _groups("Priority", summary.by_priority) if len(summary.by_priority) > 1 else "",
+        _groups("User", summary.by_user) if len(summary.by_user) > 1 else "",
         _errors(made) if summary.all.by_code else "",
         pairs("All in all", [list(row) for row in outcome(made)]),
         tag("h2", "What was asked for"),
@@ -99,7 +99,7 @@ def _distributions(made: Document) -> list[Markup]:
                 "Share of the answers that took no longer, by priority.",
                 key if len(order) > 1 else Markup(""),
                 distribution(f"cdf-{field}", title, groups),
-                ["", *(f"p{p}" for p in RANKS)],
+                ["Priority", *(f"p{p}" for p in RANKS)],
                 rows,
             )
         )
@@ -120,7 +120,7 @@ def _users(made: Document) -> Markup:
     rows = [[user, f"{group.offered:,}", f"{group.ok:,}"] for user, group in groups.items()]
     about = "Requests of each user, and what a fair server of this capacity would have served."
     return figure(
-        title, about, key, user_bars("users", title, groups), ["", "Asked for", "Served"],
+        title, about, key, user_bars("users", title, groups), ["User", "Asked for", "Served"],
         rows[:USERS_SHOWN],
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def _each(made: Document) -> Markup:
         "By when it was due; failures are the ticks below.",
         dots_legend(names) if len(order) > 1 else Markup(""),
         scatter("each", title, points, failed, made.summary.span_s + made.settings.warmup_s),
-        ["", "Answers", "Slowest"],
+        ["Priority", "Answers", "Slowest"],
         rows,
     )
 
@@ -210,10 +210,10 @@ def _times(group: Group) -> Markup:
             else (None,) * 6
         )
         rows.append([name, *map(seconds, values)])
-    return table("Times of the answers", ["", "p50", "p90", "p95", "p99", "Mean", "Max"], rows)
+    return table("Times of the answers", ["Time", "p50", "p90", "p95", "p99", "Mean", "Max"], rows)
 
 
-def _groups(caption: str, groups: dict[str, Group]) -> Markup:
+def _groups(kind: str, groups: dict[str, Group]) -> Markup:
     rows = [
         [
             name,
@@ -227,10 +227,10 @@ def _groups(caption: str, groups: dict[str, Group]) -> Markup:
         ]
         for name, group in groups.items()
     ]
-    head = ["", "Asked for", "Served", "Failed", "First p50", "p95", "Total p50", "p95",
+    head = [kind, "Asked for", "Served", "Failed", "First p50", "p95", "Total p50", "p95",
             "Wait p50", "p95", "Goodput"]  # fmt: skip
     more = f" (the first {USERS_SHOWN} of {len(rows):,})" if len(rows) > USERS_SHOWN else ""
-    return table(f"{caption}{more}", head, rows[:USERS_SHOWN])
+    return table(f"By {kind.lower()}{more}", head, rows[:USERS_SHOWN])
 
 
 def _pair(spread: Spread | None) -> tuple[str, str]:

@@ -66,9 +66,9 @@ def objectives(plan: Plan) -> str:
     """Return what goodput counts."""
     parts = []
     if plan.slo_ttft_s is not None:
-        parts.append(f"first token within {seconds(plan.slo_ttft_s)}")
+        parts.append(f"first token within {plan.slo_ttft_s:g} s")
     if plan.slo_total_s is not None:
-        parts.append(f"whole within {seconds(plan.slo_total_s)}")
+        parts.append(f"whole within {plan.slo_total_s:g} s")
     return " and ".join(parts) or "every success"
 
 
