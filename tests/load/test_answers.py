@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.load.answers import Answer
@@ -69,6 +69,7 @@ def test_a_completion_of_the_older_kind_is_read() -> None:
     assert read(event({"choices": [{"text": "x", "finish_reason": "stop"}]})).ttft_s == 1.0
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_where_the_bytes_are_cut_makes_no_difference(data: st.DataObject) -> None:
     stream = b": queued position=3 eta=12\n\n: started node=gpu1 waited_ms=20123\r\n\r\n"
@@ -84,6 +85,7 @@ def test_where_the_bytes_are_cut_makes_no_difference(data: st.DataObject) -> Non
     assert (sample.node, sample.wait_s) == ("gpu1", 20.123)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.binary(max_size=80), max_size=8))
 def test_no_bytes_break_the_reading(pieces: list[bytes]) -> None:
     for headers in (SSE, JSON):

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.load.fairness import fair_shares, fairness, jain
@@ -19,6 +19,7 @@ VALUES = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=200)
 DEMANDS = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 1000), min_size=1)
 
 
+@settings(deadline=None, max_examples=60)
 @given(VALUES, st.sampled_from([1, 50, 90, 95, 99, 100]))
 def test_a_percentile_was_measured_and_has_its_share_below(values: list[float], p: int) -> None:
     ordered = sorted(values)
@@ -28,6 +29,7 @@ def test_a_percentile_was_measured_and_has_its_share_below(values: list[float], 
     assert sum(value < found for value in values) * 100 < p * len(values)
 
 
+@settings(deadline=None, max_examples=60)
 @given(VALUES)
 def test_a_spread_is_in_order(values: list[float]) -> None:
     found = spread([*values, None])
@@ -38,6 +40,7 @@ def test_a_spread_is_in_order(values: list[float]) -> None:
     assert spread([None]) is None
 
 
+@settings(deadline=None, max_examples=60)
 @given(DEMANDS, st.integers(0, 5000))
 def test_fair_shares_give_nobody_more_than_asked_and_waste_nothing(
     demands: dict[str, int], capacity: int
@@ -50,6 +53,7 @@ def test_fair_shares_give_nobody_more_than_asked_and_waste_nothing(
         assert min(unmet) == pytest.approx(max(shares.values()))
 
 
+@settings(deadline=None, max_examples=60)
 @given(DEMANDS, st.randoms(use_true_random=False))
 def test_the_index_is_between_one_and_one_over_n(
     demands: dict[str, int], source: random.Random
@@ -64,6 +68,7 @@ def test_the_index_is_between_one_and_one_over_n(
     assert fairness(demands, demands) == pytest.approx(1.0)
 
 
+@settings(deadline=None, max_examples=60)
 @given(DEMANDS, st.integers(1, 5000))
 def test_serving_the_fair_shares_is_perfectly_fair(demands: dict[str, int], capacity: int) -> None:
     assert fairness(demands, fair_shares(demands, capacity)) == pytest.approx(1.0)
@@ -80,6 +85,7 @@ def test_first_come_first_served_under_a_greedy_user_is_not_called_fair() -> Non
     assert jain([1.0, 0.0]) == 0.5
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 100))
 def test_a_mix_is_drawn_in_proportion_and_repeatably(seed: int) -> None:
     mix = parse_mix("alice:1,bob:3", "--users", "u")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.load import arrivals
@@ -27,6 +27,7 @@ RATES = st.floats(0.1, 200.0)
 SPANS = st.floats(0.1, 20.0)
 
 
+@settings(deadline=None, max_examples=60)
 @given(RATES, SPANS, st.integers(0, 1000))
 def test_a_poisson_stream_is_in_order_within_its_span_and_repeatable(
     rate: float, span_s: float, seed: int
@@ -47,6 +48,7 @@ def test_a_poisson_stream_has_the_rate_and_the_spread_that_it_should(seed: int) 
     assert 0.9 < variance**0.5 / mean < 1.1  # 1 for a stream without memory, 0 for an even one
 
 
+@settings(deadline=None, max_examples=60)
 @given(RATES, SPANS)
 def test_constant_arrivals_keep_their_gap_and_do_not_drift(rate: float, span_s: float) -> None:
     times = list(constant(rate, span_s))
@@ -56,6 +58,7 @@ def test_constant_arrivals_keep_their_gap_and_do_not_drift(rate: float, span_s: 
     assert len(times) / rate >= span_s
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0.1, 100.0))
 def test_a_trace_keeps_its_shape_at_any_speed(offsets: list[float], speed: float) -> None:
     rows = [TraceRow(at_s, 5, 7) for at_s in sorted(offsets)]
@@ -105,6 +108,7 @@ def test_a_trace_file_is_read_by_its_path(tmp_path: Path) -> None:
     assert longest_prompt(planned) == 100
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 3000), st.integers(0, 100))
 def test_prompts_have_about_the_wanted_length_and_no_two_begin_alike(
     tokens: int, seed: int

@@ -107,6 +107,7 @@ def test_a_server_without_a_queue_has_no_plot_of_it() -> None:
 # -- axes
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.floats(0, 1e6), st.floats(1e-6, 1e6))
 def test_round_marks_are_few_in_order_and_within(low: float, size: float) -> None:
     marks = round_marks(low, low + size)
@@ -115,6 +116,7 @@ def test_round_marks_are_few_in_order_and_within(low: float, size: float) -> Non
     assert all(low - size / 100 <= mark <= low + size * 1.01 for mark in marks)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.floats(1e-6, 1e3), st.floats(1.5, 1e6))
 def test_marks_of_a_logarithmic_axis_are_within(low: float, ratio: float) -> None:
     marks = log_marks(low, low * ratio)
@@ -122,6 +124,7 @@ def test_marks_of_a_logarithmic_axis_are_within(low: float, ratio: float) -> Non
     assert all(low * 0.99 <= mark <= low * ratio * 1.01 for mark in marks)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0, 1e5), max_size=50), st.floats(0, 1e5))
 def test_every_value_is_placed_on_the_paper(values: list[float], value: float) -> None:
     axis = time_axis(values, 50.0, 400.0)

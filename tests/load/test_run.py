@@ -227,6 +227,13 @@ async def test_refusals_are_outcomes_unless_retries_are_asked_for() -> None:
         assert codes(await it.result()) == ["queue_full"]
 
 
+async def test_what_would_fail_again_is_not_tried_again() -> None:
+    async with bench(duration_s=1.0, retries=3) as it:
+        await (await it.node.next_call()).answer({"error": {"code": "invalid_request"}}, 400)
+        assert codes(await it.result()) == ["invalid_request"]
+        assert len(it.node.calls) == 1
+
+
 async def test_an_answer_that_does_not_come_is_given_up() -> None:
     async with bench(duration_s=1.0, timeout_s=0.01) as it:
         call = await it.node.next_call()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.load.limits import METRICS, broken_limits, parse_limit
@@ -20,6 +20,7 @@ USERS = parse_mix("alice,bob,carol", "--users", "u")
 PRIORITIES = parse_mix("high,normal", "--priorities", "p")
 
 
+@settings(deadline=None, max_examples=60)
 @given(samples())
 def test_every_request_is_counted_exactly_once(found: list[Sample]) -> None:
     summary = summarise(measured(found), plan(users=USERS, priorities=PRIORITIES))
@@ -33,6 +34,7 @@ def test_every_request_is_counted_exactly_once(found: list[Sample]) -> None:
             assert sum(getattr(one, field) for one in groups.values()) == getattr(whole, field)
 
 
+@settings(deadline=None, max_examples=60)
 @given(samples())
 def test_the_time_line_holds_every_request_too(found: list[Sample]) -> None:
     run = measured(found)
@@ -45,6 +47,7 @@ def test_the_time_line_holds_every_request_too(found: list[Sample]) -> None:
     assert line.bins[-1].in_flight == unfinished
 
 
+@settings(deadline=None, max_examples=60)
 @given(samples(), st.floats(0, 50), st.floats(0, 50))
 def test_goodput_never_grows_when_more_is_asked(
     found: list[Sample], slo_s: float, other_s: float

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.load.quantities import BadPlan
@@ -59,6 +59,7 @@ def test_a_bad_line_is_named_with_its_column(text: str, told: str) -> None:
     assert told in str(caught.value)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.text(max_size=200))
 def test_no_text_does_anything_but_be_read_or_refused(text: str) -> None:
     for head in ("", HEAD):

@@ -20,8 +20,8 @@ class Markup(str):
 def tag(element: str, /, *children: str, **attributes: object) -> Markup:
     """Return an element; text in it is escaped, and `_` in attributes becomes `-`.
 
-    >>> tag("td", "<b>", class_="n")
-    '<td class="n">&lt;b&gt;</td>'
+    >>> tag("td", "<b>", class_="n", aria_label='"')
+    '<td class="n" aria-label="&quot;">&lt;b&gt;</td>'
     """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
