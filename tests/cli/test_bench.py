@@ -191,7 +191,7 @@ async def test_nobody_at_the_address_is_told_and_exits_with_3() -> None:
 async def test_a_missing_or_wrong_key_is_told_with_what_to_do(desk: Desk, sim: SimNode) -> None:
     await desk.start(sim, keys=[{"name": "team", "key_sha256": DIGEST}])
     none = await desk.run("bench", *QUICK, "--limit", "3")
-    assert none.exit_code == 1
+    assert none.exit_code == 4
     assert "says 401" in none.stderr
     assert "Name a key with --key-env VAR" in none.stderr
     wrong = await desk.run("bench", *QUICK, "--limit", "3", "--key-env", "K", K="wrong")
@@ -200,12 +200,12 @@ async def test_a_missing_or_wrong_key_is_told_with_what_to_do(desk: Desk, sim: S
     assert right.exit_code == 0, right.output
 
 
-async def test_a_limit_that_is_broken_exits_with_4_and_says_which(desk: Desk, sim: SimNode) -> None:
+async def test_a_limit_that_is_broken_exits_with_5_and_says_which(desk: Desk, sim: SimNode) -> None:
     await desk.start(sim)
     good = await desk.run("bench", *QUICK, "--limit", "5", "--fail-if", "errors>0")
     assert good.exit_code == 0, good.output
     bad = await desk.run("bench", *QUICK, "--limit", "5", "--fail-if", "ok<9", "--fail-if", "ok>8")
-    assert bad.exit_code == 4
+    assert bad.exit_code == 5
     assert "--fail-if ok<9: it is 5." in bad.stderr
     assert "ok>8" not in bad.stderr
 

@@ -11,8 +11,8 @@ from forebay.cli.gateway_client import AsJson
 
 EPILOG = (
     "Exits with 0 when it was measured, 1 when nothing succeeded, 2 when asked wrongly, 3 when the "
-    "server cannot be reached, 4 when a --fail-if holds, 130 after Ctrl-C, which still reports. "
-    "What the numbers mean: docs/bench.md."
+    "server cannot be reached, 4 when it wants a key, 5 when a --fail-if holds, 130 after Ctrl-C, "
+    "which still reports. What the numbers mean: docs/bench.md."
 )
 
 

@@ -8,8 +8,10 @@ import msgspec
 import typer
 from rich.text import Text
 
-from forebay.cli.bench_run import USAGE, check_targets, write
+from forebay.cli.bench_run import check_targets, write
+from forebay.cli.bench_tables import warn
 from forebay.cli.console import fail, say
+from forebay.cli.exits import USAGE
 from forebay.cli.gateway_client import printable
 from forebay.cli.tables import plain_table, show
 from forebay.load.compare_page import MARKS, compare_page, interval_text, ratio_text, value_text
@@ -52,15 +54,11 @@ def _tell(a: Document, b: Document, found: Comparison) -> None:
     typer.echo(f"A: {printable(headline(a))}")
     typer.echo(f"B: {printable(headline(b))}")
     for text in found.differences:
-        _warn(f"NOT COMPARABLE: {text}.")
+        warn(f"NOT COMPARABLE: {text}.")
     for text in found.warnings:
-        _warn(text)
+        warn(text)
     show(_table(found))
     say("The difference is B - A, in 95 of 100 drawings from both runs (block bootstrap).")
-
-
-def _warn(text: str) -> None:
-    say(typer.style(printable(text), fg=typer.colors.YELLOW, bold=True))
 
 
 def _table(found: Comparison) -> Table:

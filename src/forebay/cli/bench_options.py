@@ -112,7 +112,7 @@ SloTotal = Annotated[
 FailIf = Annotated[
     list[str] | None,
     typer.Option(metavar="COND", rich_help_panel=OUT, show_default=False,
-                 help='Exit with 4 if so: "ttft_p95>2s", "high:errors>0"; repeatable.'),
+                 help='Exit with 5 if so: "ttft_p95>2s", "high:errors>0"; repeatable.'),
 ]  # fmt: skip
 Html = Annotated[
     Path | None,

@@ -12,8 +12,9 @@ import typer
 from forebay import __version__
 from forebay.cli.bench_progress import View
 from forebay.cli.bench_tables import tell
-from forebay.cli.console import fail, say
-from forebay.cli.gateway_client import INTERRUPTED, NOT_REACHABLE, where_and_key
+from forebay.cli.console import complain, fail, say
+from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
+from forebay.cli.gateway_client import where_and_key
 from forebay.clock import SystemClock
 from forebay.load.arrivals import REQUESTS_MAX, Kind
 from forebay.load.document import Document, document, encode
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NOTHING_SUCCEEDED = 1
-USAGE = 2
-BROKEN_LIMIT = 4
+BROKEN_LIMIT = 5
+"""Only this command has it: a `--fail-if` holds."""
 SPARE_FILES = 64
 """Open files beside the connections."""
 
@@ -73,7 +73,7 @@ def start(given: dict[str, Any]) -> None:
              code=NOT_REACHABLE)  # fmt: skip
     except Refused as refused:
         another = "another key" if key else "a key"
-        fail(f"{refused}. Name {another} with --key-env VAR.")
+        fail(f"{refused}. Name {another} with --key-env VAR.", code=NOT_ALLOWED)
     except KeyboardInterrupt:
         say("\nInterrupted before anything was measured.")
         raise typer.Exit(INTERRUPTED) from None
@@ -210,7 +210,7 @@ def _report(made: Document, targets: Targets, limits: list[Limit]) -> NoReturn:
     broken = broken_limits(limits, made.summary)
     _hand_out(made, targets, broken)
     for one in broken:
-        typer.secho(f"forebay: --fail-if {one}.", err=True, fg=typer.colors.RED)
+        complain(f"--fail-if {one}.")
     if made.summary.is_interrupted:
         raise typer.Exit(INTERRUPTED)
     if not made.summary.all.ok:
@@ -237,4 +237,4 @@ def _nothing(made: Document) -> NoReturn:
     if set(codes) <= {"connect_failed", "connection_lost"} and codes:
         fail(f"{made.settings.url} could not be reached any more.", code=NOT_REACHABLE)
     reason = ", ".join(f"{count:,} {code}" for code, count in codes.items())
-    fail(f"not one request succeeded ({reason or 'none was answered'}).", code=NOTHING_SUCCEEDED)
+    fail(f"not one request succeeded ({reason or 'none was answered'}).", code=FAILED)

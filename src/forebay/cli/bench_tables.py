@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from forebay.cli.console import say
@@ -43,7 +45,15 @@ def tell(made: Document) -> None:
     if summary.all.by_code:
         show(_errors(made))
     for text in warnings(made):
-        say(typer.style(printable(text), fg=typer.colors.YELLOW, bold=True))
+        warn(text)
+
+
+def warn(text: str) -> None:
+    """Say what keeps the figures from meaning what they seem to, so that it is seen."""
+    if not sys.stderr.isatty():
+        say(printable(text))
+        return
+    Console(stderr=True).print(Text(printable(text), "bold yellow"), soft_wrap=True)
 
 
 def _times(group: Group) -> Table:
