@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import expect
 
-from .conftest import CHAT, OK, end
+from .conftest import CHAT, LIMIT_S, OK, end
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
@@ -123,8 +124,12 @@ async def test_the_page_survives_a_gateway_that_is_killed_and_started_again(site
     page = await site.open()
     await (await site.hold(node)).answer(OK)
     await expect(figure(page, "served_minute")).to_have_text("1")
+    failed: asyncio.Queue[str] = asyncio.Queue()
+    page.on("requestfailed", lambda request: failed.put_nowait(request.url))
     gateway.send_signal(signal.SIGKILL)
     await end(gateway)
+    async with asyncio.timeout(LIMIT_S):  # the stream that was cut, and a try in vain
+        assert [await failed.get() for _ in range(2)] == [f"{site.url}/events"] * 2
     state = page.locator("#live-state")
     await expect(state).to_have_text("Reconnecting…")
     await expect(page.locator("#live-age")).to_contain_text("last heard")
