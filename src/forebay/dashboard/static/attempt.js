@@ -87,8 +87,8 @@ export class Attempt {
     if (headers.has("X-Queue-Wait-Ms")) this.waitedSeconds = Number(headers.get("X-Queue-Wait-Ms")) / 1000;
     if (!answer.ok) {
       const body = await answer.json().catch(() => null);
-      const { message, code } = body?.error || { message: `HTTP ${answer.status}` };
-      this.fail({ message, code, status: answer.status, retryAfter: Number(headers.get("Retry-After")) || null });
+      const { message, code, hint } = body?.error || { message: `HTTP ${answer.status}` };
+      this.fail({ message, code, hint, status: answer.status, retryAfter: Number(headers.get("Retry-After")) || null });
     }
     if (this.node) this.become("starting");
     let ended = false;
@@ -118,8 +118,8 @@ export class Attempt {
   /** Take one event of the answer; return whether it says that the answer is whole. */
   chunk(event) {
     if (event.error) {
-      const { message, code, retry_after: retryAfter } = event.error;
-      this.fail({ message: message ?? String(event.error), code, retryAfter: retryAfter ?? null });
+      const { message, code, hint, retry_after: retryAfter } = event.error;
+      this.fail({ message: message ?? String(event.error), code, hint, retryAfter: retryAfter ?? null });
     }
     const choice = event.choices?.[0];
     const text = choice?.delta?.content || choice?.message?.content || "";

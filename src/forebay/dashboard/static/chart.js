@@ -13,11 +13,24 @@ function svg(tag, attributes = {}) {
   return element;
 }
 
+/** Make the patterns that tell areas apart without colour; one set serves the whole page. */
+function patterns() {
+  const make = (id, ink) => {
+    const pattern = svg("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
+    pattern.append(ink);
+    return pattern;
+  };
+  const defined = svg("defs");
+  defined.append(make("stripes", svg("rect", { width: 1.4, height: 6 })), make("dots", svg("circle", { cx: 3, cy: 3, r: 0.9 })));
+  return defined;
+}
+
 /** One chart; `height` in pixels, `format` writes the values of its axis. */
 export class Chart {
-  constructor({ height, format, whole }) {
+  constructor({ height, format, whole, patterned = false }) {
     Object.assign(this, { height, format, whole, width: 0 });
     this.element = svg("svg", { class: "chart", height, "aria-hidden": "true", focusable: "false" });
+    if (patterned) this.element.append(patterns());
     this.layers = {};
     for (const name of ["grid", "marks", "labels", "selection", "cursor"]) {
       this.layers[name] = svg("g", { class: name });
@@ -105,7 +118,7 @@ function highest(series, from, to, kind, step) {
 function stackedAreas(chart, series) {
   const count = chart.to - chart.from + 1;
   const below = new Float64Array(count);
-  return series.map(({ at, look }) => {
+  return series.flatMap(({ at, look, pattern }) => {
     const top = [];
     const bottom = [];
     for (let i = 0; i < count; i += 1) {
@@ -114,7 +127,9 @@ function stackedAreas(chart, series) {
       below[i] += at(chart.from + i) ?? 0;
       top.push(`${x} ${round(chart.y(below[i]))}`);
     }
-    return svg("path", { class: `area ${look}`, d: `M${top.join("L")}L${bottom.reverse().join("L")}Z` });
+    const d = `M${top.join("L")}L${bottom.reverse().join("L")}Z`;
+    const area = svg("path", { class: `area ${look}`, d });
+    return pattern ? [area, svg("path", { fill: `url(#${pattern})`, d })] : [area];
   });
 }
 

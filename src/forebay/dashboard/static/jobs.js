@@ -43,7 +43,8 @@ function updateRow(row, { title, note, parts }) {
   keepChildren(legend, parts.filter(([, count]) => count), {
     key: ([status]) => status,
     create: ([status]) =>
-      make("li", {}, make("span", { class: `swatch job-${status}`, "aria-hidden": "true" }), make("span", { class: "legend-name" }), make("b")),
+      make("li", {}, make("span", { class: `swatch job-${status}`, "aria-hidden": "true" }),
+        make("span", { class: "legend-name" }), make("b")),
     update: (entry, [status, count]) => {
       setText(entry.children[1], word(`job_${status}`));
       setText(entry.children[2], number(count));

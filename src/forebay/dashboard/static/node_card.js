@@ -1,6 +1,6 @@
 // One node: its state, its slots as cells, models, meters, failures, and drain or resume for admins.
 import { keepChildren, make, setAttribute, setText } from "./dom.js";
-import { bytes, longDuration, percent, word, wordOr } from "./words.js";
+import { bytesOf, longDuration, percent, word, wordOr } from "./words.js";
 import { makeActions, updateActions } from "./node_actions.js";
 
 const CELLS_MAX = 32; // more slots than this are drawn as a bar
@@ -90,8 +90,7 @@ function meters({ gpu_load, vram_used_bytes: used, vram_total_bytes: total }) {
   const found = [];
   if (gpu_load !== null) found.push({ key: "gpu", share: gpu_load, text: percent(gpu_load) });
   if (used !== null && total) {
-    const text = word("vram_value", { used: bytes(used), total: bytes(total) });
-    found.push({ key: "vram", share: used / total, text });
+    found.push({ key: "vram", share: used / total, text: bytesOf(used, total) });
   }
   return found;
 }

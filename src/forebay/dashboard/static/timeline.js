@@ -7,6 +7,7 @@ import { axisDuration, clockTime, duration, longDuration, number, onLanguage, wo
 import { fillTable } from "./timeline_table.js";
 
 const LOOKS = 6; // style.css has this many looks for priorities
+const PATTERNS = ["stripes", null, "dots"]; // over the colours, in turn
 const DRAG_MIN_S = 4; // less than this is a click
 
 /** Draws a History; `draw` is cheap enough for two calls a second. */
@@ -21,7 +22,7 @@ export class Timeline {
     this.range = null; // [from, to] in sample numbers once somebody zoomed in by hand
     this.cursor = null; // the sample pointed at
     this.figures = [
-      this.figure("depth", { height: 132, whole: true, format: (value) => number(value) }),
+      this.figure("depth", { height: 132, whole: true, patterned: true, format: (value) => number(value) }),
       this.figure("waits", { height: 116, whole: false, format: axisDuration }),
       this.figure("rate", { height: 116, whole: true, format: (value) => number(value) }),
     ];
@@ -90,6 +91,7 @@ export class Timeline {
         at: one(history.depth[priority] || []),
         label: wordOr("priority_", priority),
         look: `look-${i % LOOKS}`,
+        pattern: PATTERNS[i % PATTERNS.length],
         show: (value) => number(value),
       }));
     }

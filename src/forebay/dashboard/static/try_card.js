@@ -48,9 +48,9 @@ export function status(attempt) {
 }
 
 /** Return why an attempt failed. */
-export function failure({ network, message, code, retryAfter }) {
+export function failure({ network, message, hint, code, retryAfter }) {
   if (network) return word(network);
-  const parts = [message];
+  const parts = hint ? [message, hint] : [message];
   if (code) parts.push(word("try_code", { code }));
   if (retryAfter) parts.push(word("try_retry_after", { time: longDuration(retryAfter) }));
   return parts.join(" · ");

@@ -112,6 +112,12 @@ export function bytes(count) {
   return word("bytes_gib", { n: number(mib / 1024, 1) });
 }
 
+/** Return how much of a memory is used, with the unit said once. */
+export function bytesOf(used, total) {
+  const unit = total < 2 ** 30 ? 2 ** 20 : 2 ** 30;
+  return word("vram_value", { used: number(used / unit, total < 2 ** 30 ? 0 : 1), total: bytes(total) });
+}
+
 export function percent(share) {
   return word("percent", { n: Math.round(share * 100) });
 }

@@ -67,7 +67,7 @@ export default {
   fact_cancelled: "Cancelled",
   fact_retries: "Retries",
   fact_swaps: "Model swaps",
-  fact_jobs: "Job work in slots",
+  fact_jobs: "Jobs in slots",
   fact_uptime: "Up for",
 
   priority_high: "high",

@@ -119,7 +119,7 @@ export default {
   models_none: "モデルの報告なし",
   gpu: "GPU",
   vram: "VRAM",
-  vram_value: "{total} 中 {used}",
+  vram_value: "{used} / {total}",
   failures: "失敗",
   failures_none: "失敗なし",
   failure_connect: "接続 {count}",
