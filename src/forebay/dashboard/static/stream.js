@@ -4,6 +4,7 @@ import { keyHeaders } from "./key.js";
 import { currentLanguage } from "./words.js";
 
 const SILENCE_MS = 5000; // ten snapshots missed: the connection is dead, whatever TCP says
+const OPENING_MS = 3000; // a gateway answers at once, or the connection that the browser kept open is dead, too
 const BACKOFF_MS = [1000, 1500, 2500, 4000, 5000];
 const HIDDEN_MS = 15000; // a hidden tab gives its connection back: browsers have six for each host
 
@@ -23,7 +24,7 @@ export class Stream {
   start() {
     document.addEventListener("visibilitychange", () => this.visibility());
     addEventListener("online", () => this.again());
-    addEventListener("pagehide", () => this.attempt?.abort());
+    addEventListener("pagehide", () => this.pause());
     addEventListener("pageshow", (event) => event.persisted && this.again());
     setInterval(() => this.watch(), 1000);
     this.connect();
@@ -36,14 +37,17 @@ export class Stream {
     this.connect();
   }
 
+  /** Give the connection back until somebody looks again. */
+  pause() {
+    this.say("paused");
+    clearTimeout(this.timer);
+    this.attempt?.abort();
+  }
+
   visibility() {
     clearTimeout(this.hiding);
     if (document.hidden) {
-      this.hiding = setTimeout(() => {
-        this.attempt?.abort();
-        clearTimeout(this.timer);
-        this.say("paused");
-      }, HIDDEN_MS);
+      this.hiding = setTimeout(() => this.pause(), HIDDEN_MS);
     } else if (this.state !== "live" && this.state !== "key") {
       this.again();
     }
@@ -60,7 +64,7 @@ export class Stream {
     const attempt = (this.attempt = new AbortController());
     this.openedAt = null;
     this.say(this.heardAt === null ? "connecting" : "reconnecting");
-    const opening = setTimeout(() => attempt.abort(), SILENCE_MS);
+    const opening = setTimeout(() => attempt.abort(), OPENING_MS);
     try {
       const headers = { Accept: "text/event-stream", "Accept-Language": currentLanguage(), ...keyHeaders() };
       const answer = await fetch("/events", { headers, cache: "no-store", signal: attempt.signal });
@@ -80,6 +84,7 @@ export class Stream {
     } catch (error) {
       clearTimeout(opening);
       if (attempt !== this.attempt || this.state === "paused") return; // another one took over
+      if (attempt.signal.aborted) return this.connect(); // it took too long to open: try another connection
       attempt.abort();
       this.later(error instanceof Refusal ? error.message : null);
     }
