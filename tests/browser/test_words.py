@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from forebay.gateway.status_routes import REASONS
+from forebay.nodes.backend import _IN_WORDS as WAYS_TO_FAIL
+
 STATIC = Path(__file__).parents[2] / "src/forebay/dashboard/static"
 ENTRY = re.compile(r'^  (\w+): "((?:[^"\\]|\\.)*)",$', re.M)
 LINES_MAX = 400
@@ -34,7 +37,15 @@ def test_both_languages_have_the_same_words_with_the_same_blanks() -> None:
 
 def test_japanese_is_japanese() -> None:
     same = {key for key, text in words("en").items() if words("ja")[key] == text}
-    assert same <= {"gpu", "vram", "cursor_value", "bytes_mib", "bytes_gib", "percent"}
+    assert same <= {
+        "gpu",
+        "vram",
+        "cursor_value",
+        "bytes_mib",
+        "bytes_gib",
+        "percent",
+        "failure_of_kind",
+    }
 
 
 def test_every_word_that_is_used_exists_and_every_word_is_used() -> None:
@@ -49,6 +60,16 @@ def test_every_word_that_is_used_exists_and_every_word_is_used() -> None:
         assert any(key.startswith(prefix) for key in known), prefix
     used = named | quoted | {key for key in known if key.startswith(tuple(prefixes))}
     assert known - used == set()
+
+
+def test_every_way_to_fail_and_every_reason_to_wait_has_its_words() -> None:
+    known, cards = words("en"), (STATIC / "try_card.js").read_text()
+    for kind in WAYS_TO_FAIL:
+        assert f"failure_{kind}" in known
+    for reason, text in REASONS.items():
+        if reason is not None:
+            assert f'"{text}": "reason_{reason}"' in cards
+            assert known[f"reason_{reason}"] == text
 
 
 def test_every_file_of_the_page_is_small_and_says_what_it_is() -> None:

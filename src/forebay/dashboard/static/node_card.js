@@ -33,12 +33,17 @@ export function updateCard(card, node, admin) {
   showModels(card.models, node);
   keepChildren(card.meters, meters(node), { key: ({ key }) => key, create: makeMeter, update: updateMeter });
   const failures = Object.entries(node.failures).filter(([, count]) => count);
-  const counts = failures.map(([kind, count]) => wordOr("failure_", kind, { count }));
+  const counts = failures.map(([kind, count]) => failureWords(kind, count));
   setText(card.failures, counts.length ? `${word("failures")}: ${counts.join(", ")}` : word("failures_none"));
   setAttribute(card.failures, "data-any", counts.length ? "yes" : null);
   card.error.hidden = !node.last_error;
   if (node.last_error) setText(card.error, word("last_error", { error: node.last_error }));
   updateActions(card.actions, node, admin);
+}
+
+function failureWords(kind, count) {
+  const words = wordOr("failure_", kind, { count });
+  return words === kind ? word("failure_of_kind", { kind, count }) : words;
 }
 
 function showAbout(about, { kind, state_seconds, simulated }) {
