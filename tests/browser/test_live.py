@@ -117,6 +117,15 @@ async def test_the_first_visitor_is_told_what_to_do(site: Site) -> None:
     await expect(page.locator("#welcome")).to_be_hidden()
 
 
+async def test_nobody_is_told_to_ask_a_gateway_that_cannot_answer(site: Site) -> None:
+    node = await site.node()
+    await node.stop_listening()
+    await site.start(node)
+    page = await site.open()
+    await expect(page.locator("#troubles")).to_contain_text("No node is up")
+    await expect(page.locator("#welcome")).to_be_hidden()
+
+
 async def test_the_page_survives_a_gateway_that_is_killed_and_started_again(site: Site) -> None:
     node = await site.node()
     words = ("--node", node.url)

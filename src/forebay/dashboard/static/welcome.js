@@ -6,9 +6,9 @@ const section = document.getElementById("welcome");
 const copied = document.getElementById("copied");
 
 /** Show it until the first request; stay hidden afterwards. */
-export function showWelcome({ queue, models }, keys) {
+export function showWelcome({ queue, models, ready }, keys) {
   const asked = queue.served_total + queue.rejected_total + queue.timeouts_total + queue.cancelled_total;
-  section.hidden = asked + queue.waiting + queue.processing > 0;
+  section.hidden = !ready || asked + queue.waiting + queue.processing > 0; // the banner says why it is not
   if (section.hidden) return;
   const body = { model: models[0]?.model || "MODEL", messages: [{ role: "user", content: "Hello!" }] };
   const quoted = JSON.stringify(body).replaceAll("'", "'\\''");

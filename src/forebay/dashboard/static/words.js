@@ -89,9 +89,9 @@ export function duration(seconds) {
 
 /** Return a length of time for an axis: as short as it can be said. */
 export function axisDuration(seconds) {
-  if (seconds > 0 && seconds < 1) return duration(seconds);
-  if (seconds < 60) return word("seconds", { n: number(seconds, Number.isInteger(seconds) ? 0 : 1) });
-  return word("minutes", { n: number(seconds / 60, seconds % 60 ? 1 : 0) });
+  const short = new Intl.NumberFormat(language, { maximumFractionDigits: 3 });
+  if (seconds < 60) return word("seconds", { n: short.format(seconds) });
+  return word("minutes", { n: short.format(seconds / 60) });
 }
 
 /** Return a length of time in whole seconds or more: for what counts up or down. */
