@@ -64,6 +64,7 @@ async def test_a_waiting_request_is_described_with_the_reason_why_it_waits(rig: 
     seen = (await rig.get("/v1/queue/mine")).json
     assert (seen["state"], seen["position"], seen["waited_seconds"]) == ("waiting", 2, 2.0)
     assert seen["reason"] == "every slot that could serve it is taken"
+    assert seen["reason_code"] == "busy"
     estimates = seen["estimated_wait_seconds"]
     assert set(estimates) == {"p50", "p90"}
     assert estimates["p90"] >= estimates["p50"] == 18.0  # 8 s left of the one that runs, and 10

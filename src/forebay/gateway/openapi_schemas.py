@@ -177,6 +177,11 @@ ANSWERS: Final[dict[str, Schema]] = {
             "estimated_wait_seconds": record({"p50": SECONDS_OR_NULL, "p90": SECONDS_OR_NULL}),
             "waited_seconds": SECONDS,
             "reason": said("Why it waits, in words.", TEXT),
+            "reason_code": {
+                "type": ["string", "null"],
+                "enum": ["busy", "turn", "session", "offline", None],
+                "description": "The same for programs; null while it runs.",
+            },
             "attempt": COUNT,
             "timeline": listed(record({"seconds_ago": {"type": "number"}, "event": TEXT})),
         }

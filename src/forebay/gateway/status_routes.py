@@ -161,6 +161,7 @@ def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object
         "estimated_wait_seconds": {"p50": _rounded(seen.p50_s), "p90": _rounded(seen.p90_s)},
         "waited_seconds": round(seen.waited_s, 3),
         "reason": REASONS[seen.reason],
+        "reason_code": seen.reason,
         "attempt": seen.attempt,
         "timeline": [
             {"seconds_ago": round(now_s - at_s, 3), "event": event} for at_s, event in timeline

@@ -52,7 +52,7 @@ _HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
 """What each way for a request to fail says about the health of its node; the rest say nothing."""
 
 
-_IN_WORDS: Final[Mapping[str, str]] = {
+WAYS_TO_FAIL: Final[Mapping[str, str]] = {
     "connect": "no connection",
     "status": "it answered with a server error",
     "garbage": "its answer made no sense",
@@ -118,7 +118,7 @@ class Backend:
     def failed(self, kind: str, model: str) -> None:
         """Take note of a request that failed here."""
         self.failures[kind] = self.failures.get(kind, 0) + 1
-        self.last_error = f"a request failed: {_IN_WORDS.get(kind, kind)}"
+        self.last_error = f"a request failed: {WAYS_TO_FAIL.get(kind, kind)}"
         known = _HEALTH_KINDS.get(kind)
         if known is not None:
             self._tell(self.health.request_failed(model, known, self._clock.monotonic_s()))

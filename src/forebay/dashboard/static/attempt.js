@@ -55,7 +55,7 @@ export class Attempt {
     if (!told || !this.active || this.state === "answering") return;
     if (told.state === "waiting") {
       const { p50, p90 } = told.estimated_wait_seconds;
-      this.queued({ position: told.position, p50, p90, reason: told.reason });
+      this.queued({ position: told.position, p50, p90, reason: told.reason_code });
     } else if (told.state === "running") {
       this.become("starting");
     }

@@ -1,14 +1,8 @@
 // One message of the try-it panel as a card: its place in line, the count-down, the answer.
 import { make, setAttribute, setText } from "./dom.js";
-import { duration, longDuration, number, ordinal, word } from "./words.js";
+import { duration, longDuration, number, ordinal, word, wordOr } from "./words.js";
 
 const DOTS_MAX = 12;
-const REASONS = {
-  "every slot that could serve it is taken": "reason_busy",
-  "a slot is free, but kept for a model swap or for those before it": "reason_turn",
-  "an earlier request of its session is unfinished": "reason_session",
-  "no node that serves its model is up": "reason_offline",
-};
 
 /** Make the card of an attempt. */
 export function makeTry() {
@@ -67,7 +61,7 @@ function note(attempt) {
   if (attempt.state === "waiting") {
     const { reason, p90 } = attempt.place;
     const parts = [];
-    if (reason) parts.push(reason in REASONS ? word(REASONS[reason]) : reason);
+    if (reason) parts.push(wordOr("reason_", reason));
     const most = attempt.secondsLeft("p90");
     if (p90 !== null && most > 0.5) parts.push(word("try_up_to", { time: longDuration(most) }));
     return parts.join(" · ");
