@@ -145,3 +145,17 @@ async def test_while_it_loads_it_says_so_and_then_it_serves(
         async with asyncio.timeout(LIMIT_S):
             while (await (await stage.ask(max_tokens=4)).reply()).status != 200:
                 pass
+
+
+async def test_many_streams_in_line_are_all_served_without_a_single_retry(
+    stage: Stage, engine: Engine
+) -> None:
+    """It closes the connection after every stream: that is no failure, however often."""
+    clients = [await stage.ask(max_tokens=2, stream=True) for _ in range(40)]
+    for client in clients:
+        assert (await events(client))[-1] == "[DONE]"
+    client = await stage.connect()
+    await client.get("/metrics")
+    metrics = (await client.reply()).body.decode()
+    assert "forebay_retries_total 0.0" in metrics
+    assert "forebay_node_failures_total{" not in metrics

@@ -28,6 +28,9 @@ logger = logging.getLogger("forebay.wire")
 HEAD_BYTES_MAX: Final = 131_072
 """What the head of an answer may weigh; engines send a few hundred bytes."""
 HEADERS_MAX: Final = 256
+STREAMS_CLOSED_MAX: Final = 3
+"""Connections in a row that were closed after a stream, until none is used again after one:
+llama.cpp closes them all, although it says that it keeps them."""
 
 
 class Listener(Protocol):
@@ -61,7 +64,7 @@ class NodeConnection(asyncio.Protocol):
 
     __slots__ = (
         "_close_after", "_completed", "_framed", "_head_bytes", "_listener", "_parser", "_pool",
-        "_raw", "_sent_much", "_status", "_transport", "_used", "paused",
+        "_raw", "_sent_much", "_status", "_streamed", "_transport", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -76,6 +79,7 @@ class NodeConnection(asyncio.Protocol):
         self._close_after = False
         self._completed = False  # an answer has ended in the bytes being parsed
         self._used = False  # has carried an exchange before
+        self._streamed = False  # the last answer came in chunks
         self._sent_much = False  # more than fits into a socket's buffer
         self.paused = False  # its answer is not being read
 
@@ -179,7 +183,10 @@ class NodeConnection(asyncio.Protocol):
         self._pool.forget(self)
         if self._listener is not None:
             cause = "the connection was lost" if error is None else f"connection lost: {error}"
-            self._break(cause, stale=self._used and not self._head_bytes)
+            stale = self._used and not self._head_bytes
+            if stale and self._streamed:
+                self._pool.streams_closed += 1
+            self._break(cause, stale=stale)
 
     # -- from the parser
 
@@ -204,7 +211,10 @@ class NodeConnection(asyncio.Protocol):
             self._break("the answer's head is too large")
             return
         heads = self._pool.heads
+        if self._streamed:  # and it was still good for this answer
+            self._pool.streams_closed = 0
         head, is_known = heads.read(lines)
+        self._streamed = heads.length is None
         self._status = head.status
         self._framed = head.framed
         self._close_after = not head.framed or not self._parser.should_keep_alive()
@@ -226,7 +236,11 @@ class NodeConnection(asyncio.Protocol):
         self._used = self._completed = True
         if self.paused:  # by the last bytes of this answer; the next one must be heard
             self.resume()
-        if self._close_after or (self._sent_much and self._is_still_sending()):
+        if (
+            self._close_after
+            or (self._streamed and self._pool.streams_closed >= STREAMS_CLOSED_MAX)
+            or (self._sent_much and self._is_still_sending())
+        ):
             self.abort()
         else:
             self._pool.give_back(self)
@@ -284,6 +298,8 @@ class Pool:
         self._idle: dict[NodeConnection, None] = {}  # the most recently used is last
         self.heads = HeadMemory(make_answer_head)
         self.openings: set[Opening] = set()
+        self.streams_closed = 0
+        """How often in a row a connection turned out to be closed that a stream had come on."""
         self._closed = False
 
     def take(self) -> NodeConnection | None:
