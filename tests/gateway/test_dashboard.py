@@ -235,6 +235,72 @@ async def test_without_lookers_the_time_line_still_grows_and_nothing_is_drawn(ri
     assert len(rig.gateway.parts.watch._history._samples) == 10
 
 
+async def test_a_newcomer_sees_at_once_and_the_others_are_not_told_because_of_it(rig: Rig) -> None:
+    await rig.start(await rig.node())
+    watcher = rig.gateway.parts.watch
+    with watcher.follow(admin=False, keys=False) as first:
+        assert await first.next()
+        assert await first.next()
+        waiting = asyncio.ensure_future(first.next())
+        for _ in range(50):
+            with watcher.follow(admin=False, keys=False) as newcomer:
+                assert b"event: hello" in (await newcomer.next() or b"")
+                assert b"event: snapshot" in (await newcomer.next() or b"")
+        assert not waiting.done()
+        rig.clock.advance(watch.LOOK_S)
+        assert await waiting
+
+
+async def test_whoever_asks_only_for_the_head_holds_no_place(
+    rig: Rig, http: httpx.AsyncClient
+) -> None:
+    await rig.start(await rig.node())
+    url = f"http://127.0.0.1:{rig.gateway.port}/events"
+    for _ in range(3):  # on one connection, which must stay good for more
+        answer = await http.head(url)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+    assert rig.gateway.parts.watch.followers == 0
+
+
+async def test_a_key_that_is_revoked_sees_no_more(rig: Rig, http: httpx.AsyncClient) -> None:
+    keys = [{"name": "boss", "key_env": "BOSS", "admin": True}, {"name": "a", "key_env": "A"}]
+    await rig.start(await rig.node(), keys=keys, environ={"BOSS": SECRET, "A": SECRET + "2"})
+    revoked = await look(rig, http, authorization=f"Bearer {SECRET}2")
+    staying = await look(rig, http, authorization=f"Bearer {SECRET}")
+    for looker in (revoked, staying):
+        await looker.next()
+        await looker.snapshot()
+    rig.given["keys"] = keys[:1]
+    rig.gateway.parts.reload()
+    rig.clock.advance(watch.LOOK_S)
+    assert await staying.snapshot()
+    async with asyncio.timeout(LIMIT_S):
+        assert [line async for line in revoked.lines if line] == []
+
+
+async def test_a_newcomer_waits_for_nothing_while_a_slot_is_free(
+    rig: Rig, http: httpx.AsyncClient
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await rig.measure(node, 8.0)
+    looker = await look(rig, http)
+    await looker.next()
+    (model, *_) = (await looker.snapshot())["models"]
+    assert (model["wait_p50_seconds"], model["wait_p90_seconds"]) == (0.0, 0.0)
+    await rig.run(node)
+    rig.clock.advance(watch.LOOK_S)
+    (model, *_) = (await looker.snapshot())["models"]
+    assert model["wait_p50_seconds"] > 0
+    backend = rig.gateway.parts.nodes.get("n1")
+    assert backend is not None
+    backend.drain()
+    rig.clock.advance(watch.LOOK_S)
+    (model, *_) = (await looker.snapshot())["models"]
+    assert (model["slots"], model["wait_p50_seconds"]) == (0, None)
+
+
 # -- the files
 
 

@@ -26,7 +26,10 @@ class NodeView(Struct, frozen=True, gc=False):
 
 
 class LaneView(Struct, frozen=True, gc=False):
-    """One model in one family: what waits, what runs, how long a newcomer would wait."""
+    """One model in one family: what waits, what runs, how long a newcomer would wait.
+
+    The wait is 0 while a slot is free, None while no node is up or nothing has been measured.
+    """
 
     model: str
     family: str
@@ -69,6 +72,7 @@ class Snapshot(Struct, frozen=True, tag=True, gc=False):
     totals: Totals
     nodes: tuple[NodeView, ...]
     lanes: tuple[LaneView, ...]
+    """Those with something to do, and some of the idle ones."""
 
 
 def mean(values: deque[float]) -> float | None:

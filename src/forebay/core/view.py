@@ -9,11 +9,17 @@ from forebay.core.positions import exact_ahead
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from forebay.core.arrivals import Arrivals
     from forebay.core.book import Book
     from forebay.core.entries import Entry
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
+
+
+IDLE_LANES_MAX = 64
+"""Lanes with nothing to do that a picture shows."""
 
 
 def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
@@ -44,9 +50,9 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
 def snapshot(book: Book) -> Snapshot:
     """Draw the whole picture; a walk over nodes and lanes, never over what waits."""
     bounds, tally = book.bounds, book.tally
-    lanes = tuple(_lane_view(lane, book.now_s) for lane in book.cluster.lanes.values())
-    jobs = sum(lane.lines[-1].running for lane in book.cluster.lanes.values())
-    running = sum(lane.running for lane in lanes)
+    lanes = book.cluster.lanes.values()
+    jobs = sum(lane.lines[-1].running for lane in lanes)
+    running = sum(len(lane.running) for lane in lanes)
     return Snapshot(
         waiting=bounds.waiting,
         held=bounds.held,
@@ -60,14 +66,31 @@ def snapshot(book: Book) -> Snapshot:
         average_service_s=mean(tally.service),
         totals=tally.totals(),
         nodes=tuple(_node_view(node) for node in book.cluster.nodes.values()),
-        lanes=lanes,
+        lanes=tuple(_lane_view(lane, book) for lane in _shown(lanes)),
     )
 
 
-def _lane_view(lane: Lane, now_s: float) -> LaneView:
+def _shown(lanes: Iterable[Lane]) -> Iterator[Lane]:
+    """Pick the lanes with something to do, and some of the others: nodes may list thousands."""
+    idle_left = IDLE_LANES_MAX
+    for lane in lanes:
+        if lane.unfinished:
+            yield lane
+        elif idle_left:
+            idle_left -= 1
+            yield lane
+
+
+def _lane_view(lane: Lane, book: Book) -> LaneView:
     waiting = lane.waiting()
-    estimate = lane.wait_s(waiting, now_s)
-    p50_s, p90_s, _ = estimate or (None, None, None)
+    p50_s: float | None
+    p90_s: float | None
+    if not lane.slots:
+        p50_s = p90_s = None
+    elif not waiting and any(name in book.cluster.open for name in lane.nodes):
+        p50_s = p90_s = 0.0  # a newcomer would start at once
+    else:
+        p50_s, p90_s, _ = lane.wait_s(waiting, book.now_s) or (None, None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),
         p50_s, p90_s,

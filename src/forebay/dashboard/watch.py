@@ -81,6 +81,7 @@ class Watch:
         self._started_s = around.clock.monotonic_s()
         self._timer: TimerHandle | None = None
         self._even = False
+        self._drawn_s = self._started_s - LOOK_S
         self._followers: set[Follower] = set()
         self._stopped = False
         self.frame = b""
@@ -116,9 +117,11 @@ class Watch:
         return Follower(self, self._hello(admin=admin, keys=keys))
 
     def enter(self, follower: Follower) -> None:
-        """Tell this one from now on; the first picture at once."""
+        """Tell this one from now on; the first picture at once, and not to all the others."""
         self._followers.add(follower)
-        self._around.observe(self._tell)
+        if self._around.clock.monotonic_s() - self._drawn_s >= LOOK_S:
+            self._around.observe(self._draw)
+        follower.wake()
 
     def leave(self, follower: Follower) -> None:
         """Tell it no more."""
@@ -154,8 +157,12 @@ class Watch:
             )
         )
 
-    def _tell(self, seen: Snapshot) -> None:
+    def _draw(self, seen: Snapshot) -> None:
         self.frame = _event("snapshot", self.picture(seen))
+        self._drawn_s = self._around.clock.monotonic_s()
+
+    def _tell(self, seen: Snapshot) -> None:
+        self._draw(seen)
         for follower in self._followers:
             follower.wake()
 

@@ -10,10 +10,11 @@ from starlette.routing import Route
 from forebay.dashboard.files import SECURITY_HEADERS, page_files
 from forebay.dashboard.watch import FOLLOWERS_MAX
 from forebay.gateway.asking import Refused
+from forebay.gateway.event_streams import EVENTS, STREAM_HEADERS, only_the_head
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
@@ -51,18 +52,38 @@ class DashboardRoutes:
         """Tell what is going on, twice a second, as server-sent events."""
         parts = self._parts
         parts.asking.observer(request)
+        if (head := only_the_head(request)) is not None:
+            return head
         if parts.watch.followers >= FOLLOWERS_MAX:
             words = f"{FOLLOWERS_MAX} look at this gateway already"
             raise Refused(Problem("too_many_connections", words))
-        follower = parts.watch.follow(admin=self._is_admin(request), keys=bool(parts.keys))
-        return _Pictures(follower)
+        admin = self._is_admin(request)
+        follower = parts.watch.follow(admin=admin, keys=bool(parts.keys))
+        generation = parts.callers.generation
+
+        def is_as_it_was() -> bool:
+            """Say whether the caller may still see this; a key may have been revoked meanwhile."""
+            nonlocal generation
+            if generation == parts.callers.generation:
+                return True
+            generation = parts.callers.generation
+            return self._may_look(request) and self._is_admin(request) == admin
+
+        return _Pictures(follower, is_as_it_was)
 
     def _is_admin(self, request: Request) -> bool:
-        try:
-            self._parts.asking.admin(request)
-        except Refused:
-            return False
-        return True
+        return _is_allowed(self._parts.asking.admin, request)
+
+    def _may_look(self, request: Request) -> bool:
+        return _is_allowed(self._parts.asking.observer, request)
+
+
+def _is_allowed(ask: Callable[[Request], object], request: Request) -> bool:
+    try:
+        ask(request)
+    except Refused:
+        return False
+    return True
 
 
 def _answer(file: PageFile, request: Request) -> Response:
@@ -75,10 +96,10 @@ def _answer(file: PageFile, request: Request) -> Response:
 class _Pictures(StreamingResponse):
     """What a follower is sent; it counts as one from the start to the very end."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Follower, is_as_it_was: Callable[[], bool]) -> None:
         self._follower = follower
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(self._events(), media_type="text/event-stream", headers=headers)
+        self._is_as_it_was = is_as_it_was
+        super().__init__(self._events(), media_type=EVENTS, headers=STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the client leaves, or the gateway stops."""
@@ -86,5 +107,5 @@ class _Pictures(StreamingResponse):
             await super().__call__(scope, receive, send)
 
     async def _events(self) -> AsyncIterator[bytes]:
-        while (event := await self._follower.next()) is not None:
+        while (event := await self._follower.next()) is not None and self._is_as_it_was():
             yield event

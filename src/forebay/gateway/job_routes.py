@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from forebay.errors import StoreFailed
 from forebay.gateway.asking import Refused, seen_by
+from forebay.gateway.event_streams import EVENTS, STREAM_HEADERS, only_the_head
 from forebay.gateway.job_views import job_detail, job_line
 from forebay.gateway.jobs import from_store
 from forebay.gateway.json_body import decode_body, invalid, read_body
@@ -154,13 +155,12 @@ class JobRoutes:
         """Follow one job until it has ended, as server-sent events."""
         caller = self._parts.asking.caller(request)
         job = await self._find(request, caller)
+        if (head := only_the_head(request)) is not None:
+            return head
         jobs = self._parts.jobs
         if jobs.feed.is_full:
             raise Refused(Problem("too_many_connections", "too many follow jobs already"))
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(
-            _followed(jobs, job), media_type="text/event-stream", headers=headers
-        )
+        return StreamingResponse(_followed(jobs, job), media_type=EVENTS, headers=STREAM_HEADERS)
 
     # -- inside
 

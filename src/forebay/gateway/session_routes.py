@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from forebay.gateway.asking import Refused
 from forebay.gateway.connected import while_connected
+from forebay.gateway.event_streams import EVENTS, STREAM_HEADERS, only_the_head
 from forebay.gateway.json_body import decode_body, invalid, read_body
 from forebay.gateway.session_desk import SessionDesk
 from forebay.gateway.status_routes import json_answer
@@ -81,11 +82,12 @@ class SessionRoutes:
         """Follow a session, as server-sent events."""
         session = await self._session(request, self._caller(request))
         after = _last_event_id(request)
+        if (head := only_the_head(request)) is not None:
+            return head
         if session.log.readers >= READERS_MAX:
             words = f"{READERS_MAX} follow this session already"
             raise Refused(Problem("too_many_connections", words))
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return EventStream(session.log, after, headers)
+        return EventStream(session.log, after)
 
     async def messages(self, request: Request) -> Response:
         """Return the history as it would be sent."""
@@ -179,9 +181,9 @@ def queue_full(full: PromptQueueFull) -> Response:
 class EventStream(StreamingResponse):
     """What a reader of a session is sent; it counts as one from the start to the very end."""
 
-    def __init__(self, log: EventLog, after: int | None, headers: dict[str, str]) -> None:
+    def __init__(self, log: EventLog, after: int | None) -> None:
         self._reader = log.follow(after)
-        super().__init__(self._frames(), media_type="text/event-stream", headers=headers)
+        super().__init__(self._frames(), media_type=EVENTS, headers=STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send what there is until the client leaves, or the session ends."""
