@@ -59,7 +59,7 @@ async def test_every_scene_shows_what_its_caption_says(tmp_path: Path) -> None:
     assert left == 0
     english = "\n".join(words.en for words in said)
     assert f"{JOBS} of {JOBS} jobs are done" in english
-    assert "retried, 0 failed" in english
+    assert " 0 requests failed" in english
     assert all(words.ja and words.ja != words.en for words in said)
 
 

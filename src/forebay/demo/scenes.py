@@ -84,9 +84,9 @@ async def greedy_script(cast: Cast) -> None:
         "nothing fails.",
         f"貪欲なスクリプトが一度に {SCRIPT_REQUESTS} 件を送信。失敗せず、列に並んで待ちます。",
     )
-    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS, SMALL, tokens=60))
+    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS, SMALL, tokens=80))
     try:
-        await cast.pause(6)
+        await cast.pause(5)
         cast.stage.caption(
             "Users take turns: when one of the two people asks, the script's backlog does not "
             "stand before them.",
@@ -95,32 +95,38 @@ async def greedy_script(cast: Cast) -> None:
         answers = await flood
     finally:
         flood.cancel()
-    script_s, people_s = median_wait_s(answers), median_wait_s(cast.peoples_answers())
+    people = cast.peoples_answers()
+    script_s, people_s = median_wait_s(answers), median_wait_s(people)
     if script_s is not None and people_s is not None:
+        sent, served = len(answers) + len(people), _served([*answers, *people])
         cast.stage.caption(
             f"Measured: the people waited {people_s:.1f} s (median), the script {script_s:.1f} s. "
-            "All were answered.",
+            f"{served} of {sent} were answered.",
             f"実測: 人の待ち時間は {people_s:.1f} 秒 (中央値)、スクリプトは {script_s:.1f} 秒。"
-            "全件に応答しました。",
+            f"{sent} 件中 {served} 件に応答しました。",
         )
     await cast.pause(7)
 
 
 async def urgent(cast: Cast) -> None:
     """Priorities: what is urgent goes first."""
-    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS, SMALL, tokens=60))
+    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS, SMALL, tokens=80))
     try:
-        await cast.pause(2)
-        ahead = await cast.stage.waiting()
+        await cast.pause(1)
         cast.stage.caption(
-            f"{ahead} requests are waiting. Now one arrives with X-Forebay-Priority: high …",
-            f"{ahead} 件が待機中。ここで X-Forebay-Priority: high のリクエストが到着…",
+            "A long line again. In a moment one more arrives behind it, with "
+            "X-Forebay-Priority: high …",
+            "再び長い行列。その最後に X-Forebay-Priority: high のリクエストが到着します…",
         )
+        await cast.pause(4)
+        ahead = await cast.stage.waiting()
         answer = await cast.people[0].ask(SMALL, priority="high", words="Quick!")
+        behind = await cast.stage.waiting()
         cast.stage.caption(
-            f"… and ran after {answer.waited_s:.1f} s, on {answer.node}: the next free slot was "
-            "its own.",
-            f"…{answer.waited_s:.1f} 秒後に {answer.node} で実行。次に空いたスロットを得ました。",
+            f"… {ahead} were waiting when it came. It ran after {answer.waited_s:.1f} s, on "
+            f"{answer.node}; with its answer there, {behind} were still waiting.",
+            f"…到着時の待機は {ahead} 件。{answer.waited_s:.1f} 秒後に {answer.node} で実行され、"
+            f"応答の時点でまだ {behind} 件が待機中でした。",
         )
         await flood
     finally:
@@ -131,22 +137,23 @@ async def urgent(cast: Cast) -> None:
 async def dying_node(cast: Cast) -> None:
     """Retries: a node dies with work on it, and nobody notices."""
     stage, before = cast.stage, cast.stage.retries
-    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS // 2, SMALL, tokens=60))
+    flood = asyncio.ensure_future(cast.script.ask_many(SCRIPT_REQUESTS // 2, SMALL, tokens=80))
     try:
         await cast.until(lambda: stage.running_on("gpu2") > 1, 30.0)
         lost = stage.running_on("gpu2")
         await stage.kill_node("gpu2")
         stage.caption(
-            f"Node gpu2 dies with {lost} requests running on it. They go back to their old places "
-            "in line and run elsewhere.",
-            f"ノード gpu2 が {lost} 件の処理中に停止。元の順番のまま列に戻り、別のノードで実行されます。",
+            f"Node gpu2 dies with {lost} requests running on it. They, and what is sent there "
+            "before its death is noticed, go back to their old places and run elsewhere.",
+            f"ノード gpu2 が {lost} 件の処理中に停止。停止に気づく前に送られた分も含め、"
+            "元の順番のまま列に戻り、別のノードで実行されます。",
         )
         answers = await flood
         failed = sum(answer.status != 200 for answer in answers)
         stage.caption(
-            f"{stage.retries - before} retried, {failed} failed: the callers saw nothing of it. "
-            "The banner says what is wrong.",
-            f"再試行 {stage.retries - before} 件、失敗 {failed} 件。呼び出し元は気づきません。"
+            f"{stage.retries - before} attempts were made again elsewhere, {failed} requests "
+            "failed. The banner says what is wrong.",
+            f"別のノードでの再試行 {stage.retries - before} 回、失敗したリクエスト {failed} 件。"
             "異常はバナーに表示されます。",
         )
         await cast.pause(6)
@@ -205,10 +212,10 @@ async def batch(cast: Cast) -> None:
     done = await _finished(cast, ids)
     swaps = await stage.swaps() - swaps_before
     stage.caption(
-        f"{done} of {JOBS} jobs are done, with {swaps} model loads on three nodes: jobs of one "
-        "model ran together.",
-        f"{JOBS} 件中 {done} 件が完了。3 台のノードでモデルの読み込みは {swaps} 回: "
-        "同じモデルのジョブをまとめて実行しました。",
+        f"{done} of {JOBS} jobs are done. They came with {JOBS - 1} changes of model; the three "
+        f"nodes loaded one {swaps} times.",
+        f"{JOBS} 件中 {done} 件が完了。到着順ではモデルが {JOBS - 1} 回入れ替わりますが、"
+        f"3 台のノードでの読み込みは {swaps} 回でした。",
     )
     await cast.pause(7)
 
@@ -231,6 +238,10 @@ async def _finished(cast: Cast, ids: Sequence[int]) -> int:
             await asyncio.sleep(STEP_S * cast.stage.pace)
         completed += status == "completed"
     return completed
+
+
+def _served(answers: Sequence[Answer]) -> int:
+    return sum(answer.status == 200 for answer in answers)
 
 
 SCENES: Final[tuple[Scene, ...]] = (quiet, greedy_script, urgent, dying_node, overflow, batch)

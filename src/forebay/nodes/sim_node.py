@@ -325,6 +325,8 @@ class SimNode:
     async def kill(self) -> None:
         """End as a process does that is killed: every connection is reset, the port closed."""
         if self._server is not None:
+            for listener in self._server.servers:
+                listener.close()
             for connection in list(self._server.server_state.connections):
                 connection.transport.abort()
         await self.stop()

@@ -1,0 +1,43 @@
+"""The demo as a command: it ends when it is told to, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forebay.cli import demo
+
+from .conftest import COMMAND
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Shell
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_ends_the_demo_and_its_files_are_gone(
+    shell: Shell, tmp_path: Path, number: signal.Signals
+) -> None:
+    playing = await shell.start_program(
+        "env", f"TMPDIR={tmp_path}", COMMAND, "demo", "--port", "0", "--pace", "0.1"
+    )
+    await playing.says("A greedy script")
+    assert list(tmp_path.iterdir())
+    playing.signal(number)
+    assert await playing.ends() == 0
+    assert list(tmp_path.iterdir()) == []
+    assert "Traceback" not in playing.text
+    assert "forebay serve" in playing.text
+
+
+def test_where_the_usual_port_is_taken_the_demo_takes_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(demo, "USUAL_PORT", taken.getsockname()[1])
+        assert demo._free_port() == 0
+    assert demo._free_port() == demo.USUAL_PORT
