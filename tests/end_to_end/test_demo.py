@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -26,10 +27,10 @@ async def test_a_signal_ends_the_demo_and_its_files_are_gone(
         "env", f"TMPDIR={tmp_path}", COMMAND, "demo", "--port", "0", "--pace", "0.1"
     )
     await playing.says("A greedy script")
-    assert list(tmp_path.iterdir())
+    assert os.listdir(tmp_path)
     playing.signal(number)
     assert await playing.ends() == 0
-    assert list(tmp_path.iterdir()) == []
+    assert os.listdir(tmp_path) == []
     assert "Traceback" not in playing.text
     assert "forebay serve" in playing.text
 
