@@ -98,6 +98,29 @@ async def test_nothing_is_wider_than_the_screen(site: Site, language: str) -> No
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+WORDS_IN_LINES = """() => [...document.querySelectorAll("#models thead th")].map((cell) => {
+  const text = cell.firstChild;
+  return text.data.split(" ").map((word, i, all) => {
+    const range = document.createRange();
+    const start = all.slice(0, i).join(" ").length + (i ? 1 : 0);
+    range.setStart(text, start);
+    range.setEnd(text, start + word.length);
+    return new Set([...range.getClientRects()].map(({ top }) => top)).size;
+  });
+})"""
+
+
+@pytest.mark.parametrize("language", ["en-GB", "ja-JP"])
+async def test_the_words_over_the_models_stay_whole_on_a_phone(site: Site, language: str) -> None:
+    await site.start(await site.node(models=("m", "a-model-with-a-name-as-long-as:70b-q4_K_M")))
+    page = await site.open(language=language, **PHONE)
+    await expect(page.locator("#models tbody tr")).to_have_count(2)
+    lines = await page.evaluate(WORDS_IN_LINES)
+    assert len(lines) == 5
+    assert {each for cell in lines for each in cell} == {1}
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 async def test_dark_is_dark_by_the_system_and_by_choice_and_is_remembered(site: Site) -> None:
     await site.start(await site.node())
     page = await site.open(color_scheme="dark")

@@ -54,6 +54,19 @@ TICKS = """async (cases) => {
 }"""
 
 
+SLOTS_NOTES = """async (cases) => {
+  const { showTiles } = await import("/dashboard/tiles.js");
+  const queue = { enabled: true, max_size: 9, waiting: 0, average_service_seconds: null };
+  const sessions = { held: 0, pending_prompts: 0 };
+  return cases.map(([state, slots, processing, processing_jobs]) => {
+    showTiles({ queue: { ...queue, processing, processing_jobs }, sessions, uptime_seconds: 1,
+      nodes: [{ state, slots }] });
+    const [, , figure, note] = document.querySelector(".tile-processing").children;
+    return `${figure.textContent} ${note.textContent}`;
+  });
+}"""
+
+
 async def asked(site: Site, script: str, *values: object) -> Any:
     await site.start(await site.node())
     page = await site.open()
@@ -96,3 +109,13 @@ async def test_the_numbers_beside_a_chart_are_round_and_hold_the_highest_value(s
         assert marks[-1] >= most
         assert 2 <= len(marks) <= 6
         assert not whole or all(mark == int(mark) for mark in marks)
+
+
+async def test_the_slots_in_use_are_said_of_those_there_are(site: Site) -> None:
+    cases = [("online", 1, 1, 0), ("online", 5, 1, 3), ("online", 5, 0, 1), ("draining", 4, 1, 0)]
+    assert await asked(site, SLOTS_NOTES, cases) == [
+        "1 of 1 slot",
+        "1 of 5 slots, 3 more run jobs",
+        "0 of 5 slots, 1 more runs a job",
+        "1 no slots to use now",
+    ]

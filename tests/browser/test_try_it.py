@@ -158,6 +158,34 @@ async def test_enter_sends_and_shift_enter_and_composing_do_not(site: Site) -> N
     await expect(page.locator("#tries .attempt-status")).to_have_text("Done")
 
 
+@pytest.mark.parametrize("how", ["keyboard", "mouse"])
+async def test_what_is_typed_first_takes_the_place_of_the_example(site: Site, how: str) -> None:
+    await site.start(await site.node())
+    page = await site.open()
+    field = page.get_by_label("Message", exact=True)
+    assert await field.input_value() != ""
+    await (field.focus() if how == "keyboard" else field.click())
+    await page.keyboard.type("Mine")
+    await expect(field).to_have_value("Mine")
+    await page.get_by_label("At once").focus()
+    await (field.focus() if how == "keyboard" else field.click())
+    await page.keyboard.press("End")
+    await page.keyboard.type(", all of it")  # what somebody wrote is never replaced
+    await expect(field).to_have_value("Mine, all of it")
+
+
+async def test_a_second_click_puts_the_caret_where_it_is_wanted(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.open()
+    field = page.get_by_label("Message", exact=True)
+    example = await field.input_value()
+    await field.click()
+    await field.click()
+    await page.keyboard.press("End")
+    await page.keyboard.type("!")
+    assert len(await field.input_value()) == len(example) + 1
+
+
 async def test_no_more_than_eight_messages_are_kept(site: Site) -> None:
     node = await site.node(slots=4)
     node.automatic = lambda call: stream(call, "Yes")

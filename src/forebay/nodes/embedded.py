@@ -14,9 +14,10 @@ from forebay.errors import BackendFailed
 
 logger = logging.getLogger("forebay.nodes")
 
-SLOTS = 4
+SLOTS = 2
+"""Few enough that four messages at once show a line, and a small CPU is not stretched further."""
 CONTEXT_TOKENS = 2048
-"""Per slot; with 4 slots the default model then takes some 350 MB."""
+"""Per slot; the default model keeps 23 kB for each, so some 47 MB a slot."""
 START_LIMIT_S = 120.0
 """A large GGUF on a slow disk takes a minute to read."""
 STOP_LIMIT_S = 5.0

@@ -32,6 +32,7 @@ export function showTiles(snapshot) {
 function tiles({ queue, nodes, draining }) {
   const usable = nodes.filter((node) => node.state === "online");
   const slots = usable.reduce((sum, node) => sum + node.slots, 0);
+  const jobs = queue.processing_jobs;
   const places = queue.enabled && queue.max_size > 0;
   const service = queue.average_service_seconds;
   return [
@@ -45,8 +46,8 @@ function tiles({ queue, nodes, draining }) {
     {
       key: "processing",
       value: number(queue.processing),
-      note: word("of_slots", { slots }),
-      level: slots ? queue.processing / slots : 0,
+      note: slotsNote(slots, jobs),
+      level: slots ? (queue.processing + jobs) / slots : 0,
     },
     {
       key: "average_wait",
@@ -65,6 +66,12 @@ function tiles({ queue, nodes, draining }) {
       alarm: queue.rejected_per_minute > 0,
     },
   ];
+}
+
+/** What is in use is said of the slots there are: a node that drains has none, and jobs have theirs beside. */
+function slotsNote(slots, jobs) {
+  if (!slots) return word("no_slots");
+  return jobs ? word("of_slots_jobs", { slots, jobs }) : word("of_slots", { slots });
 }
 
 function facts({ queue, sessions, uptime_seconds }) {

@@ -19,6 +19,7 @@ let sent = 0;
 let models = [];
 let modelsWere = null;
 let touched = false;
+let visited = false;
 let looking = false;
 
 /** Wire the panel. */
@@ -26,6 +27,15 @@ export function startTryIt() {
   const message = field("message");
   message.value = word("try_first");
   message.addEventListener("input", () => (touched = true));
+  message.addEventListener("focus", () => {
+    if (!visited && !touched) message.select(); // what is typed first takes the place of the example
+    visited = true;
+  });
+  message.addEventListener("mousedown", (event) => {
+    if (visited || touched) return;
+    event.preventDefault(); // the browser would put the caret where the click was, and select nothing
+    message.focus();
+  });
   message.addEventListener("keydown", (event) => {
     const sends = event.key === "Enter" && !event.shiftKey && !event.isComposing; // Japanese is composed with Enter
     if (!sends) return;
