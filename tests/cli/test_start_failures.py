@@ -74,7 +74,7 @@ def test_bad_settings_come_with_the_line_and_the_command_that_checks_them(tmp_pa
 )
 def test_each_reason_has_its_own_way_out(code: int, port: int, part: str) -> None:
     error = OSError(code, os.strerror(code))
-    assert part in why_not_listening(error, "127.0.0.1", port, "forebay serve")
+    assert part in why_not_listening(error, "127.0.0.1", port, "serve")
 
 
 def test_an_address_with_colons_is_written_as_in_a_url() -> None:

@@ -15,6 +15,7 @@ from forebay.cli.bench_tables import tell
 from forebay.cli.console import complain, fail, say
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway_client import where_and_key
+from forebay.cli.invocation import as_called
 from forebay.clock import SystemClock
 from forebay.load.arrivals import REQUESTS_MAX, Kind
 from forebay.load.document import Document, document, encode
@@ -69,7 +70,7 @@ def start(given: dict[str, Any]) -> None:
     except BadPlan as bad:
         fail(str(bad), code=USAGE)
     except Unreachable as away:
-        fail(f"{away}. Start a gateway with: forebay serve. Or name the server with --url.",
+        fail(f"{away}. Start a gateway with: {as_called('serve')}. Or name the server with --url.",
              code=NOT_REACHABLE)  # fmt: skip
     except Refused as refused:
         another = "another key" if key else "a key"

@@ -12,6 +12,7 @@ from forebay.cli.chat_screen import Screen
 from forebay.cli.console import fail, say
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway_client import printable, where_and_key
+from forebay.cli.invocation import as_called
 from forebay.sdk import (
     Client,
     GatewayAway,
@@ -71,7 +72,7 @@ def _begin(client: Client, asked: Asked) -> SessionClient:
 def _first_model(client: Client) -> str:
     models = client.models()
     if not models:
-        fail("the gateway has no model. Add a node with: forebay nodes add URL")
+        fail(f"the gateway has no model. Add a node with: {as_called('nodes add URL')}")
     return models[0]
 
 
@@ -90,12 +91,12 @@ def _talk(talk: Talk, screen: Screen, back: str) -> int:
     except (KeyboardInterrupt, Left):
         status = INTERRUPTED
     except GatewayAway as away:
-        say(f"forebay: {away}. Start one with: forebay serve. Or name it with --url.")
+        say(f"forebay: {away}. Start one with: {as_called('serve')}. Or name it with --url.")
         status = NOT_REACHABLE
     finally:
         screen.waiting.clear()
         if talk.leave():
-            say(f"To come back: forebay chat --session {talk.session.session_id}{back}")
+            say(f"To come back: {as_called('chat')} --session {talk.session.session_id}{back}")
     return status
 
 
@@ -139,7 +140,10 @@ def _tell(error: SdkError, screen: Screen) -> None:
 
 def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoReturn:
     if isinstance(error, GatewayAway):
-        fail(f"{error}. Start one with: forebay serve. Or name it with --url.", code=NOT_REACHABLE)
+        fail(
+            f"{error}. Start one with: {as_called('serve')}. Or name it with --url.",
+            code=NOT_REACHABLE,
+        )
     words = f"the gateway says: {printable(error)}."
     if isinstance(error, NotAllowed):
         words += f" Name {'another key' if has_key else 'a key'} with --key-env VAR."

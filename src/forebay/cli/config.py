@@ -9,6 +9,7 @@ import typer
 
 from forebay.cli.console import fail
 from forebay.cli.exits import USAGE
+from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
 from forebay.cli.surroundings import problems_around, risks_around
 from forebay.settings import (
@@ -61,13 +62,14 @@ def init(
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(example_toml())
     except FileExistsError:
-        fail(f"{path} exists already. Look at it: forebay config check {path}, or use --force.")
+        look = as_called(f"config check {path}")
+        fail(f"{path} exists already. Look at it: {look}, or use --force.")
     except OSError as error:
         fail(f"{path} cannot be written: {error.strerror}. Name another path.")
     if as_json:
         typer.echo(json.dumps({"path": str(path)}))
         return
-    typer.echo(f"Wrote {path}. Change what you need, then run: forebay config check {path}")
+    typer.echo(f"Wrote {path}. Change what you need, then run: {as_called(f'config check {path}')}")
 
 
 @config_app.command()

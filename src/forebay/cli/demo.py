@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forebay.cli.console import fail, say
+from forebay.cli.invocation import as_called
 from forebay.cli.start_failures import why_not_listening
 
 if TYPE_CHECKING:
@@ -49,9 +50,9 @@ def demo(
     try:
         asyncio.run(_until_told(_demo(wanted, random.Random(seed), once=once, pace=pace)))
     except OSError as error:
-        fail(why_not_listening(error, "127.0.0.1", wanted, "forebay demo"))
+        fail(why_not_listening(error, "127.0.0.1", wanted, "demo"))
     say("")
-    say("That was the demo. To put Forebay in front of your own models: forebay serve")
+    say(f"That was the demo. To put Forebay in front of your models: {as_called('serve')}")
 
 
 def _free_port() -> int:

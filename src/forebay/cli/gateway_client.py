@@ -19,6 +19,7 @@ import typer
 from forebay.cli.console import fail
 from forebay.cli.exits import FAILED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.exits import INTERRUPTED as INTERRUPTED
+from forebay.cli.invocation import as_called
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -226,7 +227,7 @@ def _translated(url: str) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise GatewayAway(
             f"no gateway answers at {url} ({reason}). "
-            "Start one with: forebay serve. Or name it with --url."
+            f"Start one with: {as_called('serve')}. Or name it with --url."
         ) from error
 
 

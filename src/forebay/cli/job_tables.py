@@ -9,6 +9,7 @@ from rich.text import Text
 
 from forebay.cli.durations import short
 from forebay.cli.gateway_client import harmless, printable
+from forebay.cli.invocation import as_called
 from forebay.cli.tables import plain_table
 
 if TYPE_CHECKING:
@@ -123,9 +124,9 @@ def _facts(job: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
 
 def _next_step(job: Mapping[str, Any]) -> str:
     if job["status"] not in FINAL:
-        return f"Follow it with: forebay jobs watch {job['id']}"
+        return f"Follow it with: {as_called('jobs watch')} {job['id']}"
     if job["status"] != "completed":
-        return f"Try it again with: forebay jobs retry {job['id']}"
+        return f"Try it again with: {as_called('jobs retry')} {job['id']}"
     return ""
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from forebay.cli.console import fail, say
 from forebay.cli.exits import INTERRUPTED, NOT_REACHABLE
 from forebay.cli.gateway_client import BYTES_MAX, GatewayAway, GatewayRefused
+from forebay.cli.invocation import as_called
 from forebay.cli.job_tables import FINAL, count_table, job_table
 from forebay.cli.patience import PAUSE_S, Patience, is_passing, wait_s
 from forebay.cli.tables import console_for_output
@@ -60,8 +61,8 @@ def followed(
         fail(str(away), code=NOT_REACHABLE)
     except KeyboardInterrupt:
         say(
-            f"\nJob {job_id} goes on. Follow it with: forebay jobs watch {job_id}. "
-            f"End it with: forebay jobs cancel {job_id}"
+            f"\nJob {job_id} goes on. Follow it with: {as_called('jobs watch')} {job_id}. "
+            f"End it with: {as_called('jobs cancel')} {job_id}"
         )
         raise typer.Exit(INTERRUPTED) from None
     job: dict[str, Any] = found.value

@@ -20,6 +20,7 @@ from forebay.cli.gateway_client import (
     KeyEnv,
     printable,
 )
+from forebay.cli.invocation import as_called
 from forebay.cli.job_tables import STATUSES, answer_of, job_table, job_text
 from forebay.cli.job_watching import followed, watch_all
 from forebay.cli.offers import jobs_that_are, model_names, one_of
@@ -126,7 +127,7 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
     elif as_json:
         typer.echo(json.dumps(added, indent=2))
     else:
-        typer.echo(f"{_added(added)} Follow it with: forebay jobs watch {added['id']}")
+        typer.echo(f"{_added(added)} Follow it with: {as_called('jobs watch')} {added['id']}")
 
 
 @jobs_app.command("list")
@@ -157,7 +158,7 @@ def list_jobs(
     elif jobs:
         show(job_table(jobs, _now()))
     elif status or task_type:
-        typer.echo("There are no such jobs. All of them: forebay jobs list")
+        typer.echo(f"There are no such jobs. All of them: {as_called('jobs list')}")
     else:
         typer.echo(
             "There are no jobs. Submit one with: "
@@ -237,7 +238,9 @@ def _follow(client: GatewayClient, number: int, as_json: bool) -> None:
     if job["status"] == "completed":
         return
     why = f": {printable(job['error'])} ({job['error_code']})" if job["error"] else ""
-    fail(f"job {number} {_ended(job['status'])}{why}. Try again: forebay jobs retry {number}")
+    fail(
+        f"job {number} {_ended(job['status'])}{why}. Try again: {as_called('jobs retry')} {number}"
+    )
 
 
 def _ended(status: str) -> str:

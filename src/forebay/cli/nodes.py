@@ -9,6 +9,7 @@ from urllib.parse import quote
 import typer
 
 from forebay.cli.gateway_client import AsJson, GatewayClient, GatewayUrl, KeyEnv
+from forebay.cli.invocation import as_called
 from forebay.cli.offers import kinds, node_names
 from forebay.cli.tables import node_table, show
 
@@ -36,7 +37,7 @@ def list_nodes(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = F
     elif nodes:
         show(node_table(nodes))
     else:
-        typer.echo("There are no nodes. Add one with: forebay nodes add URL")
+        typer.echo(f"There are no nodes. Add one with: {as_called('nodes add URL')}")
 
 
 @nodes_app.command()
@@ -63,7 +64,7 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
     given = {"url": node_url, "name": name, "kind": kind, "slots": slots}
     body = {key: value for key, value in given.items() if value is not None}
     node = GatewayClient(url, key_env).insist("POST", "/admin/nodes", body)
-    _say(node, "was added; `forebay nodes list` shows when it is online", as_json)
+    _say(node, f"was added; `{as_called('nodes list')}` shows when it is online", as_json)
 
 
 @nodes_app.command()
@@ -82,7 +83,7 @@ def drain(
     """Let nothing new start on a node; what runs there goes on."""
     node = _tell(name, "drain", GatewayClient(url, key_env))
     still = f"{node['in_flight']} requests still run there"
-    _say(node, f"is draining; {still}. Undo with: forebay nodes resume {name}", as_json)
+    _say(node, f"is draining; {still}. Undo with: {as_called('nodes resume')} {name}", as_json)
 
 
 @nodes_app.command()

@@ -9,6 +9,7 @@ import typer
 
 from forebay.cli.console import fail
 from forebay.cli.exits import FAILED, USAGE
+from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
 from forebay.cli.start_failures import why_not_started
 from forebay.errors import BackendFailed, NotAllowed
@@ -73,7 +74,7 @@ def _run(read: Callable[[], Settings], config: Path | None, gguf: Path | None) -
     try:
         settings = read()
     except SettingsError as error:
-        checked = f"forebay config check{f' {config}' if config else ''}"
+        checked = as_called(f"config check{f' {config}' if config else ''}")
         fail(f"{error}\nNothing was started. Correct this, then: {checked}", code=USAGE)
     try:
         run_gateway(settings, read, gguf)

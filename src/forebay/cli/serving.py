@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from forebay.cli.console import say
+from forebay.cli.invocation import with_url
 from forebay.clock import LoopClock
 from forebay.gateway.access_log import AccessLog
 from forebay.gateway.default_node import DefaultNodes, find_default_nodes
@@ -160,7 +161,7 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     say(f"  curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' \\")
     say(f'    -d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}\'')
     say(f"  OPENAI_BASE_URL={url}/v1  for any OpenAI client;  open {url}/ in a browser")
-    say(f"  forebay chat --url {url}  to talk with it in a terminal")
+    say(f"  {with_url('chat', url)}  to talk with it in a terminal")
     say("")
 
 

@@ -49,7 +49,7 @@ def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
     try:
         asyncio.run(_serve(SimNode(options, host, port)))
     except OSError as error:
-        fail(why_not_listening(error, host, port, "forebay sim-node"))
+        fail(why_not_listening(error, host, port, "sim-node"))
 
 
 async def _serve(node: SimNode) -> None:

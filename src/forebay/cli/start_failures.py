@@ -7,6 +7,8 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from forebay.cli.invocation import as_called, with_url
+
 if TYPE_CHECKING:
     from forebay.settings import ServerSettings
 
@@ -15,18 +17,18 @@ FIRST_FREE_PORT = 1024
 
 
 def why_not_listening(error: OSError, host: str, port: int, command: str) -> str:
-    """Say why an address cannot be listened on; `command` is what to try with another port."""
+    """Say why an address cannot be listened on; `command` is the verb to try with another port."""
     place = f"{f'[{host}]' if ':' in host else host}:{port}"
     if error.errno == errno.EADDRINUSE:
         other = port + 1 if port < 65535 else port - 1
         return (
             f"cannot listen on {place}: another program does. Take another port: "
-            f"{command} --port {other}."
+            f"{as_called(command)} --port {other}."
         )
     if error.errno in (errno.EACCES, errno.EPERM) and port < FIRST_FREE_PORT:
         return (
             f"cannot listen on {place}: ports below {FIRST_FREE_PORT} need more rights. Take "
-            f"another port: {command} --port {port + 7000}."
+            f"another port: {as_called(command)} --port {port + 7000}."
         )
     if error.errno == errno.EADDRNOTAVAIL or error.errno is None or error.errno < 0:
         return (
@@ -47,9 +49,10 @@ def why_not_started(error: OSError, server: ServerSettings) -> Why:
     """Say why the gateway did not start."""
     if server.tls_cert and (problem := _about_tls(error, server)):
         return Why(problem, True)
-    words = why_not_listening(error, server.host, server.port, "forebay serve")
+    words = why_not_listening(error, server.host, server.port, "serve")
     if error.errno == errno.EADDRINUSE:
-        words += f" If that is Forebay already, `forebay status --url {_url(server)}` shows it."
+        look = with_url("status", _url(server))
+        words += f" If that is Forebay already, `{look}` shows it."
     return Why(f"{words} In the settings: server.port, server.host.", False)
 
 

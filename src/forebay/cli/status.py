@@ -16,6 +16,7 @@ from forebay.cli.gateway_client import (
     KeyEnv,
     printable,
 )
+from forebay.cli.invocation import as_called
 from forebay.cli.tables import node_table, plain_table, show
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _show(seen: dict[str, Any]) -> None:
     if seen["nodes"] is None:
         typer.echo("Nodes: only an admin key may see them (--key-env VAR).")
     elif not seen["nodes"]:
-        typer.echo("Nodes: none. Add one with: forebay nodes add URL")
+        typer.echo(f"Nodes: none. Add one with: {as_called('nodes add URL')}")
     else:
         show(node_table(seen["nodes"]))
     models = [printable(name) for name in seen["models"]]
