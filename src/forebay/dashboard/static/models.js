@@ -18,6 +18,7 @@ export function showModels(models) {
     update: (row, model) => {
       const [name, ...cells] = row.children;
       setText(name.children[0], model.model);
+      setAttribute(name.children[0], "title", model.model);
       setText(name.children[1], model.families.join(", "));
       [number(model.waiting), number(model.processing), number(model.slots), estimate(model)].forEach((text, i) =>
         setText(cells[i], text));

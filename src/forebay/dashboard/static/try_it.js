@@ -8,6 +8,7 @@ import { onLanguage, ordinal, word, wordOr } from "./words.js";
 const AT_ONCE_MAX = 4; // browsers have six connections for each host: one for /events, one to look around
 const SHOWN_MAX = 8;
 const LOOK_MS = 1000;
+const AGAIN_MS = 5000; // until the models are asked for again, where that failed
 const TICK_MS = 250; // of the count-down
 const SAID_MAX = 300; // characters of an answer that are read aloud
 
@@ -73,13 +74,18 @@ export function offerPriorities(priorities) {
 
 /** Ask which models there are, if what the nodes offer has changed since. */
 export async function offerModels(snapshot) {
-  const now = JSON.stringify([snapshot.models.map(({ model }) => model), snapshot.nodes.map(({ state }) => state)]);
+  const names = snapshot.models.map(({ model }) => model).sort(); // they come in the order of what they have to do
+  const now = JSON.stringify([names, snapshot.nodes.map(({ state }) => state)]);
   if (now === modelsWere) return;
   modelsWere = now;
   const options = { headers: keyHeaders(), cache: "no-store", signal: AbortSignal.timeout(5000) };
   const answer = await fetch("/v1/models", options).catch(() => null);
   const told = answer?.ok ? await answer.json().catch(() => null) : null;
-  if (!told) return;
+  if (!told) {
+    setTimeout(forgetModels, AGAIN_MS);
+    return;
+  }
+  if (JSON.stringify(told.data) === JSON.stringify(models)) return; // an open list stays as it is
   models = told.data;
   showModelChoice();
 }
