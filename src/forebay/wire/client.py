@@ -12,6 +12,7 @@ after its listener has gone (`_listener` is None then, and the connection was ab
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -257,6 +258,13 @@ class NodeConnection(asyncio.Protocol):
             listener.answer_breaks(cause, stale=stale)
 
 
+def _in_words(error: OSError) -> str:
+    """Say why, without the address: some loops put it into the text, and the page shows that."""
+    if error.errno is not None and error.errno > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
+
+
 class Opening:
     """A connect under way; cancelling it leaves nothing behind."""
 
@@ -323,7 +331,7 @@ class Pool:
         except TimeoutError:
             raise BackendFailed(f"no connection within {target.connect_s:g} s") from None
         except (OSError, ssl.SSLError) as error:
-            raise BackendFailed(f"cannot connect: {error.strerror or error}") from error
+            raise BackendFailed(f"cannot connect: {_in_words(error)}") from error
         if self._closed:
             connection.abort()
             raise BackendFailed("the node has been removed")
