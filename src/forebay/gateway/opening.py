@@ -33,6 +33,8 @@ class Opening:
         self._opening: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
         self._again: TimerHandle | None = None
+        self._told = ""
+        """The reason that the log has, for as long as it lasts."""
         self.is_open = False
         self.stopped = False
 
@@ -54,7 +56,7 @@ class Opening:
         try:
             await self._opened()
         except ForebayError as error:
-            logger.warning("%s cannot be opened, and is waited for: %s", self._what, error)
+            self._tell(str(error))
             if not self.stopped:
                 at_s = self._clock.monotonic_s() + AGAIN_S
                 self._again = self._clock.call_at(at_s, self._try_soon)
@@ -69,6 +71,12 @@ class Opening:
                 await self._opening
         was_open, self.is_open = self.is_open, False
         return was_open
+
+    def _tell(self, reason: str) -> None:
+        """Log why it is waited for, once for each reason: it may last for days."""
+        if reason != self._told:
+            logger.warning("%s cannot be opened, and is waited for: %s", self._what, reason)
+            self._told = reason
 
     def _try_soon(self) -> None:
         self._trying = asyncio.get_running_loop().create_task(self.try_now())
@@ -90,6 +98,9 @@ class Opening:
     async def _open(self) -> None:
         await self._do_open()
         self.is_open = True
+        if self._told:
+            logger.info("%s is open now", self._what)
+            self._told = ""
 
 
 def may_hold(url: str) -> bool:
