@@ -231,7 +231,7 @@ async def test_the_place_in_line_is_shown_and_disappears(
     talker.complete("p1", "hello")
     await terminal.sees("lo\r\n> ")
     terminal.type("\x04")
-    await terminal.sees("To come back: forebay chat --session s1 --url")
+    await terminal.sees("forebay chat --session s1 --url")
     assert await terminal.ends() == 0
 
 
@@ -332,7 +332,7 @@ async def test_with_the_real_gateway_ctrl_c_ends_what_waits_and_what_runs(place:
         await say(await node.next_call(), "fine")
         await terminal.sees("fine\r\n> ")
         terminal.type("/quit\n")
-        await terminal.sees("To come back: forebay chat --session ")
+        await terminal.sees("forebay chat --session ")
         assert await terminal.ends() == 0
     finally:
         terminal.close()
