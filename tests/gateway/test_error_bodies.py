@@ -38,7 +38,7 @@ async def test_pages_that_are_not_hot_speak_japanese_too(rig: Rig) -> None:
     await rig.start(await rig.node())
     for path in ("/v1/queue/nobody", "/nowhere", "/v1/models/none"):
         message = (await rig.get(path, JAPANESE)).json["error"]["message"]
-        assert message in {code.japanese for code in CODES.values()}
+        assert message.startswith(tuple(code.japanese for code in CODES.values()))
 
 
 def test_every_error_has_words_in_japanese() -> None:

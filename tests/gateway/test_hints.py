@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.gateway.codes import CODES
+from forebay.gateway.codes import CODES, THERE_ARE_JAPANESE
 from forebay.gateway.model_names import nearest
 from forebay.settings import digest_of
 from forebay.settings.names import blocks, valid_keys
@@ -81,7 +81,7 @@ async def test_a_misspelt_model_is_answered_with_the_nearest_ones(rig: Rig) -> N
     node = await rig.node(models=("llama3:8b", "llama3:70b", "mistral"))
     await rig.start(node, models={"aliases": {"the-best": "mistral"}})
     error = (await (await rig.ask(model="mistrl")).reply()).json["error"]
-    assert error["message"] == 'no node has this model; did you mean "mistral"?'
+    assert error["message"] == 'no node has the model "mistrl"; did you mean "mistral"?'
     assert error["suggestions"] == ["mistral"]
     error = (await (await rig.ask(model="llama3")).reply()).json["error"]
     assert error["suggestions"] == ["llama3:8b", "llama3:70b"]
@@ -89,8 +89,14 @@ async def test_a_misspelt_model_is_answered_with_the_nearest_ones(rig: Rig) -> N
         "the-best"
     ]
     error = (await (await rig.ask(model="gpt-4o")).reply()).json["error"]
-    assert error["message"] == "no node has this model"
+    there = '"llama3:70b", "llama3:8b", "mistral" and 1 more'
+    assert error["message"] == f'no node has the model "gpt-4o"; there are {there}'
     assert "suggestions" not in error
+    assert error["available"] == ["llama3:70b", "llama3:8b", "mistral"]
+    japanese = (await (await rig.ask(model="gpt-4o", headers=JAPANESE)).reply()).json["error"]
+    assert japanese["message"] == THERE_ARE_JAPANESE.format(
+        message="モデルが見つかりません: gpt-4o", names="llama3:70b, llama3:8b, mistral"
+    )
     japanese = (await (await rig.ask(model="mistrl", headers=JAPANESE)).reply()).json["error"]
     assert japanese["message"].startswith(CODES["model_not_found"].japanese)
     assert "mistral" in japanese["message"]
@@ -112,6 +118,30 @@ async def test_models_that_a_key_may_not_use_are_not_suggested(rig: Rig) -> None
 
     assert "mistral-secret" in await suggested("all")
     assert await suggested("some") == ["mistral"]
+
+
+async def test_with_nothing_near_only_what_the_key_may_use_is_named(rig: Rig) -> None:
+    keys = [
+        {"name": "some", "key_sha256": digest_of("some"), "models": ["b", "mistral", "gpt-4o"]},
+        {"name": "none", "key_sha256": digest_of("none"), "models": ["gpt-4o"]},
+    ]
+    await rig.start(await rig.node(models=("a-secret", "b", "mistral")), keys=keys)
+
+    async def told(secret: str) -> str:
+        headers = {"Authorization": f"Bearer {secret}"}
+        error = (await (await rig.ask(model="gpt-4o", headers=headers)).reply()).json["error"]
+        return str(error["message"])
+
+    assert await told("some") == 'no node has the model "gpt-4o"; there are "b", "mistral"'
+    assert await told("none") == 'no node has the model "gpt-4o"'
+
+
+async def test_a_name_from_outside_is_cut_and_cannot_break_the_line(rig: Rig) -> None:
+    await rig.start(await rig.node(models=("m" * 300,)))
+    error = (await (await rig.ask(model="x\n" * 400)).reply()).json["error"]
+    shown, named = "x?" * 39 + "x…", "m" * 79 + "…"
+    assert error["message"] == f'no node has the model "{shown}"; there is "{named}"'
+    assert error["model"] == shown
 
 
 async def test_a_job_and_a_session_for_a_misspelt_model_hear_of_the_nearest(rig: Rig) -> None:

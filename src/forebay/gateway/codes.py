@@ -10,6 +10,8 @@ import msgspec
 Retry = Literal["later", "never", "unsaid"]
 MEANT_JAPANESE = "{message}（もしかして: {names}）"
 """A message, and the names that may have been meant."""
+THERE_ARE_JAPANESE = "{message}（利用できるモデル: {names}）"
+"""A message, and some of the names there are."""
 
 
 class Code(msgspec.Struct, frozen=True):

@@ -34,8 +34,8 @@ in the dialect of the route:
 
 Beside these, where they apply: `hint` (what to do about it; it names the setting), `param` (the
 field or header at fault), `retry_after` (seconds), `waited_seconds`, `estimated_wait_seconds`,
-`suggestions` (models that may have been meant), and of a failed node `cause`, `node` and
-`attempts`.
+`model` (as it was asked for) with `suggestions` (those that may have been meant) or `available`
+(some of those there are), and of a failed node `cause`, `node` and `attempts`.
 Once a stream has begun, the same body comes as its last event (`data:`, `event: error`, or a line
 of JSON); no `[DONE]` follows, and what came before it is void.
 

@@ -24,6 +24,10 @@ COMPARED_MAX = 500
 NAME_LENGTH_MAX = 100
 """Of what is asked for; a longer name is no slip of the finger."""
 ALIKE_MIN = 0.5
+BEGINNING_MIN = 3
+"""Letters by which a name may be begun, and be meant."""
+SHOWN_LENGTH_MAX = 80
+"""Of a name in a message."""
 
 
 class ModelNames:
@@ -48,17 +52,16 @@ class ModelNames:
             ]
         return sorted(set(names))
 
-    def near(self, asked: str, key_name: str, family: str) -> list[str]:
-        """Return the names that may have been meant by whoever has the key of that name."""
+    def explained(self, problem: Problem, asked: str, key_name: str, family: str) -> Problem:
+        """Return the problem with what whoever has the key of that name can ask for instead."""
         key = self._keys.named(key_name) if key_name else None
-        if key is None and self._keys:
-            return []  # revoked meanwhile
-        return nearest(asked, self.usable(key, family))
+        revoked = key is None and bool(self._keys)
+        return about_unknown(problem, asked, [] if revoked else self.usable(key, family))
 
     def unknown(self, asked: str, key: ResolvedKey | None, family: str, param: str) -> Problem:
         """Return the problem of a model that no node has."""
-        problem = Problem("model_not_found", "no node has this model", param)
-        return with_suggestions(problem, nearest(asked, self.usable(key, family)))
+        problem = Problem("model_not_found", "", param)
+        return about_unknown(problem, asked, self.usable(key, family))
 
 
 def nearest(asked: str, names: Iterable[str]) -> list[str]:
@@ -68,29 +71,62 @@ def nearest(asked: str, names: Iterable[str]) -> list[str]:
     ['mistral']
     >>> nearest("llama3", ["llama3:8b", "llama3:70b", "gemma"])
     ['llama3:8b', 'llama3:70b']
+    >>> nearest("smollm", ["smollm2-135m-instruct"])
+    ['smollm2-135m-instruct']
     >>> nearest("gpt-4o", ["llama3:8b"])
     []
     """
     if not asked or len(asked) > NAME_LENGTH_MAX:
         return []
     wanted = _pairs(asked)
-    alike = ((_likeness(wanted, _pairs(name)), name) for name in list(names)[:COMPARED_MAX])
-    ranked = sorted((pair for pair in alike if pair[0] >= ALIKE_MIN), key=lambda pair: -pair[0])
+    begun = asked.lower() if len(asked) >= BEGINNING_MIN else None
+    alike = [
+        (likeness, name)
+        for name in list(names)[:COMPARED_MAX]
+        if (likeness := _likeness(wanted, _pairs(name))) >= ALIKE_MIN
+        or (begun is not None and name.lower().startswith(begun))
+    ]
+    ranked = sorted(alike, key=lambda pair: -pair[0])
     return [name for _, name in ranked[:SUGGESTED_MAX]]
 
 
-def with_suggestions(problem: Problem, names: list[str]) -> Problem:
-    """Return the problem with names that may have been meant, in words and as `suggestions`."""
-    if not names:
-        return problem
-    listed = " or ".join(f'"{name}"' for name in names)
-    return Problem(
-        problem.code,
-        f"{problem.message}; did you mean {listed}?",
-        problem.param,
-        problem.retry_after_s,
-        {**problem.details, "suggestions": names},
-    )
+def about_unknown(problem: Problem, asked: str, usable: list[str]) -> Problem:
+    """Return the problem of a model that there is not, with those that may be meant or used.
+
+    In the message too, since that is all that many clients show.
+
+    >>> problem = Problem("model_not_found", "")
+    >>> about_unknown(problem, "mistrl", ["llama3:8b", "mistral"]).message
+    'no node has the model "mistrl"; did you mean "mistral"?'
+    >>> about_unknown(problem, "gpt-4o", ["a", "b", "c", "d"]).message
+    'no node has the model "gpt-4o"; there are "a", "b", "c" and 1 more'
+    """
+    message = f"no node has the model {_quoted(asked)}"
+    details = {**problem.details, "model": _shown(asked)}
+    if near := nearest(asked, usable):
+        details["suggestions"] = near
+        message += f"; did you mean {' or '.join(map(_quoted, near))}?"
+    elif usable:
+        first = usable[:SUGGESTED_MAX]
+        details["available"] = first
+        more = len(usable) - len(first)
+        listed = ", ".join(map(_quoted, first)) + (f" and {more} more" if more else "")
+        message += f"; there {'is' if len(usable) == 1 else 'are'} {listed}"
+    return Problem(problem.code, message, problem.param, problem.retry_after_s, details)
+
+
+def _quoted(name: str) -> str:
+    return f'"{_shown(name)}"'
+
+
+def _shown(name: str) -> str:
+    """Return a name as it can stand in a sentence, whoever made it up.
+
+    >>> _shown("a\\nb"), len(_shown("x" * 1000))
+    ('a?b', 80)
+    """
+    cut = name if len(name) <= SHOWN_LENGTH_MAX else f"{name[: SHOWN_LENGTH_MAX - 1]}…"
+    return "".join(letter if letter.isprintable() else "?" for letter in cut)
 
 
 @lru_cache(maxsize=1024)

@@ -116,7 +116,9 @@ _DETAILS: Final[dict[str, Schema]] = {
     "node": said("Which node it ran on.", TEXT),
     "attempts": said("How often it was tried (`node_failed`).", COUNT),
     "hint": said("What the caller or the operator can do about it.", TEXT),
+    "model": said("The name that was asked for, cut to 80 letters (`model_not_found`).", TEXT),
     "suggestions": said("Models that may have been meant (`model_not_found`).", listed(TEXT)),
+    "available": said("Else some of those there are, at most 3 (`model_not_found`).", listed(TEXT)),
 }
 _OPTIONAL = tuple(_DETAILS)
 

@@ -78,7 +78,7 @@ class Parts:
         self.nodes.connect(self._node_changed)
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
         self.models = ModelNames(self.nodes, self.admission, self.keys)
-        self.problems.near_models = self.models.near
+        self.problems.explain_model = self.models.explained
         self.job_admission = JobAdmission(self.admission, self.nodes, self.models)
         secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
         resolve = self.admission.resolve

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from forebay.gateway.codes import CODES, MEANT_JAPANESE
-from forebay.gateway.model_names import with_suggestions
+from forebay.gateway.codes import CODES, MEANT_JAPANESE, THERE_ARE_JAPANESE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +39,8 @@ class Problems:
 
     def __init__(self, queue: QueueSettings, random: Random) -> None:
         self._random = random
-        self.near_models: Callable[[str, str, str], list[str]] = _nothing_near
-        """Finds the models like one that is asked for, given a key's name and the family."""
+        self.explain_model: Callable[[Problem, str, str, str], Problem] = _as_it_is
+        """Says of an unknown model what there is, given its name, a key's name and the family."""
         self.change(queue)
 
     def change(self, queue: QueueSettings) -> None:
@@ -88,16 +87,19 @@ class Problems:
         code = CODES.get(problem.code)
         if language != "ja" or code is None:
             return problem.message
-        near = problem.details.get("suggestions")
-        if not isinstance(near, list):
-            return code.japanese
-        return MEANT_JAPANESE.format(message=code.japanese, names=", ".join(near))
+        words = code.japanese
+        if (asked := problem.details.get("model")) is not None:
+            words = f"{words}: {asked}"
+        for member, form in (("suggestions", MEANT_JAPANESE), ("available", THERE_ARE_JAPANESE)):
+            if isinstance(names := problem.details.get(member), list):
+                words = form.format(message=words, names=", ".join(name[:80] for name in names))
+        return words
 
     def about_the_model(
         self, problem: Problem, asked: str, key_name: str, family: Family
     ) -> Problem:
-        """Add the models that may have been meant to a problem that says there is no such."""
-        return with_suggestions(problem, self.near_models(asked, key_name, family.name))
+        """Add what can be asked for to a problem that says there is no such model."""
+        return self.explain_model(problem, asked, key_name, family.name)
 
     def _delay_s(self, measured_s: float | None) -> float:
         base_s = RETRY_AFTER_S_UNMEASURED if measured_s is None else measured_s
@@ -110,8 +112,8 @@ def hint(code: Code, language: str) -> str:
     return code.hint_japanese if language == "ja" else code.remedy
 
 
-def _nothing_near(asked: str, key_name: str, family: str) -> list[str]:
-    return []
+def _as_it_is(problem: Problem, asked: str, key_name: str, family: str) -> Problem:
+    return problem
 
 
 def preferred_language(accept: bytes | None) -> str:
