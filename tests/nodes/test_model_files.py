@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import BackendFailed
-from forebay.nodes.model_files import MEMBER, MODEL, ModelFile, find_model
+from forebay.nodes.model_files import MEMBER, MODEL, ModelFile, default_directory, find_model
 
 WEIGHTS = b"GGUF and so on"
 
@@ -48,13 +48,26 @@ async def test_a_given_file_that_is_not_there_is_a_failure(tmp_path: Path) -> No
 
 async def test_the_default_model_is_fetched_once(tmp_path: Path) -> None:
     shop = Shop()
+    said: list[str] = []
     directory = tmp_path / "data" / "models"
     for _ in range(2):
-        found = await find_model(directory=directory, download=shop)
+        found = await find_model(directory=directory, download=shop, say=said.append)
         assert found.model == MODEL == "smollm2-135m-instruct"
         assert found.path.read_bytes() == WEIGHTS
     assert shop.visits == 1
     assert left_in(directory) == [f"{MODEL}.gguf"]
+    assert said == [f"fetching {MODEL} (93 MB, once) into {directory} ..."]
+
+
+@pytest.mark.parametrize(
+    ("named", "data"),
+    [("/data/mine", "/data/mine"), ("", "~/.local/share"), ("relative", "~/.local/share")],
+)
+def test_models_are_kept_where_the_users_data_is(
+    named: str, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", named)
+    assert default_directory() == Path(data).expanduser() / "forebay" / "models"
 
 
 @pytest.mark.parametrize("shop", [Shop(cut=True), Shop(member="other.gguf")], ids=["cut", "other"])

