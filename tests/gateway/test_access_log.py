@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
+from forebay.gateway.access_line import Line, short_lines
 from forebay.gateway.access_log import LINES_MAX, AccessLog
 from forebay.testing import FakeClock
 
@@ -55,6 +57,36 @@ async def test_a_served_request_is_one_line_with_its_timings(rig: Rig) -> None:
     timings = (line["waited_ms"], line["first_byte_ms"], line["run_ms"])
     assert timings == (2000, 1000, 4000)
     assert line["answer_bytes"] == 9
+
+
+async def test_at_a_terminal_a_request_is_a_short_line_for_people(rig: Rig) -> None:
+    node, kept = await rig.node(), Kept()
+    log = AccessLog(kept, rig.clock, short_lines)
+    await rig.start(node, queue={"max_size": 1}, log=log)
+    _, call = await rig.run(node)
+    await rig.line_up(1)
+    await (await rig.ask()).reply()
+    rig.clock.advance(2.0)
+    await call.answer(OK)
+    call = await node.next_call()
+    rig.clock.advance(1.5)
+    await call.answer({"error": "no"}, 400)
+    await rig.wait_until("processing", 0)
+    await rig.gateway.stop(0.0)
+    lines = [line.split(" ", 1) for line in kept.getvalue().decode().splitlines()]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", at) for at, _ in lines)
+    assert [rest for _, rest in lines] == [
+        "/v1/chat/completions queue_full",
+        "/v1/chat/completions served: m on n1, took 2.0 s",
+        "/v1/chat/completions passed_through: m on n1, status 400, waited 2.0 s, took 1.5 s",
+    ]
+
+
+def test_a_name_from_a_node_cannot_draw_on_the_terminal() -> None:
+    line = Line(
+        "2030-01-01T00:00:00+00:00", "/v1/completions", "served", model="m\x1b[2J", node="n"
+    )
+    assert short_lines([line]).endswith(b" /v1/completions served: m?[2J on n\n")
 
 
 async def test_every_request_is_one_line_however_it_ends(rig: Rig) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from forebay.cli.console import say
 from forebay.cli.invocation import with_url
 from forebay.clock import LoopClock
+from forebay.gateway.access_line import json_lines, short_lines
 from forebay.gateway.access_log import AccessLog
 from forebay.gateway.default_node import DefaultNodes, find_default_nodes
 from forebay.gateway.gateway import Gateway
@@ -60,7 +61,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | None) -> None:
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
-    log = AccessLog(sys.stdout.buffer, clock) if settings.server.access_log else None
+    encode = short_lines if sys.stdout.isatty() else json_lines
+    log = AccessLog(sys.stdout.buffer, clock, encode) if settings.server.access_log else None
     sys.setswitchinterval(SWITCH_S)
     defaults: DefaultNodes | None = None
     gateway = Gateway(settings, clock=clock, log=log, read_settings=read)

@@ -1,6 +1,14 @@
 """One line of the access log: ids, sizes and times, never a prompt, a key or a user."""
 
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Line(msgspec.Struct, omit_defaults=True, gc=False):
@@ -24,3 +32,30 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     output_tokens: int = 0
     request_bytes: int = 0
     answer_bytes: int = 0
+
+
+def json_lines(lines: Iterable[Line]) -> bytes:
+    """Return the lines for machines: a JSON object each."""
+    return _encoder.encode_lines(lines)
+
+
+def short_lines(lines: Iterable[Line]) -> bytes:
+    """Return the lines for people at a terminal, in local time as the log beside them."""
+    return "".join(f"{_short(line)}\n" for line in lines).encode(errors="replace")
+
+
+def _short(line: Line) -> str:
+    """Return `12:34:56 /v1/chat/completions served: m on gpu1, waited 1.2 s, took 3.4 s`."""
+    what = [f"{line.model} on {line.node}"] if line.node else []
+    if line.status >= 400:
+        what.append(f"status {line.status}")
+    if line.queued:
+        what.append(f"waited {line.waited_ms / 1000:.1f} s")
+    if line.run_ms:
+        what.append(f"took {line.run_ms / 1000:.1f} s")
+    at = datetime.fromisoformat(line.time).astimezone()
+    text = f"{at:%H:%M:%S} {line.route} {line.outcome}{': ' if what else ''}{', '.join(what)}"
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+_encoder = msgspec.json.Encoder()

@@ -1,4 +1,4 @@
-"""One line of JSON per request: ids and timings, never a prompt, a key or a user.
+"""One line per request, JSON or for people: ids and timings, never a prompt, a key or a user.
 
 A line costs 18 µs through `logging`; here it is a tuple in a list, and every tenth of a second
 the list is encoded and written by a thread of its own, so that a full disk or a stopped terminal
@@ -11,11 +11,11 @@ import queue
 import threading
 from typing import IO, TYPE_CHECKING
 
-import msgspec
-
-from forebay.gateway.access_line import Line
+from forebay.gateway.access_line import Line, json_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.clock import Timers
     from forebay.relay.exchange import Exchange
 
@@ -26,9 +26,15 @@ BATCHES_MAX = 64
 
 
 class AccessLog:
-    """Collects lines and writes them in batches."""
+    """Collects lines and writes them in batches, as `encode` has them."""
 
-    def __init__(self, stream: IO[bytes], clock: Timers) -> None:
+    def __init__(
+        self,
+        stream: IO[bytes],
+        clock: Timers,
+        encode: Callable[[list[Line]], bytes] = json_lines,
+    ) -> None:
+        self._encode = encode
         self._stream = stream
         self._clock = clock
         self._armed = False
@@ -101,13 +107,12 @@ class AccessLog:
             self.dropped += len(lines)
 
     def _write(self) -> None:
-        encoder = msgspec.json.Encoder()
         while (lines := self._batches.get()) is not None:
             time = lines[0].time
             for line in lines:
                 line.time = time
             try:
-                self._stream.write(encoder.encode_lines(lines))
+                self._stream.write(self._encode(lines))
                 self._stream.flush()
             except (OSError, ValueError):  # closed, or no space: requests matter more than lines
                 self.dropped += len(lines)
