@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import re
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
+from forebay.cli.tables import node_table, show
 from forebay.settings import digest_of
 from forebay.testing import RawClient
 
@@ -51,6 +55,41 @@ async def test_a_gateway_without_a_node_is_not_ready_and_says_why(desk: Desk) ->
     assert "forebay nodes add URL" in done.stdout
 
 
+async def test_a_gateway_whose_nodes_all_drain_says_that(desk: Desk) -> None:
+    await desk.start(await desk.node(), await desk.node())
+    for name in ("n1", "n2"):
+        assert (await desk.run("nodes", "drain", name)).exit_code == 0
+    done = await desk.run("status")
+    assert done.exit_code == 1
+    assert "NOT ready: every node is draining" in done.stdout
+
+
+async def test_an_address_needs_no_scheme_and_what_was_not_measured_is_a_dash(desk: Desk) -> None:
+    gateway = await desk.start(await desk.node())
+    done = await desk.run("status", url=f"127.0.0.1:{gateway.port}")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"0 of 100 +0 +- +- +0", done.stdout), done.stdout
+    assert "0.0 s" not in done.stdout
+
+
+def test_a_table_that_does_not_fit_the_terminal_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = {
+        "name": "embedded", "state": "online", "kind": "llama-cpp", "in_flight": 0, "slots": 2,
+        "models": ["smollm2-135m-instruct"], "url": "http://127.0.0.1:40001", "last_error": "",
+    }  # fmt: skip
+    written = {}
+    for width in ("80", "120"):
+        output = io.StringIO()
+        output.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setenv("COLUMNS", width)
+        monkeypatch.setenv("NO_COLOR", "1")
+        show(node_table([node]))
+        written[width] = re.sub(r"\x1b\[\d*m", "", output.getvalue())
+    assert re.search("^Models +smollm2-135m-instruct$", written["80"], re.M), written["80"]
+    assert re.search("^ *Node +State +Kind", written["120"], re.M), written["120"]
+
+
 async def test_as_json_it_says_the_same(desk: Desk) -> None:
     await desk.start(await desk.node())
     seen = json.loads((await desk.run("status", "--json")).stdout)
@@ -77,7 +116,7 @@ async def test_something_that_is_no_gateway_is_told_from_one(desk: Desk) -> None
     assert "not a Forebay gateway" in done.stderr
 
 
-@pytest.mark.parametrize("url", ["gopher://x", "127.0.0.1:7800", "http://"])
+@pytest.mark.parametrize("url", ["gopher://x", ":7800", "http://"])
 async def test_what_is_no_address_is_refused_with_an_example(desk: Desk, url: str) -> None:
     done = await desk.run("status", url=url)
     assert done.exit_code == 2

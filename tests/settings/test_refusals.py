@@ -302,6 +302,13 @@ def test_an_address_that_is_none_is_refused(key: str, value: str) -> None:
     assert problem_keys({f"server.{key}": [value]}) == [f"server.{key}[0]"]
 
 
+def test_an_option_is_named_as_it_was_typed() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, (), {}, flags={"server.port": 99999})
+    (problem,) = caught.value.problems
+    assert problem.where == "flag --port"
+
+
 def test_all_problems_are_told_together(tmp_path: Path) -> None:
     file = tmp_path / "forebay.toml"
     file.write_text('[queue]\nmax_sise = 1\nfull_status = 1\n[[nodes]]\nnam = "a"\n')

@@ -16,6 +16,15 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number with its word.
+
+    >>> counted(1, "slot"), counted(0, "slot")
+    ('1 slot', '0 slots')
+    """
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def complain(message: str) -> None:
     """Say what is wrong."""
     if not sys.stderr.isatty():

@@ -207,7 +207,8 @@ def where_and_key(url: str | None, key_env: str) -> tuple[str, str | None]:
     from forebay.settings import SettingsError, read_secret  # not for a list of options
 
     try:
-        found = (url or _configured_url()).rstrip("/")
+        asked = url or _configured_url()
+        found = (asked if "://" in asked else f"http://{asked}").rstrip("/")
         key = read_secret("--key-env", key_env)
     except SettingsError as error:
         fail(str(error), code=USAGE)

@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from forebay.cli.console import say
+from forebay.cli.console import counted, say
 from forebay.cli.invocation import with_url
 from forebay.clock import LoopClock
 from forebay.gateway.access_line import json_lines, short_lines
@@ -153,7 +153,10 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
         say(f"  nodes: {defaults.explanation}")
     for backend in gateway.parts.nodes:
         told = backend.told
-        say(f"  node {backend.name}: {told.state}, {told.slots} slots, {_models(told.models)}")
+        say(
+            f"  node {backend.name}: {told.state}, {counted(told.slots, 'slot')}, "
+            f"{counted(len(told.models), 'model')}"
+        )
     for risk in risks(settings):
         say(f"  warning: {risk}")
     model = models[0] if models else "MODEL"
@@ -165,10 +168,6 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     say(f"  OPENAI_BASE_URL={url}/v1  for any OpenAI client;  open {url}/ in a browser")
     say(f"  {with_url('chat', url)}  to talk with it in a terminal")
     say("")
-
-
-def _models(names: tuple[str, ...]) -> str:
-    return f"{len(names)} model" if len(names) == 1 else f"{len(names)} models"
 
 
 def _shown_host(host: str) -> str:

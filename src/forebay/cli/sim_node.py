@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.console import fail
+from forebay.cli.console import counted, fail
 from forebay.cli.start_failures import why_not_listening
 from forebay.nodes.sim_engine import SimOptions
 from forebay.nodes.sim_node import SimNode
@@ -59,7 +59,8 @@ async def _serve(node: SimNode) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     await node.start()
     names = ", ".join(node.engine.sizes_gb)
-    typer.echo(f"simulated node on {node.url} with {node.engine.options.slots} slots: {names}")
+    slots = counted(node.engine.options.slots, "slot")
+    typer.echo(f"simulated node on {node.url} with {slots}: {names}")
     try:
         await stopping.wait()
     finally:

@@ -88,10 +88,17 @@ def _queue_table(queue: dict[str, Any]) -> Table:
     table.add_row(
         f"{queue['waiting']} of {queue['max_size']}" + (f" ({waiting})" if waiting else ""),
         str(queue["processing"]),
-        f"{queue['average_wait_seconds']:.1f} s",
-        f"{queue['average_service_seconds']:.1f} s",
+        _mean(queue, "average_wait_seconds"),
+        _mean(queue, "average_service_seconds"),
         str(queue["served_total"]),
         str(queue["rejected_total"]),
         str(queue["timeouts_total"]),
     )
     return table
+
+
+def _mean(queue: dict[str, Any], name: str) -> str:
+    """Return a mean, or a dash: before anything was served the gateway says 0."""
+    if not queue[name] and not queue["served_total"]:
+        return "-"
+    return f"{queue[name]:.1f} s"

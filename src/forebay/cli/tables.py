@@ -19,8 +19,6 @@ WIDTH_IN_A_PIPE = 200
 """Nobody looks at a pipe, so nothing needs to be folded."""
 COLOURS = {"online": "green", "loading": "yellow", "draining": "yellow", "offline": "red"}
 MODELS_SHOWN = 3
-NARROW = 80
-"""Below this a table that does not fit is of no use: its words would be cut into pieces."""
 
 
 def plain_table(*columns: str) -> Table:
@@ -50,7 +48,7 @@ def console_for_output() -> Console:
 def show(what: RenderableType) -> None:
     """Print a table, or a text, to standard output."""
     console = console_for_output()
-    if isinstance(what, Table) and console.width < NARROW:
+    if isinstance(what, Table) and console.is_terminal:
         fits = console.measure(what, options=console.options.update(width=WIDTH_IN_A_PIPE))
         if fits.maximum > console.width:
             what = _as_records(what)
@@ -58,7 +56,10 @@ def show(what: RenderableType) -> None:
 
 
 def _as_records(table: Table) -> Text:
-    """Return a table too wide for a narrow terminal row by row, a line for each value."""
+    """Return a table too wide for the terminal row by row, a line for each value.
+
+    In columns too narrow for them, words would be cut into pieces.
+    """
     names = [str(column.header) for column in table.columns]
     rows = zip(*(list(column.cells) for column in table.columns), strict=True)
     width = max(len(name) for name in names)

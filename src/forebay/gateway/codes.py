@@ -140,7 +140,7 @@ CODES: dict[str, Code] = {
     "cancelled": _never(
         499,
         "Cancelled through `DELETE /v1/queue/{id}`, or by an admin.",
-        "Nothing.",
+        "Nothing needs to be done.",
         "リクエストは取り消されました",
     ),
     "node_failed": Code(

@@ -63,8 +63,12 @@ class StatusRoutes:
         if self._parts.draining:
             raise Refused(Problem("shutting_down", "the gateway is shutting down"))
         if not self._parts.nodes.any_up():
-            raise Refused(Problem("no_node", "no node is up"))
+            raise Refused(Problem("no_node", self._why_not_up()))
         return json_answer({"status": "ready"})
+
+    def _why_not_up(self) -> str:
+        states = {backend.told.state for backend in self._parts.nodes}
+        return "every node is draining" if states == {"draining"} else "no node is up"
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus' text format."""

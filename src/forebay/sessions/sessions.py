@@ -91,7 +91,9 @@ class Sessions:
             self._add(found.record).recover(found)
             await asyncio.sleep(0)  # others have things to do, too
         if records:
-            logger.info("%d sessions go on", len(records))
+            logger.info(
+                "%d %s on", len(records), "session goes" if len(records) == 1 else "sessions go"
+            )
         self._sweep_later()
 
     def revoke(self, owners: Collection[str]) -> None:

@@ -65,7 +65,17 @@ def from_flags(given: Mapping[str, object]) -> Found:
     """Yield what flags set: dotted keys with their values; None is a flag that was not given."""
     for key, value in given.items():
         if value is not None:
-            yield from _assign(tuple(key.split(".")), value, Origin("flag", key))
+            yield from _assign(tuple(key.split(".")), value, Origin("flag", _option(key)))
+
+
+def _option(key: str) -> str:
+    """Return the option by which a setting is given: it has the last name of its key.
+
+    >>> _option("server.port"), _option("sessions.max_pending_prompts"), _option("nodes")
+    ('--port', '--max-pending-prompts', '--node')
+    """
+    last = key.rpartition(".")[2].replace("_", "-")
+    return "--node" if last == "nodes" else f"--{last}"
 
 
 def from_texts(given: Iterable[str]) -> Found:
