@@ -52,8 +52,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def reader(tmp_path: Path) -> AsyncIterator[Reader]:
     """A reader in a folder with the files that pages speak of, before a gateway of their own."""
     request = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
-    for name in ("questions.jsonl", "prompts.jsonl"):
-        (tmp_path / name).write_text(json.dumps(request) + "\n")
+    (tmp_path / "questions.jsonl").write_text(json.dumps(request) + "\n")
+    shown = [line for line in (ROOT / "README.md").read_text().splitlines() if "custom_id" in line]
+    assert len(shown) == 2, "the README shows a file of two lines"
+    (tmp_path / "prompts.jsonl").write_text("\n".join(shown) + "\n")
     (tmp_path / "request.json").write_text(json.dumps(CHAT))
     node = SimNode(SimOptions(models=MODELS, ttft_s=0.0, tokens_per_second=0.0), "127.0.0.1", 0)
     await node.start()

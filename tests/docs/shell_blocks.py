@@ -18,6 +18,7 @@ NOT_RUN = {
     "source": "changes the reader's shell",
     "chmod": "changes the machine",
     "cp": "changes the machine",
+    "mkdir": "changes the machine",
     "install": "changes the machine",
     "python3": "makes a virtual environment outside the repository",
     "pip": "fetches packages",

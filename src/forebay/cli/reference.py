@@ -24,9 +24,11 @@ PAGE: Final = Path("docs/reference/command-line.md")
 OPENING: Final = """\
 # Commands
 
-Made from `src/forebay/cli` by `python -m forebay.cli.reference`; change the help there, not this
-page. How the commands are used: [the command line](../command-line.md). `--help` after any of them
-prints the same.
+<!-- Made from src/forebay/cli by python -m forebay.cli.reference; change the help there, not this
+page. -->
+
+How the commands are used: [the command line](../command-line.md). `--help` after any of them prints
+the same.
 
 | Exit status | Means |
 | --- | --- |

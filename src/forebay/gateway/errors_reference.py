@@ -20,8 +20,8 @@ PAGE: Final = Path("docs/reference/errors.md")
 OPENING: Final = """\
 # Errors
 
-Made from `src/forebay/gateway/codes.py` by `python -m forebay.gateway.errors_reference`; change the
-words there, not this page.
+<!-- Made from src/forebay/gateway/codes.py by python -m forebay.gateway.errors_reference; change
+the words there, not this page. -->
 
 Every error of the gateway has a stable `code`; the message is for people and may change. It is told
 in the dialect of the route:

@@ -152,8 +152,8 @@ GIVEN: Final = {
 OPENING: Final = """\
 # Headers
 
-Made from the tables in `src/forebay/gateway/headers_reference.py`, which tests hold against the
-source; change the words there, not this page.
+<!-- Made from the tables in src/forebay/gateway/headers_reference.py, which tests hold against the
+source; change the words there, not this page. -->
 
 Names are read in any case. What is not on this page goes to the node as it came, and comes back
 from it as it is.

@@ -22,9 +22,10 @@ PAGE: Final = Path("docs/reference/http.md")
 OPENING: Final = """\
 # HTTP
 
-Made from what `/openapi.json` serves by `python -m forebay.gateway.http_reference`; change the
-words in `src/forebay/gateway/openapi*.py`, not this page. The same for programs:
-[openapi.json](openapi.json).
+<!-- Made from what /openapi.json serves by python -m forebay.gateway.http_reference; change the
+words in src/forebay/gateway/openapi*.py, not this page. -->
+
+The same for programs: [openapi.json](openapi.json).
 
 {description}
 

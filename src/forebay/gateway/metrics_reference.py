@@ -27,8 +27,8 @@ PAGE: Final = Path("docs/reference/metrics.md")
 OPENING: Final = """\
 # Metrics
 
-Made from `src/forebay/gateway/metrics.py` by `python -m forebay.gateway.metrics_reference`; change
-the words there, not this page.
+<!-- Made from src/forebay/gateway/metrics.py by python -m forebay.gateway.metrics_reference; change
+the words there, not this page. -->
 
 `GET /metrics` answers in Prometheus' text format. With keys it needs one, unless
 `server.public_status = true`. Labels are bounded: no user, no key, no id, no free text. A dashboard

@@ -24,8 +24,10 @@ WIDTH = 100
 OPENING = """\
 # Settings
 
-Made from the model by `python -m forebay.settings.reference`; change the docstrings there, not this
-page. [forebay.example.toml](../../forebay.example.toml) is the same as a file to start from, and
+<!-- Made from the model by python -m forebay.settings.reference; change the docstrings there, not
+this page. -->
+
+[forebay.example.toml](../../forebay.example.toml) is the same as a file to start from, and
 [forebay.schema.json](forebay.schema.json) tells an editor.
 
 Each setting comes from the first of these that has it: a flag (`--set queue.max_size=50`), an
