@@ -7,6 +7,7 @@ Any verb is completed without a line here. A parameter that wants more than its 
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
@@ -14,8 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-WORD_BREAKS = ":="
-"""Where bash ends a word, beside blanks; what follows the last of them is all that it replaces."""
+WORD_BREAKS = ":=@"
+"""Where bash ends a word, beside blanks, unless it says what is left of it after them."""
+PLAIN = re.compile(r"[A-Za-z0-9._:/@+,][A-Za-z0-9._:/@+=,-]*")
+"""Values that mean only themselves in every shell, and are no option.
+
+Bash puts an offer on the line as it is, so that Enter would run what is in it; and models and nodes
+are named by whoever runs them. What is not plain can be typed, with the quotes that it needs.
+"""
 
 
 class Offer(NamedTuple):
@@ -59,12 +66,16 @@ def offers_for(root: Any, words: Sequence[str]) -> Offers:
     return _Place(context, rest).offers_for(last)
 
 
-def after_word_break(value: str, typed: str) -> str:
-    """Return the part of an offer that bash wants.
+def after_word_break(value: str, typed: str, replaced: str | None = None) -> str:
+    """Return the part of an offer that bash wants; `replaced` is what it will take away for it.
 
     >>> after_word_break("llama3:8b", "llama3:"), after_word_break("mistral", "mi")
     ('8b', 'mistral')
+    >>> after_word_break("llama3:8b", "llama3:", "llama3:")
+    'llama3:8b'
     """
+    if replaced is not None and typed.endswith(replaced):
+        return value[len(typed) - len(replaced) :]
     return value[max(typed.rfind(mark) for mark in WORD_BREAKS) + 1 :]
 
 
@@ -158,7 +169,11 @@ class _Place:
         if self._is_path(param):
             return Offers(are_files=True)
         found = param.shell_complete(self._context, typed)
-        return Offers(tuple(Offer(str(item.value), item.help or "") for item in found))
+        return Offers(
+            tuple(
+                Offer(item.value, item.help or "") for item in found if PLAIN.fullmatch(item.value)
+            )
+        )
 
     def _is_path(self, param: Any) -> bool:
         if self._command.callback is None:

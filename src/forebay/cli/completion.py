@@ -32,7 +32,7 @@ _forebay_completion() {
     COMPREPLY=()
     while read -r line; do
         if [ -z "$kind" ]; then kind="$line"; else COMPREPLY+=("$line"); fi
-    done < <("$1" completion offer bash -- "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+    done < <("$1" completion offer bash -- "${COMP_LINE:0:COMP_POINT}" ${2+"$2"} 2>/dev/null)
     case "$kind" in
         prefixes) compopt -o nospace 2>/dev/null ;;
         files) compopt -o default 2>/dev/null || COMPREPLY=($(compgen -f -- "$2")) ;;
@@ -99,7 +99,10 @@ def fish() -> None:
 def offer(
     shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")],
     typed: Annotated[
-        list[str], typer.Argument(help="The line for bash, else the words after the command.")
+        list[str],
+        typer.Argument(
+            help="The words after the command; for bash the line, and what is replaced."
+        ),
     ],
 ) -> None:
     """Say what could be typed next; the scripts ask this."""
@@ -112,7 +115,8 @@ def offer(
         typer.echo("files")
     elif found.offers:
         are_prefixes = all(each.value.endswith("=") for each in found.offers)
-        lines = (_written(each, shell, words[-1]) for each in found.offers)
+        replaced = typed[1] if shell == "bash" and len(typed) > 1 else None
+        lines = (_written(each, shell, words[-1], replaced) for each in found.offers)
         typer.echo("\n".join(["prefixes" if are_prefixes else "words", *lines]))
 
 
@@ -122,11 +126,11 @@ def _found(words: list[str]) -> Offers:
     return offers_for(typer.main.get_command(app), words)
 
 
-def _written(each: Offer, shell: str, typed: str) -> str:
+def _written(each: Offer, shell: str, typed: str, replaced: str | None) -> str:
     help_ = " ".join(each.help.split())
     match shell:
         case "bash":
-            return after_word_break(each.value, typed)
+            return after_word_break(each.value, typed, replaced)
         case "zsh":
             escaped = each.value.replace("\\", "\\\\").replace(":", "\\:")
             return f"{escaped}:{help_}" if help_ else escaped
