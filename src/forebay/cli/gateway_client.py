@@ -19,6 +19,7 @@ import typer
 from forebay.cli.console import fail
 from forebay.cli.exits import FAILED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.exits import INTERRUPTED as INTERRUPTED
+from forebay.cli.gateway_address import address_problem
 from forebay.cli.invocation import as_called
 
 if TYPE_CHECKING:
@@ -213,9 +214,8 @@ def where_and_key(url: str | None, key_env: str) -> tuple[str, str | None]:
     except SettingsError as error:
         fail(str(error), code=USAGE)
     found = found.removesuffix("/v1")  # as people have it for their OpenAI clients
-    parts = urlsplit(found)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        fail(f"{found} is not the address of a gateway. Try http://127.0.0.1:7800", code=USAGE)
+    if problem := address_problem(found):
+        fail(f"--url: {problem} Try http://127.0.0.1:7800", code=USAGE)
     return found, key
 
 

@@ -36,7 +36,7 @@ def _host(host: str) -> str:
     return host.lower()
 
 
-def _split(url: str) -> tuple[SplitResult, str, int | None] | None:
+def split_url(url: str) -> tuple[SplitResult, str, int | None] | None:
     """Return the parts, the host and the port of a URL; None where there is no such URL."""
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return None
@@ -52,7 +52,7 @@ def _split(url: str) -> tuple[SplitResult, str, int | None] | None:
 
 def _http_root(url: str) -> str:
     """Return the URL in its plain form, `scheme://host[:port]`; refuse anything more than that."""
-    split = _split(url)
+    split = split_url(url)
     if split is None or split[0].scheme not in DEFAULT_PORTS:
         raise refusal(
             "is not a URL with http or https and a host",
@@ -93,7 +93,7 @@ def _database(url: str) -> str:
 
 
 def _webhook(url: str) -> str:
-    split = _split(url) if url else None
+    split = split_url(url) if url else None
     if url and (split is None or split[0].scheme not in DEFAULT_PORTS):
         raise refusal(
             "is not a URL with http or https and a host",
@@ -127,7 +127,7 @@ def name_of_url(url: str) -> str:
     >>> name_of_url("http://127.0.0.1:11434"), name_of_url("https://[::1]"), name_of_url("gpu1")
     ('127.0.0.1-11434', '--1-443', '')
     """
-    split = _split(url)
+    split = split_url(url)
     if split is None:
         return ""
     parts, host, port = split
