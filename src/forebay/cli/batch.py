@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
@@ -12,7 +11,7 @@ from forebay.cli.batch_input import BadFile, endpoint_of
 from forebay.cli.batch_progress import View
 from forebay.cli.batch_run import BatchRun, Targets
 from forebay.cli.batch_state import StateBroken
-from forebay.cli.console import fail, say
+from forebay.cli.console import fail, say, tell, tell_json
 from forebay.cli.durations import short
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway_client import (
@@ -240,18 +239,18 @@ def _sum_up(run: BatchRun, asked: Asked, ended: Ended, took_s: float | None) -> 
             "output": ended.output,
             "errors": ended.errors,
         }
-        typer.echo(json.dumps(shown, indent=2))
+        tell_json(shown)
     else:
         took = "" if took_s is None else f" in {short(took_s)}"
         words = "failed" if ended.status == "completed" else "failed or did not run"
         failed = f", {ended.failed:,} {words}" if ended.failed else ""
-        typer.echo(
+        tell(
             f"Batch {state.batch_id} {_outcome(ended.status)}{took}: "
             f"{ended.completed:,} of {ended.total:,} lines answered{failed}."
         )
         for words, path in (("Answers", ended.output), ("Failed lines", ended.errors)):
             if path is not None:
-                typer.echo(f"{words}: {path}")
+                tell(f"{words}: {path}")
     all_good = ended.status == "completed" and not ended.failed
     as_asked = asked.cancel and ended.status == "cancelled"
     raise typer.Exit(0 if all_good or as_asked else FAILED)
@@ -270,7 +269,7 @@ def _tell_faults(run: BatchRun, asked: Asked, found: dict[str, Any]) -> NoReturn
     faults = (found["errors"] or {}).get("data") or []
     if asked.as_json:
         shown = {"batch_id": found["id"], "status": "failed", "faults": faults}
-        typer.echo(json.dumps(shown, indent=2))
+        tell_json(shown)
     for fault in faults:
         line = "" if fault.get("line") is None else f":{fault['line']}"
         say(f"{asked.file}{line}: {printable(fault['message'])} ({printable(fault['code'])})")

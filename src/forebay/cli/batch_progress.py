@@ -6,13 +6,15 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from forebay.cli.durations import short, speed
+from forebay.cli.safe_console import SafeConsole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rich.console import Console
 
     from forebay.clock import Clock
 
@@ -59,7 +61,7 @@ class View:
 
     def __init__(self, clock: Clock, console: Console | None = None) -> None:
         self._clock = clock
-        self._console = console or Console(stderr=True, markup=False, highlight=False)
+        self._console = console or SafeConsole(stderr=True, markup=False, highlight=False)
         self._pace = Pace()
         self._bar: Progress | None = None
         self._task: TaskID | None = None

@@ -16,6 +16,7 @@ from forebay.cli import batch_state
 from forebay.cli.batch_input import BadFile, Form, digest_of
 from forebay.cli.batch_state import BatchState, Ended
 from forebay.cli.gateway_client import GatewayAway, GatewayRefused, Reply
+from forebay.cli.shapes import Anything, Batch, Batches, BatchInList, UploadedFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +77,7 @@ class BatchRun:
                 "POST", "/v1/files", form.pieces(note), form.headers, UPLOAD_LIMIT_S
             )
             with opened as reply:
-                answer = self._client.read_answer(reply, "/v1/files").value
+                answer = self._client.read_answer(reply, "/v1/files", UploadedFile).value
         self._remember(
             BatchState(
                 url=self._client.url,
@@ -96,13 +97,13 @@ class BatchRun:
             "completion_window": window,
             "metadata": {"file": self._file.name[:NAME_LENGTH_MAX]},
         }
-        batch = self._client.attempt("POST", "/v1/batches", body).value
+        batch = self._client.attempt("POST", "/v1/batches", body, shape=BatchInList).value
         self._remember(replace(self.state, batch_id=batch["id"]))
 
     def find(self) -> bool:
         """Look for a batch whose creation was not answered, and say whether there is one."""
         assert self.state is not None
-        listed = self._client.attempt("GET", "/v1/batches?limit=100").value["data"]
+        listed = self._client.attempt("GET", "/v1/batches?limit=100", shape=Batches).value["data"]
         for batch in listed:
             if batch["input_file_id"] == self.state.file_id:
                 self._remember(replace(self.state, batch_id=batch["id"]))
@@ -113,7 +114,8 @@ class BatchRun:
         """Ask for the batch's end; False where it has ended already."""
         assert self.state is not None
         try:
-            self._client.attempt("POST", f"/v1/batches/{self.state.batch_id}/cancel")
+            path = f"/v1/batches/{self.state.batch_id}/cancel"
+            self._client.attempt("POST", path, shape=Anything)
         except GatewayRefused as refused:
             if refused.status != 409:
                 raise
@@ -127,7 +129,9 @@ class BatchRun:
         pause_s = POLL_S
         with self._view.running():
             while True:
-                answer = self._patience.until_answered(lambda: self._client.attempt("GET", path))
+                answer = self._patience.until_answered(
+                    lambda: self._client.attempt("GET", path, shape=Batch)
+                )
                 batch: dict[str, Any] = answer.value
                 self._view.update(batch)
                 if batch["status"] in FINAL:

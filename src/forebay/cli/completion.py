@@ -15,6 +15,7 @@ import typer
 import typer.main
 
 from forebay.cli.completing import Offer, Offers, after_word_break, offers_for, split_line
+from forebay.cli.console import tell
 
 completion_app = typer.Typer(
     name="completion",
@@ -80,19 +81,19 @@ complete -c forebay -f -a '(__forebay_offers)'
 @completion_app.command()
 def bash() -> None:
     """Print the script for bash."""
-    typer.echo(BASH.strip())
+    tell(BASH.strip())
 
 
 @completion_app.command()
 def zsh() -> None:
     """Print the script for zsh."""
-    typer.echo(ZSH.strip())
+    tell(ZSH.strip())
 
 
 @completion_app.command()
 def fish() -> None:
     """Print the script for fish."""
-    typer.echo(FISH.strip())
+    tell(FISH.strip())
 
 
 @completion_app.command(hidden=True)
@@ -112,12 +113,12 @@ def offer(
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
         found = _found(words)
     if found.are_files:
-        typer.echo("files")
+        tell("files")
     elif found.offers:
         are_prefixes = all(each.value.endswith("=") for each in found.offers)
         replaced = typed[1] if shell == "bash" and len(typed) > 1 else None
         lines = (_written(each, shell, words[-1], replaced) for each in found.offers)
-        typer.echo("\n".join(["prefixes" if are_prefixes else "words", *lines]))
+        tell("\n".join(["prefixes" if are_prefixes else "words", *lines]))
 
 
 def _found(words: list[str]) -> Offers:

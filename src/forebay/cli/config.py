@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from forebay.cli.console import fail
+from forebay.cli.console import fail, tell
 from forebay.cli.exits import USAGE
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
@@ -67,9 +67,9 @@ def init(
     except OSError as error:
         fail(f"{path} cannot be written: {error.strerror}. Name another path.")
     if as_json:
-        typer.echo(json.dumps({"path": str(path)}))
+        tell(json.dumps({"path": str(path)}))
         return
-    typer.echo(f"Wrote {path}. Change what you need, then run: {as_called(f'config check {path}')}")
+    tell(f"Wrote {path}. Change what you need, then run: {as_called(f'config check {path}')}")
 
 
 @config_app.command()
@@ -96,9 +96,9 @@ def check(
         _tell_problems(error, as_json)
     checked = _look_closer(loaded, ask_nodes=probe)
     if as_json:
-        typer.echo(json.dumps(checked.as_json(strict), indent=2))
+        tell(json.dumps(checked.as_json(strict), indent=2))
     else:
-        typer.echo("\n".join(checked.lines()))
+        tell("\n".join(checked.lines()))
     if strict and checked.is_doubtful:
         raise typer.Exit(USAGE)
 
@@ -111,13 +111,13 @@ def show(config: ConfigFile = None, settings: SetOptions = None, as_json: AsJson
     except SettingsError as error:
         fail(str(error), code=USAGE)
     values = _shown_values(loaded.settings)
-    typer.echo(_as_json(loaded, values) if as_json else _as_lines(loaded, values))
+    tell(_as_json(loaded, values) if as_json else _as_lines(loaded, values))
 
 
 @config_app.command()
 def schema() -> None:
     """Print the JSON schema of the settings file, for editors."""
-    typer.echo(json_schema(), nl=False)
+    tell(json_schema(), nl=False)
 
 
 class Checked(NamedTuple):
@@ -157,7 +157,7 @@ class Checked(NamedTuple):
 def _tell_problems(error: SettingsError, as_json: bool) -> NoReturn:
     if as_json:
         problems = [problem._asdict() for problem in error.problems]
-        typer.echo(json.dumps({"ok": False, "problems": problems}, indent=2))
+        tell(json.dumps({"ok": False, "problems": problems}, indent=2))
         raise typer.Exit(USAGE) from None
     fail(f"{error}\nNothing was started. Correct this and check again.", code=USAGE)
 

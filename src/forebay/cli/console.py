@@ -1,19 +1,38 @@
 """Talking to people at a terminal: what is said, and how a command fails.
 
-Colours are for terminals only, and not where NO_COLOR is set or TERM is dumb: rich knows the rules.
+Everything is cleaned here, so that no name, message or answer from elsewhere can steer a terminal:
+commands write through `tell`, `say`, `complain` and `SafeConsole` only. Colours are for terminals
+only, and not where NO_COLOR is set or TERM is dumb: rich knows the rules.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import NoReturn
 
 import typer
 
+from forebay.cli.clean import harmless
+
+
+def tell(text: str, *, nl: bool = True) -> None:
+    """Write what was asked for to standard output."""
+    typer.echo(harmless(text), nl=nl)
+
+
+def tell_json(value: object) -> None:
+    """Write a value that was asked for with --json."""
+    try:
+        text = json.dumps(value, indent=2)
+    except RecursionError:
+        fail("the answer is nested too deeply to be printed.")
+    tell(text)
+
 
 def say(text: str) -> None:
     """Say something to whoever is watching; not part of what a program would read."""
-    typer.echo(text, err=True)
+    typer.echo(harmless(text), err=True)
 
 
 def counted(count: int, what: str) -> str:
@@ -30,10 +49,11 @@ def complain(message: str) -> None:
     if not sys.stderr.isatty():
         say(f"forebay: {message}")
         return
-    from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True).print(Text(f"forebay: {message}", "red"), soft_wrap=True)
+    from forebay.cli.safe_console import SafeConsole
+
+    SafeConsole(stderr=True).print(Text(f"forebay: {message}", "red"), soft_wrap=True)
 
 
 def fail(message: str, *, code: int = 1) -> NoReturn:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import unicodedata
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit
@@ -16,6 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
+from forebay.cli.clean import harmless as harmless
+from forebay.cli.clean import printable as printable
 from forebay.cli.console import fail
 from forebay.cli.exits import FAILED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.exits import INTERRUPTED as INTERRUPTED
@@ -73,6 +74,10 @@ class GatewayAway(Exception):
     """Nothing answers, or what answers is no gateway; the text says what to do."""
 
 
+class Senseless(GatewayAway):
+    """What answers says what no gateway says; asking again does not help."""
+
+
 class Answer(NamedTuple):
     """What the gateway said."""
 
@@ -111,34 +116,35 @@ class GatewayClient:
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._has_key = key is not None
 
-    def ask(self, method: str, path: str, body: object = None) -> Any:
-        """Return the answer; raises GatewayRefused."""
+    def ask(self, method: str, path: str, body: object = None, *, shape: object) -> Any:
+        """Return the answer, which has a shape of `shapes.py`; raises GatewayRefused."""
         try:
-            return self.attempt(method, path, body).value
+            return self.attempt(method, path, body, shape=shape).value
         except GatewayAway as away:
             fail(str(away), code=NOT_REACHABLE)
 
-    def insist(self, method: str, path: str, body: object = None) -> Any:
+    def insist(self, method: str, path: str, body: object = None, *, shape: object) -> Any:
         """Return the answer, or end the command with the gateway's own message."""
         try:
-            return self.ask(method, path, body)
+            return self.ask(method, path, body, shape=shape)
         except GatewayRefused as refused:
             self.give_up(refused)
 
-    def attempt(self, method: str, path: str, body: object = None) -> Answer:
+    def attempt(self, method: str, path: str, body: object = None, *, shape: object) -> Answer:
         """Return the answer and its headers; raises GatewayRefused and GatewayAway."""
         content = None if body is None else msgspec.json.encode(body)
         headers = {"content-type": "application/json"} if content else {}
         with self.opened(method, path, content, headers) as reply:
-            return self.read_answer(reply, path)
+            return self.read_answer(reply, path, shape)
 
-    def read_answer(self, reply: Reply, path: str) -> Answer:
-        """Return an answer that is JSON; raises GatewayAway."""
+    def read_answer(self, reply: Reply, path: str, shape: object) -> Answer:
+        """Return an answer that is JSON of this shape; raises GatewayAway."""
         content = reply.read(BYTES_MAX)
         try:
-            return Answer(msgspec.json.decode(content) if content else None, reply.headers)
-        except msgspec.DecodeError:
+            value = msgspec.json.decode(content) if content else None
+        except (msgspec.DecodeError, RecursionError):
             raise self._no_gateway(200, path) from None
+        return Answer(checked(value, shape), reply.headers)
 
     @contextmanager
     def opened(
@@ -188,19 +194,38 @@ class GatewayClient:
     def _refuse(self, status: int, content: bytes, path: str) -> NoReturn:
         try:
             answer = msgspec.json.decode(content)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             answer = None
         error = answer.get("error") if isinstance(answer, dict) else None
         if not isinstance(error, dict) or not isinstance(error.get("code"), str):
             raise self._no_gateway(status, path)
         message, hint = (printable(str(error.get(name) or "")) for name in ("message", "hint"))
-        raise GatewayRefused(status, error["code"], message, hint)
+        raise GatewayRefused(status, printable(error["code"]), message, hint)
 
     def _no_gateway(self, status: int, path: str) -> GatewayAway:
-        return GatewayAway(
+        # A proxy may answer so while the gateway behind it is started again.
+        kind = GatewayAway if status >= 500 or status == 404 else Senseless
+        return kind(
             f"what answers at {self.url} is not a Forebay gateway ({status} for {path}). "
             "Name the gateway with --url."
         )
+
+
+def checked(value: Any, shape: object) -> Any:
+    """Return a value as it came if it has the shape; raises Senseless."""
+    try:
+        msgspec.convert(value, shape)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise senseless(str(error)) from None
+    return value
+
+
+def senseless(why: str) -> Senseless:
+    """Return the complaint about an answer that no gateway gives."""
+    return Senseless(
+        f"the gateway's answer makes no sense: {printable(why)}; is this Forebay? "
+        "Name the gateway with --url."
+    )
 
 
 def where_and_key(url: str | None, key_env: str) -> tuple[str, str | None]:
@@ -235,28 +260,6 @@ def _translated(url: str) -> Iterator[None]:
 def ended(text: str) -> str:
     """Return a message without the full stop at its end, for a sentence around it."""
     return text.rstrip(".")
-
-
-def printable(text: object) -> str:
-    """Return text that a node or gateway gave us, fit for a terminal.
-
-    >>> printable("m\\x1b[2J")
-    'm?[2J'
-    """
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
-
-
-def harmless(text: str) -> str:
-    """Return what a model wrote, fit for a terminal: its lines and letters, no control codes.
-
-    >>> harmless("two\\nlines\\x1b[2J")
-    'two\\nlines?[2J'
-    """
-    return "".join("?" if _is_control(letter) else letter for letter in text)
-
-
-def _is_control(letter: str) -> bool:
-    return letter not in "\n\t" and unicodedata.category(letter) == "Cc"
 
 
 def _configured_url() -> str:

@@ -66,7 +66,7 @@ def job_text(job: Mapping[str, Any], now: float) -> Text:
     for name, value in _facts(job, now):
         text.append(f"\n  {name:<10} {value}")
     if job["error"]:
-        text.append(f"\n  {'Error':<10} {printable(job['error'])} ({job['error_code']})", "red")
+        text.append(f"\n  {'Error':<10} {_error(job)}", "red")
     for name, value in (("Params", job["params"]), ("Result", job["result"])):
         if value is not None:
             text.append(f"\n{name}:\n{pretty(value)}")
@@ -79,7 +79,10 @@ def job_text(job: Mapping[str, Any], now: float) -> Text:
 
 def pretty(value: object) -> str:
     """Return JSON for people, fit for a terminal."""
-    return harmless(json.dumps(value, indent=2, ensure_ascii=False))
+    try:
+        return harmless(json.dumps(value, indent=2, ensure_ascii=False))
+    except RecursionError:
+        return "(nested too deeply to be printed)"
 
 
 def answer_of(result: object) -> str:
@@ -120,6 +123,10 @@ def _facts(job: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
         ("Took", _took(job, now)),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _error(job: Mapping[str, Any]) -> str:
+    return f"{printable(job['error'])} ({printable(job['error_code'])})"
 
 
 def _next_step(job: Mapping[str, Any]) -> str:

@@ -12,12 +12,20 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from forebay.cli.console import fail, say
+from forebay.cli.console import fail, say, tell
 from forebay.cli.exits import INTERRUPTED, NOT_REACHABLE
-from forebay.cli.gateway_client import BYTES_MAX, GatewayAway, GatewayRefused
+from forebay.cli.gateway_client import (
+    BYTES_MAX,
+    GatewayAway,
+    GatewayRefused,
+    Senseless,
+    checked,
+    senseless,
+)
 from forebay.cli.invocation import as_called
 from forebay.cli.job_tables import FINAL, count_table, job_table
 from forebay.cli.patience import PAUSE_S, Patience, is_passing, wait_s
+from forebay.cli.shapes import Job, Jobs, JobStep
 from forebay.cli.tables import console_for_output
 from forebay.clock import SystemClock
 
@@ -54,7 +62,7 @@ def followed(
     try:
         while patience.until_answered(following.listen) not in FINAL:
             patience.wait(PAUSE_S)  # the gateway stops, or something between us cut the line
-        found = patience.until_answered(lambda: client.attempt("GET", f"/jobs/{job_id}"))
+        found = patience.until_answered(lambda: client.attempt("GET", f"/jobs/{job_id}", shape=Job))
     except GatewayRefused as refused:
         client.give_up(refused)
     except GatewayAway as away:
@@ -85,7 +93,9 @@ class _Following:
             with self._client.opened("GET", self._path, limit_s=EVENTS_LIMIT_S) as reply:
                 for line in reply.lines():
                     if line.startswith(b"data:"):
-                        status = self._hear(json.loads(line[5:]))
+                        status = self._hear(_step_in(line[5:]))
+        except Senseless:
+            raise
         except GatewayAway:
             if not status:
                 raise
@@ -117,12 +127,12 @@ def look(client: GatewayClient) -> Look:
     """Return what there is; raises GatewayRefused and GatewayAway."""
     try:
         with client.opened("GET", "/metrics") as reply:
-            counts = _counts_in(reply.read(BYTES_MAX).decode())
+            counts = _counts_in(reply.read(BYTES_MAX))
     except GatewayRefused:  # not everyone may see them
-        jobs = client.attempt("GET", f"/jobs?limit={JOBS_COUNTED}").value["data"]
+        jobs = client.attempt("GET", f"/jobs?limit={JOBS_COUNTED}", shape=Jobs).value["data"]
         counts = Counter((job["type"], job["status"]) for job in jobs)
         return Look(counts, f"Of the newest {JOBS_COUNTED}", jobs[:JOBS_SHOWN])
-    jobs = client.attempt("GET", f"/jobs?limit={JOBS_SHOWN}").value["data"]
+    jobs = client.attempt("GET", f"/jobs?limit={JOBS_SHOWN}", shape=Jobs).value["data"]
     return Look(counts, "All jobs, lines of batches included", jobs)
 
 
@@ -151,7 +161,7 @@ def _print_looks(client: GatewayClient) -> None:
         counts: dict[str, dict[str, int]] = {}
         for (task_type, status), number in seen.counts.items():
             counts.setdefault(task_type, {})[status] = number
-        typer.echo(json.dumps({"counts": counts, "jobs": seen.jobs}))
+        tell(json.dumps({"counts": counts, "jobs": seen.jobs}))
         wait_s(LOOK_EVERY_S)
 
 
@@ -183,11 +193,25 @@ def _drawn(seen: Look, jobs_max: int, foot: Text) -> Group:
     )
 
 
-def _counts_in(metrics: str) -> dict[tuple[str, str], int]:
-    return {
-        (sample.labels["type"], sample.labels["status"]): int(sample.value)
-        for family in text_string_to_metric_families(metrics)
-        if family.name == "forebay_jobs"
-        for sample in family.samples
-        if sample.value
-    }
+def _step_in(data: bytes) -> dict[str, Any]:
+    """Return what an event tells; raises Senseless."""
+    try:
+        step = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise senseless(str(error)) from None
+    found: dict[str, Any] = checked(step, JobStep)
+    return found
+
+
+def _counts_in(metrics: bytes) -> dict[tuple[str, str], int]:
+    """Return how many jobs there are of each type and status; raises Senseless."""
+    try:
+        return {
+            (sample.labels["type"], sample.labels["status"]): int(sample.value)
+            for family in text_string_to_metric_families(metrics.decode())
+            if family.name == "forebay_jobs"
+            for sample in family.samples
+            if sample.value
+        }
+    except (ValueError, LookupError, OverflowError) as error:
+        raise senseless(f"metrics: {error}") from None

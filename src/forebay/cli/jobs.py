@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from forebay.cli.console import fail, say
+from forebay.cli.console import fail, say, tell, tell_json
 from forebay.cli.exits import FAILED, NOT_ALLOWED, USAGE
 from forebay.cli.gateway_client import (
     AsJson,
@@ -24,6 +24,7 @@ from forebay.cli.invocation import as_called
 from forebay.cli.job_tables import STATUSES, answer_of, job_table, job_text
 from forebay.cli.job_watching import followed, watch_all
 from forebay.cli.offers import jobs_that_are, model_names, one_of
+from forebay.cli.shapes import Anything, Job, JobAdded, Jobs
 from forebay.cli.tables import show
 from forebay.clock import SystemClock
 
@@ -120,14 +121,14 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
     }
     body = {"type": task_type} | {name: value for name, value in given.items() if value is not None}
     client = GatewayClient(url, key_env)
-    added = client.insist("POST", "/jobs", body)
+    added = client.insist("POST", "/jobs", body, shape=JobAdded)
     if wait:
         say(_added(added))
         _follow(client, added["id"], as_json)
     elif as_json:
-        typer.echo(json.dumps(added, indent=2))
+        tell_json(added)
     else:
-        typer.echo(f"{_added(added)} Follow it with: {as_called('jobs watch')} {added['id']}")
+        tell(f"{_added(added)} Follow it with: {as_called('jobs watch')} {added['id']}")
 
 
 @jobs_app.command("list")
@@ -152,15 +153,15 @@ def list_jobs(
     """Show jobs, the newest first."""
     asked = {"status": status, "type": task_type, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
-    jobs = GatewayClient(url, key_env).insist("GET", f"/jobs?{query}")["data"]
+    jobs = GatewayClient(url, key_env).insist("GET", f"/jobs?{query}", shape=Jobs)["data"]
     if as_json:
-        typer.echo(json.dumps(jobs, indent=2))
+        tell_json(jobs)
     elif jobs:
         show(job_table(jobs, _now()))
     elif status or task_type:
-        typer.echo(f"There are no such jobs. All of them: {as_called('jobs list')}")
+        tell(f"There are no such jobs. All of them: {as_called('jobs list')}")
     else:
-        typer.echo(
+        tell(
             "There are no jobs. Submit one with: "
             'forebay jobs submit chat --model MODEL --prompt "Why is the sky blue?"'
         )
@@ -171,9 +172,9 @@ def show_job(
     number: JobNumber, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
     """Show all about one job, its result included."""
-    job = GatewayClient(url, key_env).insist("GET", f"/jobs/{number}")
+    job = GatewayClient(url, key_env).insist("GET", f"/jobs/{number}", shape=Job)
     if as_json:
-        typer.echo(json.dumps(job, indent=2))
+        tell_json(job)
     else:
         show(job_text(job, _now()))
 
@@ -232,12 +233,12 @@ def _follow(client: GatewayClient, number: int, as_json: bool) -> None:
     """Follow a job; its steps go to standard error, its result to standard output."""
     job = followed(client, number, _say_step)
     if as_json:
-        typer.echo(json.dumps(job, indent=2))
+        tell_json(job)
     elif job["status"] == "completed":
-        typer.echo(answer_of(job["result"]))
+        tell(answer_of(job["result"]))
     if job["status"] == "completed":
         return
-    why = f": {printable(job['error'])} ({job['error_code']})" if job["error"] else ""
+    why = f": {printable(job['error'])} ({printable(job['error_code'])})" if job["error"] else ""
     fail(
         f"job {number} {_ended(job['status'])}{why}. Try again: {as_called('jobs retry')} {number}"
     )
@@ -250,13 +251,14 @@ def _ended(status: str) -> str:
 def _say_step(job: dict[str, Any]) -> None:
     stage = f", {printable(job['stage'])}" if job["stage"] else ""
     attempt = f", attempt {job['attempt']}" if job["attempt"] > 1 else ""
-    say(f"Job {job['id']}: {job['status']}{stage}{attempt}")
+    say(f"Job {job['id']}: {printable(job['status'])}{stage}{attempt}")
 
 
 def _added(added: dict[str, Any]) -> str:
     if added["is_new"]:
-        return f"Job {added['id']} is {added['status']}."
-    return f"The same work is job {added['id']} already, which is {added['status']}."
+        return f"Job {added['id']} is {printable(added['status'])}."
+    status = printable(added["status"])
+    return f"The same work is job {added['id']} already, which is {status}."
 
 
 def _each(
@@ -268,16 +270,16 @@ def _each(
     status = 0
     for number in numbers:
         try:
-            answers.append(client.ask(method, f"/jobs/{number}{suffix}"))
+            answers.append(client.ask(method, f"/jobs/{number}{suffix}", shape=Anything))
             if not as_json:
-                typer.echo(f"Job {number} {said}")
+                tell(f"Job {number} {said}")
         except GatewayRefused as refused:
             status = max(status, NOT_ALLOWED if refused.is_about_the_key else FAILED)
             answers.append({"id": number, "error": {"code": refused.code, "message": str(refused)}})
             said_no = f"the gateway says: {refused} ({refused.code}).{client.hint(refused)}"
             say(f"forebay: job {number}: {said_no}")
     if as_json:
-        typer.echo(json.dumps(answers, indent=2))
+        tell_json(answers)
     if status:
         raise typer.Exit(status)
 

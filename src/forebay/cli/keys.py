@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from forebay.cli.console import fail
+from forebay.cli.console import fail, tell
 from forebay.cli.exits import USAGE
 from forebay.settings import KeySettings, digest_of
 
@@ -40,7 +40,7 @@ def new(
     toml = f'[[keys]]\nname = "{block.name}"\nkey_sha256 = "{block.key_sha256}"\n'
     if as_json:
         shown = {"name": block.name, "key": key, "key_sha256": block.key_sha256, "toml": toml}
-        typer.echo(json.dumps(shown, indent=2))
+        tell(json.dumps(shown, indent=2))
         return
-    typer.echo(f"The key, shown only now; its holder sends it as a bearer token:\n\n{key}\n")
-    typer.echo(f"Add this to forebay.toml, then reload or restart the gateway:\n\n{toml}", nl=False)
+    tell(f"The key, shown only now; its holder sends it as a bearer token:\n\n{key}\n")
+    tell(f"Add this to forebay.toml, then reload or restart the gateway:\n\n{toml}", nl=False)

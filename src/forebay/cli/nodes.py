@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
+from forebay.cli.clean import printable
+from forebay.cli.console import tell, tell_json
 from forebay.cli.gateway_client import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import kinds, node_names
+from forebay.cli.shapes import Anything, Nodes, NodeSaid
 from forebay.cli.tables import node_table, show
 
 nodes_app = typer.Typer(
@@ -31,13 +33,13 @@ NodeName = Annotated[
 @nodes_app.command("list")
 def list_nodes(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
     """Show every node: its state, its slots and its models."""
-    nodes = GatewayClient(url, key_env).insist("GET", "/admin/nodes")["data"]
+    nodes = GatewayClient(url, key_env).insist("GET", "/admin/nodes", shape=Nodes)["data"]
     if as_json:
-        typer.echo(json.dumps(nodes, indent=2))
+        tell_json(nodes)
     elif nodes:
         show(node_table(nodes))
     else:
-        typer.echo(f"There are no nodes. Add one with: {as_called('nodes add URL')}")
+        tell(f"There are no nodes. Add one with: {as_called('nodes add URL')}")
 
 
 @nodes_app.command()
@@ -63,7 +65,7 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
     """Take in a node; the gateway begins to use it as soon as it answers."""
     given = {"url": node_url, "name": name, "kind": kind, "slots": slots}
     body = {key: value for key, value in given.items() if value is not None}
-    node = GatewayClient(url, key_env).insist("POST", "/admin/nodes", body)
+    node = GatewayClient(url, key_env).insist("POST", "/admin/nodes", body, shape=NodeSaid)
     _say(node, f"was added; `{as_called('nodes list')}` shows when it is online", as_json)
 
 
@@ -72,7 +74,8 @@ def remove(
     name: NodeName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
     """Take a node out; what runs there may finish."""
-    GatewayClient(url, key_env).insist("DELETE", f"/admin/nodes/{quote(name, safe='')}")
+    client = GatewayClient(url, key_env)
+    client.insist("DELETE", f"/admin/nodes/{quote(name, safe='')}", shape=Anything)
     _say({"name": name}, "was removed; what runs there may finish", as_json)
 
 
@@ -96,9 +99,13 @@ def resume(
 
 
 def _tell(name: str, verb: str, client: GatewayClient) -> dict[str, Any]:
-    node: dict[str, Any] = client.insist("POST", f"/admin/nodes/{quote(name, safe='')}/{verb}")
+    path = f"/admin/nodes/{quote(name, safe='')}/{verb}"
+    node: dict[str, Any] = client.insist("POST", path, shape=NodeSaid)
     return node
 
 
 def _say(node: dict[str, Any], what: str, as_json: bool) -> None:
-    typer.echo(json.dumps(node, indent=2) if as_json else f"Node {node['name']} {what}.")
+    if as_json:
+        tell_json(node)
+    else:
+        tell(f"Node {printable(node['name'])} {printable(what)}.")

@@ -100,7 +100,7 @@ def _asked(ctx: typer.Context, path: str) -> list[dict[str, Any]]:
     try:
         client = GatewayClient(ctx.params.get("url"), ctx.params.get("key_env") or "")
         with client.opened("GET", path, limit_s=LIMIT_S) as reply:
-            listed = client.read_answer(reply, path).value["data"]
+            listed = client.read_answer(reply, path, object).value["data"]
     except (GatewayAway, GatewayRefused, typer.Exit, KeyError, TypeError):
         return []
     return listed if isinstance(listed, list) else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from forebay.cli.gateway_client import GatewayAway, GatewayRefused
+from forebay.cli.gateway_client import GatewayAway, GatewayRefused, Senseless
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ class Patience:
 def is_passing(problem: GatewayAway | GatewayRefused) -> bool:
     """Say whether asking again later may help."""
     if isinstance(problem, GatewayAway):
-        return True
+        return not isinstance(problem, Senseless)
     return problem.status >= 500 or problem.status == 429
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.console import counted, fail
+from forebay.cli.console import counted, fail, tell
 from forebay.cli.start_failures import why_not_listening
 from forebay.nodes.sim_engine import SimOptions
 from forebay.nodes.sim_node import SimNode
@@ -60,7 +60,7 @@ async def _serve(node: SimNode) -> None:
     await node.start()
     names = ", ".join(node.engine.sizes_gb)
     slots = counted(node.engine.options.slots, "slot")
-    typer.echo(f"simulated node on {node.url} with {slots}: {names}")
+    tell(f"simulated node on {node.url} with {slots}: {names}")
     try:
         await stopping.wait()
     finally:

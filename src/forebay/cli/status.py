@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from forebay.cli.console import tell, tell_json
 from forebay.cli.exits import DONE, FAILED
 from forebay.cli.gateway_client import (
     AsJson,
@@ -17,6 +17,7 @@ from forebay.cli.gateway_client import (
     printable,
 )
 from forebay.cli.invocation import as_called
+from forebay.cli.shapes import Anything, Models, Nodes, Queue
 from forebay.cli.tables import node_table, plain_table, show
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def status(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
     client = GatewayClient(url, key_env)
     seen = _look(client)
     if as_json:
-        typer.echo(json.dumps(seen, indent=2))
+        tell_json(seen)
     else:
         _show(seen)
     raise typer.Exit(DONE if seen["ready"] else FAILED)
@@ -44,15 +45,16 @@ def _look(client: GatewayClient) -> dict[str, Any]:
     """Ask for everything; the nodes are None where only an admin may see them."""
     reason = ""
     try:
-        client.ask("GET", "/ready")
+        client.ask("GET", "/ready", shape=Anything)
     except GatewayRefused as refused:
         if refused.code not in ("no_node", "shutting_down"):
             client.give_up(refused)
         reason = str(refused)
-    queue = client.insist("GET", "/v1/queue")
-    models = [model["id"] for model in client.insist("GET", "/v1/models")["data"]]
+    queue = client.insist("GET", "/v1/queue", shape=Queue)
+    listed = client.insist("GET", "/v1/models", shape=Models)["data"]
+    models = [model["id"] for model in listed]
     try:
-        nodes = client.ask("GET", "/admin/nodes")["data"]
+        nodes = client.ask("GET", "/admin/nodes", shape=Nodes)["data"]
     except GatewayRefused:
         nodes = None
     return {
@@ -67,21 +69,22 @@ def _look(client: GatewayClient) -> dict[str, Any]:
 
 def _show(seen: dict[str, Any]) -> None:
     state = "ready" if seen["ready"] else f"NOT ready: {seen['reason']}"
-    typer.echo(f"Forebay at {seen['url']} is {state}")
+    tell(f"Forebay at {seen['url']} is {state}")
     show(_queue_table(seen["queue"]))
     if seen["nodes"] is None:
-        typer.echo("Nodes: only an admin key may see them (--key-env VAR).")
+        tell("Nodes: only an admin key may see them (--key-env VAR).")
     elif not seen["nodes"]:
-        typer.echo(f"Nodes: none. Add one with: {as_called('nodes add URL')}")
+        tell(f"Nodes: none. Add one with: {as_called('nodes add URL')}")
     else:
         show(node_table(seen["nodes"]))
     models = [printable(name) for name in seen["models"]]
     more = f" and {len(models) - MODELS_SHOWN} more" if len(models) > MODELS_SHOWN else ""
-    typer.echo(f"Models: {', '.join(models[:MODELS_SHOWN]) or 'none'}{more}")
+    tell(f"Models: {', '.join(models[:MODELS_SHOWN]) or 'none'}{more}")
 
 
 def _queue_table(queue: dict[str, Any]) -> Table:
-    waiting = ", ".join(f"{count} {name}" for name, count in queue["by_priority"].items() if count)
+    waits = {printable(name): count for name, count in queue["by_priority"].items()}
+    waiting = ", ".join(f"{count} {name}" for name, count in waits.items() if count)
     table = plain_table(
         "Waiting", "Running", "Mean wait", "Mean run", "Served", "Refused", "Timed out"
     )

@@ -6,14 +6,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from forebay.cli.gateway_client import printable
+from forebay.cli.clean import printable
+from forebay.cli.safe_console import SafeConsole
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 WIDTH_IN_A_PIPE = 200
 """Nobody looks at a pipe, so nothing needs to be folded."""
@@ -30,16 +30,9 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-class _Console(Console):
-    """One that leaves it to the command what happens when nobody reads on."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
 def console_for_output() -> Console:
     """Return what prints to standard output, wide where that is a pipe."""
-    console = _Console(markup=False, highlight=False)
+    console = SafeConsole(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_IN_A_PIPE
     return console

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from forebay.cli.console import fail
+from forebay.cli.console import fail, tell
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE
 from forebay.cli.gateway_client import AsJson, GatewayUrl, KeyEnv, printable, where_and_key
 from forebay.clock import SystemClock
@@ -60,9 +60,9 @@ def top(
     is_live = sys.stdout.isatty() and sys.stdin.isatty() and term not in NO_SCREEN
     try:
         if as_json:
-            typer.echo(msgspec.json.format(asyncio.run(_first(feed)).data, indent=2))
+            tell(msgspec.json.format(asyncio.run(_first(feed)).data, indent=2))
         elif once or not is_live:
-            typer.echo(_still(asyncio.run(_first(feed)), address, is_plain))
+            tell(_still(asyncio.run(_first(feed)), address, is_plain))
         else:
             _check_textual()
             raise typer.Exit(asyncio.run(_watch(feed, is_plain)))

@@ -205,6 +205,8 @@ class Transport:
             raise self._away(error, sent=False) from error
         except httpx.TransportError as error:
             raise self._away(error, sent=True) from error
+        except httpx.InvalidURL as error:  # an id, from the gateway or not, that fits no path
+            raise BadAnswer(f"an address that cannot be asked: {error}") from error
         if response.status_code < 300:
             return response
         try:
