@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.wire.client import STREAMS_CLOSED_MAX
-
 from .conftest import OK
 
 if TYPE_CHECKING:
-    from forebay.testing import Call, RawClient
+    from forebay.testing import RawClient
 
     from .conftest import Rig
 
@@ -360,44 +358,3 @@ async def test_a_large_unary_answer_that_breaks_off_is_broken_off(rig: Rig) -> N
     call.reset()
     with pytest.raises((EOFError, ConnectionResetError)):
         await client.chunk()
-
-
-async def test_a_node_that_hangs_up_after_each_stream_costs_no_retry(rig: Rig) -> None:
-    """llama.cpp does so, though it says keep-alive: whoever is next must not pay for it."""
-    node = await rig.node()
-
-    async def stream_and_hang_up(call: Call) -> None:
-        await call.start_stream()
-        await call.chunk(EVENT)
-        await call.end()
-        call.close()
-
-    await rig.start(node)
-    _, first = await rig.run(node, stream=True)
-    waiting = await rig.line_up(30, stream=True)
-    node.automatic = stream_and_hang_up
-    await stream_and_hang_up(first)
-    for client in waiting:
-        assert (await client.head()).status == 200
-        assert await rest_of(client) == EVENT
-    assert rig.gateway.parts.relay.retries_total == 0
-    backend = rig.gateway.parts.nodes.get("n1")
-    assert backend is not None
-    assert backend.failures == {}
-    assert len(node.calls) == 31, "nothing was run twice"
-    assert backend.pool.streams_closed == STREAMS_CLOSED_MAX, "and it is known by now"
-
-
-async def test_a_node_that_keeps_its_connections_has_them_used_again_after_streams(
-    rig: Rig,
-) -> None:
-    node = await rig.node()
-    await rig.start(node)
-    before = node.accepted
-    for _ in range(5):
-        client, call = await rig.run(node, stream=True)
-        await call.start_stream()
-        await call.chunk(EVENT)
-        await call.end()
-        assert (await client.reply()).status == 200
-    assert node.accepted == before + 1
