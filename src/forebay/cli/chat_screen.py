@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from forebay.cli.clean import harmless, printable
 from forebay.cli.durations import short
-from forebay.cli.gateway_client import harmless
 from forebay.settings.environment import current_environment
 
 ERASE = "\r\x1b[2K"
@@ -26,7 +26,7 @@ class WaitingLine:
     def show(self, text: str) -> None:
         """Show this instead of what was there; nothing where nobody looks."""
         if self._is_live:
-            self._stream.write(f"{ERASE}{DIM}{text}{PLAIN}")
+            self._stream.write(f"{ERASE}{DIM}{printable(text)}{PLAIN}")
             self._stream.flush()
             self._is_shown = True
 
@@ -38,17 +38,21 @@ class WaitingLine:
             self._is_shown = False
 
 
-def place_in_words(position: int | None, estimate_s: float | None, waits_for: str = "queue") -> str:
-    """Return where a prompt stands.
+def place_in_words(position: object, estimate_s: object, waits_for: str = "queue") -> str:
+    """Return where a prompt stands, as far as the gateway says it in numbers.
 
     >>> place_in_words(3, 12.2), place_in_words(1, None)
     ('in line: place 3, about 12 s', 'in line: place 1')
     >>> place_in_words(2, None, "session")
     'behind this session: place 2'
+    >>> place_in_words("\\x1b[2J", "soon")
+    'in line'
     """
     where = "in line" if waits_for != "session" else "behind this session"
-    place = f"{where}: place {position}" if position is not None else where
-    return place if estimate_s is None else f"{place}, about {short(max(1.0, estimate_s))}"
+    place = f"{where}: place {position}" if isinstance(position, int) else where
+    if not isinstance(estimate_s, int | float):
+        return place
+    return f"{place}, about {short(max(1.0, estimate_s))}"
 
 
 def _sendable(text: str) -> str:
