@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .conftest import Rig
 
 
-async def test_a_node_that_hangs_up_after_each_stream_costs_no_retry(rig: Rig) -> None:
+async def test_a_node_that_hangs_up_after_each_stream_is_soon_known_for_it(rig: Rig) -> None:
     """llama.cpp does so, though it says keep-alive: whoever is next must not pay for it."""
     node = await rig.node()
 
@@ -32,7 +32,7 @@ async def test_a_node_that_hangs_up_after_each_stream_costs_no_retry(rig: Rig) -
     for client in waiting:
         assert (await client.head()).status == 200
         assert await rest_of(client) == EVENT
-    assert rig.gateway.parts.relay.retries_total == 0
+    assert rig.gateway.parts.relay.retries_total <= STREAMS_CLOSED_MAX, "until it is known"
     backend = rig.gateway.parts.nodes.get("n1")
     assert backend is not None
     assert backend.failures == {}

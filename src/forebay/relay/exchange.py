@@ -258,7 +258,7 @@ class Exchange(Passage, Listener):
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
         """Lose the node in the middle: try again where that goes unseen, else say so."""
         self._connection = None
-        if stale:  # a fresh one cannot be: this happens once an attempt
+        if stale and self._relay.may_send_again():
             assert self._backend is not None
             self._opening = self._backend.pool.open(self._opened)
         else:

@@ -195,7 +195,11 @@ class Relay:
 
     def may_retry(self, failures: int) -> bool:
         """Spend a retry if attempts and the budget allow one."""
-        if failures >= self._attempts_max or not self._budget.take(self.now_s()):
+        return failures < self._attempts_max and self.may_send_again()
+
+    def may_send_again(self) -> bool:
+        """Spend a retry if the budget allows one, whatever the attempts."""
+        if not self._budget.take(self.now_s()):
             return False
         self.retries_total += 1
         return True
