@@ -146,6 +146,31 @@ async def test_search_works_from_the_file_system(site: Path, browser_page: Page)
 
 
 @needs_browser
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("x-forebay-priority", "reference/headers.html"),
+        ("X-Forebay-Max-Wait", "reference/headers.html"),
+        ("completion", "command-line.html"),
+        ("sim-node", "reference/command-line.html"),
+    ],
+)
+async def test_what_is_searched_most_is_found_first(
+    site: Path, browser_page: Page, words: str, first: str
+) -> None:
+    await browser_page.set_viewport_size({"width": 1280, "height": 800})
+    await browser_page.goto((site / "index.html").as_uri())
+    field = browser_page.locator(".md-search__input")
+    await field.click()
+    await browser_page.get_by_text("Type to start searching").wait_for()
+    await field.fill(words[:-1])
+    await field.press(words[-1])  # the site listens for keys
+    found = browser_page.locator(".md-search-result__link").first
+    await found.wait_for()
+    assert f"/{first}" in (await found.get_attribute("href") or "").partition("?")[0]
+
+
+@needs_browser
 async def test_pictures_follow_the_switch_between_light_and_dark(
     site: Path, browser_page: Page
 ) -> None:

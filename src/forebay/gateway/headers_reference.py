@@ -150,7 +150,12 @@ GIVEN: Final = {
 """What answers carry, by name: on which of them, and what it means."""
 
 OPENING: Final = """\
-# Headers
+---
+search:
+  boost: 2
+---
+
+# Headers: X-Forebay-* and others
 
 <!-- Made from the tables in src/forebay/gateway/headers_reference.py, which tests hold against the
 source; change the words there, not this page. -->
