@@ -12,6 +12,7 @@ from forebay.load.run import Measured
 from forebay.load.samples import NOT_SENT, UNFINISHED, Sample
 
 URL = "http://127.0.0.1:1"
+OF_RUN = ("messages", "span_s", "elapsed_s")
 
 
 def plan(**more: Any) -> Plan:
@@ -53,10 +54,8 @@ def measured(samples: list[Sample], **more: Any) -> Measured:
 
 
 def made(samples: list[Sample], **more: Any) -> Document:
-    messages = more.pop("messages", {})
-    return document(
-        measured(samples, messages=messages), plan(**more), "2026-01-01T00:00:00+00:00", "0"
-    )
+    found = {"messages": {}, **{name: more.pop(name) for name in OF_RUN if name in more}}
+    return document(measured(samples, **found), plan(**more), "2026-01-01T00:00:00+00:00", "0")
 
 
 CODES = ("", "", "queue_full", "timeout", NOT_SENT, UNFINISHED)

@@ -11,7 +11,7 @@ import pytest
 from forebay.load.mix import parse_mix
 from forebay.load.pool import IDLE_S_MAX, Pool
 from forebay.load.run import LoadRun, Measured
-from forebay.load.samples import NOT_SENT, UNFINISHED
+from forebay.load.samples import NOT_SENT, TIMEOUT, UNFINISHED, Sample
 from forebay.load.session import Refused, Unreachable, models_of
 from forebay.testing import FakeClock, FakeNode
 from forebay.testing.fake_node import within
@@ -239,6 +239,22 @@ async def test_an_answer_that_does_not_come_is_given_up() -> None:
         call = await it.node.next_call()
         await call.gone()
         assert codes(await it.result()) == ["timeout"]
+
+
+async def test_a_request_without_an_answer_does_not_prolong_the_run() -> None:
+    async with bench(duration_s=2.0) as it:
+        await it.answer_all(1)
+        await it.until_ended(1)
+        it.clock.advance(1.0)
+        lost = await it.node.next_call()
+        it.clock.advance(90.0)
+        lost.reset()
+        found = await it.result()
+    assert codes(found) == ["", "connection_lost"]
+    assert found.samples[1].total_s == 90.0
+    assert found.elapsed_s == 2.0  # goodput is of the time to the last answer
+    assert not Sample(0.0, "u", "p", TIMEOUT).is_answered
+    assert Sample(0.0, "u", "p", "queue_full").is_answered
 
 
 async def test_a_stream_is_timed_from_when_it_was_due_to_its_first_piece() -> None:

@@ -65,6 +65,13 @@ def test_goodput_counts_what_met_both_objectives() -> None:
     assert summarise(measured(found), plan()).all.good == 3
 
 
+def test_the_time_line_goes_on_to_the_end_of_a_request_that_hung() -> None:
+    hung = failed(1.0, "timeout", status=0, total_s=100.0)
+    document = made([ok(0.0, 1.0), hung], elapsed_s=10.0)
+    assert document.summary.elapsed_s == 10.0
+    assert [one.errors for one in document.series.bins].index(1) * document.series.width_s > 90
+
+
 def test_the_warmup_is_sent_and_not_measured() -> None:
     found = [ok(0.5, 1.0), failed(1.0), ok(2.0, 1.0)]
     summary = summarise(measured(found, span_s=12.0, elapsed_s=14.0), plan(warmup_s=2.0))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 
+from forebay.load.samples import CONNECTION_LOST
+
 if TYPE_CHECKING:
     from forebay.clock import Clock
     from forebay.load.answers import Answer
@@ -40,7 +42,7 @@ class Connection(asyncio.Protocol):
         """
         assert self._transport is not None
         if not self.is_open:  # gone since it was made
-            answer.broken("connection_lost", self._clock.monotonic_s())
+            answer.broken(CONNECTION_LOST, self._clock.monotonic_s())
             return
         self._answer, self._parser = answer, httptools.HttpResponseParser(self)
         self._done = asyncio.get_running_loop().create_future()
@@ -83,7 +85,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         self._now_s = self._clock.monotonic_s()
         is_until_close = bool(self._headers) and not self._has_length and exc is None
-        self._finish(broken="" if is_until_close else "connection_lost")
+        self._finish(broken="" if is_until_close else CONNECTION_LOST)
 
     # -- what the parser calls
 

@@ -59,12 +59,13 @@ def document(measured: Measured, plan: Plan, started: str, forebay: str) -> Docu
     """Return the document of a run."""
     samples = measured_samples(measured, plan)
     step = max(1, -(-len(samples) // SAMPLES_MAX))
+    ended_s = max((sample.ended_s or 0.0 for sample in measured.samples), default=0.0)
     return Document(
         forebay=forebay,
         started=started,
         settings=plan,
         summary=summarise(measured, plan),
-        series=series(measured.samples, measured.elapsed_s),
+        series=series(measured.samples, max(measured.elapsed_s, ended_s)),
         messages=measured.messages,
         samples=Rows(COLUMNS, step, samples[::step]),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from forebay.load.connection import Connection
+from forebay.load.samples import CONNECT_FAILED
 
 if TYPE_CHECKING:
     from forebay.clock import Clock
@@ -78,7 +79,7 @@ class Pool:
         except (OSError, ssl.SSLError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             answer.message = reason
-            answer.broken("connect_failed", self._clock.monotonic_s())
+            answer.broken(CONNECT_FAILED, self._clock.monotonic_s())
             return None
         self._open.add(made)
         return made

@@ -17,7 +17,7 @@ from msgspec import Struct
 from forebay.load.answers import Answer
 from forebay.load.plan import ONE_PRIORITY, longest_prompt
 from forebay.load.prompts import Prompts
-from forebay.load.samples import NOT_SENT, UNFINISHED, Sample
+from forebay.load.samples import NOT_SENT, TIMEOUT, UNFINISHED, Sample
 
 if TYPE_CHECKING:
     from forebay.clock import TimerHandle, Timers
@@ -100,7 +100,8 @@ class LoadRun:
         elapsed_s = self._clock.monotonic_s() - self._start_s
         self._samples.sort(key=lambda sample: sample.at_s)
         span_s = min(self.live.span_s, elapsed_s) if self._is_stopped else self.live.span_s
-        ended_s = max((sample.ended_s or 0.0 for sample in self._samples), default=0.0)
+        answered = (sample.ended_s or 0.0 for sample in self._samples if sample.is_answered)
+        ended_s = max(answered, default=0.0)  # that we gave up on one is no answer
         return Measured(
             self._samples,
             span_s,
@@ -194,7 +195,7 @@ class LoadRun:
                     _forget_attempt(sample)
                     answer = Answer(sample, origin_s)
         except TimeoutError:
-            answer.broken("timeout", self._clock.monotonic_s())
+            answer.broken(TIMEOUT, self._clock.monotonic_s())
         except asyncio.CancelledError:
             sample.code, sample.total_s = UNFINISHED, None
             raise

@@ -9,6 +9,11 @@ UNFINISHED = "unfinished"
 """Still under way when the run was broken off: neither a success nor a failure."""
 NOT_SENT = "not_sent"
 """Due, but as many as `max_in_flight` were under way."""
+TIMEOUT = "timeout"
+CONNECT_FAILED = "connect_failed"
+CONNECTION_LOST = "connection_lost"
+NO_ANSWER = (NOT_SENT, UNFINISHED, TIMEOUT, CONNECT_FAILED, CONNECTION_LOST)
+"""Nothing that the server said ended these."""
 
 
 class Sample(Struct, array_like=True):
@@ -53,6 +58,11 @@ class Sample(Struct, array_like=True):
     def is_error(self) -> bool:
         """Say whether it was sent and failed."""
         return bool(self.code) and self.code not in (NOT_SENT, UNFINISHED)
+
+    @property
+    def is_answered(self) -> bool:
+        """Say whether the server brought it to its end, well or with an error."""
+        return self.code not in NO_ANSWER
 
     @property
     def ended_s(self) -> float | None:
