@@ -104,8 +104,27 @@ def test_a_trace_file_is_read_by_its_path(tmp_path: Path) -> None:
     made = plan(arrivals="trace", trace=str(file), rate=None, duration_s=None, speed=2.0)
     planned = made.schedule()
     assert [arrival.at_s for arrival in planned] == [0.0, 1.0]
-    assert made.span_s(planned) == 1.0
+    assert made.span_s(planned) == 2.0  # as if another came a gap later
     assert longest_prompt(planned) == 100
+
+
+def test_what_a_limit_cuts_short_is_measured_for_as_long_as_it_was_sent() -> None:
+    cut = plan(arrivals="constant", rate=200.0, duration_s=30.0, limit=40)
+    assert cut.span_s(cut.schedule()) == pytest.approx(40 / 200)
+    alone = plan(arrivals="poisson", rate=4.0, duration_s=30.0, limit=1)
+    planned = alone.schedule()
+    assert alone.span_s(planned) == planned[0].at_s + 0.25
+    uncut = plan(arrivals="constant", rate=2.0, duration_s=10.0, limit=99)
+    assert uncut.span_s(uncut.schedule()) == 10.0
+    just = plan(arrivals="constant", rate=2.0, duration_s=9.75, limit=20)
+    assert just.span_s(just.schedule()) == 9.75  # never longer than was asked for
+
+
+def test_a_trace_of_a_moment_has_no_rate(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n10,100,5\n")
+    made = plan(arrivals="trace", trace=str(file), rate=None, duration_s=None)
+    assert made.span_s(made.schedule()) == 0.0
 
 
 @settings(deadline=None, max_examples=60)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forebay.load.comparison import compare
 from forebay.load.limits import METRICS, broken_limits, parse_limit
 from forebay.load.mix import parse_mix
+from forebay.load.page import run_page
 from forebay.load.quantities import BadPlan
 from forebay.load.samples import NOT_SENT, UNFINISHED, Sample
 from forebay.load.series import series
 from forebay.load.summary import CODES_MAX, summarise
-from forebay.load.words import warnings
+from forebay.load.words import headline, warnings
 
 from .making import failed, made, measured, ok, plan, samples
+
+if TYPE_CHECKING:
+    from forebay.load.document import Document
 
 USERS = parse_mix("alice,bob,carol", "--users", "u")
 PRIORITIES = parse_mix("high,normal", "--priorities", "p")
@@ -63,6 +70,18 @@ def test_goodput_counts_what_met_both_objectives() -> None:
     group = summarise(measured(found, elapsed_s=20.0), given_plan).all
     assert (group.good, group.goodput, group.goodput_tokens) == (1, 1 / 20, 10 / 20)
     assert summarise(measured(found), plan()).all.good == 3
+
+
+def test_requests_of_a_single_moment_have_no_rate() -> None:
+    document = made([ok(0.0, 2.0)], span_s=0.0, elapsed_s=2.0, arrivals="trace")
+    assert document.summary.offered_rate is None
+    assert "1 requests in 0 ms (a trace, -)" in headline(document)
+    assert "a trace, -" in run_page(document)
+    assert rows_of(document)["total p50"] == "unknown"
+
+
+def rows_of(document: Document) -> dict[str, str]:
+    return {row.name: row.verdict for row in compare(document, document).rows}
 
 
 def test_the_time_line_goes_on_to_the_end_of_a_request_that_hung() -> None:

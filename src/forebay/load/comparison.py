@@ -187,7 +187,7 @@ def _values(document: Document, figure: _Figure) -> list[list[float]]:
     for sample in rows[::step]:
         value = figure.each(sample, plan)
         if value is not None:
-            place = int((sample.at_s - plan.warmup_s) / summary.span_s * BLOCKS)
+            place = int((sample.at_s - plan.warmup_s) / (summary.span_s or 1.0) * BLOCKS)
             blocks[min(BLOCKS - 1, max(0, place))].append(value * weight)
     return [sorted(block) for block in blocks]
 

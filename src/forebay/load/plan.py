@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import chain
 from pathlib import Path
@@ -79,11 +80,18 @@ class Plan(Struct, frozen=True, kw_only=True):
         return sized(times, self.prompt_tokens, self.max_tokens)
 
     def span_s(self, planned: list[Arrival]) -> float:
-        """Return for how long arrivals come, warm-up included."""
-        if self.duration_s is not None and self.arrivals != "trace":
-            return self.warmup_s + self.duration_s
+        """Return for how long arrivals come, warm-up included; 0 where nobody can say.
+
+        A trace, and what `limit` has cut, end one gap after their last request, as if another
+        would come then: so many requests in that time is the rate.
+        """
+        whole_s = math.inf if self.duration_s is None else self.warmup_s + self.duration_s
+        is_cut = self.limit is not None and len(planned) >= self.limit
+        if self.arrivals != "trace" and not is_cut:
+            return whole_s
         last_s = planned[-1].at_s
-        return last_s if self.duration_s is None else min(last_s, self.warmup_s + self.duration_s)
+        gap_s = last_s / max(1, len(planned) - 1) if self.rate is None else 1 / self.rate
+        return min(last_s + gap_s, whole_s)
 
 
 def longest_prompt(planned: list[Arrival]) -> int:

@@ -66,7 +66,8 @@ class Summary(Struct, frozen=True):
     """From the end of the warm-up to the last answer, or the end of the arrivals if later."""
     span_s: float
     """For how long arrivals were measured."""
-    offered_rate: float
+    offered_rate: float | None
+    """Requests a second; None where all came at one moment."""
     all: Group
     by_priority: dict[str, Group]
     by_user: dict[str, Group]
@@ -92,7 +93,7 @@ def summarise(measured: Measured, plan: Plan) -> Summary:
     """Return the figures of a run."""
     samples = measured_samples(measured, plan)
     elapsed_s = max(measured.elapsed_s - plan.warmup_s, 1e-9)
-    span_s = max(measured.span_s - plan.warmup_s, 1e-9)
+    span_s = max(measured.span_s - plan.warmup_s, 0.0)
     late = spread(sample.late_s for sample in samples)
     told = [sample.queued for sample in samples if sample.queued is not None]
     offered = _per_user(samples)
@@ -104,7 +105,7 @@ def summarise(measured: Measured, plan: Plan) -> Summary:
     return Summary(
         elapsed_s=elapsed_s,
         span_s=span_s,
-        offered_rate=len(samples) / span_s,
+        offered_rate=len(samples) / span_s if span_s else None,
         all=group(samples, plan, elapsed_s),
         by_priority=groups[0],
         by_user=groups[1],

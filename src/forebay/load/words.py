@@ -55,7 +55,7 @@ def headline(made: Document) -> str:
 
 def arrivals(plan: Plan, summary: Summary) -> str:
     """Return how requests came."""
-    rate = f"{three_digits(summary.offered_rate)}/s"
+    rate = "-" if summary.offered_rate is None else f"{three_digits(summary.offered_rate)}/s"
     if plan.arrivals == "trace":
         faster = f", {plan.speed:g} times as fast" if plan.speed != 1 else ""
         return f"a trace, {rate}{faster}"
