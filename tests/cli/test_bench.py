@@ -176,6 +176,26 @@ async def test_a_server_that_vanishes_in_the_middle_is_reported_with_what_was_me
     assert set(whole["by_code"]) <= {"connect_failed", "connection_lost"}
 
 
+async def test_a_run_sends_new_prompts_unless_its_salt_is_named() -> None:
+    sent = []
+    async with FakeNode() as node:
+        node.automatic = lambda call: call.answer(OK)
+        for words in ((), (), ("--salt", "s"), ("--salt", "s")):
+            before = len(node.calls)
+            done = await run_bare(node.url, *QUICK, "--limit", "3", "--no-stream", "--json", *words)
+            salt = json.loads(done.stdout)["settings"]["salt"]
+            sent.append((salt, sorted(call.body for call in node.calls[before:])))
+        assert sent[2] == sent[3]
+        assert sent[2][0] == "s"
+        assert len({salt for salt, _ in sent}) == 3
+        assert not set(sent[0][1]) & set(sent[1][1])
+        again = await run_bare(
+            node.url, *QUICK, "--limit", "3", "--no-stream", "--json", "--salt", sent[0][0]
+        )
+        assert again.exit_code == 0
+        assert sorted(call.body for call in node.calls[-3:]) == sent[0][1]
+
+
 # -- what may be wrong
 
 
@@ -228,6 +248,7 @@ async def test_a_limit_that_is_broken_exits_with_5_and_says_which(desk: Desk, si
         (("--timeout", "0s"), "--timeout must be above 0"),
         (("--slo-ttft", "1s", "--no-stream"), "--slo-ttft needs --stream"),
         (("--html", "no-such-folder/r.html"), "cannot be written"),
+        (("--salt", "x" * 65), "--salt: at most 64"),
         (("--max-in-flight", "0"), "--max-in-flight must be between"),
         (("--url", "gopher://x"), "is not the address"),
     ],

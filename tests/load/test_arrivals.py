@@ -127,6 +127,11 @@ def test_a_trace_of_a_moment_has_no_rate(tmp_path: Path) -> None:
     assert made.span_s(made.schedule()) == 0.0
 
 
+def test_no_two_prompts_of_the_longest_run_begin_alike() -> None:
+    prompts = Prompts(random.Random(5), 1)
+    assert len({prompts.make(1) for _ in range(arrivals.REQUESTS_MAX)}) == arrivals.REQUESTS_MAX
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 3000), st.integers(0, 100))
 def test_prompts_have_about_the_wanted_length_and_no_two_begin_alike(

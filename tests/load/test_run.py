@@ -312,6 +312,23 @@ async def test_the_same_seed_sends_the_same() -> None:
     assert sent[0] == sent[1] != sent[2]
 
 
+async def test_another_salt_sends_other_prompts_at_the_same_times_for_the_same_users() -> None:
+    sent, told = [], []
+    for salt in ("one", "one", "two"):
+        users = parse_mix("9", "-", "u")
+        async with bench(duration_s=9.0, salt=salt, users=users) as it:
+            it.clock.advance(9.0)
+            count = it.run.live.planned
+            calls: list[Call] = [await it.node.next_call() for _ in range(count)]
+            sent.append({call.json["messages"][0]["content"][:8] for call in calls})
+            it.run.stop()
+            samples = (await it.result()).samples
+            told.append([(sample.at_s, sample.user, sample.priority) for sample in samples])
+    assert sent[0] == sent[1]
+    assert not sent[0] & sent[2]
+    assert told[0] == told[1] == told[2]
+
+
 # -- the first look
 
 

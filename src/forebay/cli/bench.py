@@ -57,6 +57,7 @@ def bench(  # noqa: PLR0913 - Typer reads the options from the signature
     ignore_eos: options.IgnoreEos = False,
     usage: options.Usage = True,
     seed: options.Seed = 0,
+    salt: options.Salt = None,
     users: options.Users = "1",
     priorities: options.Priorities = None,
     max_in_flight: options.MaxInFlight = 500,

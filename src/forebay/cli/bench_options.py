@@ -73,8 +73,15 @@ Usage = Annotated[
                  help="Ask streams for their count of tokens; some servers refuse that."),
 ]  # fmt: skip
 Seed = Annotated[
-    int, typer.Option(metavar="N", help="The same seed sends the same.", rich_help_panel=LOAD)
-]
+    int,
+    typer.Option(metavar="N", rich_help_panel=LOAD,
+                 help="The same seed sends at the same times, for the same users."),
+]  # fmt: skip
+Salt = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", rich_help_panel=LOAD, show_default=False,
+                 help="Makes the prompts differ from other runs': new each time unless named."),
+]  # fmt: skip
 Users = Annotated[
     str,
     typer.Option(metavar="MIX", rich_help_panel=WHO,

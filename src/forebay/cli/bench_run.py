@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import secrets
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, get_args
 
@@ -35,6 +36,7 @@ T = TypeVar("T")
 
 BROKEN_LIMIT = 5
 """Only this command has it: a `--fail-if` holds."""
+SALT_LENGTH_MAX = 64
 SPARE_FILES = 64
 """Open files beside the connections."""
 
@@ -51,6 +53,7 @@ def start(given: dict[str, Any]) -> None:
     """Run what was typed, report, and exit as the result demands."""
     url, key = where_and_key(given["url"], given["key_env"])
     url = url.removesuffix("/v1")
+    given = {**given, "salt": given["salt"] or secrets.token_hex(4)}
     targets = Targets(given["html"], given["save"], given["as_json"])
     try:
         plan = _plan(given, url, given["model"] or "")
@@ -131,6 +134,7 @@ def _plan(given: dict[str, Any], url: str, model: str) -> Plan:
         prompt_tokens=given["prompt_tokens"],
         ignore_eos=given["ignore_eos"],
         seed=given["seed"],
+        salt=given["salt"],
         max_in_flight=given["max_in_flight"],
         timeout_s=duration_s(given["timeout"], "--timeout"),
         retries=given["retries"],
@@ -153,6 +157,8 @@ def _check(plan: Plan) -> None:
     for option, value, low, high in ranges:
         if not low <= value <= high:
             raise BadPlan(f"{option} must be between {low} and {high:,}, not {value:,}.")
+    if len(plan.salt) > SALT_LENGTH_MAX or not plan.salt.isprintable():
+        raise BadPlan(f"--salt: at most {SALT_LENGTH_MAX} letters, digits or signs.")
     if plan.timeout_s <= 0:
         raise BadPlan("--timeout must be above 0.")
     if plan.slo_ttft_s is not None and not plan.stream:

@@ -47,6 +47,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 64
     ignore_eos: bool = False
     seed: int = 0
+    salt: str = ""
+    """Makes the prompts other than those of any other run, and nothing else."""
     max_in_flight: int = 500
     timeout_s: float = 120.0
     retries: int = 0

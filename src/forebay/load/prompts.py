@@ -1,4 +1,8 @@
-"""Prompts of a wanted length; no two begin alike, so no cache of prefixes flatters a server."""
+"""Prompts of a wanted length; no two begin alike, so no cache of prefixes flatters a server.
+
+Within a run that is certain. Between runs it is the salt of the plan that makes them differ: the
+source of the numbers must be made with it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,8 @@ class Prompts:
     """Makes prompts of about so many tokens, repeatably."""
 
     def __init__(self, source: random.Random, tokens_max: int) -> None:
-        self._source = source
+        self._nonce = source.getrandbits(32)
+        self._step = source.getrandbits(32) | 1  # odd: all 2^32 numbers come before one comes again
         count = max(1, tokens_max)
         words = [_WORDS[i % len(_WORDS)] for i in range(count)]
         self._text = " ".join(words)
@@ -31,6 +36,7 @@ class Prompts:
 
     def make(self, tokens: int) -> str:
         """Return a prompt of about that many tokens, never the same twice."""
-        nonce = f"{self._source.getrandbits(32):08x}"
+        self._nonce = (self._nonce + self._step) % 2**32
+        nonce = f"{self._nonce:08x}"
         words = min(tokens - NONCE_TOKENS, len(self._ends))
         return nonce if words < 1 else f"{nonce} {self._text[: self._ends[words - 1]]}"

@@ -73,7 +73,7 @@ class LoadRun:
         self._clock = clock
         self._users = plan.source("users")
         self._urgency = plan.source("priorities")
-        self._prompts = Prompts(plan.source("prompts"), longest_prompt(planned))
+        self._prompts = Prompts(plan.source(f"prompts/{plan.salt}"), longest_prompt(planned))
         self._next = 0
         self._samples: list[Sample] = []
         self._messages: dict[str, str] = {}
