@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
     from .conftest import Desk
 
-OK = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+OK = {
+    "choices": [{"message": {"content": "x"}}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+}
 QUICK = ("--arrivals", "constant", "--rate", "200")
 DIGEST = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"  # of "secret"
 

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from .conftest import Shell
 
-OK = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+OK = {
+    "choices": [{"message": {"content": "x"}}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+}
 
 
 async def test_a_gateway_in_front_of_a_node_is_loaded(shell: Shell, tmp_path: Path) -> None:

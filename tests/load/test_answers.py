@@ -16,6 +16,7 @@ from forebay.load.samples import Sample
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
 JSON = {"content-type": "application/json"}
 ORIGIN_S = 100.0
+CHOICE = b'{"choices": [{"message": {}}]}'
 
 
 def event(value: object) -> bytes:
@@ -114,6 +115,44 @@ def test_rubbish_in_a_stream_is_a_bad_answer() -> None:
     assert read(event({"choices": "many"}), DONE).code == "bad_answer"
 
 
+@pytest.mark.parametrize(
+    "stream",
+    [DONE, USAGE.replace(b"30", b"0") + DONE, event({"choices": [{"delta": {}}]}) + DONE, DONE * 3],
+)
+def test_a_stream_without_a_word_or_a_reason_is_no_answer(stream: bytes) -> None:
+    assert read(stream).code == "bad_answer"
+
+
+def test_an_empty_answer_that_says_why_it_ended_is_one() -> None:
+    assert read(FINISH + DONE).code == ""
+    assert read(USAGE + DONE).code == ""  # it has counted tokens that it did not show
+
+
+def test_an_answer_that_ended_in_an_error_is_none() -> None:
+    broken = event({"choices": [{"delta": {}, "finish_reason": "error"}]})
+    assert read(broken + DONE).code == "finish_error"
+    assert read(word() + broken + DONE).code == "finish_error"
+    body = b'{"choices": [{"message": {}, "finish_reason": "error"}]}'
+    assert read(body, headers=JSON).code == "finish_error"
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"choices": []}', b'{"choices": [{}]}', b'{"choices": [null, 3]}', b"{}", b"[]"]
+)
+def test_a_whole_answer_without_a_choice_is_none(body: bytes) -> None:
+    assert read(body, headers=JSON).code == "bad_answer"
+
+
+@pytest.mark.parametrize("count", ["-5000000000", "-1", "1" + "0" * 400, "10000000000", "true"])
+def test_a_count_that_cannot_be_is_not_taken(count: str) -> None:
+    usage = f'"usage": {{"prompt_tokens": {count}, "completion_tokens": {count}}}'
+    whole = read(f'{{"choices": [{{"message": {{}}}}], {usage}}}'.encode(), headers=JSON)
+    assert (whole.code, whole.tokens_in, whole.tokens_out) == ("", None, 0)
+    if count != "true":  # of a stream that is not even a number
+        stream = read(word() + word() + event(f'{{"choices": [], {usage}}}'.encode()) + DONE)
+        assert (stream.tokens_in, stream.tokens_out) == (None, 2)
+
+
 def test_a_line_without_end_is_not_kept() -> None:
     answer = reading(SSE)
     for _ in range(5):
@@ -133,11 +172,11 @@ def test_a_whole_answer_has_no_first_token() -> None:
 
 def test_what_a_forebay_gateway_tells_is_read() -> None:
     headers = {"x-queue-status": "queued", "x-queue-wait-ms": "1500", "x-forebay-node": "gpu\x1b1"}
-    sample = read(b'{"choices": []}', headers=JSON | headers)
+    sample = read(CHOICE, headers=JSON | headers)
     assert (sample.queued, sample.wait_s, sample.node) == (True, 1.5, "gpu?1")
-    other = read(b'{"choices": []}', headers=JSON)
+    other = read(CHOICE, headers=JSON)
     assert (other.queued, other.wait_s, other.node) == (None, None, "")
-    odd = read(b'{"choices": []}', headers=JSON | {"x-queue-wait-ms": "soon"})
+    odd = read(CHOICE, headers=JSON | {"x-queue-wait-ms": "soon"})
     assert odd.wait_s is None
 
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from forebay.testing import Call
 
-OK = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+OK = {
+    "choices": [{"message": {"content": "x"}}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+}
 BUSY = {"error": {"code": "queue_full", "message": "full"}}
 
 
@@ -180,7 +183,7 @@ async def test_an_answer_that_lasts_until_the_connection_ends_is_whole() -> None
     async with bench(duration_s=1.0) as it:
         call = await it.node.next_call()
         await call.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
-        await call.write(b'{"choices": []}')
+        await call.write(b'{"choices": [{"text": "x"}]}')
         call.close()
         assert codes(await it.result()) == [""]
 

@@ -6,7 +6,7 @@ Fed with bytes and the time they came at; does no I/O. What is kept is small, wh
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,10 @@ BODY_BYTES_MAX = 64 * 1024 * 1024
 LINE_BYTES_MAX = 4 * 1024 * 1024
 CODE_LENGTH_MAX = 64
 MESSAGE_LENGTH_MAX = 300
+COUNT_MAX = 10**9
+"""Of tokens, or of seconds that were waited: what is more than that was not counted."""
+FINISH_ERROR = "finish_error"
+"""The answer ended, and says that it did for an error."""
 _STARTED = re.compile(rb"started(?: node=(\S+))?(?: waited_ms=(\d+))?")
 
 
@@ -84,6 +88,8 @@ class Answer:
         self._is_stream = False
         self._buffer = bytearray()
         self._is_done = False
+        self._is_finished = False
+        """The model has said why it ended: an answer may be empty."""
         self._pieces = 0
         self._usage_out: int | None = None
         self._first_s = 0.0
@@ -132,8 +138,8 @@ class Answer:
         sample.total_s = now_s - self._origin_s
         if not self._is_stream:
             self._whole()
-        elif not sample.code and not self._is_done:
-            self._fail("stream_cut")
+        elif not sample.code:
+            self._end_stream()
         self._settle()
 
     def broken(self, code: str, now_s: float) -> None:
@@ -149,6 +155,12 @@ class Answer:
         self.message = plain(str(message), MESSAGE_LENGTH_MAX) if message else ""
         self._buffer.clear()
 
+    def _end_stream(self) -> None:
+        if not self._is_done:
+            self._fail("stream_cut")
+        elif not (self._pieces or self._usage_out or self._is_finished):
+            self._fail("bad_answer", "a stream without a word")
+
     def _whole(self) -> None:
         sample = self.sample
         if sample.code:
@@ -163,12 +175,17 @@ class Answer:
             message = error.get("message") if isinstance(error, dict) else error
             self._note_wait(error)
             self._fail(error_code(error, f"http_{sample.status}"), message)
-        elif not isinstance(answer.get("choices"), list):
-            self._fail("bad_answer")
-        else:
-            usage = answer.get("usage")
-            if isinstance(usage, dict):
-                self._note_usage(usage.get("prompt_tokens"), usage.get("completion_tokens"))
+            return
+        usage = answer.get("usage")
+        if isinstance(usage, dict):
+            self._note_usage(usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        choices = answer.get("choices")
+        if not isinstance(choices, list) or not any(
+            isinstance(one, dict) for one in choices if one
+        ):
+            self._fail("bad_answer", "an answer without a choice")
+        elif any(_is_failure(one.get("finish_reason")) for one in choices if isinstance(one, dict)):
+            self._fail(FINISH_ERROR)
 
     def _line(self, line: bytes, now_s: float) -> None:
         if self.sample.code:
@@ -204,8 +221,11 @@ class Answer:
         if piece.usage is not None:
             self._note_usage(piece.usage.prompt_tokens, piece.usage.completion_tokens)
         for choice in piece.choices or ():
+            if _is_failure(choice.finish_reason):
+                self._fail(FINISH_ERROR)
+                return
             if choice.finish_reason:
-                self._is_done = True
+                self._is_done = self._is_finished = True
             if _has_tokens(choice):
                 self._token(now_s - self._origin_s)
 
@@ -219,9 +239,9 @@ class Answer:
         self._last_s = at_s
 
     def _note_usage(self, tokens_in: object, tokens_out: object) -> None:
-        if isinstance(tokens_in, int):
+        if _is_count(tokens_in):
             self.sample.tokens_in = tokens_in
-        if isinstance(tokens_out, int):
+        if _is_count(tokens_out):
             self._usage_out = tokens_out
 
     def _note_wait(self, error: object) -> None:
@@ -236,6 +256,16 @@ class Answer:
         gaps = max(sample.tokens_out, self._pieces) - 1
         if self._pieces > 1 and gaps > 0:
             sample.gap_s = (self._last_s - self._first_s) / gaps
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """Say whether it can be believed as a number of tokens."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX
+
+
+def _is_failure(finish_reason: object) -> bool:
+    """Say whether a model ended because something failed: so gateways tell it that have no code."""
+    return finish_reason == "error"
 
 
 def _has_tokens(choice: _Choice) -> bool:
