@@ -204,6 +204,14 @@ def test_how_long_was_waited_in_vain_is_kept() -> None:
     assert (sample.code, sample.wait_s) == ("queue_timeout", 60.0)
 
 
+@pytest.mark.parametrize("waited", ["1" + "0" * 400, "-1", "1e300", "true and more"])
+def test_a_wait_that_cannot_have_been_is_not_kept(waited: str) -> None:
+    body = f'{{"error": {{"code": "queue_timeout", "waited_seconds": {waited}}}}}'.encode()
+    sample = read(body, headers=JSON, status=504)
+    assert sample.wait_s is None
+    assert not sample.is_ok
+
+
 def test_when_to_come_again_is_read() -> None:
     assert reading({"retry-after": "3"}, 429).retry_after_s == 3.0
     assert reading({"retry-after": "3", "retry-after-ms": "2500"}, 429).retry_after_s == 2.5

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.load.answers import Answer
 from forebay.load.mix import parse_mix
 from forebay.load.pool import IDLE_S_MAX, Pool
 from forebay.load.run import LoadRun, Measured
@@ -203,6 +204,29 @@ async def test_what_is_no_whole_answer_is_an_error(sent: bytes, code: str) -> No
             await call.write(sent)
         call.close()
         assert codes(await it.result()) == [code]
+
+
+@pytest.mark.parametrize("method", ["head", "body", "end"])
+async def test_an_answer_that_cannot_be_understood_does_not_end_the_run(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_first = True
+    real = getattr(Answer, method)
+
+    def fail_once(self: Answer, *given: Any) -> None:
+        nonlocal is_first
+        was_first, is_first = is_first, False
+        if was_first:
+            raise OverflowError("int too large to convert to float")
+        real(self, *given)
+
+    monkeypatch.setattr(Answer, method, fail_once)
+    async with bench(duration_s=2.0) as it:
+        await it.answer_all(1)
+        await it.until_ended(1)
+        it.clock.advance(1.0)
+        await it.answer_all(1)
+        assert codes(await it.result()) == ["bad_answer", ""]
 
 
 async def test_a_notice_before_the_answer_is_passed_over() -> None:

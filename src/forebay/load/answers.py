@@ -245,8 +245,9 @@ class Answer:
             self._usage_out = tokens_out
 
     def _note_wait(self, error: object) -> None:
-        if isinstance(error, dict) and isinstance(error.get("waited_seconds"), int | float):
-            self.sample.wait_s = float(error["waited_seconds"])
+        waited_s = error.get("waited_seconds") if isinstance(error, dict) else None
+        if isinstance(waited_s, int | float) and 0 <= waited_s <= COUNT_MAX:
+            self.sample.wait_s = float(waited_s)
 
     def _settle(self) -> None:
         """Count the tokens: as the server says, else one for each piece."""

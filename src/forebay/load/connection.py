@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from forebay.load.answers import Answer
 
 HEADERS_MAX = 200
+BAD_ANSWER = "bad_answer"
 
 
 class Connection(asyncio.Protocol):
@@ -76,9 +77,8 @@ class Connection(asyncio.Protocol):
         self._now_s = self._clock.monotonic_s()
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            self._finish(broken="bad_answer")
-            self.close()
+        except Exception:  # noqa: BLE001 - whatever a server sends must not end the run
+            self._give_up(BAD_ANSWER)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what is under way: well, if the answer was to last until the connection's end."""
@@ -119,14 +119,22 @@ class Connection(asyncio.Protocol):
         self.idle_since_s = self._now_s
         self._finish()
 
+    def _give_up(self, code: str) -> None:
+        """End the exchange with nothing more to be read, and hang up."""
+        self._finish(broken=code)
+        self.close()
+
     def _finish(self, broken: str = "") -> None:
         answer, self._answer = self._answer, None
         if answer is None:
             return
+        try:
+            if not broken:
+                answer.end(self._now_s)
+        except Exception:  # noqa: BLE001 - as above
+            broken = BAD_ANSWER
         if broken:
             answer.broken(broken, self._now_s)
-        else:
-            answer.end(self._now_s)
         self._headers = {}
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
