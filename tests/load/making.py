@@ -58,6 +58,10 @@ def made(samples: list[Sample], **more: Any) -> Document:
     return document(measured(samples, **found), plan(**more), "2026-01-01T00:00:00+00:00", "0")
 
 
+def codes(found: Measured) -> list[str]:
+    return [sample.code for sample in found.samples]
+
+
 CODES = ("", "", "queue_full", "timeout", NOT_SENT, UNFINISHED)
 TIMES = st.floats(0.0, 100.0, allow_nan=False)
 

@@ -13,11 +13,10 @@ from forebay.load.mix import parse_mix
 from forebay.load.pool import IDLE_S_MAX, Pool
 from forebay.load.run import LoadRun, Measured
 from forebay.load.samples import NOT_SENT, TIMEOUT, UNFINISHED, Sample
-from forebay.load.session import Refused, Unreachable, models_of
 from forebay.testing import FakeClock, FakeNode
 from forebay.testing.fake_node import within
 
-from .making import plan
+from .making import codes, plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,10 +79,6 @@ async def bench(**settings: Any) -> AsyncIterator[Bench]:
         finally:
             made.run.stop()
             await asyncio.gather(made.running, return_exceptions=True)
-
-
-def codes(found: Measured) -> list[str]:
-    return [sample.code for sample in found.samples]
 
 
 async def test_requests_go_out_when_due_whether_or_not_others_were_answered() -> None:
@@ -354,41 +349,3 @@ async def test_another_salt_sends_other_prompts_at_the_same_times_for_the_same_u
     assert sent[0] == sent[1]
     assert not sent[0] & sent[2]
     assert told[0] == told[1] == told[2]
-
-
-# -- the first look
-
-
-async def test_the_models_of_a_server_are_listed() -> None:
-    async with FakeNode(models=("a", "b")) as node:
-        assert await models_of(node.url, None) == ["a", "b"]
-        await node.stop_listening()
-        with pytest.raises(Unreachable, match="nothing answers"):
-            await models_of(node.url, None)
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", None),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", None),
-        (b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", Refused),
-        (b"220 smtp\r\n", Unreachable),
-    ],
-)
-async def test_a_server_without_models_is_no_fault_and_one_without_us_is(
-    answer: bytes, expected: type[Exception] | None
-) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        if expected is None:
-            assert await models_of(url, None) is None
-        else:
-            with pytest.raises(expected):
-                await models_of(url, "key")

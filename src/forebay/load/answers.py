@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from forebay.load.samples import Sample
 
-BODY_BYTES_MAX = 64 * 1024 * 1024
+BODY_BYTES_MAX = 16 * 1024 * 1024
+"""Of an answer in one piece: more than the million tokens that may be asked for."""
 LINE_BYTES_MAX = 4 * 1024 * 1024
 CODE_LENGTH_MAX = 64
 MESSAGE_LENGTH_MAX = 300
@@ -147,6 +148,11 @@ class Answer:
         self.sample.total_s = now_s - self._origin_s
         self.sample.code = self.sample.code or code
         self._settle()
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Say whether what is still to come is of no use: it may be without end."""
+        return self.sample.code in ("answer_too_large", "bad_answer")
 
     # -- inside
 

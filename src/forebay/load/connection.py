@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from forebay.load.answers import Answer
 
 HEADERS_MAX = 200
+HEAD_BYTES_MAX = 256 * 1024
+"""Between two pieces of a body, and before the first: the parser keeps a header until it ends."""
 BAD_ANSWER = "bad_answer"
 
 
@@ -32,6 +34,8 @@ class Connection(asyncio.Protocol):
         self._done: asyncio.Future[None] | None = None
         self._headers: dict[str, str] = {}
         self._now_s = 0.0
+        self._silent_bytes = 0
+        """Taken since a piece of the body came."""
         self._has_length = False
         self.is_open = False
         self.idle_since_s = 0.0
@@ -46,6 +50,7 @@ class Connection(asyncio.Protocol):
             answer.broken(CONNECTION_LOST, self._clock.monotonic_s())
             return
         self._answer, self._parser = answer, httptools.HttpResponseParser(self)
+        self._silent_bytes = 0
         self._done = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         try:
@@ -77,8 +82,13 @@ class Connection(asyncio.Protocol):
         self._now_s = self._clock.monotonic_s()
         try:
             self._parser.feed_data(data)
-        except Exception:  # noqa: BLE001 - whatever a server sends must not end the run
+        except Exception:  # whatever a server sends must not end the run
             self._give_up(BAD_ANSWER)
+            return
+        if self._answer is not None:
+            self._silent_bytes += len(data)
+            if self._answer.is_hopeless or self._silent_bytes > HEAD_BYTES_MAX + len(data):
+                self._give_up(BAD_ANSWER)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what is under way: well, if the answer was to last until the connection's end."""
@@ -107,6 +117,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Hand a piece of the body on."""
+        self._silent_bytes = 0
         if self._answer is not None:
             self._answer.body(data, self._now_s)
 
@@ -131,7 +142,7 @@ class Connection(asyncio.Protocol):
         try:
             if not broken:
                 answer.end(self._now_s)
-        except Exception:  # noqa: BLE001 - as above
+        except Exception:  # as above
             broken = BAD_ANSWER
         if broken:
             answer.broken(broken, self._now_s)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.25
 """How often the progress is shown."""
 FIRST_LOOK_S = 10.0
+LIST_BYTES_MAX = 4 * 1024 * 1024
+"""Of models: some ten thousand of them."""
 
 
 class Unreachable(BackendFailed):
@@ -60,6 +62,14 @@ class FineClock(SystemClock):
         return self._loop.call_later(max(0.0, at_s - self.monotonic_s()), callback)
 
 
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _List(msgspec.Struct):
+    data: list[_Model]
+
+
 class _Look(Answer):
     """Keeps the answer's body, which is small, to be read."""
 
@@ -68,8 +78,12 @@ class _Look(Answer):
         self.content = bytearray()
 
     def body(self, data: bytes, now_s: float) -> None:
-        self.content += data
         super().body(data, now_s)
+        if len(self.content) + len(data) > LIST_BYTES_MAX:
+            self._fail("answer_too_large")
+            self.content.clear()
+        else:
+            self.content += data
 
 
 async def models_of(url: str, key: str | None) -> list[str] | None:
@@ -96,10 +110,10 @@ async def models_of(url: str, key: str | None) -> list[str] | None:
 
 def _listed(content: bytes) -> list[str] | None:
     try:
-        data = msgspec.json.decode(content)["data"]
-        return [plain(model["id"]) for model in data]
-    except (msgspec.MsgspecError, KeyError, TypeError, UnicodeDecodeError):
+        found = msgspec.json.decode(content, type=_List)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    return [plain(model.id) for model in found.data]
 
 
 async def load(plan: Plan, planned: list[Arrival], key: str | None, watcher: Watcher) -> Measured:
