@@ -94,6 +94,18 @@ def test_no_bytes_break_the_reading(pieces: list[bytes]) -> None:
         assert sample.code in ("stream_cut", "bad_answer")
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_lines_may_end_in_any_way_that_the_standard_knows(end: bytes) -> None:
+    stream = [piece.replace(b"\n", end) for piece in (word(), word(), FINISH + USAGE + DONE)]
+    sample = read(*stream)
+    assert (sample.code, sample.ttft_s, sample.gap_max_s, sample.tokens_out) == ("", 1.0, 1.0, 30)
+
+
+def test_the_kind_of_an_answer_may_be_written_in_any_case() -> None:
+    sample = read(word() + FINISH + DONE, headers={"content-type": "Text/Event-Stream"})
+    assert (sample.code, sample.ttft_s) == ("", 1.0)
+
+
 def test_a_stream_that_fails_half_way_is_an_error_with_its_code() -> None:
     error = {"error": {"message": "node died", "type": "node_failed", "code": "node_failed"}}
     answer = reading(SSE)

@@ -25,6 +25,7 @@ COUNT_MAX = 10**9
 """Of tokens, or of seconds that were waited: what is more than that was not counted."""
 FINISH_ERROR = "finish_error"
 """The answer ended, and says that it did for an error."""
+_LINE_END = re.compile(rb"[\r\n]")
 _STARTED = re.compile(rb"started(?: node=(\S+))?(?: waited_ms=(\d+))?")
 
 
@@ -102,7 +103,7 @@ class Answer:
         """Take the status and the headers; names are in lower case."""
         sample = self.sample
         sample.status = status
-        kind = headers.get("content-type", "")
+        kind = headers.get("content-type", "").strip().lower()
         self._is_stream = status < 300 and kind.startswith("text/event-stream")
         wait = headers.get("x-queue-wait-ms", "")
         if wait.isascii() and wait.isdigit() and len(wait) < 12:
@@ -123,15 +124,15 @@ class Answer:
                 self._fail("answer_too_large")
             return
         self._buffer += data
-        end = self._buffer.rfind(b"\n")
+        end = max(self._buffer.rfind(b"\n"), self._buffer.rfind(b"\r"))
         if end < 0:
             if len(self._buffer) > LINE_BYTES_MAX:
                 self._fail("answer_too_large")
             return
         lines = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-        for line in lines.split(b"\n"):
-            self._line(line.rstrip(b"\r"), now_s)
+        for line in _LINE_END.split(lines):  # of \r\n an empty line comes: that is passed over
+            self._line(line, now_s)
 
     def end(self, now_s: float) -> None:
         """Take the end of the answer."""
