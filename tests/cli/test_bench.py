@@ -264,6 +264,24 @@ def test_what_is_asked_wrongly_is_named_before_anything_is_sent(
     assert told in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("http://me:s3cret@127.0.0.1:1", "has a user or a password in it"),
+        ("https://s3cret@127.0.0.1:1/v1", "has a user or a password in it"),
+        ("gopher://me:s3cret@127.0.0.1", "has a user or a password in it"),
+        ("http://me:s3cret?x@127.0.0.1:1", "has a user or a password in it"),
+        ("http://127.0.0.1:1/v1?key=s3cret", "has a query"),
+        ("http://127.0.0.1:1/#s3cret", "has a query"),
+    ],
+)
+def test_a_secret_in_the_address_is_refused_and_not_shown(address: str, told: str) -> None:
+    done = CliRunner().invoke(app, ["bench", "--url", address])
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert "s3cret" not in done.output
+
+
 def test_a_word_that_is_neither_an_address_nor_a_command_is_refused() -> None:
     assert CliRunner().invoke(app, ["bench", "compere", "a", "b"]).exit_code == 2
 

@@ -51,7 +51,9 @@ class Targets(NamedTuple):
 
 def start(given: dict[str, Any]) -> None:
     """Run what was typed, report, and exit as the result demands."""
+    _check_address(given["url"] or "")
     url, key = where_and_key(given["url"], given["key_env"])
+    _check_address(url)
     url = url.removesuffix("/v1")
     given = {**given, "salt": given["salt"] or secrets.token_hex(4)}
     targets = Targets(given["html"], given["save"], given["as_json"])
@@ -82,6 +84,17 @@ def start(given: dict[str, Any]) -> None:
         say("\nInterrupted before anything was measured.")
         raise typer.Exit(INTERRUPTED) from None
     _report(document(measured, plan, started, __version__), targets, limits)
+
+
+def _check_address(url: str) -> None:
+    """Refuse what would be shown, saved and never used: it may be a secret, so it is not named."""
+    rest = url.partition("://")[2]
+    if "@" in rest.partition("/")[0]:
+        fail("the address has a user or a password in it. Take them out, and name the variable "
+             "with the key: --key-env VAR.", code=USAGE)  # fmt: skip
+    if "?" in rest or "#" in rest:
+        fail("the address has a query or a fragment in it. Leave them out: http://host:port/v1",
+             code=USAGE)  # fmt: skip
 
 
 def on_loop(work: Coroutine[Any, Any, T]) -> T:
