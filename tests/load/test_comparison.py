@@ -140,10 +140,12 @@ def test_a_file_that_is_no_run_is_refused(tmp_path: Path, text: str, told: str) 
 
 
 def test_a_long_run_is_written_in_part_and_summed_up_in_whole() -> None:
-    long = made([ok(i / 5000, 1.0) for i in range(45_000)])
+    source = random.Random(1)
+    times = sorted(source.uniform(0, 10) for _ in range(45_000))
+    long = made([ok(at_s, 1.0) for at_s in times])
     assert (long.samples.step, len(long.samples.rows)) == (3, 15_000)
     assert long.summary.all.ok == 45_000
     row = rows(long, long)["goodput, requests"]
     assert row.low is not None
     assert row.high is not None
-    assert row.low < 0 < row.high
+    assert -300 < row.low < 0 < row.high < 300  # each row stands for those left out: of 4,090/s

@@ -58,7 +58,7 @@ def _tell(a: Document, b: Document, found: Comparison) -> None:
     for text in found.warnings:
         warn(text)
     show(_table(found))
-    say("The difference is B - A, in 95 of 100 drawings from both runs (block bootstrap).")
+    say("The difference is B - A; where it covers 0, equal servers may well differ by as much.")
 
 
 def _table(found: Comparison) -> Table:

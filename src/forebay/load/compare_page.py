@@ -39,8 +39,10 @@ def compare_page(a: Document, b: Document, found: Comparison) -> str:
 
 
 ABOUT = (
-    "The interval holds the difference B - A in 95 of 100 drawings of whole stretches of time from "
-    "both runs (block bootstrap). Where it covers 0 there is no clear difference.",
+    "Two runs of the same server differ by no more than the width of the interval to either side "
+    "of B - A, in about 95 of 100 cases (block jackknife over stretches that are long against the "
+    "memory of the line). Where it covers 0 there is no clear difference; where fewer than five "
+    "such stretches fit into a run, nothing is claimed.",
     "It knows only what varied within each run, not what varies from run to run: before you trust "
     "a small difference, run each twice.",
 )

@@ -1,25 +1,17 @@
 """Two runs side by side, and whether their difference is more than noise.
 
-Requests of one run are not independent: they stood in the same line, so a bad minute is bad for
-all of them. A bootstrap over single requests would be far too sure of itself. Instead each run is
-cut into BLOCKS stretches of time, which are drawn with replacement as wholes (Künsch, "The
-jackknife and the bootstrap for general stationary observations", 1989); the middle 95 % of the
-differences between two such drawings is the interval. Where it covers 0 there is no clear
-difference. It knows nothing of what differs from one run to another (other load on the machine, a
-cold cache): for that, run each twice.
+What is noise is told by `noise.py`. Where its interval covers 0 there is no clear difference; where
+a run is too short for the line that stood in it, nothing is said.
 """
 
 from __future__ import annotations
 
-import math
-import random
-from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from forebay.load.mix import Mix
-from forebay.load.percentiles import percentile
+from forebay.load.noise import CELLS, RANKS, Cells, Statistic, margin, stretches
 from forebay.load.summary import is_good
 from forebay.load.words import mix_text
 
@@ -30,17 +22,17 @@ if TYPE_CHECKING:
     from forebay.load.plan import Plan
     from forebay.load.samples import Sample
 
-Verdict: TypeAlias = Literal["better", "worse", "no clear difference", "unknown"]
-Statistic: TypeAlias = Literal["p50", "p95", "mean", "sum"]
+Verdict: TypeAlias = Literal[
+    "better", "worse", "no clear difference", "too loaded to tell apart", "unknown"
+]
+TOO_LOADED: Verdict = "too loaded to tell apart"
+"""Too few stretches of the runs are independent of each other."""
 Unit: TypeAlias = Literal["s", "share", "/s", "count", "index"]
-BLOCKS = 20
-RESAMPLES = 400
 SAMPLES_MAX = 4000
 """Of each run, evenly thinned: more would only take longer."""
 SAMPLES_MIN = 20
 CHANGE_MIN = 0.01
 """A difference of less than a hundredth may be real, and is nothing to act on."""
-RANKS: dict[Statistic, int] = {"p50": 50, "p95": 95}
 SAME = ("arrivals", "rate", "trace", "speed", "limit", "users", "priorities", "model", "stream",
         "max_tokens", "prompt_tokens", "ignore_eos", "retries", "slo_ttft_s", "slo_total_s",
         "max_in_flight", "timeout_s", "duration_s", "warmup_s")  # fmt: skip
@@ -85,20 +77,18 @@ class _Figure(NamedTuple):
     """What is made of those."""
 
 
-def compare(a: Document, b: Document, seed: int = 0) -> Comparison:
+def compare(a: Document, b: Document) -> Comparison:
     """Return the figures of both, b against a."""
-    source = random.Random(f"{seed}/compare")
     rows = []
     for figure in _figures():
         values = figure.of(a), figure.of(b)
         if values == (None, None):
             continue
-        interval = None
+        noise: float | Verdict | None = None
         if figure.each is not None:
-            drawn_from = [_values(document, figure) for document in (a, b)]
-            interval = _interval(drawn_from[0], drawn_from[1], figure.statistic, source)
-        rows.append(_row(figure, values[0], values[1], interval))
-    return Comparison(differences(a.settings, b.settings), _warnings(a, b), rows)
+            noise = _noise(_cells(a, figure), _cells(b, figure), figure.statistic)
+        rows.append(_row(figure, values[0], values[1], noise))
+    return Comparison(differences(a.settings, b.settings), _warnings(a, b, rows), rows)
 
 
 def differences(a: Plan, b: Plan) -> list[str]:
@@ -175,64 +165,55 @@ def _good_share(document: Document) -> float | None:
 # -- noise
 
 
-def _values(document: Document, figure: _Figure) -> list[list[float]]:
-    """Return what the requests of each stretch of time add to a figure, sorted."""
+def _cells(document: Document, figure: _Figure) -> Cells:
+    """Return what the requests of each cell of time add to a figure."""
     assert figure.each is not None
     plan, summary, rows = document.settings, document.summary, document.samples.rows
     step = max(1, -(-len(rows) // SAMPLES_MAX))
-    blocks: list[list[float]] = [[] for _ in range(BLOCKS)]
+    cells: Cells = [[] for _ in range(CELLS)]
     weight = 1.0
     if figure.statistic == "sum":  # each stands for those left out, and sums are per second
         weight = step * document.samples.step / summary.elapsed_s
     for sample in rows[::step]:
         value = figure.each(sample, plan)
         if value is not None:
-            place = int((sample.at_s - plan.warmup_s) / (summary.span_s or 1.0) * BLOCKS)
-            blocks[min(BLOCKS - 1, max(0, place))].append(value * weight)
-    return [sorted(block) for block in blocks]
+            place = int((sample.at_s - plan.warmup_s) / (summary.span_s or 1.0) * CELLS)
+            cells[min(CELLS - 1, max(0, place))].append(value * weight)
+    return cells
 
 
-def _interval(
-    a: list[list[float]], b: list[list[float]], statistic: Statistic, source: random.Random
-) -> tuple[float, float] | None:
-    """Return where b - a lies in 95 % of the drawings; None with too little to draw from."""
+def _noise(a: Cells, b: Cells, statistic: Statistic) -> float | Verdict:
+    """Return by how much a difference may be off, or why nobody can say."""
     if min(sum(map(len, a)), sum(map(len, b))) < SAMPLES_MIN:
-        return None
-    found = []
-    for _ in range(RESAMPLES):
-        drawn_a, drawn_b = _drawn(a, statistic, source), _drawn(b, statistic, source)
-        if drawn_a is not None and drawn_b is not None:
-            found.append(drawn_b - drawn_a)
-    found.sort()
-    return (percentile(found, 2.5), percentile(found, 97.5)) if found else None
+        return "unknown"
+    count = stretches(a, b, statistic)
+    return margin(a, b, statistic, count) if count else TOO_LOADED
 
 
-def _drawn(blocks: list[list[float]], statistic: Statistic, source: random.Random) -> float | None:
-    values = list(chain.from_iterable(source.choices(blocks, k=len(blocks))))
-    if not values:
-        return None
-    if statistic in ("mean", "sum"):
-        return math.fsum(values) / (len(values) if statistic == "mean" else 1)
-    values.sort()  # of sorted pieces, so this only merges
-    return percentile(values, RANKS[statistic])
-
-
-def _row(
-    figure: _Figure, a: float | None, b: float | None, interval: tuple[float, float] | None
-) -> Row:
-    low, high = interval or (None, None)
-    verdict: Verdict = "unknown"
-    if a is None or b is None or (interval is None and figure.each is not None):
-        pass
-    elif abs(b - a) <= CHANGE_MIN * abs(a) or (interval and interval[0] <= 0 <= interval[1]):
+def _row(figure: _Figure, a: float | None, b: float | None, noise: float | Verdict | None) -> Row:
+    """Judge a figure; `noise` is None for one that is not made of single requests."""
+    if a is None or b is None:
+        return Row(figure.name, figure.unit, a, b, "unknown")
+    if isinstance(noise, str):
+        return Row(figure.name, figure.unit, a, b, noise)
+    is_small = abs(b - a) <= CHANGE_MIN * abs(a)
+    if noise is None:
+        verdict: Verdict = "no clear difference" if is_small else "unknown"
+        return Row(figure.name, figure.unit, a, b, verdict)
+    if is_small or abs(b - a) <= noise:
         verdict = "no clear difference"
-    elif interval is not None:
-        verdict = "better" if (interval[0] > 0) == figure.more_is_better else "worse"
-    return Row(figure.name, figure.unit, a, b, verdict, low, high)
+    else:
+        verdict = "better" if (b > a) == figure.more_is_better else "worse"
+    return Row(figure.name, figure.unit, a, b, verdict, b - a - noise, b - a + noise)
 
 
-def _warnings(a: Document, b: Document) -> list[str]:
+def _warnings(a: Document, b: Document, rows: list[Row]) -> list[str]:
     found = []
+    if any(row.verdict == TOO_LOADED for row in rows):
+        found.append(
+            "Too loaded to tell apart: a line that lasts through much of a run is a single piece "
+            "of luck, good or bad. Run longer (--duration), or at a lower --rate."
+        )
     if a.settings.seed != b.settings.seed and a.settings.arrivals == "poisson":
         found.append("The seeds differ, so the requests came at other times.")
     for name, document in (("A", a), ("B", b)):
