@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.load.compare_page import compare_page
 from forebay.load.comparison import compare, differences
 from forebay.load.document import VERSION, encode, load
 from forebay.load.mix import parse_mix
+from forebay.load.page import run_page
 from forebay.load.quantities import BadPlan
 
 from .making import failed, made, ok, plan
@@ -137,6 +140,49 @@ def test_a_file_that_is_no_run_is_refused(tmp_path: Path, text: str, told: str) 
     assert told in str(caught.value)
     with pytest.raises(BadPlan, match="No such file"):
         load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("summary.elapsed_s", 0, "summary.elapsed_s must be above 0"),
+        ("summary.span_s", -1.0, "summary.span_s must be a number between 0"),
+        ("summary.span_s", 1e300, "summary.span_s must be a number between 0"),
+        ("summary.span_s", None, "`$.summary.span_s`"),
+        ("summary.all.offered", -3, "summary.all.offered must be"),
+        ("summary.all.tokens_out", 10**400, "summary.all.tokens_out must be"),
+        ("settings.users.weights", [], "settings.users needs names"),
+        ("settings.users.weights", [0], "settings.users needs names"),
+        ("settings.warmup_s", -5, "settings.warmup_s must be"),
+        ("samples.step", 0, "samples.step must be 1"),
+        ("samples.columns", ["at_s"], "samples.columns must be at_s, user,"),
+        ("samples.rows", [[-1.0, "u", "p"]], "samples.rows[0][0] must be"),
+        ("series.width_s", 0, "series.width_s must be above 0"),
+    ],
+)
+def test_a_run_with_numbers_that_cannot_be_is_refused_with_the_name_of_the_field(
+    tmp_path: Path, field: str, value: object, told: str
+) -> None:
+    document = json.loads(encode(run(1)))
+    *path, last = field.split(".")
+    inner = document
+    for name in path:
+        inner = inner[name]
+    inner[last] = value
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    with pytest.raises(BadPlan) as caught:
+        load(tmp_path / "a.json")
+    assert told in str(caught.value)
+
+
+def test_a_run_of_a_single_moment_and_one_of_large_numbers_can_be_compared(tmp_path: Path) -> None:
+    moment = made([ok(0.0, 1.0)] * 30, span_s=0.0, elapsed_s=1.0, seed=-7)
+    large = made([ok(1e29, 1e29)] * 30, span_s=1e29, elapsed_s=1e29)
+    for one in (moment, large):
+        (tmp_path / "a.json").write_text(encode(one))
+        read = load(tmp_path / "a.json")
+        assert compare_page(read, run(1), compare(read, run(1)))
+        assert run_page(read)
 
 
 def test_a_long_run_is_written_in_part_and_summed_up_in_whole() -> None:

@@ -11,6 +11,7 @@ from forebay.load.plan import Plan
 from forebay.load.quantities import BadPlan
 from forebay.load.samples import COLUMNS, Sample
 from forebay.load.series import Series, series
+from forebay.load.sound import fault_of
 from forebay.load.summary import Summary, measured_samples, summarise
 
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ def load(path: Path) -> Document:
             "Use the forebay that wrote it."
         )
     try:
-        return msgspec.json.decode(content, type=Document)
-    except msgspec.ValidationError as error:
+        made = msgspec.json.decode(content, type=Document)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadPlan(f"{path} is broken: {error}.") from None
+    fault = fault_of(made)
+    if fault is not None:
+        raise BadPlan(f"{path} is broken: {fault}.")
+    return made
