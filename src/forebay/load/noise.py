@@ -33,7 +33,7 @@ STRETCHES_MAX = 20
 STRETCHES_MIN = 5
 STRETCH_MEMORIES = 4.0
 """How many times the memory of a run a stretch is long. Simulated queues of a load of 30 to 95 %
-were told apart from their like in about 5 of 100 pairs with 4, in up to 12 with 3, 25 with 2."""
+were told apart from their like in about 5 of 100 pairs with 4, in up to 17 with 3, 25 with 2."""
 WINDOW_MEMORIES = 5.0
 """How far correlation is summed: beyond that there is only its noise."""
 ROUNDING = 1e-9
