@@ -8,11 +8,11 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from forebay.cli.bench_progress import View
 from forebay.cli.main import app
+from forebay.cli.safe_console import SafeConsole
 from forebay.load.fairness import fairness
 from forebay.load.plan import Plan
 from forebay.load.run import Live
@@ -331,7 +331,7 @@ async def test_runs_that_cannot_be_compared_are_said_to_be(
 def test_a_line_is_said_every_few_seconds_where_nobody_looks() -> None:
     said, clock = io.StringIO(), FakeClock()
     plan = Plan(url="http://x", model="m", warmup_s=3.0)
-    console = Console(file=said, width=200)
+    console = SafeConsole(file=said, width=200)
     with View(clock, plan, 10, console) as view:
         for second in range(12):
             now = float(second)
@@ -346,7 +346,7 @@ def test_a_line_is_said_every_few_seconds_where_nobody_looks() -> None:
 
 def test_a_bar_is_shown_on_a_terminal_and_gone_afterwards() -> None:
     said = io.StringIO()
-    console = Console(file=said, width=120, force_terminal=True, markup=False, highlight=False)
+    console = SafeConsole(file=said, width=120, force_terminal=True, markup=False, highlight=False)
     with View(FakeClock(), Plan(url="http://x", model="m\x1b[2J"), 10, console) as view:
         view.update(Live(10, 9.0, now_s=1.0, ok=3, failed=1, in_flight=1))
     assert "3 answered, 1 failed" in said.getvalue()

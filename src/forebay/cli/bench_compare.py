@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-import typer
 from rich.text import Text
 
 from forebay.cli.bench_run import check_targets, write
 from forebay.cli.bench_tables import warn
-from forebay.cli.console import fail, say
+from forebay.cli.console import fail, say, tell
 from forebay.cli.exits import USAGE
 from forebay.cli.gateway_client import printable
 from forebay.cli.tables import plain_table, show
@@ -43,16 +42,16 @@ def start(a_path: Path, b_path: Path, html: Path | None, as_json: bool) -> None:
     if html is not None:
         write(html, compare_page(a, b, found))
     if as_json:
-        typer.echo(_json(a_path, b_path, found))
+        tell(_json(a_path, b_path, found))
     else:
         _tell(a, b, found)
         if html is not None:
-            typer.echo(f"Report: {html}")
+            tell(f"Report: {html}")
 
 
 def _tell(a: Document, b: Document, found: Comparison) -> None:
-    typer.echo(f"A: {printable(headline(a))}")
-    typer.echo(f"B: {printable(headline(b))}")
+    tell(f"A: {printable(headline(a))}")
+    tell(f"B: {printable(headline(b))}")
     for text in found.differences:
         warn(f"NOT COMPARABLE: {text}.")
     for text in found.warnings:

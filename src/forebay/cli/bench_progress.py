@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from forebay.cli.durations import short
 from forebay.cli.gateway_client import printable
+from forebay.cli.safe_console import SafeConsole
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,12 +26,12 @@ class View:
     """What is shown while a run is under way."""
 
     def __init__(
-        self, clock: Clock, plan: Plan, planned: int, console: Console | None = None
+        self, clock: Clock, plan: Plan, planned: int, console: SafeConsole | None = None
     ) -> None:
         self._clock = clock
         self._plan = plan
         self._planned = planned
-        self._console = console or Console(stderr=True, markup=False, highlight=False)
+        self._console = console or SafeConsole(stderr=True, markup=False, highlight=False)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._said_s = clock.monotonic_s()

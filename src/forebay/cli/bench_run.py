@@ -12,9 +12,9 @@ import typer
 
 from forebay import __version__
 from forebay.cli.bench_progress import View
-from forebay.cli.bench_tables import tell
-from forebay.cli.console import complain, fail, say
-from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
+from forebay.cli.bench_tables import report
+from forebay.cli.console import complain, fail, say, tell
+from forebay.cli.exits import BROKEN_LIMIT, FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway_client import where_and_key
 from forebay.cli.invocation import as_called
 from forebay.clock import SystemClock
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BROKEN_LIMIT = 5
-"""Only this command has it: a `--fail-if` holds."""
 SALT_LENGTH_MAX = 64
 SPARE_FILES = 64
 """Open files beside the connections."""
@@ -51,9 +49,7 @@ class Targets(NamedTuple):
 
 def start(given: dict[str, Any]) -> None:
     """Run what was typed, report, and exit as the result demands."""
-    _check_address(given["url"] or "")
     url, key = where_and_key(given["url"], given["key_env"])
-    _check_address(url)
     url = url.removesuffix("/v1")
     given = {**given, "salt": given["salt"] or secrets.token_hex(4)}
     targets = Targets(given["html"], given["save"], given["as_json"])
@@ -84,17 +80,6 @@ def start(given: dict[str, Any]) -> None:
         say("\nInterrupted before anything was measured.")
         raise typer.Exit(INTERRUPTED) from None
     _report(document(measured, plan, started, __version__), targets, limits)
-
-
-def _check_address(url: str) -> None:
-    """Refuse what would be shown, saved and never used: it may be a secret, so it is not named."""
-    rest = url.partition("://")[2]
-    if "@" in rest.partition("/")[0]:
-        fail("the address has a user or a password in it. Take them out, and name the variable "
-             "with the key: --key-env VAR.", code=USAGE)  # fmt: skip
-    if "?" in rest or "#" in rest:
-        fail("the address has a query or a fragment in it. Leave them out: http://host:port/v1",
-             code=USAGE)  # fmt: skip
 
 
 def on_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -244,12 +229,12 @@ def _hand_out(made: Document, targets: Targets, broken: list[Broken]) -> None:
     if targets.html is not None:
         write(targets.html, run_page(made, broken))
     if targets.as_json:
-        typer.echo(encode(made))
+        tell(encode(made))
         return
-    tell(made)
+    report(made)
     for word, path in (("Report", targets.html), ("Run", targets.save)):
         if path is not None:
-            typer.echo(f"{word}: {path}")
+            tell(f"{word}: {path}")
 
 
 def _nothing(made: Document) -> NoReturn:

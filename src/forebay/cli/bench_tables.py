@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import typer
-from rich.console import Console
 from rich.text import Text
 
-from forebay.cli.console import say
+from forebay.cli.console import say, tell
 from forebay.cli.gateway_client import printable
+from forebay.cli.safe_console import SafeConsole
 from forebay.cli.tables import plain_table, show
 from forebay.load.quantities import seconds, share, three_digits
 from forebay.load.words import headline, outcome, warnings
@@ -32,10 +31,10 @@ TIMES = (
 )
 
 
-def tell(made: Document) -> None:
+def report(made: Document) -> None:
     """Print what a run found."""
     summary = made.summary
-    typer.echo(printable(headline(made)))
+    tell(printable(headline(made)))
     show(_times(summary.all))
     show(_figures(made))
     if len(summary.by_priority) > 1:
@@ -53,7 +52,7 @@ def warn(text: str) -> None:
     if not sys.stderr.isatty():
         say(printable(text))
         return
-    Console(stderr=True).print(Text(printable(text), "bold yellow"), soft_wrap=True)
+    SafeConsole(stderr=True).print(Text(printable(text), "bold yellow"), soft_wrap=True)
 
 
 def _times(group: Group) -> Table:

@@ -7,6 +7,7 @@ FAILED = 1
 USAGE = 2
 NOT_REACHABLE = 3
 NOT_ALLOWED = 4
+BROKEN_LIMIT = 5
 INTERRUPTED = 130
 """Ctrl-C, as shells have it: 128 and the signal's number."""
 NOBODY_READS = 141
@@ -18,10 +19,11 @@ MEANINGS = {
     USAGE: "asked wrongly: a command, an option, a file, a setting",
     NOT_REACHABLE: "no gateway can be reached",
     NOT_ALLOWED: "the gateway wants a key, or another one",
+    BROKEN_LIMIT: "what `forebay bench --fail-if` names came true",
     INTERRUPTED: "Ctrl-C",
     NOBODY_READS: "whoever read the output left early, as `head` does",
 }
 EPILOG = (
-    "Exit status: 0 done, 1 failed, 2 asked wrongly, 3 no gateway, 4 key needed, 130 Ctrl-C, "
-    "141 nobody read on."
+    "Exit status: 0 done, 1 failed, 2 asked wrongly, 3 no gateway, 4 key needed, 5 --fail-if "
+    "came true, 130 Ctrl-C, 141 nobody read on."
 )

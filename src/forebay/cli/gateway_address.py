@@ -26,7 +26,10 @@ def address_problem(url: str) -> str:
     if split[0].scheme not in DEFAULT_PORTS:
         return f"{url} is not the address of a gateway: it begins with http:// or https://."
     if "?" in url or "#" in url:
-        return f"{url} is not the address of a gateway: it ends with the port or a path."
+        return (  # and it is not shown: a key may be in it
+            "the address has a query or a fragment in it. "
+            "Leave it out: an address ends with the port or a path."
+        )
     return ""
 
 
