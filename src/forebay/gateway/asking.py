@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from forebay.gateway.hosts import host_name, is_loopback
 from forebay.gateway.problem import preferred_language
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
 from forebay.wire.heads import RequestHead
+from forebay.wire.hosts import host_name, is_loopback
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -19,10 +19,10 @@ from forebay.wire.heads import HOP_BY_HOP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forebay.gateway.hosts import HostGuard
     from forebay.gateway.proxies import TrustedProxies
     from forebay.settings import ResolvedKey
     from forebay.wire.heads import Headers, RequestHead
+    from forebay.wire.hosts import HostGuard
 
 OURS: Final = frozenset(
     b"host content-length expect accept-encoding authorization x-api-key api-key origin"

@@ -14,7 +14,6 @@ from forebay.gateway.admission import Admission
 from forebay.gateway.asking import Asking
 from forebay.gateway.callers import Callers
 from forebay.gateway.dashboard import make_watch
-from forebay.gateway.hosts import HostGuard
 from forebay.gateway.job_admission import JobAdmission
 from forebay.gateway.jobs import Jobs, Surroundings
 from forebay.gateway.keys import KeyRing
@@ -34,6 +33,7 @@ from forebay.settings import (
     read_secret,
     resolve_keys,
 )
+from forebay.wire.hosts import HostGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""The guard beside a backend: exactly its slots through, a refusal at once for anything more."""

@@ -1,0 +1,111 @@
+"""What a request to the guard asks for, read from its head once and remembered with it.
+
+Three things are let through: the inference routes of the families, which take a slot; `GET`, by
+which gateways and people look at the backend and which takes none; and the guard's own status. The
+rest is refused: what is neither known to be inference nor known to be harmless (loading, pulling
+or deleting a model) could run on the backend beside the slots.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from forebay.guard.token import presents, without_token
+from forebay.relay.anthropic import ANTHROPIC
+from forebay.relay.ollama import OLLAMA
+from forebay.relay.openai import OPENAI
+from forebay.wire.heads import end_to_end, header_block
+from forebay.wire.refusals import Refusal
+
+if TYPE_CHECKING:
+    from forebay.wire.heads import RequestHead
+    from forebay.wire.hosts import HostGuard
+
+INFERENCE: Final = frozenset(
+    route.encode() for family in (OPENAI, ANTHROPIC, OLLAMA) for route in family.routes
+)
+STATUS_PATH: Final = b"/guard/status"
+_OURS: Final = frozenset((b"host", b"content-length", b"expect"))
+_KEYS: Final = frozenset((b"authorization", b"x-api-key"))
+
+What: TypeAlias = Literal["run", "look", "status", "refused"]
+
+
+class Asked:
+    """What one head asks for, and how it goes on to the backend."""
+
+    __slots__ = ("passed_on", "refusal", "what")
+
+    def __init__(self, what: What, passed_on: bytes, refusal: Refusal | None = None) -> None:
+        self.what = what
+        self.passed_on = passed_on
+        """The head for the backend, up to the length of the body."""
+        self.refusal = refusal
+
+
+class Reader:
+    """Reads heads; `host` and `api_key` are the backend's."""
+
+    def __init__(self, hosts: HostGuard, token: str, host: str, api_key: str) -> None:
+        self._hosts = hosts
+        self._token = token
+        self._host = host.encode()
+        key = api_key.encode()
+        self._credentials = (
+            b"authorization: Bearer %b\r\nx-api-key: %b\r\n" % (key, key) if key else b""
+        )
+
+    def read(self, head: RequestHead) -> Asked:
+        """Return what a head asks for, from memory where it has been read before."""
+        memory = head.memory
+        if type(memory) is Asked:
+            return memory
+        refusal = self._refusal(head)
+        if refusal is not None:
+            asked = Asked("refused", b"", refusal)
+        else:
+            asked = Asked(_what(head), self._passed_on(head))
+        head.memory = asked
+        return asked
+
+    def _refusal(self, head: RequestHead) -> Refusal | None:
+        host = head.get(b"host")
+        if not self._hosts.allows_host(host):
+            return Refusal("forbidden_host", "this Host is not served here", "host")
+        if not self._hosts.allows_origin(head.get(b"origin"), host):
+            return Refusal("forbidden_host", "pages of this Origin may not call", "origin")
+        if self._token and not presents(head.headers, self._token):
+            return Refusal(
+                "unauthorized",
+                "this guard answers to gateways that know its token; ask the gateway instead",
+                "X-Forebay-Guard-Token",
+            )
+        if head.method not in (b"GET", b"POST"):
+            return Refusal("method_not_allowed", "a guard passes on GET and POST only", "method")
+        if head.method == b"POST" and _path(head) not in INFERENCE:
+            return Refusal(
+                "not_found", "a guard passes on inference only; ask the backend itself", "target"
+            )
+        return None
+
+    def _passed_on(self, head: RequestHead) -> bytes:
+        """Return the head with what concerns both ends; the body's length is still to come."""
+        dropped = _OURS | _KEYS if self._credentials else _OURS
+        headers = [
+            pair
+            for pair in without_token(end_to_end(head.headers), self._token)
+            if pair[0] not in dropped
+        ]
+        return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b" % (
+            head.method, head.target, self._host, header_block(headers), self._credentials
+        )  # fmt: skip
+
+
+def _what(head: RequestHead) -> What:
+    if head.method == b"POST":
+        return "run"
+    return "status" if _path(head) == STATUS_PATH else "look"
+
+
+def _path(head: RequestHead) -> bytes:
+    return head.target.partition(b"?")[0]

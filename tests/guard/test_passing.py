@@ -1,0 +1,248 @@
+"""Exactly its slots through, 429 at once for more, and the slot back on every way out."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forebay.guard.asked import INFERENCE
+
+from .conftest import CHAT, OK
+
+if TYPE_CHECKING:
+    from forebay.testing import RawClient
+
+    from .conftest import GuardRig
+
+
+PIECE = b"data: %b\n\n" % (b"x" * 16_000)
+ENOUGH = 64 << 20  # more than all buffers on the way hold
+
+
+async def refused(client: RawClient) -> None:
+    """Expect the refusal of a node that is full."""
+    reply = await client.reply()
+    assert (reply.status, reply.json["error"]["code"]) == (429, "node_busy")
+    assert reply.headers["retry-after"] == "1"
+    assert reply.headers["x-should-retry"] == "true"
+
+
+@pytest.mark.parametrize("path", sorted(route.decode() for route in INFERENCE))
+async def test_a_second_request_is_refused_at_once_on_every_route(rig: GuardRig, path: str) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first = await rig.ask(path)
+    call = await node.next_call()
+    assert call.path == path
+    await refused(await rig.ask())
+    await call.answer(OK)
+    assert (await first.reply()).json == OK
+    second = await rig.ask(path)
+    await (await node.next_call()).answer(OK)
+    assert (await second.reply()).status == 200
+    assert node.max_running == 1
+
+
+async def test_a_stream_holds_its_slot_to_the_last_byte(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client, call = await rig.stream(node)
+    await refused(await rig.ask())
+    await call.chunk(b"data: [DONE]\n\n")
+    assert await client.chunk() == b"data: [DONE]\n\n"
+    await refused(await rig.ask())  # all has been said, but the answer has not ended
+    await call.end()
+    assert await client.chunk() is None
+    again = await rig.ask()
+    await (await node.next_call()).answer(OK)
+    assert (await again.reply()).status == 200
+
+
+async def test_a_refused_client_keeps_its_connection_and_is_served_on_it(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first = await rig.ask()
+    call = await node.next_call()
+    second = await rig.ask()
+    await refused(second)
+    await call.answer(OK)
+    await first.reply()
+    await second.post(CHAT, {"model": "m"})
+    await (await node.next_call()).answer(OK)
+    assert (await second.reply()).status == 200
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_client_that_vanishes_frees_the_slot_and_stops_the_backend(
+    rig: GuardRig, streams: bool
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    if streams:
+        client, call = await rig.stream(node)
+    else:
+        client = await rig.ask()
+        call = await node.next_call()
+    client.abort()
+    await call.gone()
+    await rig.until("in_flight", 0)
+
+
+async def test_a_backend_that_dies_in_mid_stream_frees_the_slot_and_the_client_sees_it(
+    rig: GuardRig,
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client, call = await rig.stream(node)
+    call.reset()
+    with pytest.raises((EOFError, ConnectionResetError)):
+        await client.chunk()
+    await rig.until("in_flight", 0)
+
+
+async def test_a_backend_that_dies_before_it_answers_is_a_502_that_says_so(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client = await rig.ask()
+    (await node.next_call()).reset()
+    reply = await client.reply()
+    assert (reply.status, reply.json["error"]["code"]) == (502, "backend_failed")
+    await rig.until("in_flight", 0)
+
+
+async def test_a_backend_that_is_not_there_is_a_502_that_says_so(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await node.stop_listening()
+    node.drop_connections()
+    reply = await (await rig.ask()).reply()
+    assert (reply.status, reply.json["error"]["code"]) == (502, "backend_failed")
+    assert "cannot connect" in reply.json["error"]["message"]
+    assert (await rig.status())["in_flight"] == 0
+
+
+async def test_a_connection_that_the_backend_has_tired_of_is_replaced_unseen(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first = await rig.ask()
+    await (await node.next_call()).answer(OK)
+    await first.reply()
+    second = await rig.ask()
+    (await node.next_call()).close()  # as a server does that closes what has been idle
+    await (await node.next_call()).answer(OK)
+    assert (await second.reply()).status == 200
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_what_runs_too_long_is_ended_and_frees_the_slot(rig: GuardRig, begun: bool) -> None:
+    node = await rig.node()
+    await rig.start(node, run_s=100.0)
+    if begun:
+        client, call = await rig.stream(node)
+    else:
+        client = await rig.ask()
+        call = await node.next_call()
+    rig.clock.advance(100.0)
+    if begun:
+        with pytest.raises((EOFError, ConnectionResetError)):
+            await client.chunk()
+    else:
+        reply = await client.reply()
+        assert (reply.status, reply.json["error"]["code"]) == (504, "run_timeout")
+    await call.gone()
+    await rig.until("in_flight", 0)
+
+
+async def test_a_client_that_stops_reading_holds_the_backend_back_and_is_cut_off(
+    rig: GuardRig,
+) -> None:
+    node = await rig.node(sndbuf=8192)
+    await rig.start(node)
+    client = await rig.client(rcvbuf=4096)
+    await client.post(CHAT, {"model": "m", "stream": True})
+    call = await node.next_call()
+    await call.start_stream()
+    client.stop_reading()
+    sent = 0
+
+    async def flood() -> None:
+        nonlocal sent
+        with suppress(ConnectionResetError):
+            while sent < ENOUGH:
+                await call.chunk(PIECE)
+                sent += len(PIECE)
+
+    flooding = asyncio.ensure_future(flood())
+    seen = -1
+    while seen != sent:  # until every buffer on the way is full
+        seen = sent
+        await call.blocked()
+        for _ in range(20):
+            await rig.status()
+    assert sent < ENOUGH // 4
+    rig.clock.advance(29.9)
+    assert (await rig.status())["in_flight"] == 1
+    rig.clock.advance(0.2)
+    await call.gone()
+    await flooding
+    await rig.until("in_flight", 0)
+
+
+async def test_body_and_answer_pass_byte_for_byte(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client = await rig.client()
+    body = b'{ "model":"m",\n "odd": "\\u00e9\xc3\xa9", "n": 1e3 }'
+    await client.post(f"{CHAT}?a=b%20c", body, {"X-Own": "kept", "traceparent": "00-1-2-01"})
+    call = await node.next_call()
+    assert (call.body, call.path) == (body, f"{CHAT}?a=b%20c")
+    assert (call.headers["x-own"], call.headers["traceparent"]) == ("kept", "00-1-2-01")
+    assert call.headers["host"] == node.url.partition("//")[2]
+    answer = b"\x00\xff not JSON"
+    await call.answer(answer, 418, {"x-from-node": "1", "content-type": "text/odd"})
+    reply = await client.reply()
+    assert (reply.status, reply.body) == (418, answer)
+    assert (reply.headers["x-from-node"], reply.headers["content-type"]) == ("1", "text/odd")
+
+
+async def test_a_large_body_passes_whole(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    body = b'{"model":"m","x":"' + b"y" * 3_000_000 + b'"}'
+    client = await rig.client()
+    await client.post(CHAT, body)
+    call = await node.next_call()
+    assert call.body == body
+    await call.answer(body)
+    assert (await client.reply()).body == body
+
+
+async def test_several_slots_let_as_many_through(rig: GuardRig) -> None:
+    node = await rig.node(slots=3)
+    await rig.start(node)
+    clients = [await rig.ask() for _ in range(3)]
+    calls = [await node.next_call() for _ in clients]
+    await refused(await rig.ask())
+    assert (await rig.status())["in_flight"] == 3
+    for call, client in zip(calls, clients, strict=True):
+        await call.answer(OK)
+        await client.reply()
+    assert node.max_running == 3
+
+
+async def test_the_operator_s_slots_come_before_what_the_backend_says(rig: GuardRig) -> None:
+    node = await rig.node(slots=3)
+    await rig.start(node, slots=1)
+    client = await rig.ask()
+    call = await node.next_call()
+    await refused(await rig.ask())
+    await call.answer(OK)
+    await client.reply()
+
+
+async def test_a_backend_that_does_not_say_has_one_slot(rig: GuardRig) -> None:
+    await rig.start(await rig.node(kind="openai"))
+    assert (await rig.status())["slots"] == 1
