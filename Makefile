@@ -53,9 +53,10 @@ wheel: setup  ## build dist/*.whl with the hot path compiled
 sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay one]
 	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-bench: setup  ## measure the core against heapq, the jobs, and the gateway against HAProxy and its peers
+bench: setup  ## measure the core against heapq, the jobs, the guard, and the gateway against HAProxy and its peers
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.jobs
+	$(BIN)/python -m bench.guard
 	$(BIN)/python -m bench.gateway $(ARGS)
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra postgres --extra tui --extra build

@@ -24,6 +24,7 @@ COMMAND = str(Path(sys.executable).parent / "forebay")
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 WITHOUT_JSON = {
     "serve": "it runs until it is stopped; its log is JSON",
+    "node": "it runs until it is stopped; its log is JSON",
     "sim-node": "it runs until it is stopped",
     "chat": "it is a conversation; programs have the SDK",
     "demo": "it is a play for people",

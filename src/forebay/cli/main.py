@@ -37,6 +37,10 @@ VERBS: Mapping[str, Verb] = {
     ),
     "config": Verb("forebay.cli.config:config_app", "Write, check and show the settings."),
     "keys": Verb("forebay.cli.keys:keys_app", "Make API keys."),
+    "node": Verb(
+        "forebay.cli.node:node",
+        "Guard a model server: exactly its slots through, 429 at once for anything more.",
+    ),
     "sim-node": Verb(
         "forebay.cli.sim_node:sim_node",
         "Run a simulated node: the timing of a model without a model, for tests and demos.",

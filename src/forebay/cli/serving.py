@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from forebay.cli.console import counted, say
 from forebay.cli.invocation import with_url
+from forebay.cli.loops import loop_factory
 from forebay.clock import LoopClock
 from forebay.gateway.access_line import json_lines, short_lines
 from forebay.gateway.access_log import AccessLog
@@ -38,7 +39,7 @@ def run_gateway(settings: Settings, read: Callable[[], Settings], gguf: Path | N
     """Serve until told to stop; `read` reads the settings anew."""
     set_up_logging()
     _allow_many_connections()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings, read, gguf))
 
 
@@ -47,15 +48,6 @@ def _allow_many_connections() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # then the usual limit holds
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop where there is one."""
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        return uvloop.new_event_loop
-    return None
 
 
 async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | None) -> None:
@@ -69,7 +61,9 @@ async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | 
     stop = asyncio.Event()
     _on_signals(gateway, stop)
     try:
-        gateway.parts.nodes.expecting = not settings.nodes or gguf is not None
+        gateway.parts.nodes.expecting = gguf is not None or not (
+            settings.nodes or settings.guard.token_env  # those are told where their nodes are
+        )
         await gateway.start()  # before any model is loaded: the port may be taken
         if gateway.parts.nodes.expecting:
             defaults = await _unless_stopped(find_default_nodes(gguf, say), stop)

@@ -75,7 +75,7 @@ def node_table(nodes: list[dict[str, Any]]) -> Table:
         table.add_row(
             printable(node["name"]),
             Text(state, COLOURS.get(state, "")),
-            printable(node["kind"] or "?"),
+            printable(node["kind"] or "?") + (", guarded" if node.get("guarded") else ""),
             f"{node['in_flight']} of {node['slots']}",
             _models(node["models"]),
             printable(node["url"]),

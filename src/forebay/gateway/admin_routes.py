@@ -142,6 +142,7 @@ def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:
         "url": backend.settings.url,
         "kind": backend.kind or None,
         "version": backend.version or None,
+        "guarded": backend.guarded,
         "state": told.state,
         "slots": view.slots if view is not None else told.slots,
         "in_flight": view.in_flight if view is not None else 0,

@@ -14,6 +14,7 @@ from forebay.gateway.callers import EXPOSED
 from forebay.gateway.dashboard_routes import DashboardRoutes
 from forebay.gateway.error_answers import ErrorAnswers
 from forebay.gateway.file_routes import FileRoutes
+from forebay.gateway.guard_routes import GuardRoutes
 from forebay.gateway.job_routes import JobRoutes
 from forebay.gateway.model_routes import ModelRoutes
 from forebay.gateway.openapi import document
@@ -41,6 +42,7 @@ def make_application(parts: Parts) -> ASGIApp:
             *StatusRoutes(parts).routes,
             *ModelRoutes(parts).routes,
             *AdminRoutes(parts).routes,
+            *GuardRoutes(parts).routes,
             *JobRoutes(parts).routes,
             *FileRoutes(parts).routes,
             *BatchRoutes(parts).routes,

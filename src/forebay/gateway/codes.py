@@ -225,6 +225,14 @@ CODES: dict[str, Code] = {
         "この操作は許可されていません",
         "別のキーを使ってください。権限は `keys.models` と `keys.admin` で決まります。",
     ),
+    "guard_refused": _never(
+        403,
+        "A guard may not register: `guard.token_env` is not set, or its token is another.",
+        "Have the variables of `guard.token_env` at the gateway and of `--token-env` at the guard "
+        "hold the same token.",
+        "ガードの登録は許可されていません",
+        "ゲートウェイの `guard.token_env` とガードの `--token-env` の変数に同じトークンを設定してください。",
+    ),
     "forbidden_host": _never(
         403,
         "The Host or Origin header is not one that this gateway answers to.",

@@ -111,6 +111,7 @@ class Gateway:
             async with asyncio.timeout(CLOSING_S):
                 await self._server.emptied()
         self._server.abort()
+        parts.guarded.stop()
         parts.nodes.stop()
         parts.relay.stop()
         parts.coordinator.stop()

@@ -27,6 +27,8 @@ SENT: Final = {
     "X-Forebay-Max-Wait": "Longest wait in seconds; may only shorten "
     "`queue.max_wait_seconds`. `0` means now or not at all. A wait that cannot be met is "
     "refused at once: 429 [`deadline_unreachable`](errors.md#deadline_unreachable).",
+    "X-Forebay-Guard-Token": "On `/guard` routes: the token of `guard.token_env`. Gateways send it "
+    "to the guards that registered with it; what callers send of it goes no further.",
     "X-Request-Id": "An id of the caller's own: up to 128 letters, digits and `._:/+=@-`. "
     "Any other, or one that is in use, is replaced. Sent to the node and echoed.",
     "traceparent": "Passed on, like everything else that is not on this page.",

@@ -16,6 +16,7 @@ import msgspec
 from forebay import __version__
 from forebay.gateway.openapi_batches import BATCH_SCHEMAS
 from forebay.gateway.openapi_errors import shared_responses
+from forebay.gateway.openapi_guards import GUARD_SCHEMAS
 from forebay.gateway.openapi_headers import REQUEST_HEADERS, RESPONSE_HEADERS
 from forebay.gateway.openapi_inference import inference_paths
 from forebay.gateway.openapi_jobs import JOB_SCHEMAS
@@ -32,8 +33,8 @@ dialects, with fair, bounded waiting in front of every node.
 Inference bodies go to the node byte for byte; the schemas here type only the fields that the \
 gateway reads itself. Where keys are configured every route but `/`, `/health`, `/ready`, \
 `/capabilities` and `/openapi.json` needs one; routes under `/admin` need an admin key, or without \
-any keys a caller on the same machine. Errors are told in the dialect of the route, in English, or \
-in Japanese when `Accept-Language` prefers it."""
+any keys a caller on the same machine; routes under `/guard` need the guards' token. Errors are \
+told in the dialect of the route, in English, or in Japanese when `Accept-Language` prefers it."""
 
 TAGS = {
     "inference": "Relayed to a node, queued while every slot is taken.",
@@ -44,6 +45,8 @@ TAGS = {
     "sessions": "Conversations that the gateway holds, with a bounded line of prompts each.",
     "batches": "Many requests in a file, run when there is room, answered in a file.",
     "admin": "Nodes and settings, while the gateway runs.",
+    "guards": "Where `forebay node` registers the node that it guards; with the token of "
+    "`guard.token_env`, not with a key.",
 }
 
 
@@ -63,7 +66,13 @@ def document() -> dict[str, object]:
         "security": [{}, {"bearer": []}, {"apiKey": []}],
         "paths": _paths(),
         "components": {
-            "schemas": {**SCHEMAS, **JOB_SCHEMAS, **BATCH_SCHEMAS, **SESSION_SCHEMAS},
+            "schemas": {
+                **SCHEMAS,
+                **GUARD_SCHEMAS,
+                **JOB_SCHEMAS,
+                **BATCH_SCHEMAS,
+                **SESSION_SCHEMAS,
+            },
             "parameters": REQUEST_HEADERS,
             "headers": RESPONSE_HEADERS,
             "responses": shared_responses(),

@@ -36,6 +36,7 @@ REQUEST_HEADERS: Final[dict[str, dict[str, Any]]] = {
         _sent("Accept-Language", "Error messages are in Japanese where this prefers `ja`."),
         _sent("Last-Event-ID", "The number of the event seen last; those after it are sent.",
               {"type": "string", "pattern": "^[0-9]{1,18}$"}),
+        _sent("X-Forebay-Guard-Token", "The token that guards and gateways share."),
         _sent("anthropic-version", "Where it is sent, models are listed as Anthropic does."),
     )
 }  # fmt: skip

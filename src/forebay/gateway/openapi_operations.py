@@ -10,6 +10,7 @@ from forebay.gateway.openapi_batches import (
     QUERY_PARAMETERS,
 )
 from forebay.gateway.openapi_errors import FOR_ADMINS, WITH_A_KEY, error_responses
+from forebay.gateway.openapi_guards import GUARD_OPERATIONS, GUARD_QUERY_PARAMETERS
 from forebay.gateway.openapi_headers import parameter_references
 from forebay.gateway.openapi_jobs import JOB_OPERATIONS, JOB_QUERY_PARAMETERS
 from forebay.gateway.openapi_operation import Operation
@@ -57,12 +58,17 @@ _OPERATIONS: Final = (
                "Node", (*FOR_ADMINS, "not_found")),
     Operation("/admin/reload", "post", "Read the settings anew and apply what has changed",
                "admin", "Reloaded", FOR_ADMINS),
+    *GUARD_OPERATIONS,
     *JOB_OPERATIONS,
     *BATCH_OPERATIONS,
     *SESSION_OPERATIONS,
 )  # fmt: skip
 
-_QUERY_PARAMETERS: Final = {**QUERY_PARAMETERS, **JOB_QUERY_PARAMETERS}
+_QUERY_PARAMETERS: Final = {
+    **QUERY_PARAMETERS,
+    **JOB_QUERY_PARAMETERS,
+    **GUARD_QUERY_PARAMETERS,
+}
 
 _PATH_PARAMETERS: Final = {
     **BATCH_PATH_PARAMETERS,

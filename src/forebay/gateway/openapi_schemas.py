@@ -229,6 +229,7 @@ ANSWERS: Final[dict[str, Schema]] = {
             "url": TEXT,
             "kind": TEXT_OR_NULL,
             "version": TEXT_OR_NULL,
+            "guarded": said("Whether a guard stands before it.", {"type": "boolean"}),
             "state": STATE,
             "slots": COUNT,
             "in_flight": COUNT,

@@ -14,6 +14,7 @@ from forebay.gateway.admission import Admission
 from forebay.gateway.asking import Asking
 from forebay.gateway.callers import Callers
 from forebay.gateway.dashboard import make_watch
+from forebay.gateway.guarded_nodes import GuardedNodes
 from forebay.gateway.job_admission import JobAdmission
 from forebay.gateway.jobs import Jobs, Surroundings
 from forebay.gateway.keys import KeyRing
@@ -70,6 +71,8 @@ class Parts:
         self.problems = Problems(queue, chance)
         self.accounting = Accounting(clock.monotonic_s, log)
         self.nodes = Nodes(self._api_key_of, clock)
+        token = read_secret("guard.token_env", settings.guard.token_env, environ)
+        self.guarded = GuardedNodes(self.nodes, token or "", clock)
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
         self.coordinator = InProcess(
             queue.options(), self.relay.perform, clock.monotonic_s, clock.call_at

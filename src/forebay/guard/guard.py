@@ -67,17 +67,13 @@ class Guard:
         self._server = Server(self._front, GuardLimits(), self._clock)
         self._instance = secrets.token_hex(8)
         self._listening: asyncio.Server | None = None
+        self.port = options.port
+        """The port it listens on; chosen by the system where that was left to it."""
         self.announcers: list[Announcer] = []
         self._hurried = asyncio.Event()
         self._stopping = False
 
     # -- what it says of itself
-
-    @property
-    def port(self) -> int:
-        """The port it listens on, which may have been chosen by the system."""
-        assert self._listening is not None
-        return int(self._listening.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:
@@ -159,6 +155,7 @@ class Guard:
         self._listening = await loop.create_server(
             self._server.protocol, options.host, options.port, backlog=BACKLOG
         )
+        self.port = int(self._listening.sockets[0].getsockname()[1])
         self.backend.start()
         with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe
             async with asyncio.timeout(FIRST_PROBE_S):

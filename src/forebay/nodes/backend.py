@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from forebay.clock import TimerHandle, Timers
     from forebay.core import Event
     from forebay.core.events import NodeChanged
-    from forebay.nodes.gpu import GpuMeter
+    from forebay.nodes.gpu import GpuMeter, GpuReading
     from forebay.nodes.report import Adapter, Report
     from forebay.settings import NodeSettings
     from forebay.wire.heads import Headers
@@ -65,6 +65,9 @@ WAYS_TO_FAIL: Final[Mapping[str, str]] = {
 """The ways for a request to fail, for people."""
 
 
+SILENT: Final = "its guard has sent no heartbeat for too long"
+
+
 class Backend:
     """A node that is configured, found or registered."""
 
@@ -94,6 +97,8 @@ class Backend:
         self.gpu_load: float | None = None  # as it was last read; None when unknown
         self.vram_used_bytes: int | None = None
         self.vram_total_bytes: int | None = None
+        self.guarded = False  # whether a guard stands before it, and tells of it
+        self._heard_gpu: GpuReading | None = None  # what that guard said of its GPU
         self._tells_gpu = False  # whether the node says itself how busy its GPU is
         self.state_since_s = clock.monotonic_s()
         self.failures: dict[str, int] = {}  # by kind, for the metrics
@@ -144,13 +149,40 @@ class Backend:
             return
         if self._tells_gpu:
             self._probe()
-        elif gpu := await self._gpu.read(self.settings.url):
+        elif not self.guarded and (gpu := await self._gpu.read(self.settings.url)):
             self.gpu_load = gpu.load
             self.vram_used_bytes, self.vram_total_bytes = gpu.used_bytes, gpu.total_bytes
 
     def refresh(self) -> None:
         """Ask the node anew now: something it did does not fit what we know."""
         self._probe()
+
+    # -- for the guard before it, where there is one
+
+    def guarded_by(self, token_header: bytes) -> None:
+        """Know that a guard stands before it, which wants this header; call it before `start`."""
+        self.guarded = True
+        self._line += token_header
+
+    def heard(self, slots: int, gpu: GpuReading | None) -> None:
+        """Take a heartbeat: the slots that the guard lets through, and the GPU as it reads it."""
+        self._heard_gpu = gpu
+        load = None
+        if gpu is not None:
+            load = self.gpu_load = gpu.load
+            self.vram_used_bytes, self.vram_total_bytes = gpu.used_bytes, gpu.total_bytes
+        elif not self._tells_gpu:
+            self.gpu_load = self.vram_used_bytes = self.vram_total_bytes = None
+        else:
+            load = self.gpu_load
+        if self.health.is_silent:
+            self.last_error = ""
+        self._tell(self.health.heard(slots, load, self._clock.monotonic_s()))
+
+    def fell_silent(self) -> None:
+        """Take it out: its guard has not been heard of. What runs there may finish."""
+        self.last_error = SILENT
+        self._tell(self.health.fell_silent(self._clock.monotonic_s()))
 
     # -- for the operator
 
@@ -234,7 +266,7 @@ class Backend:
             self.last_error = f"{type(error).__name__}: {error}"
             change = self.health.probe_failed(self._clock.monotonic_s())
         else:
-            self.last_error = ""
+            self.last_error = SILENT if self.health.is_silent else ""
             self.kind, self.version = report.kind, report.version
             self.gpu_load = report.gpu_load
             self.vram_used_bytes = report.vram_used_bytes
@@ -254,7 +286,10 @@ class Backend:
         self._adapter = self._adapter or await detect(self.fetch)
         report = await self._adapter.probe(self.fetch)
         self._tells_gpu = report.gpu_load is not None
-        if not self._tells_gpu and (gpu := await self._gpu.read(self.settings.url)):
+        if self._tells_gpu:
+            return report
+        gpu = self._heard_gpu if self.guarded else await self._gpu.read(self.settings.url)
+        if gpu is not None:
             report = replace(
                 report,
                 gpu_load=gpu.load,

@@ -47,6 +47,8 @@ STABLE_S = 60.0
 """Up this long, a node is no longer held to its past."""
 GOLDEN_STEP = 0.6180339887498949
 """Steps of this share of a circle come closest to never meeting again."""
+LOAD_STEP = 0.05
+"""A smaller change of the GPU's load between probes is not worth telling."""
 REST_S = 5.0
 REST_S_MAX = 60.0
 MODEL_FAILURES_MAX = 2
@@ -103,6 +105,7 @@ class NodeHealth:
         self._models_set = models
         self._phase: Phase = "new"
         self._draining = False
+        self._silent = False  # its guard has not been heard of
         self._report = Report(models=(), families=("openai",), kind="")
         self._failures = 0  # in a row
         self._failed_model = ""  # whose 5xx was the last failure; "" for any other
@@ -121,6 +124,11 @@ class NodeHealth:
         return self._phase
 
     @property
+    def is_silent(self) -> bool:
+        """Say whether the node is out because its guard is not heard of."""
+        return self._silent
+
+    @property
     def is_steady(self) -> bool:
         """Say whether a request that succeeds is no news: the usual case, once per request."""
         return self._phase == "online" and not self._failures and not self._rests
@@ -128,7 +136,7 @@ class NodeHealth:
     @property
     def state(self) -> NodeState:
         """Return the state as the core and the page know it."""
-        if self._phase in {"new", "offline"}:
+        if self._silent or self._phase in {"new", "offline"}:
             return "offline"
         return "draining" if self._draining else self._report.state
 
@@ -204,6 +212,25 @@ class NodeHealth:
         """Use it again, after looking at it first."""
         self._draining = False
         self._probe_at_s = now_s
+        return self._tell_if_changed(now_s)
+
+    def heard(self, slots: int, gpu_load: float | None, now_s: float) -> NodeChanged | None:
+        """Take a heartbeat of the node's guard: its slots, and the GPU between probes.
+
+        A node whose guard had gone silent is usable again, after looking at it first.
+        """
+        self._slots_set = slots
+        if self._silent:
+            self._silent = False
+            self._probe_at_s = now_s
+        before = self._report.gpu_load
+        if gpu_load is None or before is None or abs(gpu_load - before) >= LOAD_STEP:
+            self._report = structs.replace(self._report, gpu_load=gpu_load)
+        return self._tell_if_changed(now_s)
+
+    def fell_silent(self, now_s: float) -> NodeChanged | None:
+        """Take the node out: its guard has not been heard of for too long."""
+        self._silent = True
         return self._tell_if_changed(now_s)
 
     def woken(self, now_s: float) -> NodeChanged | None:

@@ -48,23 +48,28 @@ class Nodes:
         """Return a node, or None when there is none of that name."""
         return self._backends.get(name)
 
-    def add(self, settings: NodeSettings) -> Backend:
-        """Take a node in and begin to ask it; raises NotAllowed for a name that is taken."""
+    def add(self, settings: NodeSettings, token_header: bytes = b"") -> Backend:
+        """Take a node in and begin to ask it; raises NotAllowed for a name that is taken.
+
+        `token_header` goes to a guard that stands before it.
+        """
         if settings.name in self._backends:
             raise NotAllowed(f"there is a node {settings.name!r} already")
         if len(self._backends) >= NODES_MAX:
             raise NotAllowed(f"{NODES_MAX} nodes are as many as one gateway takes")
-        return self._begin(settings, None)
+        return self._begin(settings, None, token_header)
 
-    def replace(self, settings: NodeSettings) -> Backend:
+    def replace(self, settings: NodeSettings, token_header: bytes = b"") -> Backend:
         """Put a node in the place of the one of that name; what is known of it is kept."""
         old = self._backends.pop(settings.name, None)
         if old is not None:
             old.stop()
-        return self._begin(settings, old)
+        return self._begin(settings, old, token_header)
 
-    def _begin(self, settings: NodeSettings, old: Backend | None) -> Backend:
+    def _begin(self, settings: NodeSettings, old: Backend | None, token_header: bytes) -> Backend:
         backend = Backend(settings, self._api_key_of(settings), self._tell, self._clock, self._gpu)
+        if token_header:
+            backend.guarded_by(token_header)
         if old is not None:
             backend.take_over(old)
         self._backends[settings.name] = backend

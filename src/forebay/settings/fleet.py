@@ -10,8 +10,8 @@ class GuardSettings(Section):
     """The guard that stands beside a backend on its own machine."""
 
     token_env: Variable = ""
-    """Environment variable with the token that guards register with. Empty: none may register from
-    other machines."""
+    """Environment variable with the token that guards (`forebay node`) register with. Empty: none
+    may register."""
 
 
 class CoordinationSettings(Section):

@@ -1,0 +1,1 @@
+"""What the guard adds to a request."""

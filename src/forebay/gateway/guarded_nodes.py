@@ -1,0 +1,158 @@
+"""The nodes that guards have registered: taken in, kept while they are heard of, forgotten later.
+
+A guard sends the same message every two seconds. The first makes a node of it; each one says how
+it is. After three that did not come the node is out, as an offline one is: nothing new starts
+there, its models stay known, what runs may finish or fails and is tried elsewhere. A node that was
+never heard of again is forgotten after an hour; one whose guard says goodbye, at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from forebay.errors import NotAllowed
+from forebay.guard.beat import LOST_S
+from forebay.guard.token import TOKEN_HEADER
+from forebay.nodes.gpu import GpuReading
+from forebay.settings import parse_node
+from forebay.wire.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from forebay.clock import Timers
+    from forebay.guard.beat import Beat
+    from forebay.nodes.backend import Backend
+    from forebay.nodes.registry import Nodes
+    from forebay.settings import NodeSettings
+
+logger = logging.getLogger("forebay.gateway")
+
+FORGOTTEN_S: Final = 3600.0
+"""How long the models of a node that has vanished stay known: longer than a restart takes, or
+than somebody needs to plug a cable in again."""
+
+
+class Guarded:
+    """One registration."""
+
+    __slots__ = ("backend", "beat", "drained")
+
+    def __init__(self, backend: Backend, beat: Beat) -> None:
+        self.backend = backend
+        self.beat = beat
+        self.drained = False  # by its guard, not by an operator
+
+
+class GuardedNodes:
+    """The registrations by name."""
+
+    def __init__(self, nodes: Nodes, token: str, clock: Timers) -> None:
+        self._nodes = nodes
+        self.token = token
+        """What guards must show; "" lets none register."""
+        self._registered: dict[str, Guarded] = {}
+        self._heard = Deadlines(LOST_S, self._fall_silent, clock)
+        self._remembered = Deadlines(FORGOTTEN_S, self._forget, clock)
+
+    def hear(self, beat: Beat) -> bool:
+        """Take a heartbeat; return whether it registered the node.
+
+        Raises `SettingsError` for a name or a URL that makes no sense, and `NotAllowed` for a
+        name that another node has.
+        """
+        settings = parse_node({"name": beat.name, "url": beat.url, "slots": beat.slots})
+        guarded = self._known(beat.name)
+        is_new = guarded is None or guarded.beat.instance != beat.instance
+        if guarded is None:
+            guarded = self._register(beat, settings)
+        elif is_new:
+            self._take_over(guarded, beat, settings)
+        self._take(guarded, beat)
+        return is_new
+
+    def leave(self, name: str, instance: str) -> bool:
+        """Forget a node whose guard goes; a newer guard of that name is not meant."""
+        guarded = self._known(name)
+        if guarded is None or (instance and guarded.beat.instance != instance):
+            return False
+        self._forget(guarded)
+        logger.info("a guard left", extra={"node": name})
+        return True
+
+    def stop(self) -> None:
+        """Keep no more time; may be called twice."""
+        self._heard.clear()
+        self._remembered.clear()
+
+    def _known(self, name: str) -> Guarded | None:
+        """Return a registration that still stands: an operator may have put a node in its place."""
+        guarded = self._registered.get(name)
+        if guarded is not None and self._nodes.get(name) is not guarded.backend:
+            self._drop(guarded)
+            return None
+        return guarded
+
+    def _register(self, beat: Beat, settings: NodeSettings) -> Guarded:
+        if self._nodes.get(beat.name) is not None:
+            raise NotAllowed(
+                f"this gateway has a node {beat.name!r} of its own; give the guard another --name, "
+                "or take that node out of the settings"
+            )
+        backend = self._nodes.add(settings, self._header())
+        guarded = self._registered[beat.name] = Guarded(backend, beat)
+        logger.info("a guard registered", extra={"node": beat.name, "url": backend.settings.url})
+        return guarded
+
+    def _take_over(self, guarded: Guarded, beat: Beat, settings: NodeSettings) -> None:
+        """Let a guard that has restarted go on under its name, but not a second one beside it."""
+        url = guarded.backend.settings.url
+        if settings.url != url:
+            if not guarded.backend.health.is_silent:
+                raise NotAllowed(
+                    f"the guard at {url} is named {beat.name!r} and alive; give this one another "
+                    "--name"
+                )
+            guarded.backend = self._nodes.replace(settings, self._header())
+        logger.info("a guard registered again", extra={"node": beat.name, "url": settings.url})
+
+    def _take(self, guarded: Guarded, beat: Beat) -> None:
+        backend, before = guarded.backend, guarded.beat
+        guarded.beat = beat
+        self._heard.add(guarded)
+        self._remembered.add(guarded)
+        gpu = None
+        if beat.gpu_load is not None:
+            gpu = GpuReading(beat.gpu_load, beat.vram_used_bytes or 0, beat.vram_total_bytes or 0)
+        backend.heard(beat.slots, gpu)
+        if beat.state == "draining":
+            if not guarded.drained and not backend.draining:
+                guarded.drained = True
+                backend.drain()
+        elif guarded.drained:
+            guarded.drained = False
+            backend.resume()
+        if _serves(beat) != _serves(before):
+            backend.refresh()
+
+    def _fall_silent(self, guarded: Guarded) -> None:
+        if self._known(guarded.beat.name) is guarded:
+            guarded.backend.fell_silent()
+
+    def _forget(self, guarded: Guarded) -> None:
+        name = guarded.beat.name
+        if self._known(name) is guarded:
+            self._drop(guarded)
+            self._nodes.remove(name)
+
+    def _drop(self, guarded: Guarded) -> None:
+        del self._registered[guarded.beat.name]
+        self._heard.discard(guarded)
+        self._remembered.discard(guarded)
+
+    def _header(self) -> bytes:
+        return f"{TOKEN_HEADER}: {self.token}\r\n".encode()
+
+
+def _serves(beat: Beat) -> str:
+    """Return what a heartbeat says of the backend, apart from how busy it is."""
+    return "online" if beat.state in ("idle", "busy") else beat.state

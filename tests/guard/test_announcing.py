@@ -1,0 +1,79 @@
+"""Heartbeats: what follows from how a gateway takes them, and what is logged about it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.guard.beat import HEARTBEAT_S
+from forebay.guard.episode import AGAIN_S_MAX, Episode
+
+from .conftest import TOKEN, TURNS
+
+if TYPE_CHECKING:
+    import pytest
+
+    from .conftest import GuardRig
+
+
+def test_a_gateway_that_is_away_costs_a_line_when_it_goes_and_one_when_it_is_back() -> None:
+    episode = Episode()
+    lines = [episode.took(said).line for said in ("", "", "gone", "gone", "gone", "", "")]
+    assert lines == ["registered", "", "not registered: gone", "", "", "registered", ""]
+
+
+def test_another_reason_is_told_and_the_same_one_is_not() -> None:
+    episode = Episode()
+    lines = [episode.took(said).line for said in ("gone", "gone", "403", "403")]
+    assert lines == ["not registered: gone", "", "not registered: 403", ""]
+
+
+@given(st.lists(st.sampled_from(["", "gone", "403"]), max_size=60))
+def test_the_next_heartbeat_is_never_far_away_nor_too_soon(outcomes: list[str]) -> None:
+    episode = Episode()
+    for complaint in outcomes:
+        following = episode.took(complaint)
+        assert HEARTBEAT_S <= following.delay_s <= AGAIN_S_MAX
+        if not complaint:
+            assert following.delay_s == HEARTBEAT_S
+        assert episode.registered == (not complaint)
+
+
+async def test_a_server_that_is_no_gateway_is_complained_about_once(
+    rig: GuardRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    other, node = await rig.node(), await rig.node()
+
+    async def refuse(call: object) -> None:
+        await call.answer({"error": "?"}, 404)  # type: ignore[attr-defined] # a Call
+
+    other.automatic = refuse
+    with caplog.at_level(logging.INFO, "forebay.guard"):
+        await rig.start(node, gateways=(other.url,), token=TOKEN)
+        rig.headers = {"X-Forebay-Guard-Token": TOKEN}
+        for _ in range(TURNS):
+            if len(other.calls) >= 3:
+                break
+            rig.clock.advance(1.0)
+            await rig.status()
+    lines = [record.message for record in caplog.records if "registered" in record.message]
+    assert lines == ["not registered: it answered 404: is this a Forebay gateway?"]
+    assert len(other.calls) >= 3
+    (told,) = (await rig.status())["gateways"]
+    assert (told["registered"], told["url"]) == (False, other.url)
+    assert "404" in told["error"]
+
+
+async def test_a_guard_that_nobody_takes_in_still_guards_and_stops(rig: GuardRig) -> None:
+    gateway, node = await rig.node(), await rig.node()
+    await gateway.stop_listening()
+    guard = await rig.start(node, gateways=(gateway.url,), token=TOKEN)
+    rig.headers = {"X-Forebay-Guard-Token": TOKEN}
+    client = await rig.ask()
+    await (await node.next_call()).answer({})
+    assert (await client.reply()).status == 200
+    await guard.stop()
+    await guard.stop()
