@@ -119,6 +119,15 @@ async def test_a_caller_s_own_key_reaches_the_backend_behind_the_guard(rig: Rig)
     await client.reply()
 
 
+async def test_what_a_caller_sends_as_the_token_reaches_no_node(rig: Rig) -> None:
+    node = await rig.node()
+    await start(rig, node)
+    client, call = await rig.run(node, headers={"X-Forebay-Guard-Token": TOKEN})
+    assert "x-forebay-guard-token" not in call.headers
+    await call.answer(OK)
+    await client.reply()
+
+
 async def test_the_guard_s_slots_are_the_gateway_s_not_the_backend_s(rig: Rig) -> None:
     node = await rig.node(slots=4)
     await start(rig)
