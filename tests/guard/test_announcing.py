@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 
 from forebay.guard.beat import HEARTBEAT_S
 from forebay.guard.episode import AGAIN_S_MAX, Episode
+from forebay.guard.guard import Guard
+from forebay.guard.options import GuardOptions
+from forebay.nodes.sim_engine import SimOptions
+from forebay.nodes.sim_node import SimNode
 
 from .conftest import TOKEN, TURNS
 
@@ -65,6 +69,33 @@ async def test_a_server_that_is_no_gateway_is_complained_about_once(
     (told,) = (await rig.status())["gateways"]
     assert (told["registered"], told["url"]) == (False, other.url)
     assert "404" in told["error"]
+
+
+async def test_a_backend_that_tells_of_its_gpu_is_not_asked_and_told_of_in_a_circle(
+    rig: GuardRig,
+) -> None:
+    gateway = await rig.node()
+
+    async def take(call: object) -> None:
+        await call.answer({})  # type: ignore[attr-defined] # a Call
+
+    gateway.automatic = take
+    sim = SimNode(SimOptions(models=("m@1",), vram_gb=8.0))
+    await sim.start()
+    rig.stack.push_async_callback(sim.stop)
+    rig.guard = Guard(
+        GuardOptions(backend=sim.url, port=0, gateways=(gateway.url,), token=TOKEN), rig.clock
+    )
+    await rig.stack.enter_async_context(rig.guard)
+    rig.headers = {"X-Forebay-Guard-Token": TOKEN}
+    for _ in range(100):
+        status = await rig.status()
+    assert status["vram_total_bytes"] == 8 << 30
+    assert len(gateway.calls) <= 2
+    rig.clock.advance(2.0)
+    for _ in range(100):
+        await rig.status()
+    assert len(gateway.calls) <= 3
 
 
 async def test_a_guard_that_nobody_takes_in_still_guards_and_stops(rig: GuardRig) -> None:

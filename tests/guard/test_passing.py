@@ -159,13 +159,13 @@ async def test_what_runs_too_long_is_ended_and_frees_the_slot(rig: GuardRig, beg
 async def test_a_client_that_stops_reading_holds_the_backend_back_and_is_cut_off(
     rig: GuardRig,
 ) -> None:
-    node = await rig.node(sndbuf=8192)
+    node = await rig.node(sndbuf=4096)
     await rig.start(node)
     client = await rig.client(rcvbuf=4096)
+    client.stop_reading()
     await client.post(CHAT, {"model": "m", "stream": True})
     call = await node.next_call()
     await call.start_stream()
-    client.stop_reading()
     sent = 0
 
     async def flood() -> None:
@@ -176,9 +176,9 @@ async def test_a_client_that_stops_reading_holds_the_backend_back_and_is_cut_off
                 sent += len(PIECE)
 
     flooding = asyncio.ensure_future(flood())
-    seen = -1
-    while seen != sent:  # until every buffer on the way is full
-        seen = sent
+    seen = [-1]
+    while seen != [sent] * 5 or not rig.guard._server.writes:  # every buffer on the way is full
+        seen = [*seen[-4:], sent]
         await call.blocked()
         for _ in range(20):
             await rig.status()
@@ -218,6 +218,21 @@ async def test_a_large_body_passes_whole(rig: GuardRig) -> None:
     assert call.body == body
     await call.answer(body)
     assert (await client.reply()).body == body
+
+
+async def test_while_it_is_full_a_large_body_is_refused_before_it_is_sent(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first = await rig.ask()
+    call = await node.next_call()
+    for more in ("content-length: 30000000", "content-length: 5\r\nexpect: 100-continue"):
+        client = await rig.client()
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\n{more}\r\n\r\n"
+        await client.send(head.encode())
+        await refused(client)
+    await call.answer(OK)
+    await first.reply()
+    assert (await rig.status())["refused_total"] == 2
 
 
 async def test_several_slots_let_as_many_through(rig: GuardRig) -> None:

@@ -151,6 +151,8 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
             f"  node {backend.name}: {told.state}, {counted(told.slots, 'slot')}, "
             f"{counted(len(told.models), 'model')}"
         )
+    if settings.guard.token_env:
+        say(f"  guards register with: forebay node --backend URL --gateway {url} --token-env VAR")
     for risk in risks(settings):
         say(f"  warning: {risk}")
     model = models[0] if models else "MODEL"

@@ -22,7 +22,7 @@ from forebay.wire.target import Target
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from forebay.clock import TimerHandle, Timers
+    from forebay.clock import Timers
     from forebay.guard.beat import Beat
 
 logger = logging.getLogger("forebay.guard")
@@ -45,7 +45,6 @@ class Announcer:
         self._clock = clock
         self._pool = Pool(_target(url))
         self._due = asyncio.Event()
-        self._timer: TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
         self._left = False
         self._last: Beat | None = None
@@ -64,11 +63,9 @@ class Announcer:
         if self._left:
             return
         self._left = True
+        self._due.set()
         if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-        if self._timer is not None:
-            self._timer.cancel()
+            await self._running  # one on its way must not arrive after the goodbye
         if self._last is not None and self.episode.registered:
             path = f"{NODES_PATH}/{self._last.name}?instance={self._last.instance}"
             with contextlib.suppress(BackendFailed):  # it will miss us soon enough
@@ -76,7 +73,7 @@ class Announcer:
         self._pool.close()
 
     async def _run(self) -> None:
-        while True:
+        while not self._left:
             self._due.clear()
             following = self.episode.took(await self._complaint())
             if following.line:
@@ -85,12 +82,13 @@ class Announcer:
             await self._wait(following.delay_s)
 
     async def _wait(self, delay_s: float) -> None:
-        at_s = self._clock.monotonic_s() + delay_s
-        self._timer = self._clock.call_at(at_s, self._due.set)
+        if self._left:
+            return
+        timer = self._clock.call_at(self._clock.monotonic_s() + delay_s, self._due.set)
         try:
             await self._due.wait()
         finally:
-            self._timer.cancel()
+            timer.cancel()
 
     async def _complaint(self) -> str:
         """Send a heartbeat; return what is wrong, "" for nothing."""

@@ -64,7 +64,15 @@ class Front(Site):
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
         """Say why a request would be refused whatever its body, before a large one is sent."""
-        return self._reader.read(head).refusal
+        asked = self._reader.read(head)
+        if asked.what != "run":
+            return asked.refusal
+        if self.draining:
+            return STOPPING
+        if self.slots.is_full:
+            self.slots.refused += 1
+            return BUSY
+        return None
 
     def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
         """Never asked for: `takes` takes everything."""

@@ -70,6 +70,7 @@ class Guard:
         self.port = options.port
         """The port it listens on; chosen by the system where that was left to it."""
         self.announcers: list[Announcer] = []
+        self._said = ("", 0)  # what was worth a heartbeat of its own
         self._hurried = asyncio.Event()
         self._stopping = False
 
@@ -225,7 +226,10 @@ class Guard:
         backend = self.backend
         if not self.options.slots and backend.health.phase == "online":
             self.slots.resize(backend.told.slots)
-        self._hasten()
+        said = (backend.told.state, self.slots.size)
+        if said != self._said:  # a heartbeat may ask for a probe: it must not ask for a heartbeat
+            self._said = said
+            self._hasten()
 
     def _lost(self, kind: str) -> None:
         self.backend.failed(kind, "")

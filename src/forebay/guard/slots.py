@@ -51,13 +51,18 @@ class Slots:
         """How many may run at once."""
         return self._size
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request would be refused."""
+        return self.in_flight >= self._size
+
     def resize(self, size: int) -> None:
         """Allow more or fewer; what runs beyond a lower bound may finish."""
         self._size = max(1, size)
 
     def take(self) -> Lease | None:
         """Return a lease, or None where every slot is taken."""
-        if self.in_flight >= self._size:
+        if self.is_full:
             self.refused += 1
             return None
         self.in_flight += 1
