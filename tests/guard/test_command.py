@@ -56,6 +56,13 @@ async def test_the_command_guards_until_it_is_told_to_stop_and_lets_a_stream_fin
             ["--backend", "http://b:1", "--gateway", "http://gw1:7800", "--token-env", "PATH"],
             ["cannot reach 127.0.0.1", "--host 0.0.0.0 --advertise"],
         ),
+        (
+            [
+                "--backend", "http://b:1", "--gateway", "http://gw1:7800", "--token-env", "PATH",
+                "--host", "0.0.0.0", "--port", "0",
+            ],
+            ["--port 0", "--advertise"],
+        ),
         ([], ["--backend"]),
     ],
 )  # fmt: skip

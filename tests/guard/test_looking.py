@@ -154,6 +154,14 @@ async def test_pages_of_other_sites_are_kept_out(rig: GuardRig, headers: dict[st
     assert (reply.status, reply.json["error"]["code"]) == (403, "forbidden_host")
 
 
+async def test_a_guard_behind_a_proxy_answers_to_the_name_that_it_is_advertised_by(
+    rig: GuardRig,
+) -> None:
+    await rig.start(await rig.node(), advertise="https://gpu1.test")
+    for host, status in (("gpu1.test", 200), ("localhost", 200), ("evil.test", 403)):
+        assert (await rig.get("/guard/status", {"Host": host})).status == status
+
+
 async def test_rubbish_is_refused_in_words(rig: GuardRig) -> None:
     await rig.start(await rig.node())
     client = await rig.client()

@@ -119,9 +119,11 @@ def _advertised(host: str, port: int, gateways: Sequence[str]) -> str:
 
     from forebay.nodes.gpu import is_loopback
 
-    if host in ("0.0.0.0", "::", "") and port:
-        return _root("--advertise", f"http://{socket.gethostname()}:{port}")
     there = [url for url in gateways if not is_loopback(url)]
+    if there and host in ("0.0.0.0", "::", ""):
+        if not port:
+            fail("with --port 0, say where gateways reach this guard: --advertise.", code=USAGE)
+        return _root("--advertise", f"http://{socket.gethostname()}:{port}")
     if there and is_loopback(f"http://{f'[{host}]' if ':' in host else host}"):
         fail(
             f"{there[0]} cannot reach {host} of this machine. Listen where it can, and say where: "

@@ -20,7 +20,7 @@ from forebay.guard.slots import Slots
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
 from forebay.settings import parse_node
-from forebay.settings.addresses import name_of_url
+from forebay.settings.addresses import is_loopback_name, name_of_url
 from forebay.wire.hosts import HostGuard
 from forebay.wire.server import Server
 
@@ -38,6 +38,8 @@ FIRST_PROBE_S: Final = 5.0
 CLOSING_S: Final = 1.0
 """How long the last bytes may take to leave."""
 BACKLOG: Final = 1024
+EVERYWHERE: Final = ("0.0.0.0", "::", "")
+"""Hosts to listen on that are no address to be reached at."""
 
 
 class Guard:
@@ -55,7 +57,7 @@ class Guard:
             node, options.api_key or None, self._changed, self._clock, gpu or GpuMeter()
         )
         reader = Reader(
-            HostGuard(options.host, (), ()),
+            HostGuard(options.host, _names(options), ()),
             options.token,
             urlsplit(node.url).netloc,
             options.api_key,
@@ -80,6 +82,8 @@ class Guard:
     def url(self) -> str:
         """Where gateways reach it."""
         host = self.options.host
+        if host in EVERYWHERE:
+            host = "127.0.0.1"
         shown = f"[{host}]" if ":" in host else host
         return self.options.advertise or f"http://{shown}:{self.port}"
 
@@ -237,3 +241,14 @@ class Guard:
     def _hasten(self) -> None:
         for announcer in self.announcers:
             announcer.hasten()
+
+
+def _names(options: GuardOptions) -> tuple[str, ...]:
+    """Return what is taken as Host; nothing leaves it to the rule for the address.
+
+    A guard on loopback that is advertised elsewhere has a proxy in front, which may pass the
+    advertised name on.
+    """
+    if not options.advertise or not is_loopback_name(options.host):
+        return ()
+    return ("localhost", "127.0.0.1", "::1", urlsplit(options.advertise).hostname or "")
