@@ -7,7 +7,7 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
-from forebay.cli.console import say
+from forebay.cli.console import counted, say
 from forebay.cli.loops import loop_factory
 from forebay.gateway.logs import set_up_logging
 from forebay.guard.guard import Guard
@@ -51,14 +51,14 @@ def _greet(guard: Guard) -> None:
     options, backend = guard.options, guard.backend
     told = backend.told
     kind = backend.kind or "a server of unknown kind"
-    slots = "1 slot" if guard.slots.size == 1 else f"{guard.slots.size} slots"
+    slots = counted(guard.slots.size, "slot")
     host = f"[{options.host}]" if ":" in options.host else options.host
     say("")
     say(f"Forebay guards {options.backend} on http://{host}:{guard.port} with {slots}")
     if told.state == "offline":
         say(f"  backend: does not answer yet ({backend.last_error}); it is asked again and again")
     else:
-        say(f"  backend: {kind}, {told.state}, {len(told.models)} models")
+        say(f"  backend: {kind}, {told.state}, {counted(len(told.models), 'model')}")
     for url in options.gateways:
         say(f"  registers with {url} as {guard.name}, reached at {guard.url}")
     if not options.gateways:
