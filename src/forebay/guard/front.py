@@ -16,7 +16,6 @@ from forebay.guard.slots import Slots
 from forebay.wire.deadlines import Deadlines
 from forebay.wire.heads import status_line
 from forebay.wire.refusals import Refusal
-from forebay.wire.server import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,8 +36,11 @@ STOPPING: Final = Refusal("shutting_down", "this node is about to stop; ask anot
 CROWDED: Final = Refusal("too_many_probes", f"{LOOKS_MAX} probes are under way already")
 
 
-class Front(Site):
-    """Answers every request that reaches the guard."""
+class Front:
+    """Answers every request that reaches the guard.
+
+    A `Site` by its shape: what is interpreted must not inherit from what may be compiled.
+    """
 
     def __init__(self, reader: Reader, slots: Slots, run_s: float, clock: Timers) -> None:
         self._reader = reader

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import BackendFailed
 from forebay.guard.refusing import answer
-from forebay.wire.answering import Answering
-from forebay.wire.client import Listener
 from forebay.wire.heads import header_block, status_line
 from forebay.wire.refusals import Refusal
 
@@ -27,8 +25,11 @@ BODYLESS = (204, 304)
 """Answers that end with their head."""
 
 
-class Passing(Listener, Answering):
-    """The way of one request, driven by callbacks from both sides."""
+class Passing:
+    """The way of one request, driven by callbacks from both sides.
+
+    A `Listener` and an `Answering` by its shape, as the front is a `Site`.
+    """
 
     __slots__ = (
         "_begun", "_body", "_chunked", "_client", "_ended", "_fresh", "_front", "_head",
