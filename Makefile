@@ -59,7 +59,7 @@ bench: setup  ## measure the core against heapq, the jobs, the guard, and the ga
 	$(BIN)/python -m bench.guard
 	$(BIN)/python -m bench.gateway $(ARGS)
 
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra postgres --extra tui --extra build
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra postgres --extra redis --extra tui --extra build
 lock: setup  ## resolve both lock files anew from pyproject.toml
 	$(BIN)/$(COMPILE) -o requirements.lock pyproject.toml
 	$(BIN)/$(COMPILE) --extra docs --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from forebay.clock import Timers
+    from forebay.coordination import Fleet
     from forebay.core import Describe, Event
     from forebay.gateway.access_log import AccessLog
     from forebay.settings import NodeSettings, ReloadPlan, Settings
@@ -77,6 +78,8 @@ class Parts:
         self.coordinator = InProcess(
             queue.options(), self.relay.perform, clock.monotonic_s, clock.call_at
         )
+        self.fleet: Fleet | None = None
+        """The gateways that share one queue with this one; None where it works alone."""
         self.relay.connect(self.coordinator)
         self.nodes.connect(self._node_changed)
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
