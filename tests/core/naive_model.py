@@ -18,11 +18,13 @@ from forebay.core import (
     Describe,
     Finished,
     Inspected,
+    Lent,
     NodeChanged,
     NodeRemoved,
     NodeRested,
     Observed,
     OptionsChanged,
+    Resumed,
     Returned,
     Revoked,
     ShutDown,
@@ -72,6 +74,8 @@ class NaiveModel(NaiveArrivals):
                     self.take_waiting(event, ticket)
             case NodeChanged() | NodeRested() | NodeRemoved():
                 self.take_node(event)
+            case Resumed() | Lent():
+                raise AssertionError("the model knows one core, from its beginning")
             case _:
                 self.take_whole(event)
 

@@ -20,11 +20,13 @@ from forebay.core.events import (
     Event,
     Finished,
     Inspected,
+    Lent,
     NodeChanged,
     NodeRemoved,
     NodeRested,
     Observed,
     OptionsChanged,
+    Resumed,
     Returned,
     Revoked,
     ShutDown,
@@ -38,8 +40,8 @@ from forebay.core.snapshot import LaneView, NodeView, Snapshot, Totals
 
 __all__ = [
     "NO_ROOM", "Abort", "Action", "Arrived", "Cancelled", "Decision", "Describe", "Event", "Expire",
-    "Finished", "Inspected", "LaneView", "NodeChanged", "NodeRemoved", "NodeRested", "NodeView",
-    "Observed", "Options", "OptionsChanged", "Reject", "RejectCode", "Returned", "Revoked",
-    "Route", "Scheduler", "ShutDown", "Snapshot", "Supplied", "Supply", "Ticked", "Totals", "Wait",
-    "WaitReason", "capped_priority", "parse_priority",
+    "Finished", "Inspected", "LaneView", "Lent", "NodeChanged", "NodeRemoved", "NodeRested",
+    "NodeView", "Observed", "Options", "OptionsChanged", "Reject", "RejectCode", "Resumed",
+    "Returned", "Revoked", "Route", "Scheduler", "ShutDown", "Snapshot", "Supplied", "Supply",
+    "Ticked", "Totals", "Wait", "WaitReason", "capped_priority", "parse_priority",
 ]  # fmt: skip

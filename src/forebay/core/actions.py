@@ -54,6 +54,8 @@ class Route(Struct, frozen=True, tag=True, gc=False):
     """The p50 that was promised on arrival; compare it with `waited_s` to publish the error."""
     model: str = ""
     """Which model it runs with, where the arrival had fallbacks to choose from."""
+    seq: int = 0
+    """Its place in the order of arrival, for `Resumed`."""
 
 
 class Wait(Struct, frozen=True, tag=True, gc=False):
@@ -67,6 +69,8 @@ class Wait(Struct, frozen=True, tag=True, gc=False):
     """waiting ahead x mean service / slots: what `X-Estimated-Wait` says."""
     p50_s: float | None = None
     p90_s: float | None = None
+    seq: int = 0
+    """Its place in the order of arrival, for `Resumed`."""
 
 
 class Reject(Struct, frozen=True, tag=True, gc=False):

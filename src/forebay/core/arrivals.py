@@ -54,7 +54,7 @@ class Arrivals:
             or arrival.fallbacks
         ):
             self.refuse_nonsense(arrival)
-            arrival = self._with_a_model_that_runs(arrival)
+            arrival = self.with_a_model_that_runs(arrival)
         lane = book.cluster.lanes.get((arrival.model, arrival.family))
         if lane is None or not lane.slots or book.stopping:
             code = self._unroutable(arrival, lane)
@@ -75,7 +75,7 @@ class Arrivals:
                 return
         self._wait_or_refuse(arrival, lane)
 
-    def _with_a_model_that_runs(self, arrival: Arrived) -> Arrived:
+    def with_a_model_that_runs(self, arrival: Arrived) -> Arrived:
         """Settle on a model: one with a free slot, else one that a node is up for."""
         if not arrival.fallbacks:
             return arrival
@@ -178,7 +178,7 @@ class Arrivals:
         book.enqueue(entry)
         book.tally.enqueued += 1
         position = book.sessions.unfinished(arrival.session) if arrival.session else 1
-        book.actions.append(Wait(entry.id, "session", position))
+        book.actions.append(Wait(entry.id, "session", position, seq=entry.seq))
         if heads:
             book.move_on(entry)
 
@@ -273,5 +273,5 @@ class Arrivals:
         if estimate is not None:
             entry.p50_s, entry.p90_s, header_s = estimate
         return Wait(
-            entry.id, self.reason(lane), ahead + 1, header_s, entry.p50_s, entry.p90_s
+            entry.id, self.reason(lane), ahead + 1, header_s, entry.p50_s, entry.p90_s, entry.seq
         )  # fmt: skip

@@ -107,7 +107,7 @@ class Book:
                 self.dispatch.stale[node.name] = node
         self.seq += 1
         node.take(entry, line.lane.model, self.seq)
-        if len(node.leases) >= node.slots:
+        if not node.has_room():
             self.cluster.open.pop(node.name, None)
         line.lane.running[entry] = None
         line.running += 1
@@ -127,6 +127,7 @@ class Book:
                 entry.attempt,
                 entry.p50_s,
                 arrival.model if arrival.fallbacks else "",
+                entry.seq,
             )
         )
 
@@ -138,6 +139,9 @@ class Book:
         if node.loaded is not None:
             node.measure_load(self.now_s)
         node.give_back(entry)
+        if entry.lent:
+            entry.lent = False
+            node.lent += 1
         del entry.line.lane.running[entry]
         entry.line.running -= 1
         return node
@@ -155,7 +159,7 @@ class Book:
         if not node.is_open(now_s):
             self.cluster.open.pop(node.name, None)
             return
-        while len(node.leases) < node.slots:
+        while node.has_room():
             entry = self.dispatch.pick(node, now_s)
             if entry is None:
                 self.cluster.open[node.name] = node
@@ -206,6 +210,15 @@ class Book:
         entry.told = True
         self.enqueue(entry)
         entry.line.rejoin(entry)
+        self._start_clock(entry)
+
+    def stand_in_old_place(self, entry: Entry) -> None:
+        """Put an entry that another core had in line where it stood; its waiting clock goes on."""
+        entry.move("wait")
+        if entry.attempt:
+            entry.line.rejoin(entry)
+        else:
+            entry.line.join(entry)
         self._start_clock(entry)
 
     def promote(self, entry: Entry) -> None:

@@ -59,7 +59,7 @@ class Cluster:
         for key in before - wanted:
             self._detach(node, key)
         for key in sorted(wanted):
-            self._attach(node, self._lane(*key), serves=key[0] not in event.failing)
+            self._attach(node, self.lane(*key), serves=key[0] not in event.failing)
         return node
 
     def change_options(self, options: Options) -> None:
@@ -78,15 +78,27 @@ class Cluster:
             self._detach(node, key)
         node.removed = True
         node.models = ()
-        if node.leases:
+        if node.leases or node.lent:
             self._leaving[name] = node
         node.state = "offline"
         self.open.pop(name, None)
         return node
 
+    def known(self, name: str) -> Node | None:
+        """Return a node, or one that was removed and is not idle yet."""
+        return self.nodes.get(name) or self._leaving.get(name)
+
+    def find(self, name: str) -> Node:
+        """Return a node that a lease is held on: one that is gone comes back to be forgotten."""
+        node = self.known(name)
+        if node is None:
+            node = self._leaving[name] = self._new_node(name)
+            node.removed = True
+        return node
+
     def forget_if_idle(self, node: Node) -> None:
         """Drop a removed node once its last lease is back."""
-        if not node.leases and self._leaving.get(node.name) is node:
+        if not node.leases and not node.lent and self._leaving.get(node.name) is node:
             del self._leaving[node.name]
 
     def readmit(self, node: Node) -> None:
@@ -160,7 +172,8 @@ class Cluster:
         self._nodes_seen += 1
         return Node(name, self._nodes_seen, self._ranks)
 
-    def _lane(self, model: str, family: str) -> Lane:
+    def lane(self, model: str, family: str) -> Lane:
+        """Return a lane, new if there is none; one that no node lists is dropped when empty."""
         lane = self.lanes.get((model, family))
         if lane is None:
             lane = Lane(model, family, self._ranks, self.options.line_burst())

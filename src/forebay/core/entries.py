@@ -31,8 +31,8 @@ class Entry:
 
     __slots__ = (
         "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_line",
-        "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "id", "line",
-        "node", "output_limit", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s",
+        "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "id", "lent",
+        "line", "node", "output_limit", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s",
         "prompt_tokens", "revoked", "seq", "session", "since_s", "size_bytes", "state", "told",
         "user", "wait_left_s", "waited_s",
     )  # fmt: skip
@@ -67,6 +67,7 @@ class Entry:
         self.deadline_s = 0.0  # valid while waiting
         self.promotes_in_s = 0.0  # what is left of the interval before it counts one class higher
         self.promotes_at_s = 0.0  # valid while waiting
+        self.lent = False  # whether its slot belongs to a loan, and goes back there
         self.told = False  # whether its owner was told to wait
         self.p50_s: float | None = None  # promised on arrival
         self.p90_s: float | None = None

@@ -53,6 +53,29 @@ class Arrived(Struct, frozen=True, tag=True, gc=False):
     """Its owner keeps it where there is no room, and comes again: no refusal is counted then."""
 
 
+class Resumed(Struct, frozen=True, tag=True, gc=False):
+    """A ticket that another core had accepted before this one took over: nobody is answered.
+
+    It keeps its place and its age, and no bound refuses it: it was admitted once. With a `node`
+    it runs there already and holds a lease. The sessions of the core are not resumed (the gateway
+    keeps its own).
+    """
+
+    arrival: Arrived
+    seq: int = 0
+    """Its place, as `Wait` or `Route` told it; 0 gives it the next one."""
+    waited_s: float = 0.0
+    attempt: int = 0
+    """How often it has started."""
+    node: str = ""
+    ran_s: float = 0.0
+    """How long ago it started there."""
+    excluded: tuple[str, ...] = ()
+    """Nodes that failed it."""
+    lent: bool = False
+    """It runs on a slot that was lent (`Lent`), and gives it back to the loan."""
+
+
 class Supplied(Struct, frozen=True, tag=True, gc=False):
     """The answer to `Supply`: the sizes of a deferred entry."""
 
@@ -125,6 +148,16 @@ class NodeRested(Struct, frozen=True, tag=True, gc=False):
     rest_s: float = 1.0
 
 
+class Lent(Struct, frozen=True, tag=True, gc=False):
+    """Slots of a node were set aside for someone else to fill, or came back (below 0).
+
+    They count as taken. What is started in them is told afterwards, by `Resumed`.
+    """
+
+    name: str
+    change: int
+
+
 class NodeRemoved(Struct, frozen=True, tag=True, gc=False):
     """A node is gone from the configuration; what runs there may still end well."""
 
@@ -157,6 +190,7 @@ class ShutDown(Struct, frozen=True, tag=True, gc=False):
 
 Event: TypeAlias = (
     Arrived
+    | Resumed
     | Supplied
     | Finished
     | Returned
@@ -164,6 +198,7 @@ Event: TypeAlias = (
     | Revoked
     | NodeChanged
     | NodeRested
+    | Lent
     | NodeRemoved
     | OptionsChanged
     | Ticked

@@ -30,9 +30,9 @@ class Node:
     """One backend server."""
 
     __slots__ = (
-        "_busy", "_busy_at_s", "families", "gpu_load", "leases", "load_s", "loaded", "loaded_max",
-        "models", "name", "removed", "rest_until_s", "seq", "shares", "slots", "state", "swap_rank",
-        "swap_target", "used_at", "wake_s",
+        "_busy", "_busy_at_s", "families", "gpu_load", "leases", "lent", "load_s", "loaded",
+        "loaded_max", "models", "name", "removed", "rest_until_s", "seq", "shares", "slots",
+        "state", "swap_rank", "swap_target", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -44,6 +44,7 @@ class Node:
         self.models: tuple[str, ...] = ()
         self.families: tuple[str, ...] = ()
         self.leases: dict[Entry, str] = {}  # what runs here, and its model
+        self.lent = 0  # slots set aside for others to fill, and not filled as far as we know
         self.rest_until_s = 0.0
         self.wake_s = 0.0  # when the core will look at it again by itself
         self.removed = False
@@ -59,9 +60,11 @@ class Node:
 
     def is_open(self, now_s: float) -> bool:
         """Say whether a new request may start here now, slots and health considered."""
-        return (
-            len(self.leases) < self.slots and self.state == "online" and now_s >= self.rest_until_s
-        )
+        return self.has_room() and self.state == "online" and now_s >= self.rest_until_s
+
+    def has_room(self) -> bool:
+        """Say whether a slot is neither leased nor lent."""
+        return len(self.leases) + self.lent < self.slots
 
     def score(self) -> float:
         """Return how busy it is; the lowest is preferred."""

@@ -22,11 +22,13 @@ from forebay.core.events import (
     Event,
     Finished,
     Inspected,
+    Lent,
     NodeChanged,
     NodeRemoved,
     NodeRested,
     Observed,
     OptionsChanged,
+    Resumed,
     Returned,
     Revoked,
     ShutDown,
@@ -34,6 +36,7 @@ from forebay.core.events import (
     Ticked,
 )  # fmt: skip
 from forebay.core.options import Options
+from forebay.core.resuming import resume
 from forebay.core.view import describe, snapshot
 from forebay.errors import NotAllowed
 
@@ -45,7 +48,14 @@ if TYPE_CHECKING:
     from forebay.core.nodes import Node
 
     ClusterEvent: TypeAlias = (
-        Ticked | NodeChanged | NodeRested | NodeRemoved | OptionsChanged | Observed | ShutDown
+        Ticked
+        | NodeChanged
+        | NodeRested
+        | Lent
+        | NodeRemoved
+        | OptionsChanged
+        | Observed
+        | ShutDown
     )
 
 
@@ -108,6 +118,8 @@ class Scheduler:
                 self._cancel(event)
             case Returned():
                 self._return(event)
+            case Resumed():
+                resume(self._book, self._arrivals, event)
             case Supplied() | Revoked() | Inspected():
                 self._handle_ticket(event)
             case _:
@@ -131,12 +143,8 @@ class Scheduler:
         match event:
             case Ticked():
                 pass  # what is due has run already
-            case NodeChanged():
-                self._change_node(event)
-            case NodeRested():
-                self._rest_node(event)
-            case NodeRemoved():
-                self._book.cluster.remove(event.name)
+            case NodeChanged() | NodeRested() | Lent() | NodeRemoved():
+                self._handle_node(event)
             case OptionsChanged():
                 self._refuse_nonsense(event)
                 self._book.change_options(event.options)
@@ -144,6 +152,17 @@ class Scheduler:
                 self._book.actions.append(snapshot(self._book))
             case ShutDown():
                 self._shut_down()
+
+    def _handle_node(self, event: NodeChanged | NodeRested | Lent | NodeRemoved) -> None:
+        match event:
+            case NodeChanged():
+                self._change_node(event)
+            case NodeRested():
+                self._rest_node(event)
+            case Lent():
+                self._lend(event)
+            case NodeRemoved():
+                self._book.cluster.remove(event.name)
 
     def _finish(self, event: Finished) -> None:
         book = self._book
@@ -255,8 +274,9 @@ class Scheduler:
 
     def _refuse_nonsense(self, event: Event) -> None:
         """Raise for an event that is a bug of the caller."""
-        if isinstance(event, Arrived):
-            self._arrivals.refuse_nonsense(event)
+        if isinstance(event, Arrived | Resumed):
+            arrival = event if isinstance(event, Arrived) else event.arrival
+            self._arrivals.refuse_nonsense(arrival)
         elif isinstance(event, OptionsChanged):
             _refuse_bad(event.options)
             self._book.refuse_frozen(event.options)
@@ -290,6 +310,17 @@ class Scheduler:
         node.rest_until_s = max(node.rest_until_s, book.now_s + event.rest_s)
         book.cluster.open.pop(node.name, None)
         book.timers.wake(node, node.rest_until_s, book.now_s)
+
+    def _lend(self, event: Lent) -> None:
+        book = self._book
+        node = book.cluster.known(event.name)
+        if node is None:
+            return
+        node.lent = max(0, node.lent + event.change)
+        if node.removed or node.has_room():
+            book.fill(node)
+        else:
+            book.cluster.open.pop(node.name, None)
 
     def _shut_down(self) -> None:
         book = self._book

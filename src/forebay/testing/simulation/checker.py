@@ -16,11 +16,13 @@ from forebay.core.events import (
     Event,
     Finished,
     Inspected,
+    Lent,
     NodeChanged,
     NodeRemoved,
     NodeRested,
     Observed,
     OptionsChanged,
+    Resumed,
     Returned,
     Revoked,
     ShutDown,
@@ -150,8 +152,8 @@ class Checker:
                 self._options = event.options
             case ShutDown():
                 self._stopping = True
-            case Revoked() | Ticked() | Inspected() | Observed():
-                pass
+            case Revoked() | Ticked() | Inspected() | Observed() | Resumed() | Lent():
+                pass  # the last two come of several replicas, and are not played here
 
     def _change_node(self, event: NodeChanged | NodeRested | NodeRemoved) -> None:
         node = self._mirror.nodes.setdefault(event.name, NodeSeen(event.name))
