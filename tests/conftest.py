@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
+from redis import Redis
 from sqlalchemy import create_engine, text
+
+from forebay.testing.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,3 +72,18 @@ def memory_url() -> str:
 def database_url(request: pytest.FixtureRequest) -> str:
     """One of each."""
     return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[ValkeyServer]:
+    """A real Valkey of this session's own."""
+    with ValkeyServer() as server:
+        yield server
+
+
+@pytest.fixture
+def valkey_url(valkey_server: ValkeyServer) -> str:
+    """The address of an empty Valkey."""
+    with Redis.from_url(valkey_server.url) as client:
+        client.flushall()
+    return valkey_server.url

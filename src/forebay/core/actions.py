@@ -40,7 +40,7 @@ WaitReason: TypeAlias = Literal[
 ]
 
 
-class Route(Struct, frozen=True, tag=True, gc=False):
+class Route(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Run it on that node now. A lease is held until `Finished`, `Returned` or `Cancelled`."""
 
     id: str
@@ -58,7 +58,7 @@ class Route(Struct, frozen=True, tag=True, gc=False):
     """Its place in the order of arrival, for `Resumed`."""
 
 
-class Wait(Struct, frozen=True, tag=True, gc=False):
+class Wait(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Hold it: its turn will come. Numbers are None while nothing has been measured."""
 
     id: str
@@ -73,7 +73,7 @@ class Wait(Struct, frozen=True, tag=True, gc=False):
     """Its place in the order of arrival, for `Resumed`."""
 
 
-class Reject(Struct, frozen=True, tag=True, gc=False):
+class Reject(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Refuse it, or answer a waiter that lost its place (displaced, revoked, shutdown)."""
 
     id: str
@@ -85,7 +85,7 @@ class Reject(Struct, frozen=True, tag=True, gc=False):
     estimate_s: float | None = None
 
 
-class Expire(Struct, frozen=True, tag=True, gc=False):
+class Expire(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """It waited as long as it may: `queue_timeout`, or `no_node` where nothing could serve it."""
 
     id: str
@@ -94,20 +94,20 @@ class Expire(Struct, frozen=True, tag=True, gc=False):
     retry_after_s: float | None = None
 
 
-class Supply(Struct, frozen=True, tag=True, gc=False):
+class Supply(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A deferred entry heads its session: tell its sizes with `Supplied`."""
 
     id: str
 
 
-class Abort(Struct, frozen=True, tag=True, gc=False):
+class Abort(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Stop a running one and answer with `code`; the lease ends with the `Cancelled` you post."""
 
     id: str
     code: str
 
 
-class Describe(Struct, frozen=True, tag=True, gc=False):
+class Describe(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """The answer to `Inspected`."""
 
     id: str

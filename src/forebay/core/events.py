@@ -15,7 +15,7 @@ NodeState: TypeAlias = Literal["online", "loading", "offline", "draining"]
 Family: TypeAlias = str
 
 
-class Arrived(Struct, frozen=True, tag=True, gc=False):
+class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A request came in, or a job wants idle capacity. Answered by a `Decision`."""
 
     id: str
@@ -53,7 +53,7 @@ class Arrived(Struct, frozen=True, tag=True, gc=False):
     """Its owner keeps it where there is no room, and comes again: no refusal is counted then."""
 
 
-class Resumed(Struct, frozen=True, tag=True, gc=False):
+class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A ticket that another core had accepted before this one took over: nobody is answered.
 
     It keeps its place and its age, and no bound refuses it: it was admitted once. With a `node`
@@ -76,7 +76,7 @@ class Resumed(Struct, frozen=True, tag=True, gc=False):
     """It runs on a slot that was lent (`Lent`), and gives it back to the loan."""
 
 
-class Supplied(Struct, frozen=True, tag=True, gc=False):
+class Supplied(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """The answer to `Supply`: the sizes of a deferred entry."""
 
     id: str
@@ -85,7 +85,7 @@ class Supplied(Struct, frozen=True, tag=True, gc=False):
     size_bytes: int = 0
 
 
-class Finished(Struct, frozen=True, tag=True, gc=False):
+class Finished(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """The answer is complete (or broke off after its first byte): the slot is free.
 
     The token counts are the real cost; -1 means unknown, and the estimate stands.
@@ -97,7 +97,7 @@ class Finished(Struct, frozen=True, tag=True, gc=False):
     output_tokens: int = -1
 
 
-class Returned(Struct, frozen=True, tag=True, gc=False):
+class Returned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """It failed before its first answer byte: the slot is free, the entry is back in its place."""
 
     id: str
@@ -106,7 +106,7 @@ class Returned(Struct, frozen=True, tag=True, gc=False):
     `NodeRested` first, or it goes straight back there."""
 
 
-class Cancelled(Struct, frozen=True, tag=True, gc=False):
+class Cancelled(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Its owner gave it up (the client left, the upstream call is aborted): nobody to answer."""
 
     id: str
@@ -114,14 +114,14 @@ class Cancelled(Struct, frozen=True, tag=True, gc=False):
     output_tokens: int = -1
 
 
-class Revoked(Struct, frozen=True, tag=True, gc=False):
+class Revoked(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Someone else wants it gone (an admin, a revoked key): its owner must answer with `code`."""
 
     id: str
     code: str = "cancelled"
 
 
-class NodeChanged(Struct, frozen=True, tag=True, gc=False):
+class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """All that is known of a node now; adds it when it is new. Also the sign of a good probe."""
 
     name: str
@@ -141,14 +141,14 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False):
     """Models it lists but cannot serve now (a load that fails): known here, nothing is sent."""
 
 
-class NodeRested(Struct, frozen=True, tag=True, gc=False):
+class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A node said it is busy (429, 503): one slot fewer (floor 1), nothing new for `rest_s`."""
 
     name: str
     rest_s: float = 1.0
 
 
-class Lent(Struct, frozen=True, tag=True, gc=False):
+class Lent(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Slots of a node were set aside for someone else to fill, or came back (below 0).
 
     They count as taken. What is started in them is told afterwards, by `Resumed`.
@@ -158,33 +158,33 @@ class Lent(Struct, frozen=True, tag=True, gc=False):
     change: int
 
 
-class NodeRemoved(Struct, frozen=True, tag=True, gc=False):
+class NodeRemoved(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A node is gone from the configuration; what runs there may still end well."""
 
     name: str
 
 
-class OptionsChanged(Struct, frozen=True, tag=True, gc=False):
+class OptionsChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """The operator changed limits. Lower bounds drain: nothing accepted is dropped."""
 
     options: Options
 
 
-class Ticked(Struct, frozen=True, tag=True, gc=False):
+class Ticked(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Time has passed: expire what is due. Post it at `Scheduler.next_deadline_s()`."""
 
 
-class Inspected(Struct, frozen=True, tag=True, gc=False):
+class Inspected(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Someone asks about one ticket; answered by `Describe`, or by nothing when it has ended."""
 
     id: str
 
 
-class Observed(Struct, frozen=True, tag=True, gc=False):
+class Observed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Someone asks for the whole picture; answered by `Snapshot`."""
 
 
-class ShutDown(Struct, frozen=True, tag=True, gc=False):
+class ShutDown(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """No more: every waiter is answered, every newcomer refused; what runs may finish."""
 
 

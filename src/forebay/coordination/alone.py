@@ -1,0 +1,95 @@
+"""A replica without its fleet: its own share of the slots, and no line for newcomers.
+
+What runs goes on. What waited already keeps its place and may start on the share as it comes free;
+newcomers start at once or are refused (503): nobody knows how long the line is, so none is
+promised. Cut off (the others still have a leader), the share is nothing: the slots are theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from forebay.coordination.shares import share_of
+from forebay.core import NodeChanged, Observed, Options, Reject, Resumed, Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forebay.coordination.held import Held
+    from forebay.core import Action, Event
+
+NO_SHARE = (
+    "the gateways have lost touch with each other, and this one's share of the slots is taken"
+)
+
+
+class Alone:
+    """One core for one replica."""
+
+    def __init__(self, me: str, members: Iterable[str], options: Options) -> None:
+        self._me = me
+        self._members = tuple(members)
+        self._scheduler = Scheduler(replace(options, enabled=False))
+        self._views: dict[str, NodeChanged] = {}
+        self.cut_off = False
+
+    def begin(
+        self, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
+    ) -> list[Action]:
+        """Take over everything this replica has; return what follows from it at once."""
+        actions: list[Action] = []
+        for view in views.values():
+            actions += self.handle(view, now_s)
+        decided = sorted(
+            (held for held in tickets if held.stage != "asked"),
+            key=lambda held: (held.stage != "running", held.seq, held.arrived_s),
+        )
+        for held in (*decided, *(held for held in tickets if held.stage == "asked")):
+            actions += self.handle(held.announced(now_s), now_s)
+        return actions
+
+    def handle(self, event: Event, now_s: float) -> list[Action]:
+        """Decide by the share."""
+        if isinstance(event, NodeChanged):
+            self._views[event.name] = event
+            event = replace(event, slots=self._share(event))
+        return [_explained(action) for action in self._scheduler.handle(event, now_s)]
+
+    def next_deadline_s(self) -> float | None:
+        """Return when to look again if nothing happens."""
+        return self._scheduler.next_deadline_s()
+
+    def cut(self, *, off: bool, now_s: float) -> list[Action]:
+        """Learn whether the others go on without this replica."""
+        if off == self.cut_off:
+            return []
+        self.cut_off = off
+        actions: list[Action] = []
+        for view in list(self._views.values()):
+            actions += self.handle(view, now_s)
+        return actions
+
+    def _share(self, view: NodeChanged) -> int:
+        return 0 if self.cut_off else share_of(self._me, self._members, view.name, view.slots)
+
+
+def own_picture(
+    options: Options, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
+) -> Action:
+    """Return what a replica knows without a leader: its own part of the whole picture."""
+    scheduler = Scheduler(options)
+    for view in views.values():
+        scheduler.handle(view, now_s)
+    for held in sorted(tickets, key=lambda held: held.stage != "running"):
+        told = held.announced(now_s)
+        scheduler.handle(told if isinstance(told, Resumed) else Resumed(told), now_s)
+    return scheduler.handle(Observed(), now_s)[-1]
+
+
+def _explained(action: Action) -> Action:
+    """Say why there is no line."""
+    if isinstance(action, Reject) and action.code in ("queue_disabled", "stream_not_queued"):
+        return replace(action, code="coordination_lost", reasons=(NO_SHARE,))
+    return action

@@ -1,0 +1,138 @@
+"""The slots that a replica may fill by itself: those lent to it, or its share when it is alone.
+
+Inside is a core like the leader's, with only these slots and no line: what does not find a free
+slot at once is refused here, and the caller asks the leader instead. So the choice of a node
+follows the same rules wherever it is made.
+
+A loan is used only for what needs nobody else's opinion: no job (they take what all leave over),
+no cap per key, no session of the core, and on a node that swaps models only for those in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from forebay.core import (
+    Arrived,
+    Cancelled,
+    NodeChanged,
+    NodeRemoved,
+    NodeRested,
+    Options,
+    Route,
+    Scheduler,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Loan:
+    """Slots of one node."""
+
+    __slots__ = ("busy", "owed", "slots")
+
+    def __init__(self) -> None:
+        self.slots = 0  # lent to us, used or not
+        self.busy = 0  # of those, in use
+        self.owed = 0  # of those in use, to be given back when they come free
+
+
+class Borrowing:
+    """All that is lent to this replica."""
+
+    def __init__(self, options: Options) -> None:
+        self._scheduler = Scheduler(replace(options, enabled=False))
+        self._views: dict[str, NodeChanged] = {}
+        self._loans: dict[str, Loan] = {}
+        self.idle = 0  # slots that are free to use: none is by far the cheapest to know
+
+    @property
+    def slots(self) -> int:
+        """How many slots are lent to us, used or not."""
+        return sum(loan.slots for loan in self._loans.values())
+
+    def lend(self, node: str, slots: int, now_s: float) -> None:
+        """Take more slots of a node."""
+        loan = self._loans.setdefault(node, Loan())
+        loan.slots += slots
+        self.idle += slots
+        self._tell(node, now_s)
+
+    def recall(self, node: str, keep: int, now_s: float) -> int:
+        """Give up slots until `keep` are left; return how many are free to go now."""
+        loan = self._loans.get(node)
+        if loan is None:
+            return 0
+        excess = max(0, loan.slots - keep)
+        freed = min(excess, loan.slots - loan.busy)
+        loan.owed = excess - freed
+        self._drop(node, loan, freed, now_s)
+        return freed
+
+    def start(self, arrival: Arrived, now_s: float) -> Route | None:
+        """Return where an arrival may start at once without asking anyone, if anywhere."""
+        if not self.idle or not _is_plain(arrival):
+            return None
+        if arrival.fallbacks:
+            arrival = replace(arrival, fallbacks=())
+        (decision, *_) = self._scheduler.handle(arrival, now_s)
+        if not isinstance(decision, Route):
+            return None
+        self._loans[decision.node].busy += 1
+        self.idle -= 1
+        return decision
+
+    def end(self, ticket_id: str, node: str, now_s: float) -> int:
+        """Take a slot back from a ticket; return how many of that node are owed and free now."""
+        self._scheduler.handle(Cancelled(ticket_id), now_s)
+        loan = self._loans[node]
+        loan.busy -= 1
+        self.idle += 1
+        if not loan.owed:
+            return 0
+        loan.owed -= 1
+        self._drop(node, loan, 1, now_s)
+        return 1
+
+    def change(self, view: NodeChanged, now_s: float) -> None:
+        """Know what a node is like now."""
+        self._views[view.name] = view
+        self._tell(view.name, now_s)
+
+    def rest(self, event: NodeRested, now_s: float) -> None:
+        """Leave a node alone that says it is busy."""
+        self._scheduler.handle(event, now_s)
+
+    def remove(self, node: str, now_s: float) -> None:
+        """Forget a node; what is lent of it is of no use any more, but still lent."""
+        self._views.pop(node, None)
+        self._scheduler.handle(NodeRemoved(node), now_s)
+
+    def _drop(self, node: str, loan: Loan, slots: int, now_s: float) -> None:
+        loan.slots -= slots
+        self.idle -= slots
+        if not loan.slots:
+            del self._loans[node]
+        if slots:
+            self._tell(node, now_s)
+
+    def _tell(self, node: str, now_s: float) -> None:
+        """Tell the core inside what of a node is ours."""
+        view, loan = self._views.get(node), self._loans.get(node)
+        if view is None or loan is None:
+            self._scheduler.handle(NodeRemoved(node), now_s)
+            return
+        models: Iterable[str] = view.models
+        if view.loaded is not None:
+            models = (model for model in view.models if model in view.loaded)
+        slots = loan.slots - loan.owed
+        ours = replace(view, slots=slots, models=tuple(models), loaded=None)
+        self._scheduler.handle(ours, now_s)
+
+
+def _is_plain(arrival: Arrived) -> bool:
+    """Say whether an arrival needs nobody else's opinion."""
+    return not (arrival.job or arrival.key_unfinished_max or arrival.session or arrival.deferred)

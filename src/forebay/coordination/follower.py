@@ -1,0 +1,396 @@
+"""One replica's side of the shared queue: pure, events and messages in, actions and messages out.
+
+It knows every ticket of its own and what became of it, so that it can announce them to whoever
+leads next; fills the slots lent to it without asking; and passes everything else on. It believes
+nobody but the leader of its epoch, and that one only in the order of its numbers.
+
+**Safety.** A ticket runs only by a `Route` of the present epoch and generation, and never while it
+runs already; a loan is used only within two thirds of a lease of the last stamp that the leader
+sent back, and the leader takes the slots back only a whole lease after it received that stamp. So
+without a change of leader no slot has two users, whatever the clocks say: only differences of one
+clock are compared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.coordination.alone import Alone, own_picture
+from forebay.coordination.borrowing import Borrowing
+from forebay.coordination.held import Held
+from forebay.coordination.messages import (
+    About,
+    Announced,
+    Asked,
+    Batch,
+    Down,
+    GaveBack,
+    Lend,
+    Look,
+    Orders,
+    Owner,
+    Pulse,
+    Recall,
+    Resigned,
+    Resync,
+    Signed,
+    Told,
+    Up,
+)
+from forebay.core import (
+    Arrived,
+    Cancelled,
+    Expire,
+    Finished,
+    Lent,
+    NodeChanged,
+    NodeRemoved,
+    NodeRested,
+    Observed,
+    Options,
+    OptionsChanged,
+    Reject,
+    Resumed,
+    Returned,
+    Route,
+    ShutDown,
+    Snapshot,
+    Ticked,
+    Totals,
+    Wait,
+)
+from forebay.core.arrivals import REASONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.coordination.fleet import Mode
+    from forebay.coordination.messages import Standing
+    from forebay.core import Action, Event, RejectCode
+
+USABLE = 2 / 3
+"""The part of a lease for which a loan, or leadership, is used without being renewed."""
+ANNOUNCED_AT_ONCE = 1000
+"""Tickets in one message: an announcement of a long line goes in several."""
+
+
+class Follower:
+    """One replica."""
+
+    def __init__(self, about: About, options: Options, lease_s: float) -> None:
+        self.about = about
+        self.options = options
+        self._lease_s = lease_s
+        self.epoch = 0
+        self.leader = ""
+        self.generation = 0
+        self.mode: Mode = "seeking"
+        self.tickets: dict[str, Held] = {}
+        self.totals = Totals()
+        self.replicas: tuple[Standing, ...] = ()
+        self.members: tuple[str, ...] = ()  # last known; the shares go by them
+        self.stopping = False
+        self.looked: Callable[[str], None] = _ignore
+        self.told: Callable[[str, bytes], None] = _ignore_told
+        self.owner: Callable[[str, str], None] = _ignore_told
+        self._views: dict[str, NodeChanged] = {}
+        self._borrowing = Borrowing(options)
+        self._alone: Alone | None = None
+        self._stamp_s = -lease_s  # the last one that the leader sent back
+        self._numbers_in = 0
+        self._numbers_out = 0
+        self._up: list[Up] = []
+
+    # -- what happens here
+
+    def post(self, event: Event, now_s: float) -> list[Action]:
+        """Take an event of this replica; return what can be done about it at once."""
+        if isinstance(event, Arrived):
+            return self._arrive(event, now_s)
+        if isinstance(event, Finished | Cancelled | Returned):
+            return self._move(event, now_s)
+        return self._other(event, now_s)
+
+    def _arrive(self, arrival: Arrived, now_s: float) -> list[Action]:
+        if self.stopping:
+            return [_refusal(arrival.id, "shutting_down")]
+        if self._alone is None and self._borrowing.idle and self.may_borrow(now_s):
+            route = self._borrowing.start(arrival, now_s)
+            if route is not None:
+                held = self.tickets[arrival.id] = Held(arrival, now_s)
+                held.run(route, now_s)
+                held.lent, held.seq = True, 0
+                self._say(Resumed(arrival, node=route.node, attempt=1, lent=True))
+                return [route]
+        if self.mode != "coordinated" and len(self.tickets) >= self._unanswered_max():
+            return [_refusal(arrival.id, "queue_full")]
+        self.tickets[arrival.id] = Held(arrival, now_s)
+        return self._pass_on(arrival, now_s)
+
+    def may_borrow(self, now_s: float) -> bool:
+        """Say whether what was granted or lent to us is still ours to use."""
+        return now_s < self._stamp_s + USABLE * self._lease_s
+
+    def may_hear(self, now_s: float) -> bool:
+        """Say whether the leader has answered within a lease; else it may not know us any more."""
+        return now_s < self._stamp_s + self._lease_s
+
+    @property
+    def has_mail(self) -> bool:
+        """Whether there is something to send to the leader."""
+        return bool(self._up) and self.mode == "coordinated"
+
+    def _unanswered_max(self) -> int:
+        """Return how much may be here while nobody bounds it for all."""
+        slots = sum(view.slots for view in self._views.values())
+        return self.options.max_size + slots
+
+    def _move(self, event: Finished | Cancelled | Returned, now_s: float) -> list[Action]:
+        held = self.tickets.get(event.id)
+        if held is None:
+            return []
+        owed = 0
+        node = held.node
+        if held.lent:
+            held.lent = False
+            owed = self._borrowing.end(event.id, node, now_s)
+        if isinstance(event, Returned):
+            held.come_back(now_s, exclude=event.exclude)
+        else:
+            del self.tickets[event.id]
+        actions = self._pass_on(event, now_s)
+        if owed:
+            self._say(GaveBack(node, owed))
+        return actions
+
+    def _other(self, event: Event, now_s: float) -> list[Action]:
+        match event:
+            case NodeChanged():
+                self._views[event.name] = event
+                self._borrowing.change(event, now_s)
+            case NodeRested():
+                self._borrowing.rest(event, now_s)
+            case NodeRemoved():
+                self._views.pop(event.name, None)
+                self._borrowing.remove(event.name, now_s)
+            case OptionsChanged():
+                self.options = event.options
+                return []  # whoever leads goes by its own
+            case ShutDown():
+                return self._shut_down(now_s)
+            case Ticked():
+                return self.tick(now_s)
+            case _:
+                pass
+        return self._pass_on(event, now_s)
+
+    def _pass_on(self, event: Event, now_s: float) -> list[Action]:
+        """Let the one decide who decides now."""
+        if self._alone is not None:
+            return self._perform(self._alone.handle(event, now_s), now_s)
+        if isinstance(event, Observed) and self.mode != "coordinated":
+            return [own_picture(self.options, self._views, self.tickets.values(), now_s)]
+        if not isinstance(event, OptionsChanged | ShutDown | Ticked | Lent):
+            self._say(event)
+        return []
+
+    def _say(self, item: Up) -> None:
+        """Have the leader hear of it; without one it will be announced, where it still matters."""
+        if self.mode == "coordinated":
+            self._up.append(item)
+
+    def _shut_down(self, now_s: float) -> list[Action]:
+        """Answer all who wait here, at once: who leads only hears that they are gone."""
+        self.stopping = True
+        actions: list[Action] = []
+        for name in [name for name, held in self.tickets.items() if held.stage != "running"]:
+            actions.append(_refusal(name, "shutting_down"))
+            actions += self._move(Cancelled(name), now_s)
+        return actions
+
+    def tick(self, now_s: float) -> list[Action]:
+        """Let time pass: while nobody leads, waiting ends here."""
+        if self._alone is not None:
+            return self._perform(self._alone.handle(Ticked(), now_s), now_s)
+        if self.mode != "seeking":
+            return []
+        actions: list[Action] = []
+        for name, held in list(self.tickets.items()):
+            if held.stage != "running" and not held.arrival.job and self._is_late(held, now_s):
+                del self.tickets[name]
+                actions.append(Expire(name, "queue_timeout", held.waited(now_s)))
+        return actions
+
+    def _is_late(self, held: Held, now_s: float) -> bool:
+        own_s, limit_s = held.arrival.max_wait_s, self.options.wait_s_max
+        return held.waited(now_s) >= (limit_s if own_s is None else min(own_s, limit_s))
+
+    def next_deadline_s(self) -> float | None:
+        """Return when to `tick` if nothing happens; None while the leader keeps the time."""
+        return None if self._alone is None else self._alone.next_deadline_s()
+
+    # -- what others do
+
+    def join(self, epoch: int, leader: str, now_s: float) -> None:
+        """Follow a leader from now on, and announce everything to it."""
+        self.epoch, self.leader, self.mode = epoch, leader, "coordinated"
+        self.generation += 1
+        self._numbers_in = self._numbers_out = 0
+        self._stamp_s = now_s  # whatever follows from this announcement is younger than it
+        self._alone = None
+        self._borrowing = Borrowing(self.options)
+        for view in self._views.values():
+            self._borrowing.change(view, now_s)
+        for held in self.tickets.values():
+            held.lent = False  # what runs on a loan is a lease like any other from now on
+        self._up.clear()
+        self._up += self._views.values()
+        self._up += [held.announced(now_s) for held in self.tickets.values()]
+        self._up += [Announced(self.about), self._signature(now_s)]
+
+    def seek(self) -> None:
+        """Know that nobody leads; the store is there, so somebody soon will."""
+        if self.mode == "coordinated":
+            self.mode = "seeking"
+            self._up.clear()  # it would be announced again
+
+    def lose_store(self, now_s: float) -> list[Action]:
+        """Go on alone."""
+        if self._alone is not None:
+            return []
+        self.mode = "alone"
+        self._up.clear()
+        for held in self.tickets.values():
+            held.lent = False
+        self._borrowing = Borrowing(self.options)
+        self._alone = Alone(self.about.member, self.members, self.options)
+        actions = self._alone.begin(self._views, list(self.tickets.values()), now_s)
+        return self._perform(actions, now_s)
+
+    def cut(self, *, off: bool, now_s: float) -> list[Action]:
+        """Learn, when alone, whether the others go on together."""
+        if self._alone is None:
+            return []
+        self.mode = "cut_off" if off else "alone"
+        return self._perform(self._alone.cut(off=off, now_s=now_s), now_s)
+
+    def find_store(self) -> None:
+        """Know that the store is back; who leads will be known soon."""
+        if self._alone is not None:
+            self._alone = None
+            self.mode = "seeking"
+
+    def sign(self, now_s: float) -> None:
+        """Give a sign of life."""
+        self._say(self._signature(now_s))
+
+    def ask_owner(self, ticket_id: str) -> None:
+        """Ask which replica has a ticket."""
+        self._say(Asked(ticket_id))
+
+    def tell_all(self, topic: str, payload: bytes) -> None:
+        """Have something passed on to all others."""
+        self._say(Told(topic, payload))
+
+    def _signature(self, now_s: float) -> Signed:
+        running = sum(held.stage == "running" for held in self.tickets.values())
+        return Signed(now_s, len(self.tickets) - running, running)
+
+    def take_batches(self) -> list[Batch]:
+        """Return what is to be sent to the leader, and forget it."""
+        if not self._up or self.mode != "coordinated":
+            return []
+        items, self._up = self._up, []
+        batches = []
+        for start in range(0, len(items), ANNOUNCED_AT_ONCE):
+            some = tuple(items[start : start + ANNOUNCED_AT_ONCE])
+            batches.append(Batch(self.about.member, self.generation, self._numbers_out, some))
+            self._numbers_out += 1
+        return batches
+
+    def hear(self, orders: Orders, now_s: float) -> list[Action]:
+        """Take what the leader says, unless it is late, early or from another."""
+        if orders.epoch > self.epoch:
+            self.join(orders.epoch, orders.leader, now_s)
+            return []
+        if self.mode != "coordinated" or orders.epoch < self.epoch:
+            return []
+        if orders.generation != self.generation:
+            return []  # it went by what was announced before
+        number, expected = orders.number, self._numbers_in
+        if number == -1 or number > expected or not self.may_borrow(now_s):
+            # It asks for it, we missed something, or it may have given us up already.
+            self.join(self.epoch, self.leader, now_s)
+            return []
+        return self._follow(orders, now_s) if number == expected else []
+
+    def _follow(self, orders: Orders, now_s: float) -> list[Action]:
+        self._numbers_in += 1
+        generation = self.generation
+        actions: list[Action] = []
+        for item in orders.items:
+            if self.generation == generation:
+                actions += self._obey(item, now_s)
+        return actions
+
+    def _obey(self, item: Down, now_s: float) -> list[Action]:
+        match item:
+            case Lend():
+                self._borrowing.lend(item.node, item.slots, now_s)
+            case Recall():
+                freed = self._borrowing.recall(item.node, item.keep, now_s)
+                if freed:
+                    self._say(GaveBack(item.node, freed))
+            case Pulse():
+                self._stamp_s = item.stamp_s
+                self.totals, self.replicas = item.totals, item.replicas
+            case Resigned():
+                self.seek()
+            case Resync():
+                self.join(self.epoch, self.leader, now_s)
+            case Look() | Owner() | Told():
+                self._listen(item)
+            case _:
+                return self._perform([item], now_s)
+        return []
+
+    def _listen(self, item: Look | Owner | Told) -> None:
+        match item:
+            case Look():
+                self.looked(item.node)
+            case Owner():
+                self.owner(item.id, item.member)
+            case Told():
+                self.told(item.topic, item.payload)
+
+    def _perform(self, actions: list[Action], now_s: float) -> list[Action]:
+        """Take note of what was decided; leave out what is about tickets that are gone."""
+        return [action for action in actions if self._note(action, now_s)]
+
+    def _note(self, action: Action, now_s: float) -> bool:
+        if isinstance(action, Snapshot):
+            return True
+        held = self.tickets.get(action.id)
+        if held is None:
+            return False  # its owner gave it up, and has said so
+        if isinstance(action, Route):
+            if held.stage == "running":
+                return False  # never two grants at once
+            held.run(action, now_s)
+        elif isinstance(action, Wait):
+            held.wait(action)
+        elif isinstance(action, Reject | Expire):
+            del self.tickets[action.id]
+        return True
+
+
+def _refusal(ticket_id: str, code: RejectCode) -> Reject:
+    return Reject(ticket_id, code, (REASONS[code],))
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+def _ignore_told(_: str, __: object) -> None:
+    pass

@@ -1,0 +1,74 @@
+"""What a replica remembers of each of its own tickets: enough to announce it to the next leader."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from forebay.core import Arrived, Resumed, Route, Wait
+
+Stage: TypeAlias = Literal[
+    "asked",  # the leader has not decided yet
+    "waiting",
+    "running",
+]
+
+
+class Held:
+    """One ticket of this replica."""
+
+    __slots__ = (
+        "arrival", "arrived_s", "attempt", "excluded", "lent", "node", "seq", "since_s", "stage",
+        "waited_s",
+    )  # fmt: skip
+
+    def __init__(self, arrival: Arrived, now_s: float) -> None:
+        self.arrival = arrival
+        self.stage: Stage = "asked"
+        self.arrived_s = now_s
+        self.since_s = now_s  # when the present stage began
+        self.waited_s = 0.0  # waiting before the present stage
+        self.seq = 0
+        self.attempt = 0
+        self.node = ""
+        self.excluded: tuple[str, ...] = ()
+        self.lent = False  # whether it runs on a slot of a loan
+
+    def wait(self, action: Wait) -> None:
+        """Take note that it waits."""
+        self.stage, self.seq = "waiting", action.seq
+
+    def run(self, action: Route, now_s: float) -> None:
+        """Take note that it runs."""
+        self.stage, self.since_s = "running", now_s
+        self.node, self.attempt, self.waited_s = action.node, action.attempt, action.waited_s
+        if action.seq:
+            self.seq = action.seq
+        if action.model and action.model != self.arrival.model:
+            self.arrival = replace(self.arrival, model=action.model)
+
+    def come_back(self, now_s: float, *, exclude: bool) -> None:
+        """Take note that it failed before its first byte and stands in line again."""
+        if exclude and self.node not in self.excluded:
+            self.excluded += (self.node,)
+        self.stage, self.since_s, self.node, self.lent = "waiting", now_s, "", False
+
+    def waited(self, now_s: float) -> float:
+        """Return all the time it has spent waiting, up to now."""
+        return self.waited_s if self.stage == "running" else self.waited_s + now_s - self.since_s
+
+    def announced(self, now_s: float) -> Arrived | Resumed:
+        """Return what the next leader must hear of it; undecided, it arrives anew."""
+        if self.stage == "asked":
+            return self.arrival
+        running = self.stage == "running"
+        return Resumed(
+            self.arrival,
+            self.seq,
+            self.waited(now_s),
+            self.attempt,
+            self.node,
+            now_s - self.since_s if running else 0.0,
+            self.excluded,
+        )

@@ -1,0 +1,376 @@
+"""The leader's side of the shared queue: pure, batches in, orders out. It runs the one core.
+
+**State.** All of it is soft: which replica has which ticket, what the replicas say of the nodes,
+what is lent to whom. A new leader gets it from announcements (`gathering`), and a replica that
+announces anew replaces whatever was known of it.
+
+**Cost.** One dictionary entry for each ticket and O(1) for each message beside the core's own
+work; on the way out one message for each replica that has something to hear.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from forebay.coordination.gathering import Gathering
+from forebay.coordination.lending import Lending
+from forebay.coordination.members import Members
+from forebay.coordination.messages import (
+    About,
+    Announced,
+    Asked,
+    Batch,
+    GaveBack,
+    Lend,
+    Look,
+    Owner,
+    Pulse,
+    Signed,
+    Standing,
+    Told,
+    Up,
+)
+from forebay.coordination.node_views import NodeViews
+from forebay.coordination.tickets import Member, Ticket, Tickets, able
+from forebay.coordination.totals import added
+from forebay.core import (
+    Arrived,
+    Cancelled,
+    Event,
+    Expire,
+    Finished,
+    Lent,
+    NodeChanged,
+    NodeRemoved,
+    Observed,
+    OptionsChanged,
+    Reject,
+    Resumed,
+    Returned,
+    Route,
+    Scheduler,
+    Snapshot,
+    Ticked,
+    Totals,
+    Wait,
+)
+from forebay.errors import ForebayError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forebay.core import Action, Options
+
+GATHER = 1 / 3
+"""The part of a lease for which a new leader waits for announcements."""
+
+
+class Leader:
+    """Decides for all."""
+
+    def __init__(
+        self, about: About, epoch: int, options: Options, lease_s: float, expected: Iterable[str]
+    ) -> None:
+        self.epoch = epoch
+        self.about = about
+        self.mistakes: list[ForebayError] = []
+        """What replicas asked for that cannot be; to be logged."""
+        self._lease_s = lease_s
+        self._scheduler = Scheduler(options)
+        self.members = Members(about.member, epoch, expected)
+        self._tickets = Tickets()
+        self._nodes: dict[str, NodeChanged] = {}
+        self._views = NodeViews()
+        self._lending = Lending()
+        self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
+        self._next_silence_s = 0.0  # when to see next who has not been heard of
+        self._carried = Totals()
+        self._accepted_again = 0  # announced, so counted by another core already
+        self._cancelled_again = 0  # forgotten only to be announced anew
+
+    def begin(self, totals: Totals, now_s: float) -> None:
+        """Start to lead; `totals` is what was counted before."""
+        self._carried = totals
+        if self._gathering is not None:
+            self._gathering.until_s = now_s + GATHER * self._lease_s
+
+    # -- what replicas say
+
+    def receive(self, batch: Batch, now_s: float) -> None:
+        """Take what one replica says, if it is the next thing it said."""
+        member = self.members.get(batch.member)
+        if batch.number == 0 and (member is None or batch.generation > member.generation):
+            member = self._welcome(batch, now_s)
+        if member is None or self._has_gap(member, batch):
+            self.members.ask_to_announce(batch)
+            return
+        if batch.generation != member.generation or batch.number != member.numbers_in:
+            return  # seen already
+        member.numbers_in += 1
+        member.heard_s = now_s
+        gathering = self._gathering
+        for item in batch.items:
+            if gathering is not None:
+                gathering.add(batch.member, item)
+            else:
+                self._take(member, item, now_s)
+        if gathering is not None and gathering.is_over(now_s):
+            self._go_to_work(now_s)
+
+    def _has_gap(self, member: Member, batch: Batch) -> bool:
+        if batch.generation != member.generation:
+            return batch.generation > member.generation
+        return batch.number > member.numbers_in
+
+    def _welcome(self, batch: Batch, now_s: float) -> Member:
+        """Begin anew with a replica that announces itself."""
+        self.forget(batch.member, now_s, announces=True)
+        member = Member(About(batch.member), batch.generation, now_s)
+        self.members.add(member)
+        if self._gathering is not None:
+            self._gathering.begin(batch.member)
+        return member
+
+    def _go_to_work(self, now_s: float) -> None:
+        """Take everything that was announced, in order."""
+        gathering, self._gathering = self._gathering, None
+        if gathering is None:
+            return
+        for name, item in gathering.in_order():
+            member = self.members.get(name)
+            if member is not None:
+                self._take(member, item, now_s)
+
+    def _take(self, member: Member, item: Up, now_s: float) -> None:
+        match item:
+            case Announced() | Signed() | Asked() | Told():
+                self._listen(member, item, now_s)
+            case GaveBack():
+                slots = self._lending.give_back(member.about.member, item.node, item.slots)
+                self._handle(Lent(item.node, -slots), now_s, member)
+            case NodeChanged() | NodeRemoved():
+                self._take_view(member, item, now_s)
+            case Arrived() | Resumed():
+                self._take_ticket(member, item, now_s)
+            case _:
+                self._take_event(member, item, now_s)
+
+    def _listen(
+        self, member: Member, item: Announced | Signed | Asked | Told, now_s: float
+    ) -> None:
+        match item:
+            case Announced():
+                member.about = item.about
+            case Signed():
+                member.signed = item
+                member.out.append(self._pulse(member, now_s))
+            case Asked():
+                ticket = self._tickets.get(item.id)
+                name = ticket.member.about.name if ticket is not None else ""
+                member.out.append(Owner(item.id, name))
+            case Told():
+                for other in self.members.others(member.about.member):
+                    other.out.append(item)
+
+    def _take_view(self, member: Member, item: NodeChanged | NodeRemoved, now_s: float) -> None:
+        if isinstance(item, NodeRemoved):
+            change = self._views.remove(member.about.member, item.name)
+            if change is not None:
+                self._change_node(change, now_s)
+            return
+        merged, failed = self._views.change(member.about.member, item)
+        self._change_node(merged, now_s)
+        if failed:
+            for other in self.members.others(member.about.member):
+                other.out.append(Look(item.name))
+
+    def _change_node(self, change: NodeChanged | NodeRemoved, now_s: float) -> None:
+        if isinstance(change, NodeChanged):
+            self._nodes[change.name] = change
+        else:
+            self._nodes.pop(change.name, None)
+        self._handle(change, now_s)
+
+    def _take_ticket(self, member: Member, item: Arrived | Resumed, now_s: float) -> None:
+        added_one = self._tickets.add(member, item)
+        if added_one is None:
+            return
+        ticket, event = added_one
+        if isinstance(event, Resumed):
+            self._accepted_again += not event.lent
+            if event.node:
+                self._tickets.run(ticket, event.node, lent=event.lent)
+                if event.lent:
+                    self._lending.use(member.about.member, event.node, now_s)
+            else:
+                self._tickets.wait(ticket, waits=True)
+        if not self._handle(event, now_s, member) and self._tickets.get(ticket.id) is ticket:
+            self._tickets.remove(ticket)
+            member.out.append(Reject(ticket.own_id, "internal_error"))
+        if ticket.waiting:
+            for name, recall in self._lending.recall(able(ticket, self._nodes.values())):
+                self.members.say(name, recall)
+
+    def _take_event(self, member: Member, event: Event, now_s: float) -> None:
+        """Take an event about a ticket of that replica, or about nothing in particular."""
+        own_id = getattr(event, "id", None)
+        if own_id is None:
+            self._handle(event, now_s, member)
+            return
+        ticket = member.tickets.get(own_id)
+        if ticket is None:
+            return  # it has ended, and the replica will hear of it, or has
+        if ticket.id != own_id:
+            event = replace(event, id=ticket.id)
+        if isinstance(event, Finished | Cancelled):
+            self._end(ticket, event, now_s)
+            return
+        if isinstance(event, Returned):
+            self._leave_node(ticket)
+            self._tickets.wait(ticket, waits=True)
+        self._handle(event, now_s, member)
+
+    def _end(self, ticket: Ticket, event: Finished | Cancelled, now_s: float) -> None:
+        node, lent = ticket.node, ticket.lent
+        self._close(ticket)
+        self._handle(event, now_s)
+        if isinstance(event, Finished) and node and not lent:
+            self._let_stay(ticket.member, node, now_s)
+
+    def _close(self, ticket: Ticket) -> None:
+        self._leave_node(ticket)
+        self._tickets.remove(ticket)
+
+    def _leave_node(self, ticket: Ticket) -> None:
+        if ticket.lent:
+            self._lending.leave(ticket.member.about.member, ticket.node)
+        self._tickets.leave(ticket)
+
+    # -- the core, and what it decides
+
+    def _handle(self, event: Event, now_s: float, asker: Member | None = None) -> bool:
+        """Let the core decide; False when a replica asked for what cannot be."""
+        try:
+            actions = self._scheduler.handle(event, now_s)
+        except ForebayError as error:
+            self.mistakes.append(error)
+            return False
+        for action in actions:
+            self._pass_down(action, asker)
+        return True
+
+    def _pass_down(self, action: Action, asker: Member | None) -> None:
+        if isinstance(action, Snapshot):
+            if asker is not None:
+                asker.out.append(replace(action, totals=self.totals(action.totals)))
+            return
+        ticket = self._tickets.get(action.id)
+        if ticket is None:
+            return
+        if isinstance(action, Route):
+            self._tickets.run(ticket, action.node)
+        elif isinstance(action, Wait):
+            self._tickets.wait(ticket, waits=True)
+        elif isinstance(action, Reject | Expire):
+            self._close(ticket)
+        if ticket.id != ticket.own_id:
+            action = replace(action, id=ticket.own_id)
+        ticket.member.out.append(action)
+
+    # -- loans
+
+    def _let_stay(self, member: Member, node: str, now_s: float) -> None:
+        """Leave a slot with the replica that used it, where nobody waits for it."""
+        name, lending, view = member.about.member, self._lending, self._nodes.get(node)
+        if name == self.about.member or view is None or view.state != "online":
+            return
+        if self._tickets.is_wanted(view) or not lending.may_stay(name, node):
+            return
+        if self._tickets.busy(node) + lending.idle_of(node) < view.slots:
+            member.out.append(lending.lend(name, node, 1, now_s))
+            self._handle(Lent(node, 1), now_s)
+
+    def balance(self, now_s: float) -> None:
+        """Share out what is idle; call it three times a lease."""
+        if self._gathering is not None:
+            return
+        others = [member.about.member for member in self.members.others()]
+        for node in self._nodes.values():
+            if node.state != "online" or self._tickets.is_wanted(node):
+                continue
+            busy = self._tickets.busy(node.name)
+            for name, order in self._lending.balance(node, busy, others, self._lease_s, now_s):
+                if isinstance(order, Lend):
+                    self._handle(Lent(node.name, order.slots), now_s)
+                self.members.say(name, order)
+
+    # -- time and membership
+
+    def tick(self, now_s: float) -> None:
+        """Let time pass: what is due in the core, who has not been heard of."""
+        if self._gathering is not None and self._gathering.is_over(now_s):
+            self._go_to_work(now_s)
+        self._handle(Ticked(), now_s)
+        if now_s >= self._next_silence_s:
+            self._forget_the_silent(now_s)
+
+    def _forget_the_silent(self, now_s: float) -> None:
+        heard_s = now_s
+        for member in self.members.others():
+            if now_s - member.heard_s >= self._lease_s:
+                self.forget(member.about.member, now_s)
+            else:
+                heard_s = min(heard_s, member.heard_s)
+        self._next_silence_s = heard_s + self._lease_s
+
+    def next_deadline_s(self) -> float | None:
+        """Return when to `tick` if nothing else happens."""
+        if self._gathering is not None:
+            return self._gathering.until_s
+        due_s = self._scheduler.next_deadline_s()
+        return self._next_silence_s if due_s is None else min(due_s, self._next_silence_s)
+
+    def forget(self, name: str, now_s: float, *, announces: bool = False) -> None:
+        """End everything of a replica: its slots are free, its places in line are gone.
+
+        Unless it `announces` itself anew: then they will be taken again in a moment.
+        """
+        member = self.members.pop(name)
+        if member is None:
+            return
+        for ticket in list(member.tickets.values()):
+            self._cancelled_again += announces
+            self._close(ticket)
+            self._handle(Cancelled(ticket.id), now_s)
+        for node, slots in self._lending.forget(name):
+            self._handle(Lent(node, -slots), now_s)
+        for change in self._views.forget(name):
+            self._change_node(change, now_s)
+
+    def change_options(self, options: Options, now_s: float) -> None:
+        """Take new limits."""
+        self._handle(OptionsChanged(options), now_s)
+
+    # -- what goes out
+
+    def standings(self, now_s: float) -> tuple[Standing, ...]:
+        """Return how everyone is."""
+        return self.members.standings(self._lending, now_s)
+
+    def _pulse(self, member: Member, now_s: float) -> Pulse:
+        return Pulse(member.signed.stamp_s, self.totals(), self.standings(now_s))
+
+    def totals(self, now: Totals | None = None) -> Totals:
+        """Return all that was counted, by the leaders before this one, too."""
+        if now is None:
+            (*_, seen) = self._scheduler.handle(Observed(), 0.0)
+            assert isinstance(seen, Snapshot)
+            now = seen.totals
+        now = replace(
+            now,
+            accepted=now.accepted - self._accepted_again,
+            cancelled=now.cancelled - self._cancelled_again,
+        )
+        return added(self._carried, now)

@@ -1,0 +1,232 @@
+"""The four errands of a replica: sign at the store, send, and read what is for it and its office.
+
+Each is one task that does one thing at a time, so whatever comes up while a call is under way
+waits for the next one and shares it: the busier, the larger the batches. Every failure ends up in
+one place, which counts how long nothing has worked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forebay.coordination.messages import (
+    decode_batch,
+    decode_orders,
+    encode,
+)
+from forebay.coordination.store import StoreLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from forebay.clock import Timers
+    from forebay.coordination.replica import Replica
+    from forebay.coordination.store import Entry, Store
+
+logger = logging.getLogger("forebay.coordination")
+
+BREAKER_S = 1.0
+"""How long nothing may work before the replica goes on alone."""
+RETRY_S = 0.1
+"""How long after a failure the next try comes."""
+BEATS = 3
+"""Signs of life in one lease."""
+START: bytes = b"0-0"
+
+
+class Links:
+    """What connects one replica with the store."""
+
+    def __init__(self, replica: Replica, store: Store, clock: Timers, lease_s: float) -> None:
+        self._replica = replica
+        self._store = store
+        self._clock = clock
+        self._beat_s = lease_s / BEATS
+        self._mail = asyncio.Event()
+        self._beat = asyncio.Event()
+        self._leading = asyncio.Event()
+        self._joined = asyncio.Event()
+        self._alone = asyncio.Event()
+        self._failing_since_s: float | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    async def start(self) -> None:
+        """Begin, and return when the store has answered once, or is known not to."""
+        errands = (self._sign, self._send, self._read_down, self._read_up, self._ask_others)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._run(errand)) for errand in errands]
+        await self._joined.wait()
+
+    def stop(self) -> None:
+        """Stop all errands; may be called twice."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self, token: str) -> None:
+        """Leave the fleet and close the connections; may be called twice."""
+        self.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(StoreLost):
+            await self._store.leave(self._replica.about.member, token)
+        with contextlib.suppress(Exception):  # it may be gone; there is nothing to keep
+            await self._store.close()
+
+    def wake_if(self, mail: bool) -> None:
+        """Send what there is, in the next turn of the loop."""
+        if mail:
+            self._mail.set()
+
+    def beat_now(self) -> None:
+        """Sign at once: something has changed."""
+        self._beat.set()
+
+    # -- errands
+
+    async def _run(self, errand: Callable[[], Any]) -> None:
+        """Do an errand for ever; a bug in one of them must not end it silently."""
+        while True:
+            try:
+                await errand()
+            except StoreLost as error:
+                self._failed(str(error))
+                await self._pause(RETRY_S)
+            except Exception:
+                logger.exception("an errand failed", extra={"errand": errand.__name__})
+                await self._pause(RETRY_S)
+
+    async def _sign(self) -> None:
+        replica = self._replica
+        if replica.resigned and replica.leads:
+            await self._resign()
+        self._beat.clear()
+        asked_s = self._clock.monotonic_s()
+        standing = await self._store.beat(replica.sign())
+        self._worked()
+        replica.stand(standing, asked_s)
+        self._joined.set()
+        if replica.leads:
+            self._leading.set()
+        wait_s = self._beat_s
+        if not replica.leads:  # be there when the lease runs out
+            wait_s = min(wait_s, standing.left_s + RETRY_S / 10 if standing.leader else RETRY_S)
+        await self._pause(wait_s, self._beat)
+
+    async def _resign(self) -> None:
+        replica = self._replica
+        token, orders = replica.token(), replica.last_orders()
+        payloads = [(name, encode(one)) for name, one in orders]
+        await self._store.send_down(token, payloads, last=True)
+
+    async def _send(self) -> None:
+        replica = self._replica
+        await self._mail.wait()
+        self._mail.clear()
+        batches, epoch = replica.take_batches(), replica.epoch
+        if batches:
+            await self._insist(epoch, [encode(batch) for batch in batches])
+        orders = replica.take_orders()
+        if orders:
+            await self._order([(name, encode(one)) for name, one in orders])
+
+    async def _insist(self, epoch: int, payloads: list[bytes]) -> None:
+        """Send until it works: what arrives twice is known by its number."""
+        replica = self._replica
+        while replica.epoch == epoch and replica.mode == "coordinated":
+            try:
+                await self._store.send_up(epoch, payloads)
+            except StoreLost as error:
+                self._failed(str(error))
+                await self._pause(RETRY_S)
+            else:
+                self._worked()
+                return
+
+    async def _order(self, payloads: list[tuple[str, bytes]]) -> None:
+        replica = self._replica
+        token = replica.token()
+        while token and replica.token() == token:
+            try:
+                if not await self._store.send_down(token, payloads):
+                    replica.lost_lease()
+                    return
+            except StoreLost as error:
+                self._failed(str(error))
+                await self._pause(RETRY_S)
+            else:
+                self._worked()
+                return
+
+    async def _read_down(self) -> None:
+        """Read what the leader says; after a failure from the start, for ids may go back."""
+        member, after = self._replica.about.member, START
+        while True:
+            entries = await self._store.read_down(member, after, self._beat_s)
+            if entries:
+                after = entries[-1].id
+                self._replica.hear(_read(entries, decode_orders))
+
+    async def _read_up(self) -> None:
+        """Read what the replicas say to the leader, while this one leads."""
+        await self._leading.wait()
+        replica, epoch, after = self._replica, self._replica.epoch, START
+        while replica.leads and replica.epoch == epoch:
+            entries = await self._store.read_up(epoch, after, self._beat_s)
+            if entries:
+                after = entries[-1].id
+                replica.receive(_read(entries, decode_batch))
+        if not replica.leads:
+            self._leading.clear()
+
+    async def _ask_others(self) -> None:
+        """When alone, find out whether that is true of all, or only of this one."""
+        await self._alone.wait()
+        replica = self._replica
+        while replica.mode in ("alone", "cut_off"):
+            replica.learn(cut_off=await replica.ask_peers(replica.addresses()))
+            await self._pause(self._beat_s)
+        self._alone.clear()
+
+    # -- when it works and when it does not
+
+    def _worked(self) -> None:
+        self._failing_since_s = None
+
+    def _failed(self, why: str) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+            self._beat.set()
+        elif now_s - self._failing_since_s >= BREAKER_S:
+            self._replica.lost_store(why)
+            self._alone.set()
+            self._joined.set()
+
+    async def _pause(self, wait_s: float, until: asyncio.Event | None = None) -> None:
+        """Wait for a while by the clock in use, or until an event."""
+        over = until or asyncio.Event()
+        timer = self._clock.call_at(self._clock.monotonic_s() + wait_s, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
+
+
+def _read(entries: list[Entry], decode: Callable[[bytes], Any]) -> list[Any]:
+    """Return what can be read; another version may say what this one does not know."""
+    read = []
+    for entry in entries:
+        try:
+            read.append(decode(entry.payload))
+        except msgspec.MsgspecError as error:
+            logger.warning("a message cannot be read", extra={"error": str(error)})
+    return read

@@ -1,0 +1,102 @@
+"""The replicas that the leader knows, and what it has to say to each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.coordination.messages import Orders, Resigned, Resync, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from forebay.coordination.lending import Lending
+    from forebay.coordination.messages import Batch, Down
+    from forebay.coordination.tickets import Member
+
+
+class Members:
+    """By name; this replica's own half among them."""
+
+    def __init__(self, me: str, epoch: int, expected: Iterable[str]) -> None:
+        self._me = me
+        self._epoch = epoch
+        self._members: dict[str, Member] = {}
+        self._greeted = sorted({*expected} - {me})
+        self._unknown: dict[str, int] = {}  # who must announce anew, and its generation
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._members.values()))
+
+    def get(self, name: str) -> Member | None:
+        """Return a replica that has announced itself."""
+        return self._members.get(name)
+
+    def add(self, member: Member) -> None:
+        """Know a replica."""
+        self._members[member.about.member] = member
+
+    def pop(self, name: str) -> Member | None:
+        """Forget a replica."""
+        return self._members.pop(name, None)
+
+    def others(self, but: str = "") -> list[Member]:
+        """Return all but one of them; without a name, all but this replica's own half."""
+        but = but or self._me
+        return [member for name, member in self._members.items() if name != but]
+
+    def say(self, name: str, item: Down) -> None:
+        """Say something to one of them, if it is still there."""
+        member = self._members.get(name)
+        if member is not None:
+            member.out.append(item)
+
+    def ask_to_announce(self, batch: Batch) -> None:
+        """Tell a replica that it is not known, or that something it said is missing."""
+        self._unknown[batch.member] = batch.generation
+
+    def resign(self) -> None:
+        """Say goodbye to everyone."""
+        for member in self._members.values():
+            member.out.append(Resigned())
+
+    def standings(self, lending: Lending, now_s: float) -> tuple[Standing, ...]:
+        """Return how everyone is."""
+        return tuple(
+            Standing(
+                member.about,
+                member.signed.waiting,
+                member.signed.running,
+                lending.lent_to(name),
+                now_s - member.heard_s,
+            )
+            for name, member in self._members.items()
+        )
+
+    def has_mail(self) -> bool:
+        """Say whether there is something to be sent to others."""
+        return bool(self._greeted or self._unknown) or any(m.out for m in self.others())
+
+    def orders_for(self, name: str) -> Orders | None:
+        """Return what is to be said to one replica, and forget it."""
+        member = self._members.get(name)
+        if member is None or not member.out:
+            return None
+        items, member.out = tuple(member.out), []
+        number = member.numbers_out
+        member.numbers_out += 1
+        return Orders(self._epoch, self._me, member.generation, number, items)
+
+    def take_orders(self) -> list[tuple[str, Orders]]:
+        """Return what is to be sent to the other replicas, and forget it."""
+        epoch, me = self._epoch, self._me
+        taken = [(name, Orders(epoch, me, 0, -1, ())) for name in self._greeted]
+        taken += [
+            (name, Orders(epoch, me, generation, -1, (Resync(),)))
+            for name, generation in self._unknown.items()
+        ]
+        self._greeted, self._unknown = [], {}
+        for member in self.others():
+            orders = self.orders_for(member.about.member)
+            if orders is not None:
+                taken.append((member.about.member, orders))
+        return taken

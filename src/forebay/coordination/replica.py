@@ -1,0 +1,381 @@
+"""The coordinator of one replica of several: a follower always, the leader sometimes.
+
+Decisions are made by `Follower` and `Leader`, which are pure; this class hands them what happens,
+performs what they decide, and keeps their time. `post` never waits and never re-enters, like the
+coordinator of one process. What must go to others is sent by `Links` once per turn of the loop.
+
+While this replica leads, its own requests pass between the two without any store, so one replica
+alone works as if it had none.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from forebay.coordination.directory import Directory
+from forebay.coordination.follower import USABLE, Follower
+from forebay.coordination.leader import Leader
+from forebay.coordination.links import Links
+from forebay.coordination.roster import Roster
+from forebay.coordination.turns import Turns
+from forebay.core import OptionsChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from forebay.clock import TimerHandle, Timers
+    from forebay.coordination.fleet import Mode
+    from forebay.coordination.messages import About, Batch, Orders, Standing
+    from forebay.coordination.port import Perform
+    from forebay.coordination.store import Sign, Store
+    from forebay.coordination.store import Standing as StoreStanding
+    from forebay.coordination.turns import Step
+    from forebay.core import Action, Event, Options
+
+logger = logging.getLogger("forebay.coordination")
+
+SEEKING_TICK_S = 0.1
+"""How often waiting is looked at while nobody leads who would do it."""
+
+
+class Replica:
+    """A `Coordinator` that shares its queue."""
+
+    def __init__(
+        self,
+        about: About,
+        options: Options,
+        perform: Perform,
+        clock: Timers,
+        store: Store,
+        *,
+        lease_s: float,
+    ) -> None:
+        self.about = about
+        self.lease_s = lease_s
+        self.on_look: Callable[[str], None] = _ignore_look
+        self.ask_peers: Callable[[Sequence[str]], Awaitable[bool]] = _nobody
+        """Asks the replicas at these addresses whether one of them has a leader."""
+        self._clock = clock
+        self._follower = follower = Follower(about, options, lease_s)
+        self._roster = Roster(about, lease_s)
+        self.fleet = Directory(self, self._roster)
+        """The others, for the rest of the gateway."""
+        follower.looked = lambda node: self.on_look(node)
+        follower.told = self.fleet.hear_told
+        follower.owner = self.fleet.hear_owner
+        self._leader: Leader | None = None
+        self._leads_until_s = 0.0
+        self._turns = Turns(perform, clock.monotonic_s)
+        self.resigned = False
+        """Whether it should not lead any more."""
+        self._timer: TimerHandle | None = None
+        self._timer_s: float | None = None
+        self._links = Links(self, store, clock, lease_s)
+        self.failovers = 0
+        self.outages = 0
+
+    # -- the coordinator
+
+    def post(self, event: Event) -> None:
+        """Hand over one event; what can be done at once is done before this returns."""
+        if isinstance(event, OptionsChanged) and self._leader is not None:
+            self._leader.change_options(event.options, self._clock.monotonic_s())
+        self._do(lambda now_s: self._follower.post(event, now_s))
+
+    def _do(self, step: Step) -> None:
+        """Take a step, and what follows from it in both halves of this replica."""
+
+        def whole(now_s: float) -> list[Action]:
+            self._check_leadership(now_s)
+            actions = step(now_s)
+            if self._leader is not None:
+                actions += self._exchange(self._leader, now_s)
+            return actions
+
+        try:
+            self._turns.take(whole)
+        finally:
+            self._arm_timer()
+            self._links.wake_if(self.has_mail())
+
+    def _exchange(self, leader: Leader, now_s: float) -> list[Action]:
+        """Let the two halves of this replica talk until neither has anything to say."""
+        follower, me = self._follower, self.about.member
+        actions: list[Action] = []
+        while follower.leader == me:
+            batches = follower.take_batches()
+            for batch in batches:
+                leader.receive(batch, now_s)
+            orders = leader.members.orders_for(me)
+            if orders is not None:
+                actions += follower.hear(orders, now_s)
+            elif not batches:
+                break
+        for mistake in leader.mistakes:
+            logger.error("a replica asked for what cannot be", extra={"error": str(mistake)})
+        leader.mistakes.clear()
+        return actions
+
+    def _check_leadership(self, now_s: float) -> None:
+        """Lead no longer than two thirds of a lease without its renewal."""
+        if self._leader is not None and now_s >= self._leads_until_s:
+            self._step_down("its lease was not renewed in time")
+
+    def _step_down(self, why: str) -> None:
+        if self._leader is not None:
+            logger.warning("leads no more", extra={"epoch": self._leader.epoch, "why": why})
+            self._leave_office(self._leader)
+            self._links.beat_now()
+
+    def _leave_office(self, leader: Leader) -> None:
+        self._follower.totals = leader.totals()
+        self._leader = None
+        self._follower.seek()
+
+    def _arm_timer(self) -> None:
+        due_s = None if self._turns.stopped else self._next_s()
+        if due_s == self._timer_s:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_s = due_s
+        if due_s is not None:
+            self._timer = self._clock.call_at(due_s, self._tick)
+
+    def _next_s(self) -> float | None:
+        if self._leader is not None:
+            return self._leader.next_deadline_s()
+        if self._follower.mode == "seeking" and self._follower.tickets:
+            return self._timer_s or self._clock.monotonic_s() + SEEKING_TICK_S
+        return self._follower.next_deadline_s()
+
+    def _tick(self) -> None:
+        self._timer = self._timer_s = None
+
+        def tick(now_s: float) -> list[Action]:
+            if self._leader is not None:
+                self._leader.tick(now_s)
+            return self._follower.tick(now_s)
+
+        self._do(tick)
+
+    # -- lifecycle
+
+    async def start(self) -> None:
+        """Join the others, or go on alone after a moment where the store does not answer."""
+        await self._links.start()
+
+    def stop(self) -> None:
+        """Perform nothing any more; may be called twice."""
+        self._turns.stop()
+        self._arm_timer()
+        self._links.stop()
+        self.fleet.stop()
+
+    async def close(self) -> None:
+        """Be forgotten by the others at once, and close all connections."""
+        self.stop()
+        token = self.token()
+        self._leader = None
+        await self._links.close(token)
+
+    def resign(self) -> None:
+        """Lead no more, and tell the others, so that the next one leads at once."""
+        self.resigned = True
+        self._links.beat_now()
+
+    # -- for the links
+
+    def sign(self) -> Sign:
+        """Return what to tell the store."""
+        return self._roster.sign(self.token(), self._follower.epoch, may_lead=not self.resigned)
+
+    def token(self) -> str:
+        """Return what proves that this replica leads; empty when it does not."""
+        return f"{self._leader.epoch}:{self.about.member}" if self._leader is not None else ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads now."""
+        return self._leader is not None
+
+    @property
+    def epoch(self) -> int:
+        """Of the leader that this replica follows."""
+        return self._follower.epoch
+
+    @property
+    def mode(self) -> Mode:
+        """How it works now."""
+        return self._follower.mode
+
+    def has_mail(self) -> bool:
+        """Say whether there may be something to send."""
+        return self._follower.has_mail or (
+            self._leader is not None and self._leader.members.has_mail()
+        )
+
+    def take_batches(self) -> list[Batch]:
+        """Return what goes to the leader, where that is another."""
+        return [] if self._leader is not None else self._follower.take_batches()
+
+    def take_orders(self) -> list[tuple[str, Orders]]:
+        """Return what goes to the others, where this one leads."""
+        self._check_leadership(self._clock.monotonic_s())
+        return self._leader.members.take_orders() if self._leader is not None else []
+
+    def last_orders(self) -> list[tuple[str, Orders]]:
+        """Return what a leader says last; it leads no more."""
+        leader = self._leader
+        if leader is None:
+            return []
+        leader.members.resign()
+        orders = leader.members.take_orders()
+        logger.info("resigns", extra={"epoch": leader.epoch})
+        self._leave_office(leader)
+        return orders
+
+    def lost_lease(self) -> None:
+        """Know that another may lead: the store has refused our orders."""
+        self._step_down("another holds the lease")
+
+    def stand(self, standing: StoreStanding, asked_s: float) -> None:
+        """Take what the store says of the fleet; it was asked at that time."""
+        self._roster.hear(standing, self._clock.monotonic_s())
+        self._follower.members = tuple(about.member for about in standing.members)
+        self._do(lambda now_s: self._take_standing(standing, asked_s, now_s))
+
+    def _take_standing(self, standing: StoreStanding, asked_s: float, now_s: float) -> list[Action]:
+        follower = self._follower
+        if follower.mode in ("alone", "cut_off"):
+            logger.warning("the store is back")
+            follower.find_store()
+        self._take_office(standing, asked_s, now_s)
+        leads = standing.leader == self.about.member
+        if not standing.leader or (leads and self._leader is None):
+            follower.seek()  # nobody leads, or this one heard of it too late: once more
+        elif follower.mode != "coordinated" or follower.epoch != standing.epoch:
+            self._follow(standing, now_s)
+        elif not leads and not follower.may_hear(now_s):
+            follower.join(standing.epoch, standing.leader, now_s)
+        follower.sign(now_s)
+        if self._leader is not None:
+            self._leader.balance(now_s)
+            self._leader.tick(now_s)
+        return []
+
+    def _take_office(self, standing: StoreStanding, asked_s: float, now_s: float) -> None:
+        """Lead if the store says so, and only then."""
+        leads, leader = standing.leader == self.about.member, self._leader
+        if leader is not None and (not leads or standing.epoch != leader.epoch):
+            self.lost_lease()
+        if leads:
+            self._leads_until_s = asked_s + USABLE * self.lease_s
+            if self._leader is None and now_s < self._leads_until_s:
+                self._lead(standing, now_s)
+
+    def _lead(self, standing: StoreStanding, now_s: float) -> None:
+        expected = [about.member for about in standing.members]
+        follower = self._follower
+        self._leader = leader = Leader(
+            self.about, standing.epoch, follower.options, self.lease_s, expected
+        )
+        leader.begin(follower.totals, now_s)
+        logger.info("leads", extra={"epoch": standing.epoch, "replicas": len(expected)})
+
+    def _follow(self, standing: StoreStanding, now_s: float) -> None:
+        if self._follower.epoch and standing.epoch != self._follower.epoch:
+            self.failovers += 1
+        self._follower.join(standing.epoch, standing.leader, now_s)
+        if standing.leader != self.about.member:
+            _say_follows(standing.epoch, standing.leader)
+
+    def receive(self, batches: Sequence[Batch]) -> None:
+        """Take what other replicas say to the leader."""
+
+        def receive(now_s: float) -> list[Action]:
+            for batch in batches:
+                if self._leader is not None and batch.member != self.about.member:
+                    self._leader.receive(batch, now_s)
+            return []
+
+        self._do(receive)
+
+    def hear(self, orders: Sequence[Orders]) -> None:
+        """Take what the leader says."""
+
+        def hear(now_s: float) -> list[Action]:
+            actions: list[Action] = []
+            for one in orders:
+                before = self._follower.epoch
+                if self._leader is not None and one.epoch > self._leader.epoch:
+                    self._step_down("there is a later leader")
+                actions += self._follower.hear(one, now_s)
+                if self._follower.epoch != before:
+                    self.failovers += bool(before)
+                    _say_follows(one.epoch, one.leader)
+            if self._follower.mode == "seeking":
+                self._links.beat_now()
+            return actions
+
+        self._do(hear)
+
+    def lost_store(self, why: str) -> None:
+        """Go on alone: the store has not answered for too long."""
+        if self._follower.mode in ("alone", "cut_off"):
+            return
+        self.outages += 1
+        logger.warning("the store is out of reach: goes on alone", extra={"error": why})
+        if self._leader is not None:
+            self._step_down("the store is out of reach")
+        self._do(self._follower.lose_store)
+
+    def learn(self, *, cut_off: bool) -> None:
+        """Learn, when alone, whether others have a leader."""
+        if cut_off != (self._follower.mode == "cut_off"):
+            logger.warning("cut off from the others" if cut_off else "the others are alone, too")
+        self._do(lambda now_s: self._follower.cut(off=cut_off, now_s=now_s))
+
+    def addresses(self) -> list[str]:
+        """Return where the others are reached."""
+        return self._roster.addresses()
+
+    # -- for the directory
+
+    def standings(self) -> tuple[float, Sequence[Standing], str]:
+        """Return the time, how everyone is as far as known here, and who leads."""
+        now_s = self._clock.monotonic_s()
+        known: Sequence[Standing] = self._follower.replicas
+        if self._leader is not None:
+            known = self._leader.standings(now_s)
+        return now_s, known, self._follower.leader
+
+    def tell(self, topic: str, payload: bytes) -> None:
+        """Have the leader tell all others something."""
+        self._say(lambda: self._follower.tell_all(topic, payload))
+
+    def ask_owner(self, ticket_id: str) -> None:
+        """Ask the leader who has a ticket."""
+        self._say(lambda: self._follower.ask_owner(ticket_id))
+
+    def _say(self, say: Callable[[], None]) -> None:
+        def step(_: float) -> list[Action]:
+            say()
+            return []
+
+        self._do(step)
+
+
+def _say_follows(epoch: int, leader: str) -> None:
+    logger.info("follows", extra={"epoch": epoch, "leader": leader})
+
+
+def _ignore_look(_: str) -> None:
+    pass
+
+
+async def _nobody(_: Sequence[str]) -> bool:
+    return False

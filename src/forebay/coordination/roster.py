@@ -1,0 +1,84 @@
+"""Who is in the fleet, as the store says it, and who was a moment ago."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.coordination.fleet import ReplicaView
+from forebay.coordination.messages import Standing
+from forebay.coordination.store import Sign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forebay.coordination.fleet import ReplicaState
+    from forebay.coordination.messages import About
+    from forebay.coordination.store import Standing as StoreStanding
+
+REMEMBERED = 120
+"""How many leases a replica that has vanished is shown as lost: ten minutes by default."""
+
+
+class Roster:
+    """The replicas that this one knows of."""
+
+    def __init__(self, about: About, lease_s: float) -> None:
+        self._about = about
+        self._lease_s = lease_s
+        self._seen: dict[str, tuple[About, float]] = {about.name: (about, 0.0)}
+
+    def sign(self, token: str, epoch: int, *, may_lead: bool) -> Sign:
+        """Return what this replica tells the store."""
+        return Sign(self._about, token, epoch, may_lead)
+
+    def hear(self, standing: StoreStanding, now_s: float) -> None:
+        """Take note of who is there; one that restarted takes the place of its old self."""
+        for about in standing.members:
+            if about.name != self._about.name:
+                self._seen[about.name] = (about, now_s)
+        for name, (_, seen_s) in list(self._seen.items()):
+            gone = now_s - seen_s > REMEMBERED * self._lease_s
+            if gone and name != self._about.name:
+                del self._seen[name]
+
+    def address_of(self, name: str) -> str | None:
+        """Return where another replica is reached."""
+        if name == self._about.name or name not in self._seen:
+            return None
+        return self._seen[name][0].address or None
+
+    def addresses(self) -> list[str]:
+        """Return where all others are reached."""
+        names = [name for name in self._seen if name != self._about.name]
+        return [address for address in map(self.address_of, names) if address is not None]
+
+    def views(
+        self, standings: Iterable[Standing], leader: str, now_s: float
+    ) -> tuple[ReplicaView, ...]:
+        """Return everyone, by name, as a dashboard shows them."""
+        known = {standing.about.member: standing for standing in standings}
+        return tuple(
+            self._view(about, seen_s, known.get(about.member), leader, now_s)
+            for _, (about, seen_s) in sorted(self._seen.items())
+        )
+
+    def _view(
+        self, about: About, seen_s: float, standing: Standing | None, leader: str, now_s: float
+    ) -> ReplicaView:
+        mine = about.name == self._about.name
+        silent_s = 0.0 if mine else now_s - seen_s
+        standing = standing or Standing(about)
+        state: ReplicaState = "leading" if about.member == leader else "following"
+        if silent_s > 2 * self._lease_s:
+            state = "lost"
+        return ReplicaView(
+            name=about.name,
+            address=about.address,
+            state=state,
+            version=about.version,
+            settings=about.settings,
+            waiting=standing.waiting,
+            running=standing.running,
+            lent=standing.lent,
+            heard_s=silent_s,
+        )

@@ -1,0 +1,147 @@
+"""The store on a real server: Valkey or Redis, alone, behind Sentinel, or as a cluster.
+
+Each call has its own time limit. One that is cancelled or late takes its connection with it
+(redis-py closes a connection whose reply was not read), so that no reply can ever reach another
+caller. Readers have connections of their own, because they wait on the server's side. Scripts are
+sent by their hash and loaded again where the server has forgotten them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from forebay.coordination import keys
+from forebay.coordination.messages import About, decode_about, encode
+from forebay.coordination.scripts import BEAT, LEAVE, SEND
+from forebay.coordination.store import Entry, Sign, Standing, StoreLost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+CALL_S = 0.1
+"""How long one call may take: a store that is slower than that is as good as gone."""
+CONNECT_S = 1.0
+READ_MAX = 256
+"""Entries taken at once; the rest comes with the next call."""
+
+
+def connect(url: str) -> Any:
+    """Return a client for a URL; it connects when it is first used."""
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "socket_connect_timeout": CONNECT_S,
+        "retry": Retry(NoBackoff(), 0),  # who calls tries again, and knows when to stop
+    }
+    return Redis.from_url(url, **options)
+
+
+class ValkeyStore:
+    """One replica's connections to the store."""
+
+    def __init__(self, url: str, lease_s: float) -> None:
+        self._client = connect(url)
+        self._readers = (connect(url), connect(url))
+        self._lease_ms = max(1, int(lease_s * 1000))
+        self._beat = self._client.register_script(BEAT)
+        self._send = self._client.register_script(SEND)
+        self._leave = self._client.register_script(LEAVE)
+        self.calls = 0
+        """How many calls were made; what one of them costs is what the benchmarks ask."""
+        self.bytes_sent = 0
+
+    async def beat(self, sign: Sign) -> Standing:
+        """Sign, renew or take the lease if it is free, and learn who is there."""
+        member = sign.about.member
+        holder, left_ms, abouts = await self._call(
+            self._beat(
+                keys=[keys.LEASE, keys.EPOCH, keys.MEMBERS, keys.ABOUT, keys.down(member)],
+                args=[
+                    member, sign.token, self._lease_ms, sign.epoch, int(sign.may_lead),
+                    encode(sign.about), keys.LINGER * self._lease_ms,
+                ],
+            )
+        )  # fmt: skip
+        epoch, _, leader = bytes(holder).decode().partition(":")
+        members = tuple(about for about in map(_about, abouts) if about is not None)
+        return Standing(int(epoch or 0), leader, max(0, left_ms) / 1000, members)
+
+    async def send_up(self, epoch: int, payloads: Sequence[bytes]) -> None:
+        """Append to the stream of the leader of an epoch."""
+        stream = keys.up(epoch)
+        pipeline = self._client.pipeline(transaction=False)
+        for payload in payloads:
+            self.bytes_sent += len(payload)
+            pipeline.xadd(stream, {"d": payload}, maxlen=keys.STREAM_MAX, approximate=True)
+        pipeline.pexpire(stream, keys.LINGER * self._lease_ms)
+        await self._call(pipeline.execute())
+
+    async def send_down(
+        self, token: str, payloads: Sequence[tuple[str, bytes]], *, last: bool = False
+    ) -> bool:
+        """Append to the streams of replicas, if the token still holds the lease; else False."""
+        self.bytes_sent += sum(len(payload) for _, payload in payloads)
+        linger_ms = keys.LINGER * self._lease_ms
+        sent = await self._call(
+            self._send(
+                keys=[keys.LEASE, *(keys.down(member) for member, _ in payloads)],
+                args=[
+                    token, keys.STREAM_MAX, linger_ms, int(last),
+                    *(payload for _, payload in payloads),
+                ],
+            )
+        )  # fmt: skip
+        return bool(sent)
+
+    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[Entry]:
+        """Wait for what comes after an entry of a leader's stream; empty when nothing came."""
+        return await self._read(0, keys.up(epoch), after, wait_s)
+
+    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[Entry]:
+        """Wait for what comes after an entry of a replica's stream; empty when nothing came."""
+        return await self._read(1, keys.down(member), after, wait_s)
+
+    async def _read(self, reader: int, stream: str, after: bytes, wait_s: float) -> list[Entry]:
+        asked = self._readers[reader].xread(
+            {stream: after}, count=READ_MAX, block=max(1, int(wait_s * 1000))
+        )
+        found = await self._call(asked, wait_s + CONNECT_S)
+        if not found:
+            return []
+        [(_, entries)] = found
+        return [Entry(entry_id, fields[b"d"]) for entry_id, fields in entries]
+
+    async def leave(self, member: str, token: str) -> None:
+        """Be forgotten at once."""
+        await self._call(
+            self._leave(
+                keys=[keys.LEASE, keys.MEMBERS, keys.ABOUT, keys.down(member)], args=[member, token]
+            )
+        )
+
+    async def close(self) -> None:
+        """Close all connections; may be called twice."""
+        for client in (self._client, *self._readers):
+            await client.aclose()
+
+    async def _call(self, call: Awaitable[Any], limit_s: float = CALL_S) -> Any:
+        self.calls += 1
+        try:
+            async with asyncio.timeout(limit_s):
+                return await call
+        except (RedisError, OSError, TimeoutError) as error:
+            raise StoreLost(f"{type(error).__name__}: {error}") from error
+
+
+def _about(data: bytes) -> About | None:
+    """Return who a member is; None for what another version wrote."""
+    try:
+        return decode_about(data)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,115 @@
+"""The coordinators' suite once more, on a real Valkey, with one, two and three replicas.
+
+Every replica sees every node; arrivals come to the replicas in turn, and what follows of a ticket
+happens where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+
+from forebay.coordination.messages import About
+from forebay.coordination.replica import Replica
+from forebay.coordination.valkey import ValkeyStore
+from forebay.core import (
+    Action,
+    Arrived,
+    Event,
+    NodeChanged,
+    NodeRemoved,
+    NodeRested,
+    Options,
+    ShutDown,
+)
+from forebay.testing import FakeClock
+from forebay.testing.contracts import CoordinatorContract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+LEASE_S = 1000.0
+"""By the clock of the tests, which passes hours in a moment; the store's own goes on as ever."""
+
+
+class FleetHarness:
+    def __init__(self, url: str, replicas: int) -> None:
+        self.actions: list[Action] = []
+        self.on_action: Callable[[Action], None] = lambda action: None
+        self.clock = FakeClock()
+        self.loop = uvloop.new_event_loop()
+        self.replicas = [self._replica(url, number) for number in range(replicas)]
+        self.at: dict[str, Replica] = {}
+        self.turn = 0
+        self.inside = False  # a callback
+        self.stopped = False
+        self.run(self._start())
+
+    def _replica(self, url: str, number: int) -> Replica:
+        about = About(f"{number:08x}-1", f"http://127.0.0.1:{7800 + number}", "1", "same")
+        store = ValkeyStore(url, LEASE_S)
+        return Replica(about, Options(), self._perform, self.clock, store, lease_s=LEASE_S)
+
+    def run(self, work: Coroutine[None, None, None]) -> None:
+        self.loop.run_until_complete(work)
+
+    async def _start(self) -> None:
+        for replica in self.replicas:
+            await replica.start()
+        await self._settle()
+
+    def _perform(self, action: Action) -> None:
+        self.actions.append(action)
+        self.inside = True
+        self.on_action(action)
+        self.inside = False
+
+    def post(self, event: Event) -> None:
+        for replica in self._where(event):
+            replica.post(event)
+            self.settle()
+
+    def _where(self, event: Event) -> list[Replica]:
+        if isinstance(event, NodeChanged | NodeRemoved | NodeRested | ShutDown):
+            return self.replicas
+        if isinstance(event, Arrived):
+            self.turn += 1
+            self.at[event.id] = self.replicas[self.turn % len(self.replicas)]
+        return [self.at.get(getattr(event, "id", ""), self.replicas[-1])]
+
+    def settle(self) -> None:
+        if not self.inside and not self.stopped:
+            self.run(self._settle())
+
+    async def _settle(self) -> None:
+        """Pass a question through everyone, in order with everything else, a few times."""
+        for _ in range(3):
+            await asyncio.gather(*(replica.fleet.owner_of("nobody") for replica in self.replicas))
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.settle()
+
+    def stop(self) -> None:
+        self.stopped = True
+        for replica in self.replicas:
+            replica.stop()
+
+    async def _close(self) -> None:
+        for replica in self.replicas:
+            await replica.close()
+
+    def close(self) -> None:
+        self.run(self._close())
+        self.loop.close()
+
+
+class TestFleet(CoordinatorContract):
+    @pytest.fixture(params=[1, 2, 3])
+    def harness(self, request: pytest.FixtureRequest, valkey_url: str) -> Iterator[FleetHarness]:
+        harness = FleetHarness(valkey_url, request.param)
+        yield harness
+        harness.close()
