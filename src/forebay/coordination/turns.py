@@ -1,4 +1,4 @@
-"""One thing after the other: steps that may cause further steps, and are never inside each other."""
+"""One thing after the other: steps that may cause further steps, and never inside each other."""
 
 from __future__ import annotations
 
