@@ -82,6 +82,7 @@ webhook_secret_env=""
 token_env=""
 [coordination]
 url=""
+advertise=""
 lease_seconds=5
 """
 

@@ -35,6 +35,7 @@ OTHER: dict[str, object] = {
     "jobs.webhook_secret_env": "A",
     "guard.token_env": "A",
     "coordination.url": "redis://a",
+    "coordination.advertise": "http://10.0.0.1:7800",
 }
 """Another value for each key that is no plain number or flag."""
 TLS: dict[str, object] = {"server.tls_cert": "b", "server.tls_key": "b"}

@@ -52,11 +52,30 @@ def test_the_defaults_are_without_a_warning() -> None:
             {"nodes": [{**NODE, "models": ["a"]}], "keys": [{**KEY, "models": ["b"]}]},
             "keys[0].models",
         ),
-        ({"coordination__url": "redis://cache"}, "coordination.url"),
+        ({"coordination__url": "redis://127.0.0.1"}, "coordination.url"),
     ],
 )
 def test_what_is_risky_is_named(flags: dict[str, object], key: str) -> None:
     assert warned(**flags) == [key]
+
+
+@pytest.mark.parametrize(
+    ("flags", "key"),
+    [
+        ({"coordination__url": "redis://cache"}, "server.host"),
+        (
+            {
+                "coordination__url": "redis+sentinel://127.0.0.1,cache/main",
+                "coordination__advertise": "http://localhost:7800",
+            },
+            "coordination.advertise",
+        ),
+    ],
+)
+def test_a_gateway_that_others_cannot_reach_is_told_of(flags: dict[str, object], key: str) -> None:
+    assert key in warned(**flags)
+    assert key not in warned(**{**flags, "coordination__advertise": "http://10.0.0.1:7800"})
+    assert key not in warned(**{**flags, "coordination__url": "unix:///run/valkey.sock"})
 
 
 @pytest.mark.parametrize(

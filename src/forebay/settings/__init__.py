@@ -11,16 +11,19 @@ from forebay.settings.models import ModelsSettings
 from forebay.settings.nodes import NodeSettings
 from forebay.settings.queue import QueueSettings
 from forebay.settings.reload import Difference, ReloadPlan, plan_reload
+from forebay.settings.replica import advertised, replica_name
 from forebay.settings.retry import RetrySettings
 from forebay.settings.secrets import ResolvedKey, node_api_key, read_secret, resolve_keys
 from forebay.settings.server import ServerSettings
 from forebay.settings.sessions import SessionsSettings
 from forebay.settings.sources import Origin
+from forebay.settings.store_url import BadStoreUrl, StoreAddress, parse_store_url
 
 __all__ = [
-    "CoordinationSettings", "Difference", "GuardSettings", "JobsSettings", "KeySettings",
-    "LoadedSettings", "ModelsSettings", "NodeSettings", "Origin", "Problem", "QueueSettings",
-    "ReloadPlan", "ResolvedKey", "RetrySettings", "ServerSettings", "SessionsSettings", "Settings",
-    "SettingsError", "digest_of", "explain", "load_settings", "load_with_origins", "node_api_key",
-    "parse_node", "plan_reload", "read_secret", "resolve_keys",
+    "BadStoreUrl", "CoordinationSettings", "Difference", "GuardSettings", "JobsSettings",
+    "KeySettings", "LoadedSettings", "ModelsSettings", "NodeSettings", "Origin", "Problem",
+    "QueueSettings", "ReloadPlan", "ResolvedKey", "RetrySettings", "ServerSettings",
+    "SessionsSettings", "Settings", "SettingsError", "StoreAddress", "advertised", "digest_of",
+    "explain", "load_settings", "load_with_origins", "node_api_key", "parse_node",
+    "parse_store_url", "plan_reload", "read_secret", "replica_name", "resolve_keys",
 ]  # fmt: skip

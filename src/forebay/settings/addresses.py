@@ -8,27 +8,15 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator
 
 from forebay.settings.errors import refusal
+from forebay.settings.hosts import is_host
+from forebay.settings.store_url import BadStoreUrl, parse_store_url
 
-LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z){LABEL}(?:\.{LABEL})*\.?")
-DIGITS_AND_DOTS = re.compile(r"[0-9.]+")
 DATABASE = re.compile(r"(sqlite|postgresql|postgres)(\+[a-z0-9]+)?://\S*")
-STORE = re.compile(r"(redis|rediss|valkey|valkeys|unix)://\S+")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def _is_host(host: str) -> bool:
-    if ":" in host or DIGITS_AND_DOTS.fullmatch(host):
-        try:
-            ip_address(host)
-        except ValueError:
-            return False
-        return True
-    return HOST_NAME.fullmatch(host) is not None
-
-
 def _host(host: str) -> str:
-    if not _is_host(host.lower()):
+    if not is_host(host.lower()):
         raise refusal(
             "is not a host name or an address",
             'write only the host, with no scheme, port or brackets, such as "127.0.0.1" or "::1"',
@@ -45,7 +33,7 @@ def split_url(url: str) -> tuple[SplitResult, str, int | None] | None:
         host, port = parts.hostname, parts.port
     except ValueError:
         return None
-    if host is None or not _is_host(host) or port == 0 or parts.netloc.endswith(":"):
+    if host is None or not is_host(host) or port == 0 or parts.netloc.endswith(":"):
         return None
     return parts, host, port
 
@@ -105,12 +93,16 @@ def _webhook(url: str) -> str:
 
 
 def _store(url: str) -> str:
-    if url and STORE.fullmatch(url) is None:
-        raise refusal(
-            "is not the URL of a Valkey or Redis server",
-            'write one such as "redis://127.0.0.1:6379/0", or "" for a gateway of its own',
-        )
+    if url:
+        try:
+            parse_store_url(url)
+        except BadStoreUrl as error:
+            raise refusal(error.wrong, error.instead) from None
     return url
+
+
+def _http_root_or_nothing(url: str) -> str:
+    return _http_root(url) if url else url
 
 
 def is_loopback_name(host: str) -> bool:
@@ -154,6 +146,7 @@ def without_password(url: str) -> str:
 
 Host = Annotated[str, AfterValidator(_host)]
 HttpRoot = Annotated[str, AfterValidator(_http_root)]
+HttpRootOrNothing = Annotated[str, AfterValidator(_http_root_or_nothing)]
 WebOrigin = Annotated[str, AfterValidator(_origin)]
 Network = Annotated[str, AfterValidator(_network)]
 DatabaseUrl = Annotated[str, AfterValidator(_database)]

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from forebay.settings.addresses import StoreUrl
+from forebay.settings.addresses import HttpRootOrNothing, StoreUrl
 from forebay.settings.section import AmountAboveZero, Section, Variable
 
 
@@ -18,8 +18,14 @@ class CoordinationSettings(Section):
     """Several gateways that share one queue."""
 
     url: StoreUrl = Field(default="", repr=False)
-    """Valkey or Redis server that the gateways share, as a URL. Empty: this gateway is the only
-    one."""
+    """Valkey or Redis server that the gateways share, as a URL: `redis://host:6379/0`, with TLS
+    `rediss://`; through sentinels `redis+sentinel://host:26379,host:26379/service`; a cluster
+    `redis+cluster://host:6379`. Empty: this gateway is the only one."""
+
+    advertise: HttpRootOrNothing = ""
+    """URL at which the other gateways reach this one. Its name among them, and in the ids of its
+    sessions, is made from it: keep it the same over restarts. Empty: made of `server.host`,
+    `server.port` and whether there is TLS; where the host is a wildcard, of this machine's name."""
 
     lease_seconds: AmountAboveZero = 5.0
     """How long the leading gateway stays the leader without a sign of life, in seconds; above 0.

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from forebay.settings.addresses import is_loopback_name
 from forebay.settings.errors import Problem
 from forebay.settings.model import Settings
+from forebay.settings.store_url import parse_store_url
 
 PROXY_SECONDS = 60.0
 """How long the usual proxies and load balancers wait for a byte."""
@@ -15,7 +16,7 @@ PROXY_SECONDS = 60.0
 def risks(settings: Settings) -> list[Problem]:
     """Return what the operator should know; nothing of it keeps the gateway from starting."""
     found: list[Problem] = []
-    for look in (_openness, _waiting, _no_effect, _nodes, _models, _not_yet):
+    for look in (_openness, _waiting, _no_effect, _nodes, _models, _fleet, _not_yet):
         found += look(settings)
     return found
 
@@ -114,6 +115,26 @@ def _models(settings: Settings) -> Iterable[Problem]:
         if model not in known and model not in aliases:
             listed = ", ".join(sorted(known)[:10])
             yield Problem(key, f"no node has {model}", f"name one of {listed}")
+
+
+def _fleet(settings: Settings) -> Iterable[Problem]:
+    """Look at a gateway that the others cannot reach: the store is elsewhere, so they may be."""
+    coordination = settings.coordination
+    if not coordination.url:
+        return
+    if all(is_loopback_name(host) for host, _ in parse_store_url(coordination.url).hosts):
+        return
+    advertise = coordination.advertise
+    host = urlsplit(advertise).hostname if advertise else settings.server.host
+    if is_loopback_name(host or ""):
+        key = "coordination.advertise" if advertise else "server.host"
+        yield Problem(
+            key,
+            f"{host} is reached from this machine only: other gateways that share the queue cannot "
+            "pass on calls for its sessions and requests",
+            "listen on an address of the network and write it in coordination.advertise; ignore "
+            "this where all gateways run on this machine",
+        )
 
 
 def _not_yet(settings: Settings) -> Iterable[Problem]:
