@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from .fleet_rig import FleetRig
+
 CHAT = "/v1/chat/completions"
 OK: dict[str, object] = {"choices": []}
 
@@ -52,15 +54,17 @@ class Rig:
         jobs = {"database": f"sqlite:///{self.folder}/jobs.db", **settings.get("jobs", {})}
         self.given["jobs"] = jobs
         made = self.read_settings()
-        self.gateway = Gateway(
-            made, clock=self.clock, environ=environ, log=log, read_settings=self.read_settings
-        )
+        self.gateway = self.make(made, environ=environ, log=log)
         await self.stack.enter_async_context(self.gateway)
         for backend in self.gateway.parts.nodes:  # of equal nodes the first to come up is chosen
             if backend.told.state == "online":
                 self.gateway.parts.coordinator.post(replace(backend.told, state="draining"))
                 self.gateway.parts.coordinator.post(backend.told)
         return self.gateway
+
+    def make(self, settings: Settings, **options: Any) -> Gateway:
+        """Make the gateway, before it starts."""
+        return Gateway(settings, clock=self.clock, read_settings=self.read_settings, **options)
 
     def read_settings(self) -> Settings:
         """Make the settings of what is given now; a reload asks for it."""
@@ -134,6 +138,18 @@ class Rig:
             if seen[key] == value:
                 return
         raise AssertionError(f"{key} is {seen[key]!r}, not {value!r}")
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[FleetRig]:
+    """Give the test several gateways, and check afterwards that none waits for another."""
+    from .fleet_rig import FleetRig
+
+    async with AsyncExitStack() as stack:
+        made = FleetRig(stack, tmp_path)
+        yield made
+    for name, rig in made.rigs.items():
+        assert not rig.gateway.parts.replicas.under_way, f"{name} still asks another"
 
 
 @pytest.fixture

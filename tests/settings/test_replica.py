@@ -31,8 +31,9 @@ def test_a_wildcard_becomes_the_name_of_the_machine(host: str) -> None:
 
 
 def test_with_a_certificate_it_is_https() -> None:
-    flags = {"server__tls_cert": "cert.pem", "server__tls_key": "key.pem"}
-    assert address(**flags) == "https://127.0.0.1:7800"
+    assert (
+        address(server__tls_cert="cert.pem", server__tls_key="key.pem") == "https://127.0.0.1:7800"
+    )
 
 
 def test_where_nobody_could_reach_it_the_setting_is_named() -> None:

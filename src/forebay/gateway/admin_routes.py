@@ -59,7 +59,7 @@ class AdminRoutes:
         self._parts.asking.admin(request)
         settings = await self._node_settings(request)
         try:
-            backend = self._parts.nodes.add(settings)
+            backend = self._parts.operator.add(settings)
         except NotAllowed as error:
             raise Refused(Problem("conflict", str(error), "name")) from None
         return json_answer(_shown(backend, None), 201)
@@ -67,21 +67,21 @@ class AdminRoutes:
     async def remove(self, request: Request) -> Response:
         """Take a node out; what runs there may finish."""
         self._parts.asking.admin(request)
-        self._parts.nodes.remove(self._find(request).name)
+        self._parts.operator.remove(self._find(request))
         return Response(status_code=204)
 
     async def drain(self, request: Request) -> Response:
         """Let nothing new start on a node."""
         self._parts.asking.admin(request)
         backend = self._find(request)
-        backend.drain()
+        self._parts.operator.drain(backend)
         return json_answer(_shown(backend, (await self._views()).get(backend.name)))
 
     async def resume(self, request: Request) -> Response:
         """Use a drained node again."""
         self._parts.asking.admin(request)
         backend = self._find(request)
-        backend.resume()
+        self._parts.operator.resume(backend)
         return json_answer(_shown(backend, (await self._views()).get(backend.name)))
 
     async def reload(self, request: Request) -> Response:

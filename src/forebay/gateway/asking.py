@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from forebay.gateway.problem import Problems
     from forebay.relay.family import Family
 
-FORWARDING: Final = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "cf-", "via")
+HOP: Final = "x-forebay-hop"
+"""The header by which a gateway says that it passes a call on for a client of its own."""
+FORWARDING: Final = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "cf-", "via", HOP)
 """How the headers begin by which proxies say that they speak for someone else."""
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OURS: Final = frozenset(
     b"host content-length expect accept-encoding authorization x-api-key api-key origin"
     b" x-forebay-priority x-nexus-priority x-forebay-user x-forebay-session x-forebay-max-wait"
-    b" x-forebay-guard-token x-request-id forwarded x-forwarded-for x-forwarded-host"
+    b" x-forebay-guard-token x-forebay-hop x-request-id forwarded x-forwarded-for x-forwarded-host"
     b" x-forwarded-proto x-real-ip".split()
 )
 """Headers that are for us, or that we write ourselves; the rest go on to the node."""

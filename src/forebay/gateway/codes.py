@@ -130,6 +130,15 @@ CODES: dict[str, Code] = {
         "ゲートウェイは停止処理中です",
         "別のレプリカか、再起動後に再試行してください。",
     ),
+    "replica_unavailable": _later(
+        503,
+        "The session or request belongs to another gateway of the fleet, which is away or cannot be "
+        "reached from the one that was asked.",
+        "Try again: it is found again when that gateway is back. If it lasts: look at that "
+        "gateway, and at its `coordination.advertise`.",
+        "担当するゲートウェイに接続できません",
+        "再試行してください。続く場合は、そのゲートウェイと `coordination.advertise` を確認してください。",
+    ),
     "too_many_connections": _later(
         503,
         "The gateway has as many connections as it may (`server.connections_max`).",

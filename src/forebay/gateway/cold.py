@@ -15,6 +15,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from forebay.gateway.replica_passage import CUT
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
@@ -97,6 +99,7 @@ class OneRequest(HttpToolsProtocol):
         if self._begun > 1:
             self.cycle.keep_alive = False
         super().on_message_begin()
+        self.scope["extensions"] = {CUT: {"abort": self.transport.abort}}
 
     def on_message_complete(self) -> None:
         """Know that the request is whole."""

@@ -102,6 +102,7 @@ class Gateway:
         for exchange in list(parts.relay.exchanges.values()):
             parts.relay.revoke(exchange.call.id, "shutting_down")
         await parts.sessions.finish()
+        parts.replicas.stop()
         parts.watch.stop()
         self._server.stop()
         await self._cold.stop(CLOSING_S)

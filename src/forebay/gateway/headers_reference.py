@@ -29,6 +29,8 @@ SENT: Final = {
     "refused at once: 429 [`deadline_unreachable`](errors.md#deadline_unreachable).",
     "X-Forebay-Guard-Token": "On `/guard` routes: the token of `guard.token_env`. Gateways send it "
     "to the guards that registered with it; what callers send of it goes no further.",
+    "X-Forebay-Hop": "Sent by gateways that share a queue, to each other: the name of the one that "
+    "passes on a call for a session or a request which another has. It is not passed on again.",
     "X-Request-Id": "An id of the caller's own: up to 128 letters, digits and `._:/+=@-`. "
     "Any other, or one that is in use, is replaced. Sent to the node and echoed.",
     "traceparent": "Passed on, like everything else that is not on this page.",
@@ -173,9 +175,9 @@ from it as it is.
 
 BETWEEN: Final = """
 From a proxy listed in `server.trusted_proxies`, `X-Forwarded-For` says who the client is.
-Requests that carry `Forwarded`, `X-Real-IP`, `X-Client-IP`, `Via`, or anything that begins with
-`X-Forwarded` (such as `X-Forwarded-Host`) or `CF-`, are not from this machine, so without keys
-they may not use the routes under `/admin`.
+Requests that carry `Forwarded`, `X-Real-IP`, `X-Client-IP`, `Via`, `X-Forebay-Hop`, or
+anything that begins with `X-Forwarded` (such as `X-Forwarded-Host`) or `CF-`, are not from this
+machine, so without keys they may not use the routes under `/admin`.
 
 ## What reaches a node
 

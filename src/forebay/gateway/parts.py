@@ -11,7 +11,7 @@ from forebay.coordination import InProcess
 from forebay.core import OptionsChanged, Snapshot
 from forebay.gateway.accounting import Accounting
 from forebay.gateway.admission import Admission
-from forebay.gateway.asking import Asking
+from forebay.gateway.asking import Asking, Refused
 from forebay.gateway.callers import Callers
 from forebay.gateway.dashboard import make_watch
 from forebay.gateway.guarded_nodes import GuardedNodes
@@ -20,12 +20,16 @@ from forebay.gateway.jobs import Jobs, Surroundings
 from forebay.gateway.keys import KeyRing
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.model_names import ModelNames
+from forebay.gateway.operator_word import OperatorWord
 from forebay.gateway.problem import Problems
 from forebay.gateway.proxies import TrustedProxies
+from forebay.gateway.replicas import Replicas
 from forebay.gateway.session_calls import SessionCalls
 from forebay.gateway.session_host import SessionHost
 from forebay.nodes.registry import Nodes
+from forebay.relay.problem import Problem
 from forebay.relay.relay import Relay
+from forebay.sessions.ids import session_id
 from forebay.sessions.surroundings import Surroundings as SessionSurroundings
 from forebay.settings import (
     SettingsError,
@@ -44,6 +48,9 @@ if TYPE_CHECKING:
     from forebay.core import Describe, Event
     from forebay.gateway.access_log import AccessLog
     from forebay.settings import NodeSettings, ReloadPlan, Settings
+
+DESCRIBE_S = 1.0
+"""How long the gateway that leads may take to say how a request stands."""
 
 
 class Parts:
@@ -74,12 +81,14 @@ class Parts:
         self.nodes = Nodes(self._api_key_of, clock)
         token = read_secret("guard.token_env", settings.guard.token_env, environ)
         self.guarded = GuardedNodes(self.nodes, token or "", clock)
+        self.operator = OperatorWord(self.nodes, lambda: self.fleet)
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
         self.coordinator = InProcess(
             queue.options(), self.relay.perform, clock.monotonic_s, clock.call_at
         )
         self.fleet: Fleet | None = None
         """The gateways that share one queue with this one; None where it works alone."""
+        self.replicas = Replicas(self)
         self.relay.connect(self.coordinator)
         self.nodes.connect(self._node_changed)
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
@@ -110,9 +119,21 @@ class Parts:
             lambda model: self.nodes.context_tokens(self.admission.resolve(model)[0]),
             lambda: self.settings.queue.max_wait_seconds,
             lambda priority: _rank(priority, self.settings.queue.priorities),
-            lambda prefix: f"{prefix}_{entropy.randbytes(16).hex()}",
+            lambda prefix: self._new_id(prefix, entropy.randbytes(16).hex()),
         )
-        return SessionHost(self.settings.sessions, self.settings.jobs.database, around)
+        settings = self.settings
+        return SessionHost(settings.sessions, settings.jobs.database, around, self._replica)
+
+    def _replica(self) -> str:
+        return "" if self.fleet is None else self.fleet.me
+
+    def _new_id(self, prefix: str, secret: str) -> str:
+        return session_id(self._replica(), secret) if prefix == "ses" else f"{prefix}_{secret}"
+
+    def join(self, fleet: Fleet) -> None:
+        """Be one of several gateways from now on; before `start`, so that sessions are found."""
+        self.fleet = fleet
+        fleet.on_told = self.operator.hear
 
     async def snapshot(self) -> Snapshot:
         """Return the whole picture."""
@@ -121,12 +142,28 @@ class Parts:
         return await future
 
     async def describe(self, ticket_id: str) -> Describe | None:
-        """Return what the core knows of a ticket; None when it has ended."""
+        """Return what the core knows of a ticket; None when it has ended.
+
+        A core in this process has answered before `inspect` returns; one elsewhere takes a moment.
+        Raises Refused where it takes too long.
+        """
         future: asyncio.Future[Describe] = asyncio.get_running_loop().create_future()
-        self.relay.inspect(
-            ticket_id, lambda seen: None if future.done() else future.set_result(seen)
-        )
-        return await future if future.done() else None
+
+        def told(seen: Describe) -> None:
+            if not future.done():
+                future.set_result(seen)
+
+        self.relay.inspect(ticket_id, told)
+        if self.fleet is None or future.done():
+            return future.result() if future.done() else None
+        try:
+            done, _ = await asyncio.wait({future}, timeout=DESCRIBE_S)
+        finally:
+            self.relay.forget_inspection(ticket_id, told)
+        if not done and ticket_id in self.relay.exchanges:
+            words = "the leading gateway does not say how this request stands"
+            raise Refused(Problem("replica_unavailable", words))
+        return future.result() if done else None
 
     def reload(self) -> list[str]:
         """Read the settings anew and apply them whole; raises SettingsError and changes nothing."""

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from forebay.gateway.asking import Refused
 from forebay.gateway.connected import while_connected
 from forebay.gateway.json_body import read_body
+from forebay.gateway.rpc_replicas import ask_replica
 from forebay.gateway.session_desk import SessionDesk
 from forebay.gateway.session_routes import BODY_BYTES_MAX
 from forebay.gateway.status_routes import json_answer
@@ -80,7 +81,8 @@ class RpcRoutes:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _answered(_failed(None, RpcError(PARSE_ERROR, "the body is not valid JSON")))
         if not isinstance(given, list):
-            return _answered(await while_connected(request, self._one(given, caller, request)))
+            (answer,) = await while_connected(request, self._all([given], caller, request))
+            return _answered(answer)
         if not 1 <= len(given) <= CALLS_MAX:
             words = f"a batch holds 1 to {CALLS_MAX} calls"
             return _answered(_failed(None, RpcError(INVALID_REQUEST, words)))
@@ -90,7 +92,55 @@ class RpcRoutes:
     async def _all(
         self, calls: list[object], caller: Caller, request: Request
     ) -> list[Answer | None]:
-        return list(await asyncio.gather(*(self._one(call, caller, request) for call in calls)))
+        """Do what is ours, and have others do what is theirs, side by side."""
+        there = self._elsewhere(calls, request)
+        away = {at for places in there.values() for at in places}
+        here = [at for at in range(len(calls)) if at not in away]
+        answers: list[Answer | None] = [None] * len(calls)
+
+        async def do(at: int) -> None:
+            answers[at] = await self._one(calls[at], caller, request)
+
+        async def have_done(name: str, places: list[int]) -> None:
+            sent: list[Answer] = [calls[at] for at in places]  # type: ignore[misc] # they are sound
+            told = await self._there(sent, request, name)
+            for at, answer in zip(places, told, strict=True):
+                answers[at] = answer
+
+        asked = (have_done(name, places) for name, places in there.items())
+        await asyncio.gather(*(do(at) for at in here), *asked)
+        return answers
+
+    async def _there(self, calls: list[Answer], request: Request, name: str) -> list[Answer | None]:
+        """Have another gateway do these calls; where it cannot, each is refused."""
+        try:
+            return await ask_replica(self._parts.replicas, request, name, calls)
+        except Refused as error:
+            refusal = _refusal(error)
+            return [_failed(_id_of(call), refusal) if "id" in call else None for call in calls]
+
+    def _elsewhere(self, calls: list[object], request: Request) -> dict[str, list[int]]:
+        """Return which calls other gateways must answer, in their order."""
+        found: dict[str, list[int]] = {}
+        for at, call in enumerate(calls):
+            params = call.get("params") if isinstance(call, dict) else None
+            session_id = params.get("sessionId") if isinstance(params, dict) else None
+            if not isinstance(session_id, str) or not self._is_sound(call):
+                continue
+            try:
+                name = self._parts.replicas.of_session(session_id, request)
+            except Refused:
+                continue  # the call is told so when it looks for its session
+            if name is not None:
+                found.setdefault(name, []).append(at)
+        return found
+
+    def _is_sound(self, call: object) -> bool:
+        """Say whether a call can be passed on: what is wrong with it is best said here."""
+        try:
+            return _read(call)[0] in self._methods
+        except RpcError:
+            return False
 
     async def _one(self, call: object, caller: Caller, request: Request) -> Answer | None:
         """Do one call; return its answer, None for a notification."""
@@ -120,20 +170,21 @@ class RpcRoutes:
         return await self._desk.create(params, caller)
 
     async def _prompt(self, params: Answer, caller: Caller, request: Request) -> Answer:
-        session = await self._session(params, caller)
+        session = await self._session(params, caller, request)
         return await self._desk.prompt(session, params, caller, request)
 
     async def _cancel(self, params: Answer, caller: Caller, request: Request) -> Answer:
-        session = await self._session(params, caller)
+        session = await self._session(params, caller, request)
         return await self._desk.cancel(session, params)
 
     async def _branch(self, params: Answer, caller: Caller, request: Request) -> Answer:
-        return await self._desk.branch(await self._session(params, caller))
+        return await self._desk.branch(await self._session(params, caller, request))
 
-    async def _session(self, params: Answer, caller: Caller) -> Session:
+    async def _session(self, params: Answer, caller: Caller, request: Request) -> Session:
         session_id = params.pop("sessionId", None)
         if not isinstance(session_id, str):
             raise RpcError(INVALID_PARAMS, "`sessionId` must be a text", {"param": "sessionId"})
+        self._parts.replicas.of_session(session_id, request)  # refuses what came the wrong way
         return await self._desk.find(session_id, caller)
 
 

@@ -17,7 +17,7 @@ from forebay.relay.problem import Problem
 from forebay.sessions.figures import SessionFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from forebay.sessions.ledger import Ledger
     from forebay.sessions.sessions import Sessions
@@ -31,12 +31,18 @@ class SessionHost:
     """One gateway's sessions; `ready()` before any of them is touched."""
 
     def __init__(
-        self, settings: SessionsSettings, jobs_database: str, around: Surroundings
+        self,
+        settings: SessionsSettings,
+        jobs_database: str,
+        around: Surroundings,
+        replica: Callable[[], str],
     ) -> None:
+        """`replica` says this gateway's name among several; "" where it works alone."""
         self.settings = settings
         self.figures = SessionFigures()
         self._url = settings.database or beside(jobs_database)
         self._around = around
+        self._replica = replica
         self._ledger: Ledger | None = None
         self._sessions: Sessions | None = None
         self._opening = Opening("the session database", self._open, around.clock)
@@ -54,7 +60,7 @@ class SessionHost:
 
     async def _open(self) -> None:
         if self._ledger is None:
-            self._ledger = await asyncio.to_thread(_ledger, self._url)
+            self._ledger = await asyncio.to_thread(_ledger, self._url, self._replica())
         ledger = self._ledger
         await asyncio.to_thread(ledger.open)
         from forebay.sessions.sessions import Sessions
@@ -66,6 +72,10 @@ class SessionHost:
             await asyncio.to_thread(ledger.close, CLOSE_S)
             raise
         self._sessions = sessions
+
+    def has(self, session_id: str) -> bool:
+        """Say whether a session is here, as far as the ledger has been opened."""
+        return self._sessions is not None and session_id in self._sessions
 
     async def settled(self, prompt_id: str) -> None:
         """Wait until what became of a prompt is written; raises Refused where it cannot be now."""
@@ -104,11 +114,11 @@ class SessionHost:
             await asyncio.to_thread(self._ledger.close, CLOSE_S)
 
 
-def _ledger(url: str) -> Ledger:
+def _ledger(url: str, replica: str) -> Ledger:
     """Load what is not needed without sessions."""
     from forebay.sessions.ledger import Ledger
 
-    return Ledger(url)
+    return Ledger(url, replica)
 
 
 def beside(url: str) -> str:

@@ -12,6 +12,7 @@ from forebay.gateway.asking import Refused
 from forebay.gateway.connected import while_connected
 from forebay.gateway.event_streams import EVENTS, STREAM_HEADERS, only_the_head
 from forebay.gateway.json_body import decode_body, invalid, read_body
+from forebay.gateway.replicas import HEAD_S
 from forebay.gateway.session_desk import SessionDesk
 from forebay.gateway.status_routes import json_answer
 from forebay.relay.problem import Problem
@@ -19,7 +20,7 @@ from forebay.sessions.events import READERS_MAX
 from forebay.sessions.refusals import RETRY_AFTER_S, PromptQueueFull
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from forebay.sessions.events import EventLog
     from forebay.sessions.prompt import Prompt
     from forebay.sessions.session import Session
+
+    Handler = Callable[[Request], Awaitable[Response]]
 
 BODY_BYTES_MAX = 2_097_152
 """A conversation is held in memory; what is larger is no prompt."""
@@ -43,16 +46,20 @@ class SessionRoutes:
         one = "/session/{session_id}"
         self.routes = [
             Route("/session", self.create, methods=["POST"]),
-            Route(one, self.show),
-            Route(one, self.close, methods=["DELETE"]),
-            Route(f"{one}/prompt", self.prompt, methods=["POST"]),
-            Route(f"{one}/events", self.events),
-            Route(f"{one}/messages", self.messages),
-            Route(f"{one}/pending-prompts", self.pending),
-            Route(f"{one}/pending-prompts/{{prompt_id}}", self.remove, methods=["DELETE"]),
-            Route(f"{one}/cancel", self.cancel, methods=["POST"]),
-            Route(f"{one}/branch", self.branch, methods=["POST"]),
-            Route(f"{one}/turns/{{prompt_id}}", self.turn),
+            Route(one, self._of_owner(self.show)),
+            Route(one, self._of_owner(self.close), methods=["DELETE"]),
+            Route(f"{one}/prompt", self._of_owner(self.prompt), methods=["POST"]),
+            Route(f"{one}/events", self._of_owner(self.events)),
+            Route(f"{one}/messages", self._of_owner(self.messages)),
+            Route(f"{one}/pending-prompts", self._of_owner(self.pending)),
+            Route(
+                f"{one}/pending-prompts/{{prompt_id}}",
+                self._of_owner(self.remove),
+                methods=["DELETE"],
+            ),
+            Route(f"{one}/cancel", self._of_owner(self.cancel), methods=["POST"]),
+            Route(f"{one}/branch", self._of_owner(self.branch, None), methods=["POST"]),
+            Route(f"{one}/turns/{{prompt_id}}", self._of_owner(self.turn)),
         ]
 
     async def create(self, request: Request) -> Response:
@@ -125,6 +132,19 @@ class SessionRoutes:
         return json_answer(_turn(session.find(request.path_params["prompt_id"])))
 
     # -- inside
+
+    def _of_owner(self, here: Handler, limit_s: float | None = HEAD_S) -> Handler:
+        """Return a route that another gateway answers where the session is there."""
+        replicas = self._parts.replicas
+
+        async def there_or_here(request: Request) -> Response:
+            name = replicas.of_session(request.path_params["session_id"], request)
+            if name is None:
+                return await here(request)
+            self._caller(request)
+            return await replicas.pass_on(request, name, BODY_BYTES_MAX, limit_s)
+
+        return there_or_here
 
     def _caller(self, request: Request) -> Caller:
         return self._parts.asking.caller(request)

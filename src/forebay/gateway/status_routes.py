@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from forebay.gateway.parts import Parts
     from forebay.relay.exchange import Exchange
 
+ID_LENGTH_MAX = 128
+BODY_BYTES_MAX = 65_536
+"""Of questions that have no body."""
 REASONS = {
     "busy": "every slot that could serve it is taken",
     "turn": "a slot is free, but kept for a model swap or for those before it",
@@ -119,7 +122,9 @@ class StatusRoutes:
 
     async def ticket(self, request: Request) -> Response:
         """Say where one request stands, and why it waits."""
-        exchange = self._find(request, self._parts.asking.caller(request))
+        exchange = await self._find(request)
+        if isinstance(exchange, Response):
+            return exchange
         seen = await self._parts.describe(exchange.call.id)
         if seen is None:
             raise _unknown()
@@ -127,16 +132,27 @@ class StatusRoutes:
 
     async def cancel(self, request: Request) -> Response:
         """End one request, waiting or running."""
-        exchange = self._find(request, self._parts.asking.caller(request))
+        exchange = await self._find(request)
+        if isinstance(exchange, Response):
+            return exchange
         ticket_id = exchange.call.id
         self._parts.relay.revoke(ticket_id, "cancelled")
         if exchange.call.patient:  # a session's prompt, which must stay ended after a crash, too
             await self._parts.sessions.settled(ticket_id)
         return json_answer({"id": ticket_id, "state": "cancelled"})
 
-    def _find(self, request: Request, caller: Caller) -> Exchange:
-        """Return a request that this caller may see: its own user's, or any for an admin."""
-        exchange = self._parts.relay.exchanges.get(request.path_params["ticket_id"])
+    async def _find(self, request: Request) -> Exchange | Response:
+        """Return a request that this caller may see: its own user's, or any for an admin.
+
+        Of one that another gateway has, return what that says.
+        """
+        caller = self._parts.asking.caller(request)
+        ticket_id = request.path_params["ticket_id"]
+        exchange = self._parts.relay.exchanges.get(ticket_id)
+        if exchange is None and len(ticket_id) <= ID_LENGTH_MAX:
+            name = await self._parts.replicas.of_request(ticket_id, request)
+            if name is not None:
+                return await self._parts.replicas.pass_on(request, name, BODY_BYTES_MAX)
         key = caller.key
         if exchange is None or (
             key is not None and not key.admin and not _is_own(exchange, caller, self._parts)

@@ -175,6 +175,14 @@ class Relay:
         self._asked.setdefault(ticket_id, []).append(told)
         self.post(Inspected(ticket_id))
 
+    def forget_inspection(self, ticket_id: str, told: Callable[[Describe], None]) -> None:
+        """Want the answer no more; harmless where it has come, or the ticket has ended."""
+        waiting = self._asked.get(ticket_id)
+        if waiting is not None and told in waiting:
+            waiting.remove(told)
+            if not waiting:
+                del self._asked[ticket_id]
+
     def observe(self, told: Callable[[Snapshot], None]) -> None:
         """Ask the core for the whole picture."""
         self._watchers.append(told)

@@ -6,8 +6,8 @@ or without one, and then gets exactly one: those that were queued go on, the one
 that its outcome is unknown.
 
 Writes are futures of the database's one writing thread and happen in the order they are asked for.
-One gateway holds a ledger at a time: by a lock on the file, or by an advisory lock of PostgreSQL,
-both of which the system lets go of when the holder dies.
+One gateway holds a file at a time. A PostgreSQL database is held by one gateway that works alone,
+or by several that share a queue: each has a name, and the sessions of that name (`ledger_lock`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import bindparam, delete, func, insert, select, text, update
+from sqlalchemy import bindparam, delete, func, insert, select, true, update
 
-from forebay.errors import NotAllowed, StoreFailed
+from forebay.errors import StoreFailed
 from forebay.sessions.conversation import TURNS_MAX, Message, Turn
+from forebay.sessions.ledger_lock import LedgerLock
 from forebay.sessions.prompt import Prompt, Result, Sender
 from forebay.sessions.record import Recovered, SessionRecord
 from forebay.sessions.schema import SESSIONS, prompts, sessions
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Executable, Row
 
-ADVISORY_LOCK = 7801
 OPEN_S = 15.0
 LOAD_CHARS_MAX = 1_048_576
 """How much of a session is taken over by the next process: what it may hold in memory."""
@@ -59,8 +59,10 @@ _PRUNE = delete(prompts).where(
 class Ledger:
     """The sessions of one gateway, on disk."""
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url, SESSIONS, prepare=_take_lock)
+    def __init__(self, url: str, replica: str = "") -> None:
+        """`replica` is the gateway's name among those that share a queue; "" works alone."""
+        self._replica = replica
+        self._database = Database(url, SESSIONS, prepare=LedgerLock(replica).take)
         path = self._database.path
         remedy = "give each gateway its own `sessions.database`"
         self._file = FileLock(path, ".sessions", "gateway", remedy) if path is not None else None
@@ -85,11 +87,21 @@ class Ledger:
             self._file.release()
 
     def recover(self) -> Future[list[SessionRecord]]:
-        """Return all sessions, each of which begins another life."""
+        """Return all sessions of this gateway, each of which begins another life.
+
+        Whoever holds the database alone has all of them, whatever gateway made them. Of several,
+        each has its own; the first to come takes over what one made that worked alone.
+        """
+        name = self._replica
+        is_shared = bool(name) and not self._database.is_sqlite
 
         def work(connection: Connection) -> list[SessionRecord]:
-            connection.execute(update(sessions).values(life=sessions.c.life + 1))
-            rows = connection.execute(select(sessions).order_by(sessions.c.created_at))
+            if is_shared:
+                ownerless = update(sessions).where(sessions.c.replica == "")
+                connection.execute(ownerless.values(replica=name))
+            own = sessions.c.replica == name if is_shared else true()
+            connection.execute(update(sessions).where(own).values(life=sessions.c.life + 1))
+            rows = connection.execute(select(sessions).where(own).order_by(sessions.c.created_at))
             return [_record(row) for row in rows]
 
         return self._database.write(work)
@@ -120,6 +132,7 @@ class Ledger:
             "system": _json(record.system),  # JSON, because PostgreSQL's texts cannot hold a NUL
             "options": _json(record.options),
             "base": _json(record.base),
+            "replica": self._replica,
         }
         return self._write(insert(sessions), values)
 
@@ -186,21 +199,6 @@ class Ledger:
             connection.execute(statement, values)
 
         return self._database.write(work)
-
-
-def _take_lock(connection: Connection) -> None:
-    """Have PostgreSQL hold our lock for as long as this connection for writing lives.
-
-    Whoever has lost it cannot write any more, so that two can never both go on.
-    """
-    if connection.dialect.name != "postgresql":
-        return
-    asked = text("SELECT pg_try_advisory_lock(:number)")
-    if not connection.execute(asked, {"number": ADVISORY_LOCK}).scalar():
-        raise NotAllowed(
-            "another gateway holds the sessions of this database: "
-            "give each gateway a `sessions.database` of its own"
-        )
 
 
 def _first_kept(connection: Connection, session_id: str) -> int:

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, MetaData, Table, Text
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
 
 from forebay.storage.schema import Schema
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 metadata = MetaData()
 
@@ -21,6 +37,9 @@ sessions = Table(
     Column("created_at", Float, nullable=False),
     Column("used_at", Float, nullable=False),
     Column("life", Integer, nullable=False),  # how many processes have held it before
+    # The gateway that has it, where several share the database; empty for one that works alone,
+    # and for programs that do not know this column.
+    Column("replica", Text, nullable=False, server_default=""),
 )
 
 prompts = Table(
@@ -45,4 +64,10 @@ prompts = Table(
 
 Index("session_prompts_of", prompts.c.session_id, prompts.c.seq)
 
-SESSIONS = Schema(metadata, "forebay_sessions_schema")
+
+def _name_replicas(connection: Connection) -> None:
+    """Version 2: sessions belong to one of several gateways."""
+    connection.execute(text("ALTER TABLE sessions ADD COLUMN replica TEXT NOT NULL DEFAULT ''"))
+
+
+SESSIONS = Schema(metadata, "forebay_sessions_schema", (_name_replicas,))

@@ -80,6 +80,9 @@ class Sessions:
     def __iter__(self) -> Iterator[Session]:
         return iter(tuple(self._sessions.values()))
 
+    def __contains__(self, session_id: object) -> bool:
+        return session_id in self._sessions
+
     # -- the life of all of them
 
     async def start(self) -> None:

@@ -1,6 +1,7 @@
 """Public test doubles: a clock and a node you control, a raw client, a simulated cluster."""
 
 from forebay.testing.clock import FakeClock
+from forebay.testing.fake_fleet import FakeDirectory, FakeFleet
 from forebay.testing.fake_node import Call, FakeNode
 from forebay.testing.raw_client import RawClient, Reply
 from forebay.testing.simulation import Report, Scenario, Simulation, random_scenario
@@ -8,6 +9,8 @@ from forebay.testing.simulation import Report, Scenario, Simulation, random_scen
 __all__ = [
     "Call",
     "FakeClock",
+    "FakeDirectory",
+    "FakeFleet",
     "FakeNode",
     "RawClient",
     "Reply",
