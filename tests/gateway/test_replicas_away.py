@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +16,13 @@ from .session_steps import (
     delta,
     follow,
     new_session,
+    post,
     prompt,
 )
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
     from .fleet_rig import FleetRig
 
 
@@ -106,5 +110,41 @@ async def test_a_gateway_that_is_lost_is_not_waited_for(
     await until(wrong, lambda: wrong.gateway.parts.replicas.under_way)
     fleet.directory.lost.add(B)
     reply = await client.reply()
-    assert (reply.status, reply.json["error"]["code"]) == (503, "replica_unavailable")
+    assert (reply.status, reply.json["error"]["code"]) == (502, "replica_lost")
     await answer(call)
+
+
+class Deaf:
+    """Takes connections and questions, and hangs up on them."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self.asked: list[bytes] = []
+
+    async def start(self) -> str:
+        server = await asyncio.start_server(self._hang_up, "127.0.0.1", 0)
+        await self._stack.enter_async_context(server)
+        return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _hang_up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+
+async def test_what_may_have_been_done_is_not_said_to_be_worth_asking_again(
+    fleet: FleetRig,
+) -> None:
+    """A prompt that was sent to a gateway which died then may have been accepted."""
+    wrong, owner, _ = await two(fleet)
+    session = await new_session(owner)
+    deaf = Deaf(fleet.stack)
+    fleet.directory.addresses[B] = await deaf.start()
+    reply = await post(wrong, f"/session/{session}/prompt", {"prompt": "hi"})
+    assert (reply.status, reply.json["error"]["code"]) == (502, "replica_lost")
+    assert reply.headers["x-should-retry"] == "false"
+    assert "retry-after" not in reply.headers
+    said = await Rpc(wrong).prompt(session, prompt="hi")
+    assert (said.number, said.code) == (-32000, "replica_lost")
+    assert len(deaf.asked) == 2  # once each
+    looked = await wrong.get(f"/session/{session}")
+    assert (looked.status, looked.json["error"]["code"]) == (503, "replica_unavailable")

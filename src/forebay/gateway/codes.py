@@ -139,6 +139,14 @@ CODES: dict[str, Code] = {
         "担当するゲートウェイに接続できません",
         "再試行してください。続く場合は、そのゲートウェイと `coordination.advertise` を確認してください。",
     ),
+    "replica_lost": _never(
+        502,
+        "The gateway that has the session or request was asked, and did not answer: what was asked "
+        "for may have been done, or not.",
+        "Look before you ask again: `GET /session/{id}/pending-prompts`, or the session's events.",
+        "担当するゲートウェイからの応答がありません",
+        "再送する前に `GET /session/{id}/pending-prompts` かイベントを確認してください。",
+    ),
     "too_many_connections": _later(
         503,
         "The gateway has as many connections as it may (`server.connections_max`).",

@@ -21,7 +21,7 @@ from forebay.gateway.session_fields import ROLES
 from forebay.sessions.body import OPTIONS
 
 _STORE: Final = (*WITH_A_KEY, "store_unavailable", "shutting_down")
-_ONE: Final = (*_STORE, "session_not_found", "replica_unavailable")
+_ONE: Final = (*_STORE, "session_not_found", "replica_unavailable", "replica_lost")
 _PROMPT_HEADERS: Final = ("Accept-Language", "X-Forebay-Priority", "X-Forebay-Max-Wait")
 _FOLLOW_HEADERS: Final = ("Accept-Language", "Last-Event-ID")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from forebay.errors import BackendFailed
@@ -49,8 +49,18 @@ POOLS_MAX: Final = 64
 IDLE_MAX: Final = 16
 OURS: Final = frozenset((b"host", b"content-length", b"expect", b"x-forwarded-for", HOP.encode()))
 """Headers that are written anew."""
-REUSING: Final = ("GET", "HEAD")
+SAFE: Final = ("GET", "HEAD")
 """Methods that may go out twice: only those use a connection that the other may just be closing."""
+
+
+class Question(NamedTuple):
+    """A call as it is passed on."""
+
+    name: str
+    address: str
+    head: bytes
+    body: bytes
+    is_safe: bool
 
 
 class Replicas:
@@ -111,9 +121,8 @@ class Replicas:
         address = self._address(fleet, name)
         body = await read_body(request, bytes_max, self._parts.settings.server.body_seconds)
         head = _head(request, address, fleet.me, len(body))
-        can_reuse = request.method in REUSING
-        asking = self._asked(name, address, head, body, limit_s, can_reuse=can_reuse)
-        passage = await while_connected(request, asking)
+        question = Question(name, address, head, body, request.method in SAFE)
+        passage = await while_connected(request, self._asked(question, limit_s))
         return PassedOn(passage, self._passages.discard, is_head=request.method == "HEAD")
 
     async def ask(
@@ -123,7 +132,8 @@ class Replicas:
         fleet = self._fleet()
         address = self._address(fleet, name)
         head = _head(request, address, fleet.me, len(body))
-        passage = await self._asked(name, address, head, body, limit_s, can_reuse=False)
+        question = Question(name, address, head, body, is_safe=False)
+        passage = await self._asked(question, limit_s)
         whole = bytearray()
         try:
             while (data := await passage.next()) is not None:
@@ -131,7 +141,7 @@ class Replicas:
                 if len(whole) > bytes_max:
                     raise BackendFailed("its answer is too large")
         except BackendFailed as error:
-            raise self._unreachable(name, address, error) from None
+            raise self._failed(question, error, sent=True) from None
         finally:
             passage.stop()
             self._passages.discard(passage)
@@ -161,61 +171,57 @@ class Replicas:
             raise _away(f"gateway {name}, which has it, is not there")
         return address
 
-    async def _asked(
-        self,
-        name: str,
-        address: str,
-        head: bytes,
-        body: bytes,
-        limit_s: float | None,
-        *,
-        can_reuse: bool,
-    ) -> Passage:
-        """Return an answer that has begun."""
-        pool = self._pool(address)
+    async def _asked(self, question: Question, limit_s: float | None) -> Passage:
+        """Return an answer that has begun; raises Refused."""
+        pool = self._pool(question.address)
+        sent = False
         try:
             async with asyncio.timeout(limit_s):
-                idle = pool.take() if can_reuse else None
+                idle = pool.take() if question.is_safe else None
                 if idle is not None:
                     try:
-                        return await self._begun(Passage(idle), name, head, body)
+                        return await self._begun(Passage(idle), question)
                     except Stale:
-                        logger.debug("an idle connection was closed", extra={"replica": name})
+                        logger.debug("an idle connection was closed")
                 passage = Passage(await pool.connect())
-                return await self._begun(passage, name, head, body)
+                sent = True
+                return await self._begun(passage, question)
         except TimeoutError:
             error = BackendFailed(f"no answer within {limit_s:g} s")
-            raise self._unreachable(name, address, error) from None
+            raise self._failed(question, error, sent=sent) from None
         except BackendFailed as error:
-            raise self._unreachable(name, address, error) from None
+            raise self._failed(question, error, sent=sent) from None
 
-    async def _begun(self, passage: Passage, name: str, head: bytes, body: bytes) -> Passage:
+    async def _begun(self, passage: Passage, question: Question) -> Passage:
         """Wait for the head, as long as the other is there."""
         self._passages.add(passage)
         try:
-            passage.send(head, body)
+            passage.send(question.head, question.body)
             while not (await asyncio.wait({passage.begun}, timeout=LOOK_S))[0]:
-                if self._is_lost(name):
+                if self._is_lost(question.name):
                     raise BackendFailed("it has not been heard of for too long")
             passage.begun.result()
         except BaseException:
             passage.stop()
             self._passages.discard(passage)
             raise
-        self._silent.discard(name)
+        self._silent.discard(question.name)
         return passage
 
     def _is_lost(self, name: str) -> bool:
         seen = self._fleet().picture().replicas
         return not any(one.name == name and one.state != "lost" for one in seen)
 
-    def _unreachable(self, name: str, address: str, error: BackendFailed) -> Refused:
+    def _failed(self, question: Question, error: BackendFailed, *, sent: bool) -> Refused:
+        """Say so: what may have been done already must not be asked for again unseen."""
+        name = question.name
         if name not in self._silent:  # once until it answers again
             self._silent.add(name)
-            logger.warning(
-                "another gateway cannot be reached: %s", error,
-                extra={"replica": name, "address": address},
-            )  # fmt: skip
+            where = {"replica": name, "address": question.address}
+            logger.warning("another gateway cannot be reached: %s", error, extra=where)
+        if sent and not question.is_safe:
+            words = f"gateway {name}, which has it, was asked and did not answer"
+            return Refused(Problem("replica_lost", words))
         return _away(f"gateway {name}, which has it, cannot be reached")
 
     def _pool(self, address: str) -> Pool:
