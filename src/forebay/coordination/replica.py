@@ -164,6 +164,11 @@ class Replica:
 
     # -- lifecycle
 
+    def introduce(self, about: About) -> None:
+        """Say who this replica is, before it starts."""
+        self.about = self._follower.about = about
+        self._roster.introduce(about)
+
     async def start(self) -> None:
         """Join the others, or go on alone after a moment where the store does not answer."""
         await self._links.start()

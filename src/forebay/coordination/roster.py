@@ -23,9 +23,14 @@ class Roster:
     """The replicas that this one knows of."""
 
     def __init__(self, about: About, lease_s: float) -> None:
-        self._about = about
         self._lease_s = lease_s
-        self._seen: dict[str, tuple[About, float]] = {about.name: (about, 0.0)}
+        self._seen: dict[str, tuple[About, float]] = {}
+        self.introduce(about)
+
+    def introduce(self, about: About) -> None:
+        """Know who this replica is."""
+        self._about = about
+        self._seen = {about.name: (about, 0.0)}
 
     def sign(self, token: str, epoch: int, *, may_lead: bool) -> Sign:
         """Return what this replica tells the store."""

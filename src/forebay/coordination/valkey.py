@@ -12,7 +12,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -21,9 +23,12 @@ from forebay.coordination import keys
 from forebay.coordination.messages import About, decode_about, encode
 from forebay.coordination.scripts import BEAT, LEAVE, SEND
 from forebay.coordination.store import Entry, Sign, Standing, StoreLost
+from forebay.settings import parse_store_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
+
+    from forebay.settings import StoreAddress
 
 CALL_S = 0.1
 """How long one call may take: a store that is slower than that is as good as gone."""
@@ -33,13 +38,38 @@ READ_MAX = 256
 
 
 def connect(url: str) -> Any:
-    """Return a client for a URL; it connects when it is first used."""
+    """Return a client for a URL in any of its forms; it connects when it is first used."""
     options: dict[str, Any] = {
         "protocol": 2,
         "socket_connect_timeout": CONNECT_S,
         "retry": Retry(NoBackoff(), 0),  # who calls tries again, and knows when to stop
     }
-    return Redis.from_url(url, **options)
+    address = parse_store_url(url)
+    if address.kind == "single":
+        return Redis.from_url(address.url, **options)
+    if address.kind == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in address.hosts]
+        return RedisCluster(startup_nodes=nodes, **_given(address), **options)
+    own = {"username": address.sentinel_username, "password": address.sentinel_password}
+    sentinels = Sentinel(  # type: ignore[no-untyped-call]  # redis-py has types for some
+        address.hosts, sentinel_kwargs={**_filled(own), "socket_timeout": CONNECT_S}
+    )
+    return sentinels.master_for(address.service, db=address.db, **_given(address), **options)
+
+
+def _given(address: StoreAddress) -> dict[str, Any]:
+    """Return as whom to ask, and whether over TLS; what the query says is redis-py's own."""
+    query = {
+        name: value
+        for name, value in parse_url(address.url).items()
+        if name not in ("host", "port", "db", "path", "connection_class")
+    }
+    own: dict[str, Any] = {"username": address.username, "password": address.password}
+    return {**query, **_filled(own), **({"ssl": True} if address.tls else {})}
+
+
+def _filled(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value}
 
 
 class ValkeyStore:

@@ -130,6 +130,15 @@ CODES: dict[str, Code] = {
         "ゲートウェイは停止処理中です",
         "別のレプリカか、再起動後に再試行してください。",
     ),
+    "coordination_lost": _later(
+        503,
+        "The gateways of a fleet have lost touch with each other, and this one's share of the "
+        "slots is taken.",
+        "Try again, here or at another replica. It mends itself when the store of "
+        "`coordination.url` can be reached again.",
+        "ゲートウェイ間の連携が失われています",
+        "再試行するか、別のレプリカに送ってください。`coordination.url` のストアに接続できれば自動的に復旧します。",
+    ),
     "replica_unavailable": _later(
         503,
         "The session or request belongs to another gateway of the fleet, which is away or cannot be "

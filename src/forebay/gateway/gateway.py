@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import ssl
 from typing import TYPE_CHECKING
 
 from forebay.clock import LoopClock
+from forebay.coordination import InProcess
 from forebay.core import ShutDown
 from forebay.gateway.application import make_application
 from forebay.gateway.cold import Cold
 from forebay.gateway.front import Front
+from forebay.gateway.membership import about
 from forebay.gateway.parts import Parts
 from forebay.wire.server import Server
 
@@ -69,9 +72,20 @@ class Gateway:
             self.parts.nodes.add(node)
         with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe
             await self.parts.nodes.first_probes(probe_s)
+        await self._join()
         await self.parts.jobs.start()
         await self.parts.sessions.start()
         self.parts.watch.start()
+
+    async def _join(self) -> None:
+        """Become one of several gateways, where a store is named."""
+        replica = self.parts.coordinator
+        if isinstance(replica, InProcess):
+            return
+        replica.introduce(about(self.parts.settings, self.port, random.SystemRandom()))
+        replica.on_look = self.parts.nodes.refresh
+        self.parts.join(replica.fleet)
+        await replica.start()
 
     @property
     def port(self) -> int:
@@ -85,6 +99,8 @@ class Gateway:
         self.parts.jobs.drain()
         self.parts.sessions.drain()
         self.parts.coordinator.post(ShutDown())
+        if not isinstance(self.parts.coordinator, InProcess):
+            self.parts.coordinator.resign()
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Drain, wait for what runs up to a limit, and close everything; may be called twice."""
@@ -116,6 +132,8 @@ class Gateway:
         parts.nodes.stop()
         parts.relay.stop()
         parts.coordinator.stop()
+        if not isinstance(parts.coordinator, InProcess):
+            await parts.coordinator.close()
         parts.readers.shutdown(wait=False, cancel_futures=True)
         if self._log is not None:
             self._log.stop()

@@ -7,7 +7,6 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from forebay.coordination import InProcess
 from forebay.core import OptionsChanged, Snapshot
 from forebay.gateway.accounting import Accounting
 from forebay.gateway.admission import Admission
@@ -18,6 +17,7 @@ from forebay.gateway.guarded_nodes import GuardedNodes
 from forebay.gateway.job_admission import JobAdmission
 from forebay.gateway.jobs import Jobs, Surroundings
 from forebay.gateway.keys import KeyRing
+from forebay.gateway.membership import make_coordinator
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.model_names import ModelNames
 from forebay.gateway.operator_word import OperatorWord
@@ -83,9 +83,7 @@ class Parts:
         self.guarded = GuardedNodes(self.nodes, token or "", clock)
         self.operator = OperatorWord(self.nodes, lambda: self.fleet)
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
-        self.coordinator = InProcess(
-            queue.options(), self.relay.perform, clock.monotonic_s, clock.call_at
-        )
+        self.coordinator = make_coordinator(settings, self.relay.perform, clock, chance)
         self.fleet: Fleet | None = None
         """The gateways that share one queue with this one; None where it works alone."""
         self.replicas = Replicas(self)

@@ -16,7 +16,7 @@ PROXY_SECONDS = 60.0
 def risks(settings: Settings) -> list[Problem]:
     """Return what the operator should know; nothing of it keeps the gateway from starting."""
     found: list[Problem] = []
-    for look in (_openness, _waiting, _no_effect, _nodes, _models, _fleet, _not_yet):
+    for look in (_openness, _waiting, _no_effect, _nodes, _models, _fleet):
         found += look(settings)
     return found
 
@@ -134,13 +134,4 @@ def _fleet(settings: Settings) -> Iterable[Problem]:
             "pass on calls for its sessions and requests",
             "listen on an address of the network and write it in coordination.advertise; ignore "
             "this where all gateways run on this machine",
-        )
-
-
-def _not_yet(settings: Settings) -> Iterable[Problem]:
-    if settings.coordination.url:
-        yield Problem(
-            "coordination.url",
-            "has no effect in this version: the gateway works alone",
-            "remove it, and run one gateway in front of these nodes",
         )

@@ -1,0 +1,103 @@
+"""How a gateway becomes one of several: who it says it is, and whom it asks when it is alone."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from forebay import __version__
+from forebay.coordination import InProcess
+from forebay.coordination.messages import About
+from forebay.errors import BackendFailed, NotAllowed
+from forebay.settings import advertised, replica_name
+from forebay.wire.client import Pool
+from forebay.wire.fetch import fetch
+from forebay.wire.target import Target
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from forebay.clock import Timers
+    from forebay.coordination import Perform
+    from forebay.coordination.replica import Replica
+    from forebay.settings import Settings
+
+ASK_S: Final = 1.0
+"""How long another gateway may take to say how it is."""
+SHARED: Final = ("queue", "retry", "models", "nodes", "keys")
+"""Sections of the settings that must be the same everywhere."""
+
+
+class Alive(msgspec.Struct):
+    """What `/ready` says."""
+
+    mode: str = ""
+
+
+def make_coordinator(
+    settings: Settings, perform: Perform, clock: Timers, chance: random.Random
+) -> InProcess | Replica:
+    """Return what decides for this gateway: a core of its own, or one shared through a store."""
+    options, coordination = settings.queue.options(), settings.coordination
+    if not coordination.url:
+        return InProcess(options, perform, clock.monotonic_s, clock.call_at)
+    try:
+        from forebay.coordination.replica import Replica
+        from forebay.coordination.valkey import ValkeyStore
+    except ImportError as error:
+        raise NotAllowed("coordination.url needs a driver: pip install 'forebay[redis]'") from error
+    replica = Replica(
+        About(f"{chance.randbytes(4).hex()}-0"),  # until it listens, and knows its address
+        options,
+        perform,
+        clock,
+        ValkeyStore(coordination.url, coordination.lease_seconds),
+        lease_s=coordination.lease_seconds,
+    )
+    replica.ask_peers = anyone_led
+    return replica
+
+
+def about(settings: Settings, port: int, chance: random.Random) -> About:
+    """Return who a gateway is, once it listens."""
+    address = advertised(settings.server, settings.coordination, port)
+    member = f"{replica_name(address)}-{chance.randbytes(4).hex()}"
+    return About(member, address, __version__, fingerprint(settings))
+
+
+def fingerprint(settings: Settings) -> str:
+    """Return twelve digits that differ where settings differ that all gateways must share."""
+    shared = settings.model_dump_json(include=set(SHARED))
+    return hashlib.sha256(shared.encode()).hexdigest()[:12]
+
+
+async def anyone_led(addresses: Sequence[str]) -> bool:
+    """Ask other gateways whether one of them still has a leader."""
+    asked = await asyncio.gather(*(_is_led(address) for address in addresses))
+    return any(asked)
+
+
+async def _is_led(address: str) -> bool:
+    parts = urlsplit(address)
+    tls = None
+    if parts.scheme == "https":
+        tls = ssl.create_default_context()
+    target = Target(parts.hostname or "", parts.port or (443 if tls else 80), tls, ASK_S)
+    pool = Pool(target, idle_max=0)
+    head = b"GET /ready HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % parts.netloc.encode()
+    try:
+        async with asyncio.timeout(ASK_S):
+            answer = await fetch(pool, head, b"", limit_s=ASK_S, fresh=True)
+        return answer.status == 200 and (
+            msgspec.json.decode(answer.body, type=Alive).mode == "coordinated"
+        )
+    except (BackendFailed, TimeoutError, msgspec.MsgspecError):
+        return False
+    finally:
+        pool.close()
