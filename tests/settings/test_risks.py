@@ -52,7 +52,6 @@ def test_the_defaults_are_without_a_warning() -> None:
             {"nodes": [{**NODE, "models": ["a"]}], "keys": [{**KEY, "models": ["b"]}]},
             "keys[0].models",
         ),
-        ({"coordination__url": "redis://127.0.0.1"}, "coordination.url"),
     ],
 )
 def test_what_is_risky_is_named(flags: dict[str, object], key: str) -> None:

@@ -88,7 +88,7 @@ class Follower:
         self.tickets: dict[str, Held] = {}
         self.totals = Totals()
         self.replicas: tuple[Standing, ...] = ()
-        self.members: tuple[str, ...] = ()  # last known; the shares go by them
+        self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
         self.stopping = False
         self.looked: Callable[[str], None] = _ignore
         self.told: Callable[[str, bytes], None] = _ignore_told
@@ -136,14 +136,18 @@ class Follower:
         return now_s < self._stamp_s + self._lease_s
 
     @property
+    def is_alone(self) -> bool:
+        """Whether it goes by its own share, or by nothing."""
+        return self._alone is not None
+
+    @property
     def has_mail(self) -> bool:
         """Whether there is something to send to the leader."""
         return bool(self._up) and self.mode == "coordinated"
 
     def _unanswered_max(self) -> int:
         """Return how much may be here while nobody bounds it for all."""
-        slots = sum(view.slots for view in self._views.values())
-        return self.options.max_size + slots
+        return self.options.max_size + sum(view.slots for view in self._views.values())
 
     def _move(self, event: Finished | Cancelled | Returned, now_s: float) -> list[Action]:
         held = self.tickets.get(event.id)
@@ -263,7 +267,8 @@ class Follower:
         for held in self.tickets.values():
             held.lent = False
         self._borrowing = Borrowing(self.options)
-        self._alone = Alone(self.about.member, self.members, self.options)
+        led = [one.about.member for one in self.replicas]
+        self._alone = Alone(self.about.member, (*self.members, *led), self.options)
         actions = self._alone.begin(self._views, list(self.tickets.values()), now_s)
         return self._perform(actions, now_s)
 

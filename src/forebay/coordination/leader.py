@@ -163,6 +163,8 @@ class Leader:
         match item:
             case Announced():
                 member.about = item.about
+                for one in self.members:  # the shares of those who may be alone go by it
+                    one.out.append(self._pulse(one, now_s))
             case Signed():
                 member.signed = item
                 member.out.append(self._pulse(member, now_s))

@@ -89,9 +89,12 @@ class Replica:
 
         def whole(now_s: float) -> list[Action]:
             self._check_leadership(now_s)
+            was_alone = self._follower.is_alone
             actions = step(now_s)
             if self._leader is not None:
                 actions += self._exchange(self._leader, now_s)
+            if was_alone and not self._follower.is_alone:
+                logger.warning("the store is back")
             return actions
 
         try:
@@ -255,9 +258,7 @@ class Replica:
 
     def _take_standing(self, standing: StoreStanding, asked_s: float, now_s: float) -> list[Action]:
         follower = self._follower
-        if follower.mode in ("alone", "cut_off"):
-            logger.warning("the store is back")
-            follower.find_store()
+        follower.find_store()
         self._take_office(standing, asked_s, now_s)
         leads = standing.leader == self.about.member
         if not standing.leader or (leads and self._leader is None):
@@ -283,13 +284,14 @@ class Replica:
                 self._lead(standing, now_s)
 
     def _lead(self, standing: StoreStanding, now_s: float) -> None:
-        expected = [about.member for about in standing.members]
         follower = self._follower
+        led = [one.about.member for one in follower.replicas]  # by the last leader
+        expected = {*self._roster.recent(now_s), *led}
         self._leader = leader = Leader(
             self.about, standing.epoch, follower.options, self.lease_s, expected
         )
         leader.begin(follower.totals, now_s)
-        logger.info("leads", extra={"epoch": standing.epoch, "replicas": len(expected)})
+        logger.info("leads", extra={"epoch": standing.epoch, "replicas": len(standing.members)})
 
     def _follow(self, standing: StoreStanding, now_s: float) -> None:
         if self._follower.epoch and standing.epoch != self._follower.epoch:
@@ -330,7 +332,7 @@ class Replica:
 
     def lost_store(self, why: str) -> None:
         """Go on alone: the store has not answered for too long."""
-        if self._follower.mode in ("alone", "cut_off"):
+        if self._follower.is_alone:
             return
         self.outages += 1
         logger.warning("the store is out of reach: goes on alone", extra={"error": why})

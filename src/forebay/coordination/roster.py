@@ -46,6 +46,17 @@ class Roster:
             if gone and name != self._about.name:
                 del self._seen[name]
 
+    def recent(self, now_s: float) -> list[str]:
+        """Return the others that were there two leases ago or less: they may have work running.
+
+        More than the store says: one that has lost everything knows only who signed since.
+        """
+        return [
+            about.member
+            for about, seen_s in self._seen.values()
+            if about.name != self._about.name and now_s - seen_s <= 2 * self._lease_s
+        ]
+
     def address_of(self, name: str) -> str | None:
         """Return where another replica is reached."""
         if name == self._about.name or name not in self._seen:

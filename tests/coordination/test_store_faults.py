@@ -1,0 +1,180 @@
+"""The store dies, freezes, forgets, and comes back: FAULTS 39 to 46."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from redis import Redis
+
+from forebay.coordination.valkey import ValkeyStore
+from forebay.core import Arrived, Cancelled, Finished, NodeChanged
+from forebay.testing.valkey_server import ValkeyServer
+
+from .crew import LEASE_S, Crew, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TWO_SLOTS = NodeChanged("gpu1", slots=2, models=("llama",))
+
+
+@pytest.fixture
+def server() -> Iterator[ValkeyServer]:
+    """A server that a test may break."""
+    with ValkeyServer() as server:
+        yield server
+
+
+def arrivals(*names: str) -> list[Arrived]:
+    return [Arrived(name, "llama") for name in names]
+
+
+async def filled(crew: Crew) -> None:
+    """Take both slots from the two replicas, and let one more wait at each."""
+    crew.everyone(TWO_SLOTS)
+    await crew.settled()
+    first, second = crew.hands
+    first.post(*arrivals("a"))
+    second.post(*arrivals("b"))
+    await until(lambda: first.routed == ["a"] and second.routed == ["b"])
+    first.post(*arrivals("c"))
+    await until(lambda: len(first.actions) == 2)
+    second.post(*arrivals("d"))
+    await until(lambda: len(second.actions) == 2)
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+async def test_without_the_store_each_uses_its_share_and_refuses_the_rest(
+    server: ValkeyServer, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Crew(server.url, 2) as crew:
+        await filled(crew)
+        if fault == "killed":
+            server.stop()
+        else:
+            server.freeze()
+        await crew.all_are("alone")
+        first, second = crew.hands
+        first.post(*arrivals("e"))
+        assert first.refused == ["coordination_lost"]
+        first.post(Finished("a"))
+        assert first.routed == ["a", "c"]  # its own slot, by its own line
+        second.post(Finished("b"), Finished("d"), *arrivals("f"))
+        assert second.routed == ["b", "d", "f"]
+        snapshot = await first.snapshot()
+        assert (snapshot.running, snapshot.waiting) == (1, 0)
+        lost = [record for record in caplog.records if "goes on alone" in record.message]
+        assert len(lost) == 2  # one line for each replica
+        if fault == "frozen":
+            server.thaw()
+        else:
+            server.start()
+        await crew.settled()
+        snapshot = await second.snapshot()
+        assert (snapshot.running, snapshot.waiting) == (2, 0)
+        first.post(Finished("c"))
+        second.post(Finished("f"))
+        back = [record for record in caplog.records if record.message == "the store is back"]
+        assert len(back) == 2
+
+
+async def test_a_store_that_comes_back_empty_finds_everything_in_its_old_order(
+    server: ValkeyServer,
+) -> None:
+    async with Crew(server.url, 2) as crew:
+        await filled(crew)
+        epoch = crew.leader.replica.epoch
+        server.stop()
+        server.start()
+        await until(lambda: all(hand.replica.epoch > epoch for hand in crew.hands))
+        await crew.settled()
+        first, second = crew.hands
+        snapshot = await first.snapshot()
+        assert (snapshot.running, snapshot.waiting) == (2, 2)
+        first.post(Finished("a"))
+        await until(lambda: first.routed == ["a", "c"])  # the older of the two that wait
+        second.post(Finished("b"))
+        await until(lambda: second.routed == ["b", "d"])
+        assert first.refused == second.refused == []
+
+
+async def test_a_store_that_forgets_its_scripts_is_told_them_again(server: ValkeyServer) -> None:
+    async with Crew(server.url, 2) as crew:
+        crew.everyone(TWO_SLOTS)
+        await crew.settled()
+        epoch = crew.leader.replica.epoch
+        with Redis.from_url(server.url) as client:
+            client.script_flush()
+        hand = crew.follower
+        for name in "abc":
+            hand.post(*arrivals(name))
+        await until(lambda: hand.routed == ["a", "b"])
+        hand.post(Finished("a"))
+        await until(lambda: hand.routed == ["a", "b", "c"])
+        assert {one.replica.epoch for one in crew.hands} == {epoch}
+        assert {one.mode for one in crew.hands} == {"coordinated"}
+
+
+async def test_connections_that_the_store_cuts_are_made_again(server: ValkeyServer) -> None:
+    async with Crew(server.url, 2) as crew:
+        crew.everyone(TWO_SLOTS)
+        await crew.settled()
+        hand = crew.follower
+        for number in range(5):
+            with Redis.from_url(server.url) as client:
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            hand.post(*arrivals(f"r{number}"))
+            await until(lambda number=number: f"r{number}" in hand.routed)  # type: ignore[misc]
+            hand.post(Finished(f"r{number}"))
+        await crew.settled()
+
+
+async def test_a_leader_that_cannot_write_any_more_loses_nothing(server: ValkeyServer) -> None:
+    async with Crew(server.url, 2) as crew:
+        await filled(crew)
+        with Redis.from_url(server.url) as client:
+            client.replicaof("127.0.0.1", 1)  # a replica of nobody: every write is READONLY
+            await crew.all_are("alone")
+            client.replicaof("NO", "ONE")
+        await crew.settled()
+        snapshot = await crew.follower.snapshot()
+        assert (snapshot.running, snapshot.waiting) == (2, 2)
+
+
+async def test_a_cancelled_call_never_gives_its_reply_to_another(server: ValkeyServer) -> None:
+    store = ValkeyStore(server.url, LEASE_S)
+    chance = random.Random(7)
+    client = store._client
+
+    async def ask(number: int) -> None:
+        assert await client.execute_command("ECHO", f"n{number}") == f"n{number}".encode()
+
+    for number in range(3000):
+        asked = asyncio.ensure_future(ask(number))
+        for _ in range(chance.randrange(6)):
+            await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        if not asked.cancelled():
+            asked.result()
+        if number % 10 == 0:
+            await ask(-number)
+    await store.close()
+
+
+async def test_a_ticket_given_up_while_nobody_leads_is_not_announced(server: ValkeyServer) -> None:
+    async with Crew(server.url, 2) as crew:
+        await filled(crew)
+        server.stop()
+        await crew.all_are("alone")
+        first, second = crew.hands
+        first.replica.post(Cancelled("c"))
+        server.start()
+        await crew.settled()
+        snapshot = await second.snapshot()
+        assert (snapshot.running, snapshot.waiting) == (2, 1)
+        first.post(Finished("a"))
+        await until(lambda: second.routed == ["b", "d"])
