@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 LEASE_S = 1.0
+TWO_SLOTS = NodeChanged("gpu1", slots=2, models=("llama",))
 PATIENCE_S = 30.0
 """How long a test waits for something that must happen, on a machine with much else to do."""
 
@@ -121,3 +122,21 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - told by sockets
             await asyncio.sleep(0.005)
+
+
+def arrivals(*names: str) -> list[Arrived]:
+    return [Arrived(name, "llama") for name in names]
+
+
+async def filled(crew: Crew) -> None:
+    """Take both slots from the two replicas, and let one more wait at each."""
+    crew.everyone(TWO_SLOTS)
+    await crew.settled()
+    first, second = crew.hands
+    first.post(*arrivals("a"))
+    second.post(*arrivals("b"))
+    await until(lambda: first.routed == ["a"] and second.routed == ["b"])
+    first.post(*arrivals("c"))
+    await until(lambda: len(first.actions) == 2)
+    second.post(*arrivals("d"))
+    await until(lambda: len(second.actions) == 2)

@@ -10,15 +10,13 @@ import pytest
 from redis import Redis
 
 from forebay.coordination.valkey import ValkeyStore
-from forebay.core import Arrived, Cancelled, Finished, NodeChanged
+from forebay.core import Cancelled, Finished
 from forebay.testing.valkey_server import ValkeyServer
 
-from .crew import LEASE_S, Crew, until
+from .crew import LEASE_S, TWO_SLOTS, Crew, arrivals, filled, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-TWO_SLOTS = NodeChanged("gpu1", slots=2, models=("llama",))
 
 
 @pytest.fixture
@@ -26,24 +24,6 @@ def server() -> Iterator[ValkeyServer]:
     """A server that a test may break."""
     with ValkeyServer() as server:
         yield server
-
-
-def arrivals(*names: str) -> list[Arrived]:
-    return [Arrived(name, "llama") for name in names]
-
-
-async def filled(crew: Crew) -> None:
-    """Take both slots from the two replicas, and let one more wait at each."""
-    crew.everyone(TWO_SLOTS)
-    await crew.settled()
-    first, second = crew.hands
-    first.post(*arrivals("a"))
-    second.post(*arrivals("b"))
-    await until(lambda: first.routed == ["a"] and second.routed == ["b"])
-    first.post(*arrivals("c"))
-    await until(lambda: len(first.actions) == 2)
-    second.post(*arrivals("d"))
-    await until(lambda: len(second.actions) == 2)
 
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])

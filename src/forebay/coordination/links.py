@@ -55,6 +55,7 @@ class Links:
         self._alone = asyncio.Event()
         self._failing_since_s: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopped = False
         self._closed = False
 
     async def start(self) -> None:
@@ -66,6 +67,7 @@ class Links:
 
     def stop(self) -> None:
         """Stop all errands; may be called twice."""
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
 
@@ -93,8 +95,11 @@ class Links:
     # -- errands
 
     async def _run(self, errand: Callable[[], Any]) -> None:
-        """Do an errand for ever; a bug in one of them must not end it silently."""
-        while True:
+        """Do an errand until all is stopped; a bug in one of them must not end it silently.
+
+        The flag is needed beside the cancelling: a client may turn that into an error of its own.
+        """
+        while not self._stopped:
             try:
                 await errand()
             except StoreLost as error:
@@ -141,7 +146,7 @@ class Links:
     async def _insist(self, epoch: int, payloads: list[bytes]) -> None:
         """Send until it works: what arrives twice is known by its number."""
         replica = self._replica
-        while replica.epoch == epoch and replica.mode == "coordinated":
+        while replica.epoch == epoch and replica.mode == "coordinated" and not self._stopped:
             try:
                 await self._store.send_up(epoch, payloads)
             except StoreLost as error:
@@ -154,7 +159,7 @@ class Links:
     async def _order(self, payloads: list[tuple[str, bytes]]) -> None:
         replica = self._replica
         token = replica.token()
-        while token and replica.token() == token:
+        while token and replica.token() == token and not self._stopped:
             try:
                 if not await self._store.send_down(token, payloads):
                     replica.lost_lease()
@@ -169,7 +174,7 @@ class Links:
     async def _read_down(self) -> None:
         """Read what the leader says; after a failure from the start, for ids may go back."""
         member, after = self._replica.about.member, START
-        while True:
+        while not self._stopped:
             entries = await self._store.read_down(member, after, self._beat_s)
             if entries:
                 after = entries[-1].id
@@ -179,7 +184,7 @@ class Links:
         """Read what the replicas say to the leader, while this one leads."""
         await self._leading.wait()
         replica, epoch, after = self._replica, self._replica.epoch, START
-        while replica.leads and replica.epoch == epoch:
+        while replica.leads and replica.epoch == epoch and not self._stopped:
             entries = await self._store.read_up(epoch, after, self._beat_s)
             if entries:
                 after = entries[-1].id
@@ -191,7 +196,7 @@ class Links:
         """When alone, find out whether that is true of all, or only of this one."""
         await self._alone.wait()
         replica = self._replica
-        while replica.mode in ("alone", "cut_off"):
+        while replica.mode in ("alone", "cut_off") and not self._stopped:
             replica.learn(cut_off=await replica.ask_peers(replica.addresses()))
             await self._pause(self._beat_s)
         self._alone.clear()
@@ -213,6 +218,8 @@ class Links:
 
     async def _pause(self, wait_s: float, until: asyncio.Event | None = None) -> None:
         """Wait for a while by the clock in use, or until an event."""
+        if self._stopped:
+            return
         over = until or asyncio.Event()
         timer = self._clock.call_at(self._clock.monotonic_s() + wait_s, over.set)
         try:

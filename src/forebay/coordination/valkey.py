@@ -159,6 +159,9 @@ class ValkeyStore:
         """Close all connections; may be called twice."""
         for client in (self._client, *self._readers):
             await client.aclose()
+            sentinels = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+            for sentinel in getattr(sentinels, "sentinels", ()):
+                await sentinel.aclose()
 
     async def _call(self, call: Awaitable[Any], limit_s: float = CALL_S) -> Any:
         self.calls += 1

