@@ -59,3 +59,21 @@ def test_a_minute_is_what_its_seconds_add_up_to(seconds: list[tuple[int, int]]) 
     last = seconds[-MINUTE:]
     assert history.served_per_minute() == sum(one for one, _ in last)
     assert history.rejected_per_minute() == sum(one for _, one in last)
+
+
+def test_totals_that_another_counts_are_no_news() -> None:
+    history = History(BOUNDS_S)
+    served = []
+    for total, leader in ((3, 1), (5, 1), (4000, 2), (4001, 2), (2, 3), (3, 3)):
+        history.add(reading(served=total, source=("coordinated", leader)))
+        assert history.newest is not None
+        served.append(history.newest.served)
+    assert served == [0, 2, 0, 1, 0, 1]
+
+
+def test_totals_that_fall_are_never_told_as_less_than_nothing() -> None:
+    history = History(BOUNDS_S)
+    history.add(reading(served=10))
+    history.add(reading(served=4))
+    assert history.newest is not None
+    assert history.newest.served == 0

@@ -96,6 +96,7 @@ def draw_nodes(nodes: Nodes, views: Iterable[NodeView], now_s: float) -> Iterato
             failures=dict(node.failures),
             last_error=error or None,
             simulated=node.kind == Simulated.kind,
+            guarded=node.guarded,
         )
 
 

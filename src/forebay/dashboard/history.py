@@ -36,6 +36,8 @@ class Reading(Struct, frozen=True):
     rejected: int
     waits: Sequence[int]
     """How long requests waited, by bucket."""
+    source: object = None
+    """Who counted the totals: where that is another than before, they began anew."""
 
 
 class History:
@@ -47,6 +49,7 @@ class History:
         self._waits: deque[Sequence[int]] = deque(maxlen=WAITS_WINDOW + 1)
         self._waits.append([0] * (len(bounds_s) + 1))
         self._served = self._rejected = 0
+        self._source: object = None
         self.number = 0
         """How many samples there have been since the start."""
 
@@ -58,12 +61,15 @@ class History:
     def add(self, reading: Reading) -> None:
         """Take one second in."""
         self._waits.append(reading.waits)
+        if reading.source != self._source:  # nothing happened: another leader, or none, counts
+            self._source = reading.source
+            self._served, self._rejected = reading.served, reading.rejected
         recent = [now - then for now, then in zip(reading.waits, self._waits[0], strict=True)]
         sample = SamplePicture(
             depth=reading.depth,
             processing=reading.processing,
-            served=reading.served - self._served,
-            rejected=reading.rejected - self._rejected,
+            served=max(0, reading.served - self._served),
+            rejected=max(0, reading.rejected - self._rejected),
             wait_p50_seconds=self._quantile(recent, 0.5),
             wait_p95_seconds=self._quantile(recent, 0.95),
         )

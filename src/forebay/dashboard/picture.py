@@ -5,7 +5,7 @@ Aggregates only: no user, no key, no prompt and no id is ever in here.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from forebay.dashboard.words import Words
 
@@ -63,6 +63,7 @@ class NodePicture(Struct, frozen=True):
     failures: dict[str, int]
     last_error: str | None
     simulated: bool
+    guarded: bool = False
 
 
 class JobType(Struct, frozen=True):
@@ -123,6 +124,32 @@ class Trouble(Struct, frozen=True, omit_defaults=True):
     node: str = ""
 
 
+class ReplicaPicture(Struct, frozen=True):
+    """One gateway of a fleet."""
+
+    name: str
+    state: str
+    version: str
+    waiting: int
+    running: int
+    lent: int
+    heard_seconds: float
+    same_settings: bool
+
+
+class FleetPicture(Struct, frozen=True):
+    """The gateways that share one queue, as this one knows them."""
+
+    mode: str
+    mode_seconds: float
+    epoch: int
+    me: str
+    replicas: list[ReplicaPicture]
+    failovers_total: int
+    outages_total: int
+    counted_seconds_ago: float | None
+
+
 class SamplePicture(Struct, frozen=True):
     """One second of the time line."""
 
@@ -151,3 +178,4 @@ class Picture(Struct, frozen=True):
     sample: SamplePicture | None
     sample_number: int
     caption: Words | None
+    fleet: FleetPicture | UnsetType = UNSET

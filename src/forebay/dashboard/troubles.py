@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from forebay.dashboard.picture import ModelPicture, NodePicture, QueuePicture, Trouble
+from forebay.dashboard.fleet import fleet_troubles
+from forebay.dashboard.picture import FleetPicture, ModelPicture, NodePicture, QueuePicture, Trouble
 from forebay.dashboard.words import Words, duration
 
 SHOWN_MAX: Final = 8
@@ -40,6 +41,8 @@ class Moment(Struct, frozen=True):
     """What the queue refused in the last minute, by code, the most common first."""
     remedy: Words
     """What to do about the most common of these."""
+    fleet: FleetPicture | None = None
+    """The gateways that share the queue, where it is shared."""
 
 
 Troubles: TypeAlias = Iterator[Trouble]
@@ -49,6 +52,7 @@ def find_troubles(moment: Moment) -> list[Trouble]:
     """Return what is wrong, the worst first."""
     found = [
         *_gateway(moment),
+        *(fleet_troubles(moment.fleet) if moment.fleet else ()),
         *_no_node(moment),
         *_offline(moment),
         *_stranded(moment),

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import UNSET
 
 from forebay.dashboard.drawing import draw_models, draw_nodes, draw_queue
+from forebay.dashboard.fleet import draw_fleet
 from forebay.dashboard.history import History, Reading
 from forebay.dashboard.picture import Picture
 from forebay.dashboard.problems import Problems
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from forebay.clock import TimerHandle, Timers
-    from forebay.core.snapshot import Snapshot
-    from forebay.dashboard.picture import JobsPicture, SessionsPicture
+    from forebay.coordination import Fleet
+    from forebay.dashboard.lookout import Look
+    from forebay.dashboard.picture import FleetPicture, JobsPicture, SessionsPicture
     from forebay.dashboard.problems import Remedy
     from forebay.nodes.registry import Nodes
 
@@ -52,7 +55,8 @@ class Status(msgspec.Struct, frozen=True):
 class Surroundings:
     """What the watch looks at."""
 
-    observe: Callable[[Callable[[Snapshot], None]], None]
+    look: Callable[[Callable[[Look], None]], None]
+    """Ask for a picture of the queue; it may come a little later."""
     nodes: Nodes
     clock: Timers
     waits: Callable[[], list[int]]
@@ -64,6 +68,8 @@ class Surroundings:
     status: Callable[[], Status]
     jobs: Callable[[], JobsPicture]
     sessions: Callable[[], SessionsPicture]
+    fleet: Callable[[], Fleet | None]
+    """The gateways that share the queue with this one."""
     watched: Callable[[], None]
     """Called at every look while someone follows: a time to refresh what costs more."""
     epoch: str
@@ -82,6 +88,8 @@ class Watch:
         self._timer: TimerHandle | None = None
         self._even = False
         self._drawn_s = self._started_s - LOOK_S
+        self._mode = ""
+        self._mode_since_s = self._started_s
         self._followers: set[Follower] = set()
         self._stopped = False
         self.frame = b""
@@ -119,9 +127,15 @@ class Watch:
     def enter(self, follower: Follower) -> None:
         """Tell this one from now on; the first picture at once, and not to all the others."""
         self._followers.add(follower)
-        if self._around.clock.monotonic_s() - self._drawn_s >= LOOK_S:
-            self._around.observe(self._draw)
-        follower.wake()
+        if self._around.clock.monotonic_s() - self._drawn_s < LOOK_S:
+            follower.wake()
+            return
+
+        def drawn(look: Look) -> None:
+            self._draw(look)
+            follower.wake()
+
+        self._around.look(drawn)
 
     def leave(self, follower: Follower) -> None:
         """Tell it no more."""
@@ -136,39 +150,53 @@ class Watch:
     def _look(self) -> None:
         self._even = not self._even
         if self._even:
-            self._around.observe(self._remember)
+            self._around.look(self._remember)
         if self._followers:
             self._around.watched()
-            self._around.observe(self._tell)
+            self._around.look(self._tell)
         if not self._stopped:
             self._arm()
 
-    def _remember(self, seen: Snapshot) -> None:
+    def _remember(self, look: Look) -> None:
         """Take one second into the time line."""
-        around = self._around
+        around, seen, totals = self._around, look.snapshot, look.snapshot.totals
         self._problems.add(around.outcomes(), around.clock.monotonic_s())
+        fleet = self._fleet(look)
+        refused = sum(totals.rejected.values()) + totals.expired
         self._history.add(
             Reading(
                 depth=seen.by_priority,
                 processing=seen.running,
-                served=seen.totals.served,
-                rejected=self._problems.rejected(),
+                served=totals.served,
+                rejected=refused if fleet else self._problems.rejected(),
                 waits=around.waits(),
+                source=fleet and (fleet.mode, fleet.epoch),
             )
         )
 
-    def _draw(self, seen: Snapshot) -> None:
-        self.frame = _event("snapshot", self.picture(seen))
+    def _draw(self, look: Look) -> None:
+        self.frame = _event("snapshot", self.picture(look))
         self._drawn_s = self._around.clock.monotonic_s()
 
-    def _tell(self, seen: Snapshot) -> None:
-        self._draw(seen)
+    def _tell(self, look: Look) -> None:
+        self._draw(look)
         for follower in self._followers:
             follower.wake()
 
-    def picture(self, seen: Snapshot) -> Picture:
+    def _fleet(self, look: Look) -> FleetPicture | None:
+        """Draw the fleet, if there is one, and take note of when its mode changes."""
+        fleet = self._around.fleet()
+        if fleet is None:
+            return None
+        known, now_s = fleet.picture(), self._around.clock.monotonic_s()
+        if known.mode != self._mode:
+            self._mode, self._mode_since_s = known.mode, now_s
+        return draw_fleet(known, mode_s=now_s - self._mode_since_s, age_s=look.age_s)
+
+    def picture(self, look: Look) -> Picture:
         """Draw one moment."""
-        around, status = self._around, self._around.status()
+        around, status, seen = self._around, self._around.status(), look.snapshot
+        fleet = self._fleet(look)
         now_s = around.clock.monotonic_s()
         queue = draw_queue(
             seen, self._history, enabled=status.queue_enabled, retries=status.retries
@@ -185,6 +213,7 @@ class Watch:
             max_wait_s=status.max_wait_s,
             refused=refused,
             remedy=self._problems.remedy(next(iter(refused))) if refused else Words("", ""),
+            fleet=fleet,
         )
         return Picture(
             at=self._at(),
@@ -201,6 +230,7 @@ class Watch:
             sample=self._history.newest,
             sample_number=self._history.number,
             caption=self.caption,
+            fleet=fleet or UNSET,
         )
 
     def _hello(self, *, admin: bool, keys: bool) -> bytes:

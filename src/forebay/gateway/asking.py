@@ -77,6 +77,14 @@ class Asking:
             )
         return caller
 
+    def is_admin(self, request: Request) -> bool:
+        """Say whether an admin asks."""
+        try:
+            self.admin(request)
+        except Refused:
+            return False
+        return True
+
     def answer(self, refused: Refused, request: Request) -> Response:
         """Return an error in the dialect of the route."""
         family = family_of(request.url.path)

@@ -42,7 +42,7 @@ def make_watch(parts: Parts, clock: Timers) -> Watch:
         settings = parts.settings
         return Status(
             draining=parts.draining,
-            ready=not parts.draining and parts.nodes.any_up(),
+            ready=parts.is_ready(),
             queue_enabled=settings.queue.enabled,
             max_wait_s=settings.queue.max_wait_seconds,
             priorities=settings.queue.priorities,
@@ -50,7 +50,7 @@ def make_watch(parts: Parts, clock: Timers) -> Watch:
         )
 
     around = Surroundings(
-        observe=parts.relay.observe,
+        look=parts.lookout.look,
         nodes=parts.nodes,
         clock=clock,
         waits=lambda: waits_by_bucket(accounting),
@@ -60,6 +60,7 @@ def make_watch(parts: Parts, clock: Timers) -> Watch:
         status=status,
         jobs=jobs.picture,
         sessions=lambda: SessionsPicture(sessions.held(), sessions.pending()),
+        fleet=lambda: parts.fleet,
         watched=watched,
         epoch=random.SystemRandom().randbytes(4).hex(),
         gateway=__version__,

@@ -57,7 +57,7 @@ class DashboardRoutes:
         if parts.watch.followers >= FOLLOWERS_MAX:
             words = f"{FOLLOWERS_MAX} look at this gateway already"
             raise Refused(Problem("too_many_connections", words))
-        admin = self._is_admin(request)
+        admin = parts.asking.is_admin(request)
         follower = parts.watch.follow(admin=admin, keys=bool(parts.keys))
         generation = parts.callers.generation
 
@@ -67,23 +67,16 @@ class DashboardRoutes:
             if generation == parts.callers.generation:
                 return True
             generation = parts.callers.generation
-            return self._may_look(request) and self._is_admin(request) == admin
+            return self._may_look(request) and parts.asking.is_admin(request) == admin
 
         return _Pictures(follower, is_as_it_was)
 
-    def _is_admin(self, request: Request) -> bool:
-        return _is_allowed(self._parts.asking.admin, request)
-
     def _may_look(self, request: Request) -> bool:
-        return _is_allowed(self._parts.asking.observer, request)
-
-
-def _is_allowed(ask: Callable[[Request], object], request: Request) -> bool:
-    try:
-        ask(request)
-    except Refused:
-        return False
-    return True
+        try:
+            self._parts.asking.observer(request)
+        except Refused:
+            return False
+        return True
 
 
 def _answer(file: PageFile, request: Request) -> Response:

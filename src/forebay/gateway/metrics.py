@@ -14,17 +14,34 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 
 from forebay.gateway.accounting import BUCKETS_S
+from forebay.gateway.fleet_metrics import fleet_families
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from forebay.coordination import FleetPicture
     from forebay.core import Snapshot
+    from forebay.core.snapshot import Totals
+    from forebay.dashboard.lookout import Look
     from forebay.gateway.accounting import Accounting, Histogram
     from forebay.gateway.job_figures import JobFigures
     from forebay.nodes.registry import Nodes
     from forebay.sessions.figures import SessionFigures
 
     Labelled = tuple[tuple[str, ...], Histogram]
+
+OF_THE_FLEET = frozenset(
+    {
+        "forebay_queue_depth", "nexus_queue_depth", "forebay_queue_max_size",
+        "forebay_queue_enqueued_total", "forebay_queue_rejected_total",
+        "forebay_queue_timeouts_total", "forebay_queue_cancelled_total",
+        "forebay_model_swaps_total", "forebay_node_in_flight", "nexus_backend_pending_requests",
+        "forebay_node_slots", "forebay_node_up", "forebay_jobs", "forebay_replicas",
+        "forebay_replicas_differing", "forebay_fleet_epoch", "forebay_fleet_failovers_total",
+    }
+)  # fmt: skip
+"""Metrics that every gateway of a fleet tells of the whole: adding them up over gateways would
+count everything several times."""
 
 
 class Metrics:
@@ -42,16 +59,20 @@ class Metrics:
         self._jobs = jobs
         self._sessions = sessions
 
-    def text(self, snapshot: Snapshot, retries: int) -> bytes:
+    def text(self, look: Look, retries: int, fleet: FleetPicture | None = None) -> bytes:
         """Return all metrics in the text format."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected(self.families(snapshot, retries)))
+        registry.register(_Collected(self.families(look, retries, fleet)))
         return generate_latest(registry)
 
-    def families(self, snapshot: Snapshot, retries: int) -> list[Metric]:
+    def families(self, look: Look, retries: int, fleet: FleetPicture | None) -> list[Metric]:
         """Return all metrics there are, those without a sample included."""
-        return [*self._queue(snapshot), *self._traffic(snapshot, retries),
-                *self._of_nodes(snapshot), *self._of_jobs(), *self._of_sessions()]  # fmt: skip
+        snapshot = look.snapshot
+        # What a leader has counted must not seem to fall, and then to leap, while there is none.
+        totals = snapshot.totals if fleet is None or fleet.mode == "coordinated" else None
+        return [*self._queue(snapshot), *_queue_totals(totals), *self._traffic(retries),
+                *self._of_nodes(snapshot), *self._of_jobs(), *self._of_sessions(),
+                *(fleet_families(fleet, look.age_s) if fleet else ())]  # fmt: skip
 
     def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
         depth = GaugeMetricFamily(
@@ -74,28 +95,8 @@ class Metrics:
             ["priority", "outcome"],
             self._accounting.waits.items(),
         )
-        totals = snapshot.totals
-        yield _counter(
-            "forebay_queue_enqueued_total", "Requests that had to wait.", totals.enqueued
-        )
-        rejected = CounterMetricFamily(
-            "forebay_queue_rejected_total",
-            "Requests that the scheduler refused, by code.",
-            labels=["reason"],
-        )
-        for reason, count in totals.rejected.items():
-            rejected.add_metric([reason], count)
-        yield rejected
-        yield _counter(
-            "forebay_queue_timeouts_total", "Requests that waited too long.", totals.expired
-        )
-        yield _counter(
-            "forebay_queue_cancelled_total",
-            "Requests given up by their clients, or cancelled.",
-            totals.cancelled,
-        )
 
-    def _traffic(self, snapshot: Snapshot, retries: int) -> Iterator[Metric]:
+    def _traffic(self, retries: int) -> Iterator[Metric]:
         counts = self._accounting
         requests = CounterMetricFamily(
             "forebay_requests_total",
@@ -122,9 +123,6 @@ class Metrics:
         tokens.add_metric(["output"], counts.output_tokens)
         yield tokens
         yield _counter("forebay_retries_total", "Attempts beyond the first.", retries)
-        yield _counter(
-            "forebay_model_swaps_total", "Model loads caused by dispatching.", snapshot.totals.swaps
-        )
 
     def _of_nodes(self, snapshot: Snapshot) -> Iterator[Metric]:
         in_flight = _per_node("forebay_node_in_flight", "Requests running on the node.")
@@ -134,12 +132,16 @@ class Metrics:
             labels=["backend"],
         )
         slots = _per_node("forebay_node_slots", "Requests that may run there at once.")
-        up = _per_node("forebay_node_up", "1 while it is online; 0 offline, loading or draining.")
+        up = _per_node(
+            "forebay_node_up",
+            "1 while this gateway finds it online; 0 offline, loading or draining.",
+        )
         for node in snapshot.nodes:
             in_flight.add_metric([node.name], node.in_flight)
             pending.add_metric([node.name], node.in_flight)
             slots.add_metric([node.name], node.slots)
-            up.add_metric([node.name], float(node.state == "online"))
+        for backend in self._nodes:
+            up.add_metric([backend.name], float(backend.told.state == "online"))
         yield from (in_flight, pending, slots, up)
         failures = CounterMetricFamily(
             "forebay_node_failures_total",
@@ -186,6 +188,30 @@ class Metrics:
         for outcome, count in figures.outcomes.items():
             ended.add_metric([outcome], count)
         yield ended
+
+
+def _queue_totals(totals: Totals | None) -> Iterator[Metric]:
+    """Draw what the scheduler has counted; without a sample where nobody has."""
+    for name, what, field in (
+        ("enqueued", "Requests that had to wait.", "enqueued"),
+        ("timeouts", "Requests that waited too long.", "expired"),
+        ("cancelled", "Requests given up by their clients, or cancelled.", "cancelled"),
+    ):
+        count = None if totals is None else getattr(totals, field)
+        yield CounterMetricFamily(f"forebay_queue_{name}_total", what, value=count)
+    rejected = CounterMetricFamily(
+        "forebay_queue_rejected_total",
+        "Requests that the scheduler refused, by code.",
+        labels=["reason"],
+    )
+    for reason, count in totals.rejected.items() if totals else ():
+        rejected.add_metric([reason], count)
+    yield rejected
+    yield CounterMetricFamily(
+        "forebay_model_swaps_total",
+        "Model loads caused by dispatching.",
+        value=None if totals is None else totals.swaps,
+    )
 
 
 class _Collected:

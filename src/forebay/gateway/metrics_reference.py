@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from forebay.clock import SystemClock
+from forebay.coordination import FleetPicture
 from forebay.core import Observed, Scheduler, Snapshot
+from forebay.dashboard.lookout import Look
 from forebay.gateway.accounting import BUCKETS_S, Accounting
 from forebay.gateway.job_figures import JobFigures
-from forebay.gateway.metrics import Metrics
+from forebay.gateway.metrics import OF_THE_FLEET, Metrics
 from forebay.nodes.registry import Nodes
 from forebay.sessions.figures import SessionFigures
 
@@ -35,6 +37,21 @@ the words there, not this page. -->
 and alerts that are made of these: [operations](../operations.md#metrics).
 """
 
+FLEET: Final = """\
+## Several gateways, one queue
+
+Where gateways share a queue (`coordination.url`), those of the *fleet* are about all of it, and
+every gateway tells the same: take `max` over `instance`, never `sum`. Those of a *gateway* are what
+it has done itself: add them up. To keep fleets apart, give each a `job` of its own in Prometheus:
+`sum by (priority) (max by (job, priority) (forebay_queue_depth))`. `forebay_node_up` is what each
+gateway finds when it asks the node: `min` is the doubtful one's view, `max` the luckier one's.
+
+Those about replicas, the fleet and outages of the store are there in a fleet only.
+Counters of the fleet are counted by its leader; a new one goes on from what the last one said.
+While a gateway has no leader (`forebay_fleet_mode`) it leaves them out, and its gauges are about
+itself alone.
+"""
+
 LABELS: Final = {
     "priority": "the class: `high`, `normal`, `low`, or what `queue.priorities` names",
     "outcome": "`served`; `passed_through` (a 4xx of the node); `cancelled` (the client left); "
@@ -46,6 +63,10 @@ LABELS: Final = {
     "node": "the node's name",
     "backend": "the node's name, in the metric that Nexus had",
     "type": "the task type of a job; `other` beyond the first 64",
+    "state": "of a gateway: `leading`, `following`, `lost`",
+    "mode": "`coordinated` (a leader decides for all), `seeking` (there is none yet), `alone` (the "
+    "store is out of reach, for all as far as is known), `cut_off` (for this gateway only)",
+    "what": "`settings` or `version`",
     "status": "`queued`, `running`, `completed`, `failed`, `cancelled`",
 }
 """What each label says; a label that is not here cannot be drawn."""
@@ -58,6 +79,11 @@ class Described(NamedTuple):
     kind: str
     labels: tuple[str, ...]
     meaning: str
+
+    @property
+    def of(self) -> str:
+        """Of whom it tells, in a fleet."""
+        return "fleet" if self.name in OF_THE_FLEET else "gateway"
 
     @property
     def series(self) -> set[str]:
@@ -74,7 +100,8 @@ def described() -> list[Described]:
     (snapshot,) = Scheduler().handle(Observed(), 0.0)
     assert isinstance(snapshot, Snapshot)
     metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures())
-    return [_described(family) for family in metrics.families(snapshot, 0)]
+    fleet = FleetPicture("coordinated", 1, "", ())
+    return [_described(family) for family in metrics.families(Look(snapshot), 0, fleet)]
 
 
 def _described(family: Metric) -> Described:
@@ -87,8 +114,9 @@ def page() -> str:
     """Return what the generated page should hold."""
     metrics = described()
     rows = [
-        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {meaning} |"
-        for name, kind, labels, meaning in metrics
+        f"| `{one.name}` | {one.kind} | {one.of} | {', '.join(f'`{it}`' for it in one.labels)} "
+        f"| {one.meaning} |"
+        for one in metrics
     ]
     used = {label for metric in metrics for label in metric.labels}
     meanings = [f"| `{label}` | {words} |" for label, words in LABELS.items() if label in used]
@@ -97,7 +125,8 @@ def page() -> str:
     bounds = ", ".join(f"{bound:g}" for bound in BUCKETS_S)
     return "\n".join([
         OPENING,
-        "| Metric | Kind | Labels | Meaning |", "| --- | --- | --- | --- |", *rows,
+        "| Metric | Kind | Of | Labels | Meaning |", "| --- | --- | --- | --- | --- |", *rows,
+        "", *FLEET.splitlines(),
         "", "## Labels", "", "| Label | Says |", "| --- | --- |", *meanings,
         "", "## Buckets", "",
         "A histogram `x` has the series `x_bucket` (with `le`), `x_sum` and `x_count`. Its buckets",

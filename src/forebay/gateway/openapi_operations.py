@@ -28,7 +28,7 @@ _OPERATIONS: Final = (
     Operation("/health", "get", "Whether the gateway is alive; touches no node", "status",
                "Health"),
     Operation("/ready", "get", "Whether requests should be sent here", "status", "Ready",
-               ("shutting_down", "no_node")),
+               ("shutting_down", "no_node", "coordination_lost")),
     Operation("/metrics", "get", "Metrics in Prometheus' text format", "status",
                codes=WITH_A_KEY, media="text/plain"),
     Operation("/capabilities", "get", "What this gateway offers, and its limits", "status",

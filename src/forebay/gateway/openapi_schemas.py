@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
+from forebay.coordination.fleet import Mode, ReplicaState
 from forebay.gateway.codes import CODES
 
 Schema: TypeAlias = dict[str, Any]
@@ -157,6 +158,41 @@ _ANTHROPIC_CARD = record(
     {"type": {"const": "model"}, "id": TEXT, "display_name": TEXT, "created_at": TEXT}
 )
 
+_MODE: Final = said(
+    "`coordinated`: a leader decides for all; `seeking`: there is none yet; `alone`: the store is "
+    "out of reach; `cut_off`: for this gateway only.",
+    {"enum": list(get_args(Mode))},
+)
+_REPLICA: Final = record(
+    {
+        "name": said("Eight hexadecimal digits, the same after a restart.", TEXT),
+        "state": {"enum": list(get_args(ReplicaState))},
+        "version": TEXT,
+        "waiting": COUNT,
+        "running": COUNT,
+        "lent": said("Slots that it may use without asking.", COUNT),
+        "heard_seconds": said("How long ago it was last heard of.", SECONDS),
+        "same_settings": said("Whether its settings are those of the one that answers.",
+                              {"type": "boolean"}),
+        "address": said("Where the others reach it; for admins only.", TEXT),
+    },
+    optional=("address",),
+)  # fmt: skip
+_FLEET: Final = said(
+    "The gateways that share this queue; absent where it is not shared.",
+    record(
+        {
+            "mode": _MODE,
+            "epoch": said("How many leaders there have been.", COUNT),
+            "me": said("The name of the one that answers.", TEXT),
+            "counted_seconds_ago": said(
+                "How old the figures of the queue are: 0 when the leader has just told them, null "
+                "when it never has.", SECONDS_OR_NULL),
+            "replicas": listed(_REPLICA),
+        }
+    ),
+)  # fmt: skip
+
 ANSWERS: Final[dict[str, Schema]] = {
     "Queue": record(
         {
@@ -169,7 +205,9 @@ ANSWERS: Final[dict[str, Schema]] = {
             "rejected_total": COUNT,
             "timeouts_total": COUNT,
             "served_total": COUNT,
-        }
+            "fleet": _FLEET,
+        },
+        optional=("fleet",),
     ),
     "Ticket": record(
         {
@@ -202,7 +240,7 @@ ANSWERS: Final[dict[str, Schema]] = {
     },
     "Tags": record({"models": listed(record({"name": TEXT, "model": TEXT}))}),
     "Health": record({"status": {"const": "ok"}, "version": TEXT}),
-    "Ready": record({"status": {"const": "ready"}}),
+    "Ready": record({"status": {"const": "ready"}, "mode": _MODE}, optional=("mode",)),
     "Capabilities": record(
         {
             "version": TEXT,

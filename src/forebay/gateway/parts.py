@@ -7,7 +7,8 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from forebay.core import OptionsChanged, Snapshot
+from forebay.core import OptionsChanged
+from forebay.dashboard.lookout import Lookout
 from forebay.gateway.accounting import Accounting
 from forebay.gateway.admission import Admission
 from forebay.gateway.asking import Asking, Refused
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.coordination import Fleet
-    from forebay.core import Describe, Event
+    from forebay.core import Describe, Event, Snapshot
     from forebay.gateway.access_log import AccessLog
     from forebay.settings import NodeSettings, ReloadPlan, Settings
 
@@ -105,6 +106,7 @@ class Parts:
         self.metrics = Metrics(
             self.accounting, self.nodes, self.jobs.figures, self.sessions.figures
         )
+        self.lookout = Lookout(self.relay.observe, lambda: self.settings.queue.options(), clock)
         self.watch = make_watch(self, clock)
         self.readers = ThreadPoolExecutor(2, "large-bodies")
 
@@ -133,11 +135,14 @@ class Parts:
         self.fleet = fleet
         fleet.on_told = self.operator.hear
 
+    def is_ready(self) -> bool:
+        """Say whether requests should be sent here, as `/ready` does."""
+        cut_off = self.fleet is not None and self.fleet.picture().mode == "cut_off"
+        return not self.draining and not cut_off and self.nodes.any_up()
+
     async def snapshot(self) -> Snapshot:
-        """Return the whole picture."""
-        future: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
-        self.relay.observe(lambda seen: None if future.done() else future.set_result(seen))
-        return await future
+        """Return the whole picture, or the last one where nobody answers in a second."""
+        return (await self.lookout.taken()).snapshot
 
     async def describe(self, ticket_id: str) -> Describe | None:
         """Return what the core knows of a ticket; None when it has ended.

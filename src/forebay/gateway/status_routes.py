@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay import __version__
+from forebay.dashboard.fleet import draw_fleet
 from forebay.gateway.admission import FAMILIES
 from forebay.gateway.asking import Refused
 from forebay.gateway.openapi import routes
@@ -17,7 +18,9 @@ from forebay.relay.problem import Problem
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from forebay.coordination import FleetPicture
     from forebay.core import Describe
+    from forebay.dashboard.lookout import Look
     from forebay.gateway.callers import Caller
     from forebay.gateway.parts import Parts
     from forebay.relay.exchange import Exchange
@@ -33,6 +36,12 @@ REASONS = {
     None: "it is running",
 }
 """Why a request waits, in words."""
+
+
+CUT_OFF = (
+    "this gateway cannot reach the shared store, and others may: nothing new starts here until it "
+    "can; send requests to another gateway"
+)
 
 
 def json_answer(value: object, status: int = 200) -> Response:
@@ -67,7 +76,13 @@ class StatusRoutes:
             raise Refused(Problem("shutting_down", "the gateway is shutting down"))
         if not self._parts.nodes.any_up():
             raise Refused(Problem("no_node", self._why_not_up()))
-        return json_answer({"status": "ready"})
+        fleet = self._parts.fleet
+        if fleet is None:
+            return json_answer({"status": "ready"})
+        mode = fleet.picture().mode
+        if mode == "cut_off":
+            raise Refused(Problem("coordination_lost", CUT_OFF))
+        return json_answer({"status": "ready", "mode": mode})
 
     def _why_not_up(self) -> str:
         states = {backend.told.state for backend in self._parts.nodes}
@@ -76,8 +91,8 @@ class StatusRoutes:
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus' text format."""
         self._parts.asking.observer(request)
-        snapshot = await self._parts.snapshot()
-        text = self._parts.metrics.text(snapshot, self._parts.relay.retries_total)
+        look = await self._parts.lookout.taken()
+        text = self._parts.metrics.text(look, self._parts.relay.retries_total, self._fleet())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def capabilities(self, request: Request) -> Response:
@@ -105,7 +120,8 @@ class StatusRoutes:
     async def queue(self, request: Request) -> Response:
         """Return the state of the whole queue, in aggregates only."""
         self._parts.asking.observer(request)
-        seen = await self._parts.snapshot()
+        look = await self._parts.lookout.taken()
+        seen = look.snapshot
         return json_answer(
             {
                 "waiting": seen.waiting,
@@ -117,8 +133,31 @@ class StatusRoutes:
                 "rejected_total": sum(seen.totals.rejected.values()),
                 "timeouts_total": seen.totals.expired,
                 "served_total": seen.totals.served,
+                **self._shared(look, request),
             }
         )
+
+    def _fleet(self) -> FleetPicture | None:
+        return None if self._parts.fleet is None else self._parts.fleet.picture()
+
+    def _shared(self, look: Look, request: Request) -> dict[str, object]:
+        """Show the gateways that share the queue; to an admin, where each of them is."""
+        if (known := self._fleet()) is None:
+            return {}
+        drawn = draw_fleet(known, age_s=look.age_s)
+        replicas = [msgspec.structs.asdict(replica) for replica in drawn.replicas]
+        if self._parts.asking.is_admin(request):
+            addresses = {replica.name: replica.address for replica in known.replicas}
+            replicas = [{**one, "address": addresses[one["name"]]} for one in replicas]
+        return {
+            "fleet": {
+                "mode": drawn.mode,
+                "epoch": drawn.epoch,
+                "me": drawn.me,
+                "counted_seconds_ago": drawn.counted_seconds_ago,
+                "replicas": replicas,
+            }
+        }
 
     async def ticket(self, request: Request) -> Response:
         """Say where one request stands, and why it waits."""

@@ -184,8 +184,9 @@ class Relay:
                 del self._asked[ticket_id]
 
     def observe(self, told: Callable[[Snapshot], None]) -> None:
-        """Ask the core for the whole picture."""
-        self._watchers.append(told)
+        """Ask the core for the whole picture; who has asked and waits is not told twice."""
+        if told not in self._watchers:
+            self._watchers.append(told)
         self.post(Observed())
 
     async def finished(self) -> None:

@@ -1,0 +1,192 @@
+"""The gateways that share one queue, as they are shown: who they are, and what is wrong with them.
+
+Addresses stay out: whoever may look at totals need not learn how the inner network is laid out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from forebay.dashboard.picture import FleetPicture, ReplicaPicture, Trouble
+from forebay.dashboard.words import Words, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from forebay.coordination import FleetPicture as Known
+    from forebay.coordination import ReplicaView
+
+REPLICAS_MAX: Final = 64
+"""Gateways that are listed; those that are lost come last."""
+NAMED_MAX: Final = 3
+LONG_SEEKING_S: Final = 15.0
+"""A leader is found within two leases (of 5 s, by default); longer than this is not a handover."""
+
+
+def draw_fleet(known: Known, *, mode_s: float = 0.0, age_s: float | None = 0.0) -> FleetPicture:
+    """Show a fleet; `mode_s` is for how long it has been as it is, `age_s` how old the counts."""
+    settings = _settings_here(known)
+    listed = sorted(known.replicas, key=lambda one: (one.state == "lost", one.name))
+    return FleetPicture(
+        mode=known.mode,
+        mode_seconds=round(mode_s, 1),
+        epoch=known.epoch,
+        me=known.me,
+        replicas=[_drawn(replica, settings) for replica in listed[:REPLICAS_MAX]],
+        failovers_total=known.failovers,
+        outages_total=known.outages,
+        counted_seconds_ago=None if age_s is None else round(age_s, 1),
+    )
+
+
+def _drawn(replica: ReplicaView, settings: str | None) -> ReplicaPicture:
+    return ReplicaPicture(
+        name=replica.name,
+        state=replica.state,
+        version=replica.version,
+        waiting=replica.waiting,
+        running=replica.running,
+        lent=replica.lent,
+        heard_seconds=round(max(0.0, replica.heard_s), 1),
+        same_settings=settings is None or replica.settings == settings,
+    )
+
+
+def _settings_here(known: Known) -> str | None:
+    """Return what the others' settings are held against: this gateway's own, else the leader's."""
+    by_rank = sorted(known.replicas, key=lambda one: (one.name != known.me, one.state != "leading"))
+    if not by_rank or (by_rank[0].name != known.me and by_rank[0].state != "leading"):
+        return None
+    return by_rank[0].settings
+
+
+# -- what is wrong
+
+
+def fleet_troubles(fleet: FleetPicture) -> Iterator[Trouble]:
+    """Return what is wrong with the fleet, seen from this gateway."""
+    yield from _MODES[fleet.mode](fleet)
+
+
+def _coordinated(fleet: FleetPicture) -> Iterator[Trouble]:
+    """Say what is wrong with the others; who has no leader cannot say that."""
+    yield from _lost(fleet)
+    yield from _other_settings(fleet)
+    yield from _other_versions(fleet)
+
+
+def _cut_off(fleet: FleetPicture) -> Iterator[Trouble]:
+    lasted = duration(fleet.mode_seconds)
+    yield Trouble(
+        "error", "cut_off",
+        Words(f"This gateway has been cut off from the shared store for {lasted.en}, and others "
+              "may not be: nothing new starts here.",
+              f"このゲートウェイは {lasted.ja}前から共有ストアに接続できません。他のゲートウェイは"
+              "接続できている可能性があるため、ここでは新しい処理を開始しません。"),
+        Words("Send clients to another gateway (/ready says 503 here); look at the network between "
+              "here and coordination.url.",
+              "別のゲートウェイに送ってください (ここでは /ready が 503 を返します)。"
+              "coordination.url までのネットワークを確認してください。"),
+        fleet.mode_seconds,
+    )  # fmt: skip
+
+
+def _alone(fleet: FleetPicture) -> Iterator[Trouble]:
+    lasted = duration(fleet.mode_seconds)
+    yield Trouble(
+        "error", "store_lost",
+        Words(f"The shared store has been out of reach for {lasted.en}: each gateway works alone, "
+              "with its share of the slots.",
+              f"共有ストアに {lasted.ja}前から接続できません。各ゲートウェイはスロットの割り当て分"
+              "だけで単独動作しています。"),
+        Words("Start Valkey or Redis again (coordination.url): they find each other by themselves. "
+              "Until then the figures here are this gateway's own.",
+              "Valkey または Redis (coordination.url) を起動すると自動的に復帰します。"
+              "それまで、ここの数値はこのゲートウェイだけのものです。"),
+        fleet.mode_seconds,
+    )  # fmt: skip
+
+
+def _seeking(fleet: FleetPicture) -> Iterator[Trouble]:
+    if fleet.mode_seconds < LONG_SEEKING_S:
+        return
+    lasted = duration(fleet.mode_seconds)
+    yield Trouble(
+        "warning", "leaderless",
+        Words(f"No gateway has led the fleet for {lasted.en}: newcomers wait.",
+              f"{lasted.ja}間、リーダーとなるゲートウェイがありません。"
+              "新しいリクエストは待機しています。"),
+        Words("One is found by itself while the store answers; look at the logs of the gateways.",
+              "ストアが応答していれば自動的に決まります。ゲートウェイのログを確認してください。"),
+        fleet.mode_seconds,
+    )  # fmt: skip
+
+
+_MODES: Final[dict[str, Callable[[FleetPicture], Iterator[Trouble]]]] = {
+    "coordinated": _coordinated,
+    "alone": _alone,
+    "cut_off": _cut_off,
+    "seeking": _seeking,
+}
+
+
+def _lost(fleet: FleetPicture) -> Iterator[Trouble]:
+    lost = [replica for replica in fleet.replicas if replica.state == "lost"]
+    if not lost:
+        return
+    names, heard = _named(lost), duration(min(replica.heard_seconds for replica in lost))
+    have = "has" if len(lost) == 1 else "have"
+    yield Trouble(
+        "warning", "replica_lost",
+        Words(f"{len(lost)} of {len(fleet.replicas)} gateways {have} not been heard of for "
+              f"{heard.en}: {names.en}.",
+              f"{len(fleet.replicas)} 台中 {len(lost)} 台のゲートウェイから {heard.ja}間応答が"
+              f"ありません: {names.ja}。"),
+        Words("Start it again: it joins by itself. If it was taken away for good, it leaves this "
+              "list after a while.",
+              "起動すると自動的に参加します。撤去した場合は、しばらくするとこの一覧から消えます。"),
+    )  # fmt: skip
+
+
+def _other_settings(fleet: FleetPicture) -> Iterator[Trouble]:
+    other = [one for one in fleet.replicas if one.state != "lost" and not one.same_settings]
+    if not other:
+        return
+    names = _named(other)
+    has = "has" if len(other) == 1 else "have"
+    yield Trouble(
+        "warning", "settings_differ",
+        Words(f"{len(other)} of {len(fleet.replicas)} gateways {has} other settings than this one: "
+              f"{names.en}.",
+              f"{len(fleet.replicas)} 台中 {len(other)} 台のゲートウェイの設定がここと異なります: "
+              f"{names.ja}。"),
+        Words("Those of the leader hold for all. Give every gateway the same file, then restart or "
+              "reload them one after the other.",
+              "リーダーの設定が全体に適用されます。同じ設定ファイルにして、順に再起動または"
+              "再読み込みしてください。"),
+    )  # fmt: skip
+
+
+def _other_versions(fleet: FleetPicture) -> Iterator[Trouble]:
+    versions = sorted({one.version for one in fleet.replicas if one.state != "lost"})
+    if len(versions) < 2:
+        return
+    said = ", ".join(versions[:NAMED_MAX]) + (", …" if len(versions) > NAMED_MAX else "")
+    yield Trouble(
+        "info", "versions_differ",
+        Words(f"The gateways of this fleet run {len(versions)} versions: {said}.",
+              f"このフリートでは {len(versions)} つのバージョンが動作しています: {said}。"),
+        Words("That is well during a rolling restart; finish it.",
+              "順次再起動の間は問題ありません。残りも更新してください。"),
+    )  # fmt: skip
+
+
+def _named(replicas: Sequence[ReplicaPicture]) -> Words:
+    names, more = _first(replica.name for replica in replicas), len(replicas) - NAMED_MAX
+    if more <= 0:
+        return Words(names, names)
+    return Words(f"{names} and {more} more", f"{names} ほか {more} 台")
+
+
+def _first(names: Iterable[str]) -> str:
+    return ", ".join(list(names)[:NAMED_MAX])
