@@ -1,4 +1,5 @@
 // The page begins here: what comes from the gateway is handed to the parts that draw it.
+import { showFleet } from "./fleet.js";
 import { History } from "./history.js";
 import { showJobs } from "./jobs.js";
 import { askForKey, keyWorks, offerKey, startKey } from "./key.js";
@@ -49,6 +50,7 @@ function show() {
   showTroubles(snapshot.troubles);
   showWelcome(snapshot, hello.keys);
   showTiles(snapshot);
+  showFleet(snapshot.fleet);
   showNodes(snapshot.nodes, hello.admin);
   showModels(snapshot.models);
   showProblems(snapshot.problems);

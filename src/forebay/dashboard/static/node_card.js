@@ -46,13 +46,18 @@ function failureWords(kind, count) {
   return words === kind ? word("failure_of_kind", { kind, count }) : words;
 }
 
-function showAbout(about, { kind, state_seconds, simulated }) {
-  if (!about.children.length) about.append(make("span"), make("span", { class: "badge" }));
+function showAbout(about, { kind, state_seconds, simulated, guarded }) {
+  if (!about.children.length) {
+    about.append(make("span"), make("span", { class: "badge" }), make("span", { class: "badge calm" }));
+  }
   const since = word("state_since", { time: longDuration(state_seconds) });
   setText(about.children[0], kind ? `${kind} · ${since}` : since); // unknown until it has answered once
   about.children[1].hidden = !simulated;
   setText(about.children[1], word("simulated"));
   setAttribute(about.children[1], "title", word("simulated_means"));
+  about.children[2].hidden = !guarded;
+  setText(about.children[2], word("guarded"));
+  setAttribute(about.children[2], "title", word("guarded_means"));
 }
 
 function showSlots(row, { slots, in_flight }) {
