@@ -168,6 +168,61 @@ def test_one_picture_for_a_pipe_has_all_nodes_and_neither_keys_nor_cursor() -> N
     assert "▶" not in text
 
 
+# -- a fleet
+
+
+def fleet(**changed: Any) -> dict[str, Any]:
+    """Return three gateways that share a queue, one of them lost."""
+    here = {"name": "1a2b3c4d", "state": "leading", "version": "0.6.0", "waiting": 3, "lent": 1}
+    odd = {"name": "2c9e01ab", "state": "following", "version": "0.7.0", "same_settings": False}
+    lost = {"name": "9abcde01", "state": "lost", "version": "0.6.0", "heard_seconds": 42.0}
+    return {
+        "mode": "coordinated", "epoch": 7, "me": "1a2b3c4d", "replicas": [here, odd, lost],
+        "failovers_total": 2, "counted_seconds_ago": 0.0, **changed,
+    }  # fmt: skip
+
+
+def test_a_fleet_is_one_line_where_there_is_little_room() -> None:
+    screen = drawn(made_view(fleet=fleet()), 80, 21)
+    words = "Gateways 2/3 one queue for all: ★ 1a2b3c4d  ● 2c9e01ab ▲  ✕ 9abcde01"
+    assert words in screen, screen
+    for part in ("11 of 100", "▶ gpu1", "Models", "Troubles", "q quit"):
+        assert part in screen, screen
+
+
+def test_a_fleet_is_a_table_where_there_is_room_and_beside_the_nodes() -> None:
+    view = made_view(fleet=fleet(counted_seconds_ago=5.0))
+    high = drawn(view, 120, 40)
+    view.press("2")
+    for screen in (high, drawn(view, 120, 30)):
+        for part in (
+            "Gateways 2/3", "1a2b3c4d here", "★ leading", "● following", "✕ lost", "42 s",
+            "0.7.0 ▲ other settings, other version", "leader no. 7",
+            "figures 5.0 s old",
+        ):  # fmt: skip
+            assert part in screen, screen
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("seeking", "looking for a leader"), ("alone", "alone, the store is out of reach"),
+     ("cut_off", "cut off, nothing new starts here"), ("new", "new")],
+)  # fmt: skip
+def test_the_mode_of_a_fleet_is_told_in_words(mode: str, words: str) -> None:
+    assert f"Gateways 2/3 {words}: " in drawn(made_view(fleet=fleet(mode=mode)), 80, 21)
+
+
+def test_a_gateway_on_its_own_shows_no_fleet() -> None:
+    assert "Gateways" not in drawn(made_view(), 100, 50)
+
+
+def test_a_guarded_node_says_so() -> None:
+    view = made_view(nodes=[node("gpu1", guarded=True)])
+    assert "ollama, guarded, in this state" in drawn(view)
+    view.press("2")
+    assert "ollama, guarded" in drawn(view)
+
+
 # -- whole and harmless
 
 NUMBER = st.one_of(st.integers(-5, 10**6), st.integers(-(10**18), 10**18))
@@ -198,6 +253,16 @@ QUEUE = st.fixed_dictionaries({
     "by_priority": st.dictionaries(NAME, NUMBER, max_size=5), "served_per_minute": NUMBER,
     "rejected_per_minute": NUMBER, "served_total": NUMBER,
 })  # fmt: skip
+REPLICA = st.fixed_dictionaries({
+    "name": NAME, "state": st.sampled_from(["leading", "following", "lost"]) | NAME,
+    "version": NAME, "waiting": NUMBER, "running": NUMBER, "lent": NUMBER,
+    "heard_seconds": SECONDS, "same_settings": st.booleans(),
+})  # fmt: skip
+FLEET = st.fixed_dictionaries({
+    "mode": st.sampled_from(["coordinated", "alone", "cut_off", "seeking"]) | NAME, "me": NAME,
+    "epoch": NUMBER, "replicas": st.lists(REPLICA, max_size=5),
+    "counted_seconds_ago": SECONDS,
+})  # fmt: skip
 PICTURE = st.fixed_dictionaries({
     "uptime_seconds": st.floats(0, 1e12), "queue": QUEUE,
     "models": st.lists(MODEL, max_size=4), "nodes": st.lists(NODE, max_size=4),
@@ -205,6 +270,7 @@ PICTURE = st.fixed_dictionaries({
     "problems": st.lists(PROBLEM, max_size=3), "troubles": st.lists(TROUBLE, max_size=3),
     "caption": st.none() | WORDS, "sample_number": st.integers(0, 10**9),
     "sample": st.fixed_dictionaries({"depth": st.dictionaries(NAME, NUMBER, max_size=3)}),
+    "fleet": st.none() | FLEET,
 })  # fmt: skip
 
 

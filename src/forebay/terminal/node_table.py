@@ -172,7 +172,7 @@ FIELDS = (
 
 def detail(pen: Pen, node: Node, cells: int) -> Line:
     """Return the chosen node in one line."""
-    said = [pen.clean(node.kind or "kind unknown"), *(["simulated"] if node.simulated else [])]
+    said = [pen.clean(node.kind or "kind unknown"), *_marks(node)]
     said.append(f"in this state for {brief(node.state_seconds)}")
     if node.last_error:
         said.append(f"last error: {pen.clean(node.last_error)}")
@@ -182,12 +182,16 @@ def detail(pen: Pen, node: Node, cells: int) -> Line:
     return fitted(pen, [Piece(f" {pen.clean(node.name)}", "strong"), Piece(text, "dim")], cells)
 
 
+def _marks(node: Node) -> list[str]:
+    """Return what is out of the ordinary about a node, or about what stands before it."""
+    return [*(["simulated"] if node.simulated else []), *(["guarded"] if node.guarded else [])]
+
+
 def detail_lines(pen: Pen, node: Node, cells: int, rows: int) -> list[Line]:
     """Return all that is known of a node."""
     failures = ", ".join(f"{kind} {counted(count)}" for kind, count in node.failures.items())
-    simulated = ", simulated" if node.simulated else ""
     facts = [
-        ("Kind", f"{node.kind or 'not known yet'}{simulated}"),
+        ("Kind", ", ".join([node.kind or "not known yet", *_marks(node)])),
         ("State", f"{node.state} for {brief(node.state_seconds)}"),
         ("Models", f"{node.models_total}: {', '.join(node.models)}" if node.models else "none"),
         ("In memory", "all of them" if node.loaded is None else ", ".join(node.loaded) or "none"),

@@ -29,6 +29,7 @@ class Glyphs(NamedTuple):
     slot_free: str
     dots: str
     none: str
+    leading: str
     online: str
     loading: str
     draining: str
@@ -47,13 +48,13 @@ class Glyphs(NamedTuple):
 
 UNICODE = Glyphs(
     bar=" ▏▎▍▌▋▊▉█", level=" ▁▂▃▄▅▆▇█", slot_taken="▰", slot_free="▱", dots="…", none="·",
-    online="●", loading="◐", draining="◒", offline="✕", unknown="?", pause="‖", good="✓",
-    warning="▲", error="✕", note="•", arrow="→", chosen="▶", up_down="↑↓", cursor="▏",
+    leading="★", online="●", loading="◐", draining="◒", offline="✕", unknown="?", pause="‖",
+    good="✓", warning="▲", error="✕", note="•", arrow="→", chosen="▶", up_down="↑↓", cursor="▏",
 )  # fmt: skip
 ASCII = Glyphs(
     bar=" #", level=" .:#", slot_taken="#", slot_free=".", dots="~", none="-",
-    online="*", loading="+", draining="%", offline="x", unknown="?", pause="=", good="+",
-    warning="!", error="x", note="-", arrow=">", chosen=">", up_down="jk", cursor="_",
+    leading="@", online="*", loading="+", draining="%", offline="x", unknown="?", pause="=",
+    good="+", warning="!", error="x", note="-", arrow=">", chosen=">", up_down="jk", cursor="_",
 )  # fmt: skip
 
 

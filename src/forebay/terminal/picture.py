@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from forebay.terminal.digits import DIGITS_ROWS
+from forebay.terminal.fleet_panel import fleet_lines, fleet_rows_wanted
 from forebay.terminal.foot import help_lines, key_line, message_line, tab_line
 from forebay.terminal.lines import Line, Piece, beside, fitted
 from forebay.terminal.node_table import detail_lines, faded, node_lines
@@ -49,6 +50,8 @@ class Rows(NamedTuple):
     """Blank lines between panels."""
     figures: int = 1
     """How high the numbers are."""
+    fleet: int = 0
+    """Of the gateways that share the queue, heading included; 1 is all of them in one line."""
 
 
 def draw(pen: Pen, view: View, cells: int, rows: int) -> list[Line]:
@@ -69,7 +72,7 @@ def draw_still(pen: Pen, view: View, cells: int) -> list[Line]:
     """Return everything, in as many lines as it takes; for a pipe."""
     assert view.snapshot is not None
     wide = max(CELLS_MIN, cells)
-    rows = Rows(QUEUE_ROWS, ENDLESS, ENDLESS, ENDLESS, gaps=1)
+    rows = Rows(QUEUE_ROWS, ENDLESS, ENDLESS, ENDLESS, gaps=1, fleet=ENDLESS)
     return [header(pen, view, wide), [], *_overview(pen, view, view.snapshot, wide, rows)]
 
 
@@ -85,7 +88,8 @@ def _body(pen: Pen, view: View, cells: int, rows: int) -> list[Line]:
     left = rows - 4
     top = [tab_line(pen, view, cells), *figures(pen, snapshot, cells), []]
     if view.panel == 1:
-        return top + _nodes_panel(pen, view, cells, left)
+        fleet = fleet_lines(pen, snapshot, cells, left // 3)
+        return [*top, *fleet, *_nodes_panel(pen, view, cells, left - len(fleet))]
     if view.panel == 2:
         return top + _models_panel(pen, view, snapshot, cells, left)
     troubles = trouble_lines(pen, snapshot, cells, trouble_rows_wanted(pen, snapshot, cells) or 1)
@@ -100,7 +104,9 @@ def plan(pen: Pen, view: View, snapshot: Snapshot, cells: int, rows: int) -> Row
 
     What does not fit at all is cut from the bottom, so the order of panels is that of importance.
     """
-    headings = 4 + 2 + len(caption(pen, snapshot, cells))
+    fleet_wanted = fleet_rows_wanted(snapshot)
+    fleet = min(1, fleet_wanted)
+    headings = 4 + 2 + len(caption(pen, snapshot, cells)) + fleet
     room = rows - headings - QUEUE_ROWS
     nodes_wanted = max(1, len(view.nodes()))
     side_wanted = _side_wanted(view, snapshot)
@@ -115,14 +121,16 @@ def plan(pen: Pen, view: View, snapshot: Snapshot, cells: int, rows: int) -> Row
     side, room = side + more, room - more
     more = _granted(troubles_wanted - troubles, room)
     troubles, room = troubles + more, room - more
-    gaps = 1 if room >= 4 else 0
-    room -= 4 * gaps
+    if 0 < fleet_wanted - fleet <= room:
+        fleet, room = fleet_wanted, room - fleet_wanted + fleet
+    blanks = 4 + bool(fleet)
+    gaps = 1 if room >= blanks else 0
+    room -= blanks * gaps
     is_big = rows >= BIG_FROM_ROWS and room >= DIGITS_ROWS - 1 and cells >= 80 and not pen.is_ascii
     room -= DIGITS_ROWS - 1 if is_big else 0
     queue = QUEUE_ROWS + _granted(QUEUE_ROWS_MAX - QUEUE_ROWS, room)
-    return Rows(
-        queue, max(1, nodes), max(1, side), max(1, troubles), gaps, DIGITS_ROWS if is_big else 1
-    )
+    high = DIGITS_ROWS if is_big else 1
+    return Rows(queue, max(1, nodes), max(1, side), max(1, troubles), gaps, high, fleet)
 
 
 def _granted(wanted: int, room: int) -> int:
@@ -143,6 +151,8 @@ def _overview(pen: Pen, view: View, snapshot: Snapshot, cells: int, rows: Rows) 
         *gap,
         *queue_panel(pen, view, cells, rows.queue),
         *gap,
+        *fleet_lines(pen, snapshot, cells, rows.fleet),
+        *(gap if rows.fleet and snapshot.fleet else []),
         *node_lines(pen, view, cells, rows.nodes),
         *gap,
         *_side_by_side(pen, view, snapshot, cells, rows.side),

@@ -103,6 +103,8 @@ class Node(Struct, frozen=True):
     failures: dict[str, int] = {}
     last_error: str | None = None
     simulated: bool = False
+    guarded: bool = False
+    """Whether a guard stands before it."""
 
 
 class JobType(Struct, frozen=True):
@@ -160,6 +162,29 @@ class Trouble(Struct, frozen=True):
     advice: Words | None = None
 
 
+class Replica(Struct, frozen=True):
+    """One gateway of those that share a queue."""
+
+    name: str
+    state: str = ""
+    version: str = ""
+    waiting: int = 0
+    running: int = 0
+    lent: int = 0
+    heard_seconds: float | None = None
+    same_settings: bool = True
+
+
+class Fleet(Struct, frozen=True):
+    """The gateways that share a queue, as the one that we look at knows them."""
+
+    mode: str = ""
+    epoch: int = 0
+    me: str = ""
+    replicas: list[Replica] = []
+    counted_seconds_ago: float | None = None
+
+
 class Sample(Struct, frozen=True):
     """The newest whole second."""
 
@@ -184,6 +209,8 @@ class Snapshot(Struct, frozen=True):
     sample: Sample = Sample()
     sample_number: int = 0
     caption: Words | None = None
+    fleet: Fleet | None = None
+    """None where the gateway has its queue for itself."""
 
 
 def read_hello(data: str | bytes) -> Hello:
