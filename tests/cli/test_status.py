@@ -17,6 +17,7 @@ from forebay.cli.main import app
 from forebay.cli.tables import node_table, show
 from forebay.settings import digest_of
 from forebay.testing import RawClient
+from forebay.testing.shown_fleet import ME, ShownFleet, replica
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +98,26 @@ async def test_as_json_it_says_the_same(desk: Desk) -> None:
     assert seen["queue"]["max_size"] == 100
     assert [node["name"] for node in seen["nodes"]] == ["n1"]
     assert seen["models"] == ["m"]
+
+
+async def test_of_a_fleet_all_gateways_are_shown_and_how_they_are(desk: Desk) -> None:
+    gateway = await desk.start(await desk.node())
+    lost = replica("9abcde01", state="lost", heard_s=42.0, settings="other")
+    gateway.parts.fleet = fleet = ShownFleet(replica("2c9e01ab", waiting=12), lost)
+    done = await desk.run("status")
+    assert done.exit_code == 0, done.output
+    assert "Fleet: one queue for all gateways (leader no. 7)" in done.stderr + done.stdout
+    rows = [re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines()]
+    assert ["2c9e01ab", "following", "0.6.0", "12", "2", "1", "0.2 s ago"] in [r[:7] for r in rows]
+    assert "42.0 s ago  other settings  http://10.0.0.9:7800" in done.stdout
+    seen = json.loads((await desk.run("status", "--json")).stdout)
+    assert [one["name"] for one in seen["queue"]["fleet"]["replicas"]] == [
+        ME, "2c9e01ab", "9abcde01"
+    ]  # fmt: skip
+    fleet.change(mode="cut_off")
+    done = await desk.run("status")
+    assert done.exit_code == 1
+    assert "NOT ready: this gateway cannot reach the shared store" in done.stdout
 
 
 async def test_where_nothing_listens_it_says_how_to_start_one(desk: Desk) -> None:

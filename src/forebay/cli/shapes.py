@@ -53,6 +53,30 @@ class Models(TypedDict):
     data: list[Model]
 
 
+class Replica(TypedDict):
+    """One gateway of those that share a line."""
+
+    name: str
+    state: str
+    version: str
+    waiting: Count
+    running: Count
+    lent: Count
+    heard_seconds: Seconds
+    same_settings: bool
+    address: NotRequired[str]
+
+
+class Fleet(TypedDict):
+    """The gateways that share a line."""
+
+    mode: str
+    epoch: Count
+    me: str
+    counted_seconds_ago: Seconds | None
+    replicas: list[Replica]
+
+
 class Queue(TypedDict):
     """The line."""
 
@@ -65,6 +89,7 @@ class Queue(TypedDict):
     served_total: Count
     rejected_total: Count
     timeouts_total: Count
+    fleet: NotRequired[Fleet]
 
 
 class JobAdded(TypedDict):
