@@ -3,6 +3,9 @@
 `make reference` runs it. Edit this list, not the JSON: a panel is a title, a sentence that says how
 to read it, a unit, and one query per line of the chart. Queries are written plainly; `_filtered`
 adds the dashboard's choice of gateways to each metric.
+
+What each gateway of a fleet tells of all of it is counted once (`of_fleet`), what it tells of
+itself is added up: docs/reference/metrics.md says which is which; a test holds the queries to it.
 """
 
 import json
@@ -48,6 +51,12 @@ def per_second(metric: str, by: str) -> dict[str, str]:
     return {legend: f"sum by ({by}) (rate({metric}[{RANGE}]))"}
 
 
+def of_fleet(metric: str, by: str = "") -> str:
+    """Return what every gateway of a fleet tells alike, once for each fleet, which is a job."""
+    kept, shown = (f"job, {by}", f" by ({by})") if by else ("job", "")
+    return f"sum{shown} (max by ({kept}) ({metric}))"
+
+
 def steps(*pairs: tuple[str, float | None]) -> dict[str, Any]:
     """Return thresholds: a colour from each value on."""
     return {
@@ -64,14 +73,18 @@ GOOD_TO_BAD = steps(("green", None), ("orange", 0.5), ("red", 0.8))
 ROWS: dict[str, list[Panel]] = {
     "Now": [
         Panel("Waiting", "Requests in line now, in all classes.",
-              {"waiting": "sum(forebay_queue_depth)"}, kind="stat", width=4, height=4),
+              {"waiting": "sum(max by (job, priority) (forebay_queue_depth))"},
+              kind="stat", width=4, height=4),
         Panel("Queue used", "How much of queue.max_size is taken; at 100 % newcomers are refused.",
-              {"used": "sum(forebay_queue_depth) / sum(forebay_queue_max_size)"},
+              {"used": "sum(max by (job, priority) (forebay_queue_depth))"
+                       f" / {of_fleet('forebay_queue_max_size')}"},
               "percentunit", "gauge", 4, 4, options={**SHARE, **GOOD_TO_BAD}),
         Panel("Slots used", "Requests running, as a share of the slots of nodes that are up.",
-              {"used": "sum(forebay_node_in_flight) / sum(forebay_node_slots * forebay_node_up)"},
+              {"used": "sum(max by (job, node) (forebay_node_in_flight))"
+                       " / sum(max by (job, node) (forebay_node_slots * forebay_node_up))"},
               "percentunit", "gauge", 4, 4, options=SHARE),
-        Panel("Nodes up", "Nodes that can be used now.", {"up": "sum(forebay_node_up)"},
+        Panel("Nodes up", "Nodes that can be used now.",
+              {"up": "sum(max by (job, node) (forebay_node_up))"},
               kind="stat", width=4, height=4,
               options=steps(("red", None), ("green", 1))),
         Panel("Wait, p95", "Nineteen of twenty requests that were served waited less than this.",
@@ -87,8 +100,8 @@ ROWS: dict[str, list[Panel]] = {
     ],
     "The line": [
         Panel("Depth by priority", "Requests waiting; the dashed line is queue.max_size.",
-              {"{{priority}}": "sum by (priority) (forebay_queue_depth)",
-               "max_size": "sum(forebay_queue_max_size)"}, stacked=True),
+              {"{{priority}}": of_fleet("forebay_queue_depth", "priority"),
+               "max_size": of_fleet("forebay_queue_max_size")}, stacked=True),
         Panel("Waits", "Time in line of requests that were served, those that did not wait "
               "included.",
               quantiles("forebay_queue_wait_seconds", matchers='{outcome="served"}'), "s"),
@@ -98,12 +111,13 @@ ROWS: dict[str, list[Panel]] = {
                                          '{outcome="served"}')["p95 {{priority}}"]}, "s"),
         Panel("Refused, by reason", "What the scheduler turned away, per second; each reason is a "
               "code of docs/reference/errors.md.",
-              per_second("forebay_queue_rejected_total", "reason"), "reqps", stacked=True),
+              {"{{reason}}": of_fleet(f"rate(forebay_queue_rejected_total[{RANGE}])", "reason")},
+              "reqps", stacked=True),
         Panel("Had to wait, waited too long, gave up", "Arrivals that found no free slot, "
               "and those of them that never got one, per second.",
-              {"had to wait": f"sum(rate(forebay_queue_enqueued_total[{RANGE}]))",
-               "too long": f"sum(rate(forebay_queue_timeouts_total[{RANGE}]))",
-               "gave up": f"sum(rate(forebay_queue_cancelled_total[{RANGE}]))"}, "reqps"),
+              {"had to wait": of_fleet(f"rate(forebay_queue_enqueued_total[{RANGE}])"),
+               "too long": of_fleet(f"rate(forebay_queue_timeouts_total[{RANGE}])"),
+               "gave up": of_fleet(f"rate(forebay_queue_cancelled_total[{RANGE}])")}, "reqps"),
         Panel("Estimate error", "How far the promised wait was off. Clients plan by it.",
               quantiles("forebay_estimate_error_seconds"), "s"),
     ],
@@ -121,14 +135,15 @@ ROWS: dict[str, list[Panel]] = {
               quantiles("forebay_request_seconds"), "s", width=12),
     ],
     "Nodes": [
-        Panel("Up", "Which nodes can be used. A drained node counts as not up.",
+        Panel("Up", "Which nodes can be used. A drained node counts as not up, and so does one "
+              "that only some gateways reach.",
               {"{{node}}": "min by (node) (forebay_node_up)"}, kind="state-timeline", width=12,
               options={**steps(("red", None), ("green", 1)),
                        "mappings": [{"type": "value", "options": {
                            "0": {"text": "not up", "index": 0},
                            "1": {"text": "up", "index": 1}}}]}),
         Panel("In flight and slots", "Requests running on each node; dashed, its slots.",
-              {"{{node}}": "sum by (node) (forebay_node_in_flight)",
+              {"{{node}}": "max by (node) (forebay_node_in_flight)",
                "{{node}} slots": "max by (node) (forebay_node_slots)"}, width=12),
         Panel("Failures", "Requests that failed on a node, per second, by what happened.",
               per_second("forebay_node_failures_total", "node, kind"), "reqps"),
@@ -139,15 +154,38 @@ ROWS: dict[str, list[Panel]] = {
               "percentunit", options={"min": 0}),
         Panel("Model swaps", "Models loaded because a request was sent to a node that had another "
               "one in memory, per minute.",
-              {"swaps": f"60 * sum(rate(forebay_model_swaps_total[{RANGE}]))"}),
+              {"swaps": "60 * " + of_fleet(f"rate(forebay_model_swaps_total[{RANGE}])")}),
+    ],
+    "The fleet": [
+        Panel("Gateways", "Gateways that share a queue, by what they are; empty where each works "
+              "on its own.", {"{{state}}": of_fleet("forebay_replicas", "state")}, stacked=True),
+        Panel("Modes", "How many gateways are coordinated, seeking a leader, alone (the store is "
+              "lost) or cut off (it is lost for them only).",
+              {"{{mode}}": "sum by (mode) (forebay_fleet_mode)"}, stacked=True),
+        Panel("Requests by gateway", "Requests at their end, per second: whether the load balancer "
+              "is fair.", per_second("forebay_requests_total", "instance"), "reqps", stacked=True),
+        Panel("Leaders", "The number of the leader; a step is a failover.",
+              {"{{job}}": "max by (job) (forebay_fleet_epoch)"}, width=12),
+        Panel("Failovers and outages", "Changes of leader, and times that a gateway lost the "
+              "shared store, per minute.",
+              {"failovers": "60 * " + of_fleet(f"rate(forebay_fleet_failovers_total[{RANGE}])"),
+               "outages": f"60 * sum(rate(forebay_store_outages_total[{RANGE}]))"}, width=12),
+        Panel("Skew", "Gateways with other settings, or another version: not for longer than a "
+              "rolling restart takes.",
+              {"other {{what}}": "max by (what) (forebay_replicas_differing)"}, width=12),
+        Panel("Age of the figures", "How old what a gateway shows of the fleet is; 0 while the "
+              "leader answers in time.",
+              {"{{instance}}": "max by (instance) (forebay_fleet_counted_seconds_ago)"}, "s",
+              width=12),
     ],
     "Jobs and sessions": [
         Panel("Jobs under way", "Jobs queued and running, by type. At jobs.max_queue_depth (500) "
               "queued of a type, more are refused.",
               {"{{type}} {{status}}":
-               'sum by (type, status) (forebay_jobs{status=~"queued|running"})'}),
+               of_fleet('forebay_jobs{status=~"queued|running"}', "type, status")}),
         Panel("Jobs by status", "All jobs in the store.",
-              {"{{status}}": "sum by (status) (forebay_jobs)"}, stacked=True),
+              {"{{status}}": "sum by (status) (max by (job, type, status) (forebay_jobs))"},
+              stacked=True),
         Panel("Job waits", "Time that jobs were queued before they started, p95.",
               {"{{type}}": quantiles("forebay_job_wait_seconds", "type")["p95 {{type}}"]}, "s"),
         Panel("GPU memory reserved", "What running task types have reserved of it.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import promql_parser
 
 from forebay.gateway.codes import CODES
+from forebay.gateway.metrics import OF_THE_FLEET
 from forebay.gateway.metrics_reference import described
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ VALUES = {
     "reason": CODE,
     "status": {"queued", "running", "completed", "failed", "cancelled"},
     "priority": {"high", "normal", "low"},
+    "state": {"leading", "following", "lost"},
+    "mode": {"coordinated", "seeking", "alone", "cut_off"},
+    "what": {"settings", "version"},
 }
 """What may be asked of a label; of others, anything."""
 
@@ -90,6 +94,23 @@ def _of_selector(node: Any, wanted: frozenset[str]) -> Iterator[Fault]:
         for value in matcher.value.split("|") if known else ():
             if value not in (known or ()):
                 yield Fault(f"{matcher.name} is never {value}")
+
+
+def added_up(node: Any, *, is_summed: bool = False) -> set[str]:
+    """Return the series of a whole fleet that a query adds up over its gateways.
+
+    `is_summed` says whether what is around adds up, or divides and so on, over gateways.
+    """
+    match type(node).__name__:
+        case "VectorSelector":
+            return {node.name} if is_summed and node.name in OF_THE_FLEET else set()
+        case "AggregateExpr":
+            if "instance" not in _named(node.modifier):
+                is_summed = str(node.op) not in ("max", "min")
+            return added_up(node.expr, is_summed=is_summed)
+        case _:
+            inner = _inside(node, frozenset())
+            return set().union(*(added_up(part, is_summed=is_summed) for part, _ in inner))
 
 
 def labels_left(node: Any) -> frozenset[str]:

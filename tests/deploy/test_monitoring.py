@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 
 from forebay.gateway.metrics_reference import described
 
-from .queries import SERIES, Fault, faults, labels_left, parsed
+from .queries import SERIES, Fault, added_up, faults, labels_left, parsed
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -57,6 +57,22 @@ def test_a_query_for_what_there_is_not_is_noticed(query: str, fault: str) -> Non
     assert faults(query) == [Fault(fault)]
 
 
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("sum(forebay_queue_depth)", {"forebay_queue_depth"}),
+        ("sum by (job) (rate(forebay_queue_rejected_total[5m]))", {"forebay_queue_rejected_total"}),
+        ("max by (job) (forebay_jobs) / sum(forebay_node_slots)", {"forebay_node_slots"}),
+        ("sum by (job) (sum by (job, instance) (forebay_queue_depth))", {"forebay_queue_depth"}),
+        ("max by (job) (sum by (job, instance) (forebay_queue_depth))", set()),
+        ("sum(max by (job, node) (forebay_node_slots * forebay_node_up))", set()),
+        ("sum(rate(forebay_requests_total[5m]))", set()),
+    ],
+)
+def test_figures_of_a_fleet_that_are_added_up_are_noticed(query: str, fault: set[str]) -> None:
+    assert added_up(parsed(query)) == fault
+
+
 # -- the dashboard
 
 
@@ -74,6 +90,7 @@ def test_the_dashboard_is_made_from_the_list_of_its_panels() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_query_of_the_dashboard_asks_for_what_there_is(target: dict[str, Any]) -> None:
     assert faults(target["expr"]) == []
+    assert added_up(parsed(target["expr"])) == set()
     shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
     assert shown <= labels_left(parsed(target["expr"]))
 
@@ -114,6 +131,7 @@ def test_every_metric_of_ours_is_on_the_dashboard() -> None:
 @pytest.mark.parametrize("rule", ALERTS)
 def test_an_alert_asks_for_what_there_is_and_says_what_to_do(rule: dict[str, Any]) -> None:
     assert faults(rule["expr"]) == []
+    assert added_up(parsed(rule["expr"])) == set()
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     words = rule["annotations"]
     assert set(words) == {"summary", "description", "runbook"}
