@@ -71,3 +71,9 @@ def test_a_very_large_fleet_shows_some_and_the_living_first() -> None:
     assert len(drawn.replicas) == REPLICAS_MAX
     assert all(one.state != "lost" for one in drawn.replicas)
     assert drawn.me == ME
+
+
+@pytest.mark.parametrize("mode", ["seeking", "alone", "cut_off"])
+def test_without_a_leader_nobody_is_shown_to_lead(mode: str) -> None:
+    drawn = draw_fleet(ShownFleet(replica("2", state="lost"), mode=mode).picture())
+    assert [one.state for one in drawn.replicas] == ["following", "lost"]

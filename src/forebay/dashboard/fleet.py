@@ -32,17 +32,21 @@ def draw_fleet(known: Known, *, mode_s: float = 0.0, age_s: float | None = 0.0) 
         mode_seconds=round(mode_s, 1),
         epoch=known.epoch,
         me=known.me,
-        replicas=[_drawn(replica, settings) for replica in listed[:REPLICAS_MAX]],
+        replicas=[
+            _drawn(replica, settings, is_led=known.mode == "coordinated")
+            for replica in listed[:REPLICAS_MAX]
+        ],
         failovers_total=known.failovers,
         outages_total=known.outages,
         counted_seconds_ago=None if age_s is None else round(age_s, 1),
     )
 
 
-def _drawn(replica: ReplicaView, settings: str | None) -> ReplicaPicture:
+def _drawn(replica: ReplicaView, settings: str | None, *, is_led: bool) -> ReplicaPicture:
+    """Show one gateway; who led the fleet last does so no more where it has no leader."""
     return ReplicaPicture(
         name=replica.name,
-        state=replica.state,
+        state=replica.state if is_led or replica.state != "leading" else "following",
         version=replica.version,
         waiting=replica.waiting,
         running=replica.running,

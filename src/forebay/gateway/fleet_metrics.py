@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from forebay.coordination import FleetPicture
+    from forebay.dashboard.picture import ReplicaPicture
 
 MODES: tuple[str, ...] = get_args(Mode)
 STATES: tuple[str, ...] = get_args(ReplicaState)
@@ -28,11 +29,12 @@ def fleet_families(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]
         "Gateways that share the queue; `lost` for a while after one has vanished.",
         labels=["state"],
     )
-    counted = Counter[str](replica.state for replica in fleet.replicas)
+    drawn = draw_fleet(fleet).replicas
+    counted = Counter(replica.state for replica in drawn)
     for state in STATES:
         replicas.add_metric([state], counted[state])
     yield replicas
-    yield _differing(fleet)
+    yield _differing(drawn, fleet.me)
     mode = GaugeMetricFamily(
         "forebay_fleet_mode", "1 for the mode that this gateway is in.", labels=["mode"]
     )
@@ -62,9 +64,9 @@ def fleet_families(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]
     )
 
 
-def _differing(fleet: FleetPicture) -> GaugeMetricFamily:
-    alive = [one for one in draw_fleet(fleet).replicas if one.state != "lost"]
-    here = next((one.version for one in alive if one.name == fleet.me), None)
+def _differing(drawn: list[ReplicaPicture], me: str) -> GaugeMetricFamily:
+    alive = [one for one in drawn if one.state != "lost"]
+    here = next((one.version for one in alive if one.name == me), None)
     family = GaugeMetricFamily(
         "forebay_replicas_differing",
         "Gateways of the fleet whose settings or version are not this one's.",

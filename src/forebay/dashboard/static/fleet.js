@@ -52,7 +52,7 @@ function updateReplica(card, replica, here) {
   setAttribute(card.version, "class", here && version !== here.version ? "skewed" : null);
   card.here.hidden = replica !== here;
   setText(card.here, word("fleet_me"));
-  card.settings.hidden = replica.same_settings;
+  card.settings.hidden = replica.same_settings || state === "lost";
   setText(card.settings, word("fleet_settings"));
   setAttribute(card.settings, "title", word("fleet_settings_means"));
   card.heard.hidden = state !== "lost";
