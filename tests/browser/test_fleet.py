@@ -83,6 +83,9 @@ async def test_a_fleet_in_trouble_says_so_in_words(
     await expect(lost).to_have_count(0)
     if banner:
         await expect(page.locator("#troubles .what")).to_contain_text(banner)
+        states = [mode.replace("_", " "), "out of sight", "out of sight", "lost"]
+        await expect(page.locator("#fleet .state")).to_have_text(states)
+        await expect(page.locator("#fleet .replica-work:visible")).to_have_count(0)
     await page.get_by_label("Language").select_option("ja")
     await expect(page.locator("#fleet-mode")).to_contain_text(japanese)
     for text in await page.locator("#troubles .what").all_inner_texts():

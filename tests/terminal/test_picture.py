@@ -212,6 +212,13 @@ def test_the_mode_of_a_fleet_is_told_in_words(mode: str, words: str) -> None:
     assert f"Gateways 2/3 {words}: " in drawn(made_view(fleet=fleet(mode=mode)), 80, 21)
 
 
+def test_a_gateway_without_the_store_claims_to_know_of_no_other() -> None:
+    screen = drawn(made_view(fleet=fleet(mode="cut_off")), 120, 40)
+    for part in ("1a2b3c4d here    ? alone", "2c9e01ab         ? unseen", "✕ lost"):
+        assert part in screen, screen
+    assert "leading" not in screen
+
+
 def test_a_gateway_on_its_own_shows_no_fleet() -> None:
     assert "Gateways" not in drawn(made_view(), 100, 50)
 

@@ -18,6 +18,8 @@ MODES = {
     "cut_off": ("cut off, nothing new starts here", "bad"),
 }
 STYLES = {"leading": "good", "following": "good", "lost": "bad"}
+UNSEEING = ("alone", "cut_off")
+"""Modes in which a gateway knows no other's state."""
 OLD_S = 1.0
 """Younger figures are as good as new."""
 
@@ -39,7 +41,7 @@ def fleet_lines(pen: Pen, snapshot: Snapshot, cells: int, rows: int) -> list[Lin
 def _line(pen: Pen, fleet: Fleet, cells: int) -> Line:
     made = [Piece(f"{_title(fleet)} ", "title"), *_mode(pen, fleet), Piece(": ", "dim")]
     for place, replica in enumerate(fleet.replicas):
-        made += [Piece("  " if place else ""), *_state(pen, replica, word=False)]
+        made += [Piece("  " if place else ""), *_state(pen, fleet, replica, word=False)]
         made.append(Piece(pen.clean(replica.name), "strong" if replica.name == fleet.me else ""))
         made += _flaws(pen, fleet, replica)
     return fitted(pen, made, cells)
@@ -57,7 +59,7 @@ def _table(pen: Pen, fleet: Fleet, cells: int) -> list[Line]:
     for replica in fleet.replicas:
         here = Piece(" here", "busy") if replica.name == fleet.me else Piece("")
         row: list[Line] = [[Piece(f"  {pen.cut(replica.name, 11)}"), here]]
-        row.append(_state(pen, replica, word=True))
+        row.append(_state(pen, fleet, replica, word=True))
         row += [[Piece(counted(n))] for n in (replica.waiting, replica.running, replica.lent)]
         row += [[Piece(brief(replica.heard_seconds), "dim")]] if wide else []
         row.append([Piece(pen.clean(replica.version)), *_flaws(pen, fleet, replica, words=True)])
@@ -86,11 +88,13 @@ def _age(fleet: Fleet) -> str:
     return f", figures {brief(age_s)} old" if age_s is not None and age_s > OLD_S else ""
 
 
-def _state(pen: Pen, replica: Replica, *, word: bool) -> Line:
-    glyphs = pen.glyphs
+def _state(pen: Pen, fleet: Fleet, replica: Replica, *, word: bool) -> Line:
+    glyphs, state = pen.glyphs, replica.state
+    if fleet.mode in UNSEEING and state != "lost":
+        state = "alone" if replica.name == fleet.me else "unseen"
     symbols = {"leading": glyphs.leading, "following": glyphs.online, "lost": glyphs.offline}
-    symbol = Piece(symbols.get(replica.state, glyphs.unknown), STYLES.get(replica.state, "warn"))
-    return [symbol, Piece(f" {pen.clean(replica.state)}" if word else " ")]
+    symbol = Piece(symbols.get(state, glyphs.unknown), STYLES.get(state, "warn"))
+    return [symbol, Piece(f" {pen.clean(state)}" if word else " ")]
 
 
 def _flaws(pen: Pen, fleet: Fleet, replica: Replica, *, words: bool = False) -> Line:

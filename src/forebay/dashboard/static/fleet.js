@@ -5,6 +5,7 @@ import { longDuration, number, word, wordOr } from "./words.js";
 const section = document.getElementById("fleet");
 const list = document.getElementById("fleet-list");
 const OLD_S = 1; // younger figures are as good as new
+const UNSEEING = ["alone", "cut_off"]; // modes in which a gateway knows no other's state
 
 /** Show the fleet of a snapshot; a gateway on its own has none. */
 export function showFleet(fleet) {
@@ -19,7 +20,7 @@ export function showFleet(fleet) {
   keepChildren(list, fleet.replicas, {
     key: ({ name }) => name,
     create: makeReplica,
-    update: (card, replica) => updateReplica(card, replica, here),
+    update: (card, replica) => updateReplica(card, replica, { here, mode: fleet.mode }),
   });
   setText(document.getElementById("fleet-facts"), facts(fleet));
 }
@@ -44,8 +45,10 @@ function makeReplica({ name }) {
   return card;
 }
 
-function updateReplica(card, replica, here) {
-  const { state, version, waiting, running, lent } = replica;
+function updateReplica(card, replica, { here, mode }) {
+  const { version, waiting, running, lent } = replica;
+  const unseen = UNSEEING.includes(mode);
+  const state = !unseen || replica.state === "lost" ? replica.state : replica === here ? mode : "unseen";
   setAttribute(card, "data-state", state);
   setText(card.state, wordOr("replica_", state));
   setText(card.version, version);
@@ -55,8 +58,8 @@ function updateReplica(card, replica, here) {
   card.settings.hidden = replica.same_settings || state === "lost";
   setText(card.settings, word("fleet_settings"));
   setAttribute(card.settings, "title", word("fleet_settings_means"));
-  card.heard.hidden = state !== "lost";
+  card.heard.hidden = !["lost", "unseen"].includes(state);
   setText(card.heard, word("fleet_heard", { time: longDuration(replica.heard_seconds) }));
-  card.work.hidden = state === "lost";
+  card.work.hidden = unseen || state === "lost";
   setText(card.work, word("fleet_work", { waiting: number(waiting), running: number(running), lent }));
 }

@@ -118,6 +118,9 @@ export default {
   replica_leading: "leading",
   replica_following: "following",
   replica_lost: "lost",
+  replica_unseen: "out of sight",
+  replica_alone: "alone",
+  replica_cut_off: "cut off",
 
   nodes_title: "Nodes",
   nodes_count: "{up} of {total} online",

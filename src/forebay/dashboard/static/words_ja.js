@@ -117,6 +117,9 @@ export default {
   replica_leading: "リーダー",
   replica_following: "フォロワー",
   replica_lost: "応答なし",
+  replica_unseen: "確認不可",
+  replica_alone: "単独動作",
+  replica_cut_off: "切り離し",
 
   nodes_title: "ノード",
   nodes_count: "{total} 台中 {up} 台が稼働中",
