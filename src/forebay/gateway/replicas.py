@@ -80,14 +80,18 @@ class Replicas:
 
     # -- whom to ask
 
-    def of_session(self, session_id: str, request: Request) -> str | None:
+    async def of_session(self, session_id: str, request: Request) -> str | None:
         """Return the gateway to ask for a session; None is this one.
 
-        A session that is here is ours, whatever its id says. Raises Refused for a call that was
+        A session that is here is ours, whatever its id says. One from before there were several
+        gateways names none; the ledger knows who took it over. Raises Refused for a call that was
         passed on to the wrong one.
         """
-        fleet, name = self._parts.fleet, replica_of(session_id)
-        if fleet is None or name in (None, fleet.me) or self._parts.sessions.has(session_id):
+        fleet, sessions = self._parts.fleet, self._parts.sessions
+        if fleet is None or sessions.has(session_id):
+            return None
+        name = replica_of(session_id) or await sessions.holder(session_id)
+        if name in ("", fleet.me):
             return None
         if HOP in request.headers:
             raise _away(f"a call for gateway {name} was passed on to {fleet.me}")

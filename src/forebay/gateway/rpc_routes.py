@@ -93,7 +93,7 @@ class RpcRoutes:
         self, calls: list[object], caller: Caller, request: Request
     ) -> list[Answer | None]:
         """Do what is ours, and have others do what is theirs, side by side."""
-        there = self._elsewhere(calls, request)
+        there = await self._elsewhere(calls, request)
         away = {at for places in there.values() for at in places}
         here = [at for at in range(len(calls)) if at not in away]
         answers: list[Answer | None] = [None] * len(calls)
@@ -119,7 +119,7 @@ class RpcRoutes:
             refusal = _refusal(error)
             return [_failed(_id_of(call), refusal) if "id" in call else None for call in calls]
 
-    def _elsewhere(self, calls: list[object], request: Request) -> dict[str, list[int]]:
+    async def _elsewhere(self, calls: list[object], request: Request) -> dict[str, list[int]]:
         """Return which calls other gateways must answer, in their order."""
         found: dict[str, list[int]] = {}
         for at, call in enumerate(calls):
@@ -128,7 +128,7 @@ class RpcRoutes:
             if not isinstance(session_id, str) or not self._is_sound(call):
                 continue
             try:
-                name = self._parts.replicas.of_session(session_id, request)
+                name = await self._parts.replicas.of_session(session_id, request)
             except Refused:
                 continue  # the call is told so when it looks for its session
             if name is not None:
@@ -184,7 +184,9 @@ class RpcRoutes:
         session_id = params.pop("sessionId", None)
         if not isinstance(session_id, str):
             raise RpcError(INVALID_PARAMS, "`sessionId` must be a text", {"param": "sessionId"})
-        self._parts.replicas.of_session(session_id, request)  # refuses what came the wrong way
+        await self._parts.replicas.of_session(
+            session_id, request
+        )  # refuses what came the wrong way
         return await self._desk.find(session_id, caller)
 
 

@@ -8,6 +8,7 @@ opened costs the sessions, not the live requests.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
@@ -15,9 +16,10 @@ from forebay.gateway.asking import Refused
 from forebay.gateway.opening import Opening, may_hold
 from forebay.relay.problem import Problem
 from forebay.sessions.figures import SessionFigures
+from forebay.sessions.ids import is_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from forebay.sessions.ledger import Ledger
     from forebay.sessions.sessions import Sessions
@@ -77,15 +79,24 @@ class SessionHost:
         """Say whether a session is here, as far as the ledger has been opened."""
         return self._sessions is not None and session_id in self._sessions
 
+    async def holder(self, session_id: str) -> str:
+        """Return which of several gateways has a session whose id does not say; "" for nobody.
+
+        Raises Refused where the ledger cannot be asked.
+        """
+        if not is_plain(session_id) or not self._url.startswith("postgres"):
+            return ""  # nobody else could have it
+        await self._opening.ready()
+        assert self._ledger is not None
+        with _refusing():
+            return await asyncio.wrap_future(self._ledger.holder(session_id))
+
     async def settled(self, prompt_id: str) -> None:
         """Wait until what became of a prompt is written; raises Refused where it cannot be now."""
         if self._sessions is None:
             return
-        try:
+        with _refusing():
             await self._sessions.settled(prompt_id)
-        except ForebayError as error:
-            words = "the session database cannot be used now; the log has the details"
-            raise Refused(Problem("store_unavailable", words)) from error
 
     def bounds_changed(self) -> None:
         """Let those try again who wait for room: there may be more now."""
@@ -112,6 +123,15 @@ class SessionHost:
         """Close the ledger."""
         if await self._opening.stop() and self._ledger is not None:
             await asyncio.to_thread(self._ledger.close, CLOSE_S)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except ForebayError as error:
+        words = "the session database cannot be used now; the log has the details"
+        raise Refused(Problem("store_unavailable", words)) from error
 
 
 def _ledger(url: str, replica: str) -> Ledger:

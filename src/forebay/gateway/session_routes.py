@@ -138,10 +138,10 @@ class SessionRoutes:
         replicas = self._parts.replicas
 
         async def there_or_here(request: Request) -> Response:
-            name = replicas.of_session(request.path_params["session_id"], request)
+            self._caller(request)
+            name = await replicas.of_session(request.path_params["session_id"], request)
             if name is None:
                 return await here(request)
-            self._caller(request)
             return await replicas.pass_on(request, name, BODY_BYTES_MAX, limit_s)
 
         return there_or_here

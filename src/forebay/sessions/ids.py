@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _NAMED = re.compile(r"ses_([0-9a-f]{8})_[0-9a-f]{32}")
+_PLAIN = re.compile(r"ses_[0-9a-f]{32}")
 
 
 def session_id(replica: str, secret: str) -> str:
@@ -24,3 +25,8 @@ def replica_of(session_id: str) -> str | None:
     """
     found = _NAMED.fullmatch(session_id)
     return found.group(1) if found is not None else None
+
+
+def is_plain(session_id: str) -> bool:
+    """Say whether an id is one that a gateway gave which worked alone."""
+    return _PLAIN.fullmatch(session_id) is not None

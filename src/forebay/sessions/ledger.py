@@ -125,6 +125,11 @@ class Ledger:
 
         return self._database.write(work)
 
+    def holder(self, session_id: str) -> Future[str]:
+        """Return the name of the gateway that has a session; "" where none of several has it."""
+        statement = select(sessions.c.replica).where(sessions.c.id == session_id)
+        return self._database.read(lambda connection: connection.execute(statement).scalar() or "")
+
     def create(self, record: SessionRecord) -> Future[None]:
         """Write a new session."""
         values = {

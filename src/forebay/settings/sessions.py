@@ -46,12 +46,14 @@ class SessionsSettings(Section):
     deadline. A prompt may ask for less, not for more."""
 
     max_sessions: CountFromOne = 1000
-    """Sessions held at once; more are answered 503. At least 1."""
+    """Sessions held at once; more are answered 503. At least 1. Of gateways that share a queue,
+    each holds that many."""
 
     idle_seconds: AmountAboveZero = 86_400.0
     """How long a session is kept with nothing happening in it, in seconds (a day); above 0."""
 
     database: DatabaseUrl = Field(default="", repr=False)
     """Database that the sessions are kept in, as a URL. Empty: beside the jobs, which is the same
-    PostgreSQL, or another SQLite file (`forebay.sessions.db` beside `forebay.db`). One gateway at a
-    time holds it."""
+    PostgreSQL, or another SQLite file (`forebay.sessions.db` beside `forebay.db`). A file has one
+    gateway at a time; a PostgreSQL database has one, or all those that share a queue
+    (`coordination.url`)."""
