@@ -38,6 +38,8 @@ RETRY_S = 0.1
 BEATS = 3
 """Signs of life in one lease."""
 START: bytes = b"0-0"
+CANCEL_AGAIN_S = 0.1
+"""How long an errand may go on after it was cancelled, until it is cancelled again."""
 
 
 class Links:
@@ -73,8 +75,9 @@ class Links:
 
     async def close(self, token: str) -> None:
         """Leave the fleet and close the connections; may be called twice."""
-        self.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while not all(task.done() for task in self._tasks):
+            self.stop()  # again: the driver can swallow a cancellation together with its own
+            await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN_S)
         if self._closed:
             return
         self._closed = True
