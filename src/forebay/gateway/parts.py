@@ -125,7 +125,12 @@ class Parts:
         return SessionHost(settings.sessions, settings.jobs.database, around, self._replica)
 
     def _replica(self) -> str:
-        return "" if self.fleet is None else self.fleet.me
+        """Return this gateway's name among several, "" where it works alone; raises Refused."""
+        if self.fleet is not None:
+            return self.fleet.me
+        if self.settings.coordination.url:  # it listens already, and has not joined the others
+            raise Refused(Problem("replica_unavailable", "this gateway is still starting"))
+        return ""
 
     def _new_id(self, prefix: str, secret: str) -> str:
         return session_id(self._replica(), secret) if prefix == "ses" else f"{prefix}_{secret}"

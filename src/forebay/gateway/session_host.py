@@ -56,6 +56,7 @@ class SessionHost:
 
     async def ready(self) -> Sessions:
         """Return the sessions; raises Refused where the ledger cannot be opened."""
+        self._replica()  # refuses while it is not known whose sessions these are
         await self._opening.ready()
         assert self._sessions is not None
         return self._sessions
