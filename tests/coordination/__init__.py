@@ -1,0 +1,1 @@
+"""Several replicas: their parts one by one, and together on real stores."""

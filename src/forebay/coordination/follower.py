@@ -220,14 +220,10 @@ class Follower:
             return []
         actions: list[Action] = []
         for name, held in list(self.tickets.items()):
-            if held.stage != "running" and not held.arrival.job and self._is_late(held, now_s):
+            if held.is_late(self.options.wait_s_max, now_s):
                 del self.tickets[name]
                 actions.append(Expire(name, "queue_timeout", held.waited(now_s)))
         return actions
-
-    def _is_late(self, held: Held, now_s: float) -> bool:
-        own_s, limit_s = held.arrival.max_wait_s, self.options.wait_s_max
-        return held.waited(now_s) >= (limit_s if own_s is None else min(own_s, limit_s))
 
     def next_deadline_s(self) -> float | None:
         """Return when to `tick` if nothing happens; None while the leader keeps the time."""

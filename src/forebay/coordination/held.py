@@ -58,6 +58,13 @@ class Held:
         """Return all the time it has spent waiting, up to now."""
         return self.waited_s if self.stage == "running" else self.waited_s + now_s - self.since_s
 
+    def is_late(self, limit_s: float, now_s: float) -> bool:
+        """Say whether it has waited as long as it may; jobs have all the time in the world."""
+        if self.stage == "running" or self.arrival.job:
+            return False
+        own_s = self.arrival.max_wait_s
+        return self.waited(now_s) >= (limit_s if own_s is None else min(own_s, limit_s))
+
     def announced(self, now_s: float) -> Arrived | Resumed:
         """Return what the next leader must hear of it; undecided, it arrives anew."""
         if self.stage == "asked":
