@@ -1,0 +1,62 @@
+"""Every request is answered, once: what the clients alone can tell."""
+
+from collections.abc import Mapping, Sequence
+
+from forebay.testing.fleet.journal import Asked, Journal, Window, outside
+
+REFUSED_BRIEFLY = frozenset({429, 503, 504})
+"""Answers that say "later": the queue is full, there is no leader yet, it took too long."""
+
+
+def answered_twice(journal: Journal) -> list[Asked]:
+    """Return the requests that got more than one answer."""
+    return [one for one in journal.asked if one.answers > 1]
+
+
+def mixed_up(journal: Journal) -> list[Asked]:
+    """Return the requests that got the answer to another one."""
+    return [one for one in journal.asked if one.foreign]
+
+
+def without_answer(journal: Journal, deaths: Mapping[int, Sequence[float]]) -> list[Asked]:
+    """Return the requests that got none, though their gateway lived and their client stayed.
+
+    `deaths` says when each gateway was killed; a client that it had then, or that came to its door
+    while it was away, sees its connection break at once, which is all that it can be told.
+    """
+    return [
+        one
+        for one in journal.asked
+        if not one.status and not one.left and not _died(one, deaths.get(one.via, ()))
+    ]
+
+
+def _died(one: Asked, deaths: Sequence[float]) -> bool:
+    if one.code == "refused":  # nobody listened, so nothing was accepted
+        return True
+    return any(one.sent_s <= at_s <= one.ended_s for at_s in deaths) and one.code == "broken"
+
+
+def errors_outside(journal: Journal, windows: list[Window]) -> list[Asked]:
+    """Return the answers other than 200 to requests no part of which was in one of the windows."""
+    return [
+        one
+        for one in journal.asked
+        if one.status not in (0, 200) and not _touches(one.sent_s, one.ended_s, windows)
+    ]
+
+
+def odd_errors(journal: Journal) -> list[Asked]:
+    """Return the answers that are an error, and not one that says "later": wrong at any time."""
+    return [one for one in journal.asked if one.status not in (0, 200, *REFUSED_BRIEFLY)]
+
+
+def calm(one: Asked, windows: list[Window]) -> bool:
+    """Tell whether no part of a request was in any of the windows."""
+    return outside(one.sent_s, one.ended_s, windows) and not _touches(
+        one.sent_s, one.ended_s, windows
+    )
+
+
+def _touches(from_s: float, to_s: float, windows: list[Window]) -> bool:
+    return any(window.from_s <= to_s and from_s <= window.to_s for window in windows)

@@ -1,0 +1,210 @@
+"""Gateways, nodes, guards, the store, the database and HAProxy on this machine, as programs."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from forebay.testing.fleet.balancer import Balancer
+from forebay.testing.fleet.database import Database
+from forebay.testing.fleet.link import Link
+from forebay.testing.fleet.plan import MODELS, TOKEN_VARIABLE, FleetPlan, NodePlan, settings_text
+from forebay.testing.fleet.ports import free_port
+from forebay.testing.fleet.program import FOREBAY, LOOK_S, START_S, Program, ProgramFailed
+from forebay.testing.fleet.store import Store
+from forebay.testing.raw_client import RawClient
+
+HOST = "127.0.0.1"
+
+
+class Gateway(Program):
+    """One gateway: the same port and the same name, however often it is started."""
+
+    def __init__(self, number: int, folder: Path, port: int, variables: dict[str, str]) -> None:
+        self.number = number
+        self.port = port
+        self.killed_at_s: list[float] = []
+        """When it was killed, by the loop's clock."""
+        words = [FOREBAY, "serve", "--config", str(folder.parent / "forebay.toml")]
+        words += ["--port", str(port)]
+        super().__init__(f"gateway-{number}", words, folder, variables)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    async def kill(self) -> None:
+        """End it in the middle of whatever it does, and write down when."""
+        self.killed_at_s.append(asyncio.get_running_loop().time())
+        await super().kill()
+
+
+class Fleet:
+    """A fleet as planned; a context, at whose end every program has ended, whatever happened."""
+
+    def __init__(self, plan: FleetPlan, folder: Path) -> None:
+        """`folder` takes the logs, the settings and the files of all of them."""
+        self.plan = plan
+        self.folder = folder
+        self.store: Store | None = None
+        self.database: Database | None = None
+        self.balancer: Balancer | None = None
+        self.gateways: list[Gateway] = []
+        self.nodes: list[Program] = []
+        self.guards: list[Program] = []
+        self.links: list[Link] = []
+        """One for each gateway, if the plan has any."""
+        self._stack = AsyncExitStack()
+        self._token = secrets.token_hex(16)
+
+    @property
+    def ports(self) -> list[int]:
+        """Where the gateways listen."""
+        return [gateway.port for gateway in self.gateways]
+
+    @property
+    def url(self) -> str:
+        """Where clients go: HAProxy, else the first gateway."""
+        return f"http://{HOST}:{self.balancer.port if self.balancer else self.ports[0]}"
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.plan.coordinated:
+            self.store = Store(self.folder)
+            self._run(self.store)
+            await self.store.ready()
+        if self.plan.postgres:
+            self.database = Database()
+            self._stack.callback(self.database.stop)
+            await asyncio.to_thread(self.database.start)
+        await self._start_nodes()
+        database = self.database.url if self.database else ""
+        (self.folder / "forebay.toml").write_text(settings_text(self.plan, database))
+        await self._start_gateways()
+        if self.plan.guards:
+            await self._start_guards()
+        await self.ready()
+        if self.plan.haproxy:
+            port = self.plan.first_port - 1 if self.plan.first_port else free_port()
+            self.balancer = Balancer(self.folder, self.plan.haproxy, port, self.ports)
+            self._run(self.balancer)
+            await answers(port, "/health", self.balancer)
+
+    def _run(self, program: Program) -> None:
+        self._stack.push_async_callback(program.stop)
+        program.start()
+
+    async def _start_nodes(self) -> None:
+        nodes = []
+        for node in self.plan.nodes:
+            if not node.url:
+                port = free_port()
+                program = self._sim_node(node, port)
+                self._run(program)
+                self.nodes.append(program)
+                nodes.append(replace(node, url=f"http://{HOST}:{port}"))
+            else:
+                nodes.append(node)
+        self.plan = replace(self.plan, nodes=tuple(nodes))
+        for program in self.nodes:
+            await program.says("simulated node on ")
+
+    def _sim_node(self, node: NodePlan, port: int) -> Program:
+        words = [FOREBAY, "sim-node", "--port", str(port), "--slots", str(node.slots)]
+        words += [word for model in MODELS for word in ("--model", model)]
+        return Program(node.name, [*words, "--tokens-per-second", "40"], self.folder)
+
+    async def _start_gateways(self) -> None:
+        for number in range(1, self.plan.gateways + 1):
+            variables = {TOKEN_VARIABLE: self._token} if self.plan.guards else {}
+            if self.store is not None:
+                variables["FOREBAY_COORDINATION__URL"] = await self._store_url(self.store)
+            port = self.plan.first_port + number - 1 if self.plan.first_port else free_port()
+            folder = self.folder / f"gateway-{number}"
+            gateway = Gateway(number, folder, port, variables)
+            self.gateways.append(gateway)
+            self._run(gateway)
+
+    async def _store_url(self, store: Store) -> str:
+        if not self.plan.links:
+            return store.url
+        link = await Link.to(store.port)
+        self._stack.push_async_callback(link.stop)
+        self.links.append(link)
+        return f"redis://{HOST}:{link.port}/0"
+
+    async def _start_guards(self) -> None:
+        for node in self.plan.nodes:
+            words = [FOREBAY, "node", "--backend", node.url, "--name", node.name]
+            words += ["--slots", str(node.slots), "--port", "0", "--token-env", TOKEN_VARIABLE]
+            words += [word for one in self.gateways for word in ("--gateway", one.url)]
+            variables = {TOKEN_VARIABLE: self._token}
+            guard = Program(f"guard-{node.name}", words, self.folder, variables)
+            self._run(guard)
+            self.guards.append(guard)
+        for guard in self.guards:
+            await guard.says("Forebay guards ")
+
+    async def ready(self) -> None:
+        """Wait until every gateway that runs has its nodes and takes requests."""
+        for gateway in self.gateways:
+            if gateway.running:
+                await answers(gateway.port, "/ready", gateway)
+                await self._has_nodes(gateway)
+
+    async def _has_nodes(self, gateway: Gateway) -> None:
+        def complete(body: Any) -> bool:
+            online = [node for node in body["data"] if node["state"] == "online"]
+            return len(online) == len(self.plan.nodes)
+
+        await answers(gateway.port, "/admin/nodes", gateway, complete)
+
+    async def restart(self, gateway: Gateway) -> None:
+        """Start a gateway that has ended, and wait until it takes requests."""
+        gateway.start()
+        await answers(gateway.port, "/ready", gateway)
+
+
+async def answers(
+    port: int, path: str, program: Program, wanted: Callable[[Any], bool] | None = None
+) -> None:
+    """Ask until the answer is 200, and as wanted; raises ProgramFailed when it never is."""
+    seen = "no answer"
+    try:
+        async with asyncio.timeout(START_S):
+            while True:
+                try:
+                    async with await RawClient.connect(HOST, port) as client:
+                        await client.get(path)
+                        reply = await client.reply()
+                        if reply.status == 200 and (wanted is None or wanted(reply.json)):
+                            return
+                        seen = f"{reply.status} {reply.body[:200]!r}"
+                except (OSError, EOFError) as error:
+                    seen = repr(error)
+                if not program.running:
+                    raise ProgramFailed(f"{program.name} ended: {program.last_words()}")
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise ProgramFailed(f"{program.name}, {path}: {seen}; {program.last_words()}") from None

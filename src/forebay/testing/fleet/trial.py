@@ -1,0 +1,139 @@
+"""One trial: a fleet under load, a schedule of faults, and what an outsider saw of it."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from forebay.testing.fleet.answer_checks import (
+    answered_twice,
+    errors_outside,
+    mixed_up,
+    odd_errors,
+    without_answer,
+)
+from forebay.testing.fleet.crowd import Crowd, Person
+from forebay.testing.fleet.faults import Faults
+from forebay.testing.fleet.fleet import Fleet
+from forebay.testing.fleet.journal import Journal, Window, outside
+from forebay.testing.fleet.order_checks import begun, overtaken_in_line, urgent_kept_waiting
+from forebay.testing.fleet.plan import FleetPlan, NodePlan
+from forebay.testing.fleet.recording_node import RecordingNode
+from forebay.testing.fleet.schedule import Fault, length_s, windows_of
+from forebay.testing.fleet.slot_checks import outside_windows, overcommits, run_twice, too_much
+
+PEOPLE = (Person("ann", 6), Person("bob", 6), Person("eve", 1, "high"))
+NODES = {"gpu1": 2, "gpu2": 1}
+LATE_S = 0.5
+"""How much longer than a lease an over-commit may be seen: a busy machine runs everything late."""
+OUT_OF_ORDER = 0.02
+"""The share of requests that may begin out of order while all is calm: a slot that was lent to a
+gateway ahead of need is used by whoever is there first."""
+
+
+class Trial(Struct, frozen=True):
+    """What is tried."""
+
+    gateways: int = 2
+    schedule: tuple[Fault, ...] = ()
+    lease_s: float = 1.0
+    calm_s: float = 0.0
+    """How long to watch; 0 is as long as the schedule needs."""
+    coordinated: bool = True
+    people: Sequence[Person] = PEOPLE
+    slots: Mapping[str, int] = field(default_factory=NODES.copy)
+    """What each node may run at once."""
+    service_s: float = 0.05
+    leaving: float = 0.03
+    seed: int = 0
+
+
+class Verdict(Struct):
+    """What was found; `wrong` is empty when every promise was kept."""
+
+    journal: Journal
+    windows: list[Window]
+    wrong: list[str]
+    figures: dict[str, float]
+
+
+async def run_trial(trial: Trial, folder: Path) -> Verdict:
+    """Run a trial; raises ProgramFailed when the fleet does not even start."""
+    loop = asyncio.get_running_loop()
+    draw = random.Random(f"trial {trial.seed}")
+    async with AsyncExitStack() as stack:
+        nodes = [
+            await stack.enter_async_context(RecordingNode(name, slots))
+            for name, slots in trial.slots.items()
+        ]
+        plan = FleetPlan(
+            gateways=trial.gateways,
+            nodes=tuple(NodePlan(node.name, node.slots, node.url) for node in nodes),
+            coordinated=trial.coordinated,
+            lease_s=trial.lease_s,
+            links=True,
+            settings={"queue": {"max_size": 200}},
+        )
+        fleet = await stack.enter_async_context(Fleet(plan, folder))
+        faults = Faults(fleet, draw)
+        watch_s = trial.calm_s or length_s(trial.schedule, trial.lease_s)
+        people = Crowd(
+            fleet.ports, trial.people, draw, service_s=trial.service_s, leaving=trial.leaving
+        )
+        async with people as crowd:
+            start_s = loop.time()
+            await faults.follow(trial.schedule)
+            await asyncio.sleep(max(0.0, start_s + watch_s - loop.time()))
+        runs = [run for node in nodes for run in node.runs]
+        journal = Journal(runs, crowd.asked, dict(trial.slots), loop.time())
+        deaths = {one.number - 1: one.killed_at_s for one in fleet.gateways}
+        return judge(journal, windows_of(faults.happened, trial.lease_s), deaths, trial.lease_s)
+
+
+def judge(
+    journal: Journal, windows: list[Window], deaths: dict[int, list[float]], lease_s: float
+) -> Verdict:
+    """Hold what was seen against what is promised."""
+    found = overcommits(journal)
+    wrong = [
+        f"over-committed outside of any fault: {one}" for one in outside_windows(found, windows)
+    ]
+    wrong += [
+        f"over-committed beyond the promise: {one}"
+        for one in too_much(found, journal.slots, lease_s + LATE_S)
+    ]
+    wrong += [f"run twice: {id}" for id in run_twice(journal)]
+    wrong += [f"answered twice: {one}" for one in answered_twice(journal)]
+    wrong += [f"answered with another's answer: {one}" for one in mixed_up(journal)]
+    wrong += [f"never answered: {one}" for one in without_answer(journal, deaths)]
+    wrong += [f"an error while all was calm: {one}" for one in errors_outside(journal, windows)]
+    wrong += [f"an error that is none of ours: {one}" for one in odd_errors(journal)]
+    overtaken = [
+        one
+        for one in [*overtaken_in_line(journal), *urgent_kept_waiting(journal)]
+        if outside(one.at_s, one.at_s + one.by_s, windows)
+    ]
+    served = len(begun(journal))
+    if len(overtaken) > max(1.0, OUT_OF_ORDER * served):
+        wrong.append(
+            f"{len(overtaken)} of {served} out of order while all was calm: {overtaken[:3]}"
+        )
+    return Verdict(journal, windows, wrong, _figures(journal, len(overtaken)))
+
+
+def _figures(journal: Journal, overtaken: int) -> dict[str, float]:
+    codes = Counter(one.code or str(one.status) for one in journal.asked if not one.left)
+    found = overcommits(journal)
+    return {
+        "asked": len(journal.asked),
+        "left": sum(one.left for one in journal.asked),
+        **{f"answered {code}": count for code, count in sorted(codes.items())},
+        "out of order": overtaken,
+        "over-commits": len(found),
+        "over-committed most": max((one.over for one in found), default=0),
+        "over-committed longest, s": round(max((one.for_s for one in found), default=0.0), 3),
+    }

@@ -1,0 +1,1 @@
+"""Several gateways, as programs, watched from outside."""
