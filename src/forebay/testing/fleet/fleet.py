@@ -2,24 +2,23 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
+import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from msgspec.structs import replace
 
+from forebay.testing.fleet.asking import HOST, answers
 from forebay.testing.fleet.balancer import Balancer
 from forebay.testing.fleet.database import Database
 from forebay.testing.fleet.link import Link
 from forebay.testing.fleet.plan import MODELS, TOKEN_VARIABLE, FleetPlan, NodePlan, settings_text
 from forebay.testing.fleet.ports import free_port
-from forebay.testing.fleet.program import FOREBAY, LOOK_S, START_S, Program, ProgramFailed
+from forebay.testing.fleet.program import FOREBAY, START_S, Program
 from forebay.testing.fleet.store import Store
-from forebay.testing.raw_client import RawClient
-
-HOST = "127.0.0.1"
+from forebay.testing.raw_client import Reply
 
 
 class Gateway(Program):
@@ -109,7 +108,7 @@ class Fleet:
             port = self.plan.first_port - 1 if self.plan.first_port else free_port()
             self.balancer = Balancer(self.folder, self.plan.haproxy, port, self.ports)
             self._run(self.balancer)
-            await answers(port, "/health", self.balancer)
+            await self.balancer.sees_all()
 
     def _run(self, program: Program) -> None:
         self._stack.push_async_callback(program.stop)
@@ -174,8 +173,8 @@ class Fleet:
                 await self._has_nodes(gateway)
 
     async def _has_nodes(self, gateway: Gateway) -> None:
-        def complete(body: Any) -> bool:
-            online = [node for node in body["data"] if node["state"] == "online"]
+        def complete(reply: Reply) -> bool:
+            online = [node for node in reply.json["data"] if node["state"] == "online"]
             return len(online) == len(self.plan.nodes)
 
         await answers(gateway.port, "/admin/nodes", gateway, complete)
@@ -185,26 +184,11 @@ class Fleet:
         gateway.start()
         await answers(gateway.port, "/ready", gateway)
 
-
-async def answers(
-    port: int, path: str, program: Program, wanted: Callable[[Any], bool] | None = None
-) -> None:
-    """Ask until the answer is 200, and as wanted; raises ProgramFailed when it never is."""
-    seen = "no answer"
-    try:
-        async with asyncio.timeout(START_S):
-            while True:
-                try:
-                    async with await RawClient.connect(HOST, port) as client:
-                        await client.get(path)
-                        reply = await client.reply()
-                        if reply.status == 200 and (wanted is None or wanted(reply.json)):
-                            return
-                        seen = f"{reply.status} {reply.body[:200]!r}"
-                except (OSError, EOFError) as error:
-                    seen = repr(error)
-                if not program.running:
-                    raise ProgramFailed(f"{program.name} ended: {program.last_words()}")
-                await asyncio.sleep(LOOK_S)
-    except TimeoutError:
-        raise ProgramFailed(f"{program.name}, {path}: {seen}; {program.last_words()}") from None
+    async def roll(self) -> None:
+        """Restart every gateway, one after the other, as an operator would who is in no hurry."""
+        for gateway in self.gateways:
+            gateway.signal(signal.SIGTERM)
+            await gateway.ended(START_S)
+            await self.restart(gateway)
+            if self.balancer is not None:
+                await self.balancer.sees_all()

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from forebay.testing.fleet.fleet import HOST, Fleet, Gateway
+from forebay.testing.fleet.asking import HOST
+from forebay.testing.fleet.fleet import Fleet, Gateway
 from forebay.testing.raw_client import RawClient
 
 
