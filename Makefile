@@ -3,8 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 2000
+TRIALS ?= 10
 
-.PHONY: help setup run demo check test compile wheel sim bench lock reference diagram screenshots docs clean
+.PHONY: help setup run demo fleet faults check test compile wheel sim bench lock reference diagram screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -25,6 +26,8 @@ BROWSER := (command -v chromium || command -v chromium-browser || command -v goo
 	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --prefix tests/real/node; fi
 	@$(BROWSER) || (command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null) \
 	  || echo "the tests of the page need Chromium: install the package 'chromium', or Google Chrome"
+	@command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || (command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends haproxy >/dev/null) \
+	  || echo "the tests of a rolling restart need HAProxy: install the package 'haproxy'"
 	@touch $@
 
 run: .venv/.run  ## start the gateway, with a small real model if you run none: make run [ARGS="--port 7801"]
@@ -32,6 +35,12 @@ run: .venv/.run  ## start the gateway, with a small real model if you run none: 
 
 demo: .venv/.run  ## watch a queue at work: simulated nodes, scripted users, captions on the page
 	@$(BIN)/forebay demo $(ARGS)
+
+fleet: setup  ## several gateways on one queue, on this machine: Valkey, PostgreSQL, guards, HAProxy if it is there; make fleet [ARGS="--gateways 3"]
+	@$(BIN)/python -m forebay.testing.fleet --haproxy-if-there deploy/haproxy.cfg $(ARGS)
+
+faults: setup  ## seeded faults against real gateways, watched from outside: make faults [TRIALS=10] [SEED=n to replay one]
+	@$(BIN)/python -m forebay.testing.fleet.trials $(if $(SEED),--seed $(SEED),--seeds $(TRIALS)) $(ARGS)
 
 check: setup  ## lint, types, imports, tidiness
 	$(BIN)/ruff format --check --quiet . || (echo "run: .venv/bin/ruff format ." && exit 1)

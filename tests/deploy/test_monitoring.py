@@ -175,5 +175,5 @@ def test_prometheus_itself_agrees(words: list[str]) -> None:
 def test_prometheus_reads_the_rules_under_the_name_that_they_ask_for() -> None:
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     assert config["rule_files"] == [RULES.name]
-    (scraped,) = config["scrape_configs"]
+    scraped, _ = config["scrape_configs"]
     assert f'up{{job="{scraped["job_name"]}"}}' in RULES.read_text()

@@ -32,6 +32,8 @@ CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"] == "forebay"}
+GATEWAYS = {name: service for name, service in OURS.items() if service["command"] == ["serve"]}
+SIM_NODES = {name: one for name, one in OURS.items() if one["command"][0] == "sim-node"}
 STATE = "/var/lib/forebay"
 PORT = Settings().server.port
 VARIABLE = re.compile(r"\$\{(\w+)(?::\?[^}]*)?\}")
@@ -123,7 +125,7 @@ def test_the_image_runs_the_gateway_as_nobody_in_particular_with_its_state_in_a_
 def health_checks() -> list[tuple[str, str]]:
     """Return the programs that say whether a container is well, and the port each asks."""
     (image,) = re.findall(r"CMD (\[.*\])", instructions("HEALTHCHECK")[0])
-    nodes = [OURS[name]["healthcheck"]["test"][1:] for name in OURS if name != "gateway"]
+    nodes = [service["healthcheck"]["test"][1:] for service in SIM_NODES.values()]
     programs = [words[-1] for words in (yaml.safe_load(image), *nodes)]
     return [(program, re.findall(r", (\d+), ", program)[0]) for program in programs]
 
@@ -166,41 +168,42 @@ def test_a_command_of_the_compose_file_is_one_that_there_is(name: str) -> None:
     parsed(OURS[name]["command"])
 
 
-def test_the_gateway_of_the_compose_file_has_the_settings_that_it_seems_to_have() -> None:
-    given = {
-        name: VARIABLE.sub("secret", value)
-        for name, value in OURS["gateway"]["environment"].items()
-    }
-    settings = load_settings(None, (), given)
+@pytest.mark.parametrize("name", GATEWAYS)
+def test_a_gateway_of_the_compose_file_has_the_settings_that_it_seems_to_have(name: str) -> None:
+    given = {key: VARIABLE.sub("secret", value) for key, value in environment_of(name).items()}
+    ours = {key: value for key, value in given.items() if key.startswith("FOREBAY_")}
+    settings = load_settings(None, (), ours)
     assert urlsplit(settings.jobs.database).hostname == "postgres"
     assert settings.jobs.files_folder.startswith(STATE)
-    assert settings.coordination.url == ""
-    assert SERVICES["valkey"]["profiles"] == ["fleet"]  # until it is of use
-    grace = float(OURS["gateway"]["stop_grace_period"].removesuffix("s"))
+    store = urlsplit(settings.coordination.url)
+    assert (store.hostname, store.port) == ("valkey", 6379)
+    assert settings.guard.token_env in given
+    assert settings.server.trusted_proxies  # else every client would be HAProxy
+    grace = float(GATEWAYS[name]["stop_grace_period"].removesuffix("s"))
     assert grace > settings.server.shutdown_seconds
 
 
-def test_every_address_inside_leads_to_a_service_that_listens_there() -> None:
-    listening = {
-        (name, parsed(service["command"])["port"])
-        for name, service in OURS.items()
-        if service["command"][0] == "sim-node"
-    }
-    nodes = {
-        (url.hostname, url.port)
-        for url in map(urlsplit, parsed(OURS["gateway"]["command"])["node"])
-    }
-    assert nodes == listening
-    assert len(nodes) == 3
-    scraped = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-    assert scraped["scrape_configs"][0]["static_configs"] == [{"targets": [f"gateway:{PORT}"]}]
+def environment_of(name: str) -> dict[str, str]:
+    given: dict[str, str] = SERVICES[name]["environment"]
+    return given
+
+
+def test_every_gateway_of_the_compose_file_is_the_same() -> None:
+    assert sorted(GATEWAYS) == ["gateway-1", "gateway-2"]
+    assert GATEWAYS["gateway-1"] == GATEWAYS["gateway-2"]
+
+
+def test_metrics_are_read_where_they_are_and_shown_where_they_are_read() -> None:
+    prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    ours, balancer = prometheus["scrape_configs"]
+    assert ours["static_configs"] == [{"targets": [f"{name}:{PORT}" for name in GATEWAYS]}]
+    assert balancer["static_configs"] == [{"targets": ["haproxy:8404"]}]
     sources = DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml"
     (source,) = yaml.safe_load(sources.read_text())["datasources"]
     address = urlsplit(source["url"])
     assert address.hostname in SERVICES
     assert f"127.0.0.1:{address.port}:{address.port}" in SERVICES["prometheus"]["ports"]
-    interval = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["global"]
-    assert source["jsonData"]["timeInterval"] == interval["scrape_interval"]
+    assert source["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
 
 
 def test_only_this_machine_reaches_what_the_compose_file_starts() -> None:
@@ -217,7 +220,7 @@ def test_everything_that_is_mounted_is_there() -> None:
                 assert (DEPLOY / source).exists(), volume
             else:
                 assert source in COMPOSE["volumes"], volume
-                assert target == STATE or name != "gateway"
+                assert target == STATE or name not in GATEWAYS
     dashboards = DEPLOY / "grafana" / "provisioning" / "dashboards" / "forebay.yml"
     (provider,) = yaml.safe_load(dashboards.read_text())["providers"]
     mounted = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
@@ -235,13 +238,14 @@ def test_no_secret_is_in_the_compose_file_and_each_is_in_the_example() -> None:
     assert dict(example) == dict.fromkeys(wanted, "")
     for service in SERVICES.values():
         for name, value in service.get("environment", {}).items():
-            assert "PASSWORD" not in name or VARIABLE.match(value), name
+            secret = "PASSWORD" in name or name == "GUARD_TOKEN"
+            assert not secret or VARIABLE.fullmatch(value), name
     assert "deploy/.env" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_every_service_says_when_it_is_well_and_from_which_version_it_is() -> None:
     assert instructions("HEALTHCHECK")  # the gateway's own
     for name, service in SERVICES.items():
-        assert "healthcheck" in service or name == "gateway", name
+        assert "healthcheck" in service or name in GATEWAYS, name
         assert service["restart"] == "unless-stopped", name
         assert "build" in service or re.search(r":v?\d", service["image"]), name

@@ -1,6 +1,6 @@
 """A fleet to play with, on this machine and without containers.
 
-python -m forebay.testing.fleet --haproxy deploy/haproxy.cfg
+python -m forebay.testing.fleet --haproxy-if-there deploy/haproxy.cfg
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from forebay.testing.fleet.balancer import haproxy_binary
 from forebay.testing.fleet.fleet import Fleet
 from forebay.testing.fleet.plan import FleetPlan, NodePlan
 from forebay.testing.fleet.program import Program, ProgramFailed
@@ -32,9 +33,21 @@ def planned(chosen: argparse.Namespace) -> FleetPlan:
         lease_s=chosen.lease_seconds,
         guards=not chosen.no_guards,
         postgres=not chosen.no_postgres,
-        haproxy=chosen.haproxy.read_text() if chosen.haproxy else "",
+        haproxy=_haproxy(chosen.haproxy_if_there),
         first_port=chosen.port,
     )
+
+
+def _haproxy(file: Path | None) -> str:
+    """Return HAProxy's settings; "" when none are named, or it is not installed."""
+    if file is None:
+        return ""
+    try:
+        haproxy_binary()
+    except ProgramFailed as error:
+        say(f"{error}; going on without")
+        return ""
+    return file.read_text()
 
 
 async def play(plan: FleetPlan, folder: Path) -> None:
@@ -92,7 +105,8 @@ def options() -> argparse.ArgumentParser:
     add("--port", type=int, default=FIRST_PORT,
         help="the first gateway's; HAProxy takes the one before it; 0 takes free ones")  # fmt: skip
     add("--lease-seconds", type=float, default=5.0, help="coordination.lease_seconds")
-    add("--haproxy", type=Path, help="settings of HAProxy, as in deploy/haproxy.cfg; else none")
+    add("--haproxy-if-there", type=Path, metavar="FILE",
+        help="put HAProxy in front, with these settings: deploy/haproxy.cfg")  # fmt: skip
     add("--no-guards", action="store_true", help="no guard beside the nodes")
     add("--no-postgres", action="store_true", help="jobs and sessions in a file per gateway")
     add("--folder", type=Path, help="where logs and files go; else a folder that vanishes")
