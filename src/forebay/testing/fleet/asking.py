@@ -7,6 +7,7 @@ from forebay.testing.fleet.program import LOOK_S, START_S, Program, ProgramFaile
 from forebay.testing.raw_client import RawClient, Reply
 
 HOST = "127.0.0.1"
+PATIENCE_S = 2.0
 
 
 async def answers(
@@ -22,7 +23,7 @@ async def answers(
                     if reply.status == 200 and (wanted is None or wanted(reply)):
                         return
                     seen = f"{reply.status} {reply.body[:200]!r}"
-                except (OSError, EOFError) as error:
+                except (OSError, EOFError, AssertionError) as error:  # the last is its patience
                     seen = repr(error)
                 if not program.running:
                     raise ProgramFailed(f"{program.name} ended: {program.last_words()}")
@@ -34,5 +35,6 @@ async def answers(
 async def ask(port: int, path: str) -> Reply:
     """Send one GET on a connection of its own, and return the answer."""
     async with await RawClient.connect(HOST, port) as client:
+        client.timeout_s = PATIENCE_S
         await client.get(path)
         return await client.reply()

@@ -37,6 +37,10 @@ class Gateway(Program):
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
 
+    async def listening(self) -> None:
+        """Wait until it has its port, and not somebody else; raises ProgramFailed if it ends."""
+        await self.says("Forebay is listening on ")
+
     async def kill(self) -> None:
         """End it in the middle of whatever it does, and write down when."""
         self.killed_at_s.append(asyncio.get_running_loop().time())
@@ -166,11 +170,11 @@ class Fleet:
             await guard.says("Forebay guards ")
 
     async def ready(self) -> None:
-        """Wait until every gateway that runs has its nodes and takes requests."""
+        """Wait until every gateway has its nodes and takes requests."""
         for gateway in self.gateways:
-            if gateway.running:
-                await answers(gateway.port, "/ready", gateway)
-                await self._has_nodes(gateway)
+            await gateway.listening()
+            await answers(gateway.port, "/ready", gateway)
+            await self._has_nodes(gateway)
 
     async def _has_nodes(self, gateway: Gateway) -> None:
         def complete(reply: Reply) -> bool:
@@ -182,6 +186,7 @@ class Fleet:
     async def restart(self, gateway: Gateway) -> None:
         """Start a gateway that has ended, and wait until it takes requests."""
         gateway.start()
+        await gateway.listening()
         await answers(gateway.port, "/ready", gateway)
 
     async def roll(self) -> None:
