@@ -29,6 +29,7 @@ NOT_RUN = {
     "lms": "another program",
     "ollama": "another program",
     "vllm": "another program",
+    "valkey-server": "another program: tests/fleet runs it",
     "make": "its targets are looked up in the Makefile",
 }
 """First words that no test runs, and why not."""

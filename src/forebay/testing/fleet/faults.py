@@ -30,15 +30,15 @@ class Faults:
 
     async def _perform(self, fault: Fault) -> None:
         if fault.kind in OF_ONE:
-            await self._on_gateway(fault, await self._target(fault.target))
+            await self._on_gateway(fault, self._target(fault.target))
         else:
             assert self._fleet.store is not None
             await self._on_store(fault, self._fleet.store)
 
-    async def _target(self, number: int) -> Gateway:
+    def _target(self, number: int) -> Gateway:
         if number != LEADER:
             return self._fleet.gateways[number - 1]
-        return await leader_of(self._fleet) or self._draw.choice(self._fleet.gateways)
+        return leader_of(self._fleet) or self._draw.choice(self._fleet.gateways)
 
     async def _on_gateway(self, fault: Fault, gateway: Gateway) -> None:
         link = self._fleet.links[gateway.number - 1]

@@ -1,32 +1,20 @@
-"""Who leads a fleet, as its gateways say; only to aim faults at, never to judge by."""
+"""Who leads a fleet, as the gateways' logs say; only to aim faults at, never to judge by."""
 
-from typing import Any
+import json
 
-from forebay.testing.fleet.asking import HOST
 from forebay.testing.fleet.fleet import Fleet, Gateway
-from forebay.testing.raw_client import RawClient
 
 
-async def leader_of(fleet: Fleet) -> Gateway | None:
-    """Return the gateway that leads now; None when nobody can say."""
-    for gateway in fleet.gateways:
-        if not gateway.running:
-            continue
-        try:
-            async with await RawClient.connect(HOST, gateway.port) as client:
-                client.timeout_s = 1.0
-                await client.get("/v1/queue")
-                told: Any = (await client.reply()).json
-        except (OSError, EOFError, AssertionError, ValueError):
-            continue
-        for replica in told.get("replicas", ()):
-            if replica.get("state") == "leading":
-                return _at(fleet, str(replica.get("address", "")))
-    return None
+def leader_of(fleet: Fleet) -> Gateway | None:
+    """Return the gateway that was the last to say that it leads; None when nobody has."""
+    epochs = [(_last_epoch(gateway), gateway) for gateway in fleet.gateways]
+    epoch, gateway = max(epochs, key=lambda pair: pair[0])
+    return gateway if epoch else None
 
 
-def _at(fleet: Fleet, address: str) -> Gateway | None:
-    for gateway in fleet.gateways:
-        if address.endswith(f":{gateway.port}"):
-            return gateway
-    return None
+def _last_epoch(gateway: Gateway) -> int:
+    """Return the last epoch in which a gateway led, as far as it has said since it was started."""
+    for line in reversed(gateway.text.splitlines()):
+        if '"message":"leads"' in line:
+            return int(json.loads(line)["epoch"])
+    return 0
