@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 
 from forebay.testing.fleet.answer_checks import (
     answered_twice,
@@ -91,7 +91,10 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
         runs = [run for node in nodes for run in node.runs]
         journal = Journal(runs, crowd.asked, dict(trial.slots), loop.time())
         deaths = {one.number - 1: one.killed_at_s for one in fleet.gateways}
-        return judge(journal, windows_of(faults.happened, trial.lease_s), deaths, trial.lease_s)
+        windows = windows_of(faults.happened, trial.lease_s)
+        verdict = judge(journal, windows, deaths, trial.lease_s)
+    (folder / "verdict.json").write_bytes(json.encode(verdict))
+    return verdict
 
 
 def judge(

@@ -1,4 +1,4 @@
-"""Play many schedules of faults against real fleets, or replay one and show it.
+"""Play many schedules of faults against real fleets; what fails leaves its logs behind.
 
 python -m forebay.testing.fleet.trials --seeds 10
 python -m forebay.testing.fleet.trials --seed 3
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -50,22 +51,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m forebay.testing.fleet.trials")
     parser.add_argument("--seeds", type=int, default=10, help="how many to play")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="play only this one, and keep its logs")
+    parser.add_argument("--seed", type=int, help="play only this one")
     parser.add_argument("--faults", type=int, default=3, help="how many faults in each")
     parser.add_argument("--lease-seconds", type=float, default=1.0)
     chosen = parser.parse_args()
-    if chosen.seed is not None:
-        folder = Path(tempfile.mkdtemp(prefix="forebay-trial-"))
-        verdict = played(drawn(chosen.seed, chosen.faults, chosen.lease_seconds), folder)
-        say(f"logs: {folder}")
-        return 1 if verdict.wrong else 0
+    first, count = (chosen.first, chosen.seeds) if chosen.seed is None else (chosen.seed, 1)
     failed = []
-    for seed in range(chosen.first, chosen.first + chosen.seeds):
-        with tempfile.TemporaryDirectory(prefix="forebay-trial-") as place:
-            trial = drawn(seed, chosen.faults, chosen.lease_seconds)
-            if played(trial, Path(place)).wrong:
-                failed.append(seed)
-    say(f"{chosen.seeds} seeds, {len(failed)} failed: {failed}")
+    for seed in range(first, first + count):
+        folder = Path(tempfile.mkdtemp(prefix=f"forebay-trial-{seed}-"))
+        trial = drawn(seed, chosen.faults, chosen.lease_seconds)
+        if played(trial, folder).wrong:
+            failed.append(seed)
+            say(f"  logs: {folder}")
+        else:
+            shutil.rmtree(folder)
+    say(f"{count} seeds, {len(failed)} failed: {failed}")
     return 1 if failed else 0
 
 
