@@ -46,13 +46,13 @@ def test_silence_and_a_connection_that_breaks_are_found() -> None:
 
 def test_a_killed_gateway_breaks_the_connections_it_had_and_no_others() -> None:
     broken = asked(status=0, code="broken")
-    assert without_answer(seen(broken), {0: [1.5]}) == []
-    assert without_answer(seen(broken), {0: [2.5], 1: [1.5]}) == [broken]
+    assert without_answer(seen(broken), {0: [(1.5, 1.6)]}) == []
+    assert without_answer(seen(broken), {0: [(2.5, 2.6)], 1: [(1.5, 1.6)]}) == [broken]
 
 
 def test_a_killed_gateway_is_no_excuse_for_silence() -> None:
     silent = asked(status=0, code="silence")
-    assert without_answer(seen(silent), {0: [1.5]}) == [silent]
+    assert without_answer(seen(silent), {0: [(1.5, 1.6)]}) == [silent]
 
 
 def test_nobody_owes_an_answer_to_who_was_refused_at_the_door_or_left() -> None:

@@ -1,9 +1,12 @@
 """Every request is answered, once: what the clients alone can tell."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
-from forebay.testing.fleet.journal import Asked, Journal, Window, outside
+from forebay.testing.fleet.journal import Asked, Journal, Window
 
+Deaths: TypeAlias = Mapping[int, Sequence[tuple[float, float]]]
+"""By gateway, from when it was killed to when it was gone: its port is open until then."""
 REFUSED_BRIEFLY = frozenset({429, 503, 504})
 """Answers that say "later": the queue is full, there is no leader yet, it took too long."""
 
@@ -18,11 +21,11 @@ def mixed_up(journal: Journal) -> list[Asked]:
     return [one for one in journal.asked if one.foreign]
 
 
-def without_answer(journal: Journal, deaths: Mapping[int, Sequence[float]]) -> list[Asked]:
+def without_answer(journal: Journal, deaths: Deaths) -> list[Asked]:
     """Return the requests that got none, though their gateway lived and their client stayed.
 
-    `deaths` says when each gateway was killed; a client that it had then, or that came to its door
-    while it was away, sees its connection break at once, which is all that it can be told.
+    A client that a gateway had when it was killed, or that came to its door while it was away, sees
+    its connection break at once, which is all that it can be told.
     """
     return [
         one
@@ -31,10 +34,11 @@ def without_answer(journal: Journal, deaths: Mapping[int, Sequence[float]]) -> l
     ]
 
 
-def _died(one: Asked, deaths: Sequence[float]) -> bool:
+def _died(one: Asked, deaths: Sequence[tuple[float, float]]) -> bool:
     if one.code == "refused":  # nobody listened, so nothing was accepted
         return True
-    return any(one.sent_s <= at_s <= one.ended_s for at_s in deaths) and one.code == "broken"
+    dying = any(one.sent_s <= gone_s and killed_s <= one.ended_s for killed_s, gone_s in deaths)
+    return dying and one.code == "broken"
 
 
 def errors_outside(journal: Journal, windows: list[Window]) -> list[Asked]:
@@ -49,13 +53,6 @@ def errors_outside(journal: Journal, windows: list[Window]) -> list[Asked]:
 def odd_errors(journal: Journal) -> list[Asked]:
     """Return the answers that are an error, and not one that says "later": wrong at any time."""
     return [one for one in journal.asked if one.status not in (0, 200, *REFUSED_BRIEFLY)]
-
-
-def calm(one: Asked, windows: list[Window]) -> bool:
-    """Tell whether no part of a request was in any of the windows."""
-    return outside(one.sent_s, one.ended_s, windows) and not _touches(
-        one.sent_s, one.ended_s, windows
-    )
 
 
 def _touches(from_s: float, to_s: float, windows: list[Window]) -> bool:

@@ -27,8 +27,8 @@ class Gateway(Program):
     def __init__(self, number: int, folder: Path, port: int, variables: dict[str, str]) -> None:
         self.number = number
         self.port = port
-        self.killed_at_s: list[float] = []
-        """When it was killed, by the loop's clock."""
+        self.deaths: list[tuple[float, float]] = []
+        """When it was killed, and when it was gone, by the loop's clock."""
         words = [FOREBAY, "serve", "--config", str(folder.parent / "forebay.toml")]
         words += ["--port", str(port)]
         super().__init__(f"gateway-{number}", words, folder, variables)
@@ -43,8 +43,10 @@ class Gateway(Program):
 
     async def kill(self) -> None:
         """End it in the middle of whatever it does, and write down when."""
-        self.killed_at_s.append(asyncio.get_running_loop().time())
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         await super().kill()
+        self.deaths.append((began_s, loop.time()))
 
 
 class Fleet:

@@ -81,7 +81,9 @@ class Link:
         assert task is not None
         self._tasks.add(task)
         try:
-            await self._carry(reader, writer)
+            # The streams of Python 3.11 complain of a connection whose task was cancelled.
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._carry(reader, writer)
         finally:
             self._tasks.discard(task)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct, field, json
 
 from forebay.testing.fleet.answer_checks import (
+    Deaths,
     answered_twice,
     errors_outside,
     mixed_up,
@@ -90,16 +91,14 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
             await asyncio.sleep(max(0.0, start_s + watch_s - loop.time()))
         runs = [run for node in nodes for run in node.runs]
         journal = Journal(runs, crowd.asked, dict(trial.slots), loop.time())
-        deaths = {one.number - 1: one.killed_at_s for one in fleet.gateways}
+        deaths = {one.number - 1: one.deaths for one in fleet.gateways}
         windows = windows_of(faults.happened, trial.lease_s)
         verdict = judge(journal, windows, deaths, trial.lease_s)
     (folder / "verdict.json").write_bytes(json.encode(verdict))
     return verdict
 
 
-def judge(
-    journal: Journal, windows: list[Window], deaths: dict[int, list[float]], lease_s: float
-) -> Verdict:
+def judge(journal: Journal, windows: list[Window], deaths: Deaths, lease_s: float) -> Verdict:
     """Hold what was seen against what is promised."""
     found = overcommits(journal)
     wrong = [
