@@ -101,7 +101,7 @@ class Leader:
     def receive(self, batch: Batch, now_s: float) -> None:
         """Take what one replica says, if it is the next thing it said."""
         member = self.members.get(batch.member)
-        if batch.number == 0 and (member is None or batch.generation > member.generation):
+        if self.members.is_news(batch):
             member = self._welcome(batch, now_s)
         if member is None or self._has_gap(member, batch):
             self.members.ask_to_announce(batch)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from forebay.coordination.tickets import Member
 
 
+GENERATIONS_MAX = 1000
+
+
 class Members:
     """By name; this replica's own half among them."""
 
@@ -23,6 +26,7 @@ class Members:
         self._members: dict[str, Member] = {}
         self._greeted = sorted({*expected} - {me})
         self._unknown: dict[str, int] = {}  # who must announce anew, and its generation
+        self._generations: dict[str, int] = {}  # the last of each, of those forgotten, too
 
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self._members.values()))
@@ -33,7 +37,19 @@ class Members:
 
     def add(self, member: Member) -> None:
         """Know a replica."""
-        self._members[member.about.member] = member
+        name = member.about.member
+        self._members[name] = member
+        self._generations.pop(name, None)
+        self._generations[name] = member.generation
+        while len(self._generations) > GENERATIONS_MAX:
+            del self._generations[next(iter(self._generations))]
+
+    def is_news(self, batch: Batch) -> bool:
+        """Say whether a batch begins an announcement that was not heard before.
+
+        A stream may be read again from its start, and those who were forgotten stay so.
+        """
+        return batch.number == 0 and batch.generation > self._generations.get(batch.member, 0)
 
     def pop(self, name: str) -> Member | None:
         """Forget a replica."""

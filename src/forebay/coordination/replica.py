@@ -168,7 +168,7 @@ class Replica:
     # -- lifecycle
 
     def introduce(self, about: About) -> None:
-        """Say who this replica is, before it starts."""
+        """Say who this replica is: before it starts, and when its settings have changed."""
         self.about = self._follower.about = about
         self._roster.introduce(about)
 
@@ -253,6 +253,11 @@ class Replica:
     def stand(self, standing: StoreStanding, asked_s: float) -> None:
         """Take what the store says of the fleet; it was asked at that time."""
         self._roster.hear(standing, self._clock.monotonic_s())
+        if self._roster.has_namesake(standing):
+            logger.error(
+                "another gateway has the same address: set coordination.advertise on both",
+                extra={"address": self.about.address},
+            )
         self._follower.members = tuple(about.member for about in standing.members)
         self._do(lambda now_s: self._take_standing(standing, asked_s, now_s))
 

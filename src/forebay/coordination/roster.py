@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from forebay.coordination.messages import About
     from forebay.coordination.store import Standing as StoreStanding
 
+NAMESAKES = 10
+"""Signs of life, three a lease: by then a gateway that was killed and came back is forgotten."""
 REMEMBERED = 120
 """How many leases a replica that has vanished is shown as lost: ten minutes by default."""
 
@@ -24,13 +26,15 @@ class Roster:
 
     def __init__(self, about: About, lease_s: float) -> None:
         self._lease_s = lease_s
-        self._seen: dict[str, tuple[About, float]] = {}
-        self.introduce(about)
+        self._about = about
+        self._seen: dict[str, tuple[About, float]] = {about.name: (about, 0.0)}
+        self._namesakes = 0  # how often in a row another had this one's name
 
     def introduce(self, about: About) -> None:
-        """Know who this replica is."""
+        """Know who this replica is now."""
+        del self._seen[self._about.name]
         self._about = about
-        self._seen = {about.name: (about, 0.0)}
+        self._seen[about.name] = (about, 0.0)
 
     def sign(self, token: str, epoch: int, *, may_lead: bool) -> Sign:
         """Return what this replica tells the store."""
@@ -45,6 +49,13 @@ class Roster:
             gone = now_s - seen_s > REMEMBERED * self._lease_s
             if gone and name != self._about.name:
                 del self._seen[name]
+
+    def has_namesake(self, standing: StoreStanding) -> bool:
+        """Say, once, that another gateway has the same address; not the one before a restart."""
+        me = self._about
+        twins = [one for one in standing.members if one.name == me.name and one != me]
+        self._namesakes = self._namesakes + 1 if twins else 0
+        return self._namesakes == NAMESAKES
 
     def recent(self, now_s: float) -> list[str]:
         """Return the others that were there two leases ago or less: they may have work running.

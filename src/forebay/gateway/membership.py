@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from forebay import __version__
 from forebay.coordination import InProcess
@@ -69,6 +70,11 @@ def about(settings: Settings, port: int, chance: random.Random) -> About:
     address = advertised(settings.server, settings.coordination, port)
     member = f"{replica_name(address)}-{chance.randbytes(4).hex()}"
     return About(member, address, __version__, fingerprint(settings))
+
+
+def with_settings(about: About, settings: Settings) -> About:
+    """Return who a gateway is after its settings have changed."""
+    return replace(about, settings=fingerprint(settings))
 
 
 def fingerprint(settings: Settings) -> str:

@@ -7,6 +7,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from forebay.coordination import InProcess
 from forebay.core import OptionsChanged
 from forebay.dashboard.lookout import Lookout
 from forebay.gateway.accounting import Accounting
@@ -18,7 +19,7 @@ from forebay.gateway.guarded_nodes import GuardedNodes
 from forebay.gateway.job_admission import JobAdmission
 from forebay.gateway.jobs import Jobs, Surroundings
 from forebay.gateway.keys import KeyRing
-from forebay.gateway.membership import make_coordinator
+from forebay.gateway.membership import make_coordinator, with_settings
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.model_names import ModelNames
 from forebay.gateway.operator_word import OperatorWord
@@ -192,6 +193,8 @@ class Parts:
         self._change_nodes(plan)
         self._change_keys(self.keys.change(keys))
         self.sessions.bounds_changed()
+        if not isinstance(self.coordinator, InProcess):
+            self.coordinator.introduce(with_settings(self.coordinator.about, new))
         return _named(plan)
 
     def _node_changed(self, event: Event) -> None:
