@@ -32,8 +32,9 @@ from forebay.jobs.batch import (
 )
 from forebay.jobs.batch_rows import COLUMNS, to_batch
 from forebay.jobs.job import Change
+from forebay.jobs.rows import count_lines
 from forebay.jobs.schema import UNENDED, batches, jobs
-from forebay.storage.schema import now_s
+from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,18 +163,22 @@ class Batches:
 
         def work(connection: Connection) -> list[Change]:
             values = {"status": status, "error": message, "error_code": code}
-            some = select(jobs.c.id).where(jobs.c.batch_id == batch.id, UNENDED).limit(CHUNK)
+            # In order: another gateway may be ending them, too.
+            some = (
+                select(jobs.c.id)
+                .where(jobs.c.batch_id == batch.id, UNENDED)
+                .order_by(jobs.c.id)
+                .limit(CHUNK)
+                .with_for_update()
+            )
             ended = connection.execute(
                 update(jobs)
-                .where(jobs.c.id.in_(some.scalar_subquery()), UNENDED)
+                .where(only(some, jobs.c.id), UNENDED)
                 .values(**values, finished_at=now_s(), lease_until=None)
                 .returning(jobs.c.id, jobs.c.task_type, jobs.c.queue, jobs.c.worker, jobs.c.fence)
             ).all()
             if ended:
-                failed = batches.c.failed + len(ended)
-                connection.execute(
-                    update(batches).where(batches.c.id == batch.id).values(failed=failed)
-                )
+                count_lines(connection, batch.id, completed=0, failed=len(ended))
             return [
                 Change(row.id, row.task_type, row.queue, status,
                        "running" if row.worker else "queued", None, batch.id, None, row.fence)

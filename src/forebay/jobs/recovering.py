@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 from forebay.jobs.job import Change, Failure, Job, Status
 from forebay.jobs.rows import COLUMNS, count_line, to_job
 from forebay.jobs.schema import QUEUED, RUNNING, jobs
-from forebay.storage.schema import now_s
+from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int)
     )
     failed = connection.execute(
         update(jobs)
-        .where(jobs.c.id.in_(wanted.scalar_subquery()))
+        .where(only(wanted, jobs.c.id))
         .values(status="failed", error=failure.error, error_code=failure.code, finished_at=now_s())
         .returning(*COLUMNS)
     )

@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 from forebay.jobs.adding import fingerprint
 from forebay.jobs.job import Job, NewJob, Status
 from forebay.jobs.schema import UNENDED, batches, jobs
+from forebay.storage.postponing import postponed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
@@ -42,10 +43,28 @@ def twin_of(connection: Connection, job: Job) -> int | None:
     return found.scalar_one_or_none()
 
 
+class _Ended:
+    """Lines of one batch that a transaction has ended, counted at its end."""
+
+    def __init__(self, batch_id: int) -> None:
+        self._batch_id = batch_id
+        self.completed = self.failed = 0
+
+    def __call__(self, connection: Connection) -> None:
+        c = batches.c
+        values = {"completed": c.completed + self.completed, "failed": c.failed + self.failed}
+        connection.execute(update(batches).where(c.id == self._batch_id).values(values))
+
+
+def count_lines(connection: Connection, batch_id: int, *, completed: int, failed: int) -> None:
+    """Keep a batch's counts in the same transaction as its lines, at the end of it."""
+    ended = postponed(connection, ("batches", batch_id), lambda: _Ended(batch_id))
+    ended.completed += completed
+    ended.failed += failed
+
+
 def count_line(connection: Connection, job: Job, status: Status) -> None:
-    """Keep a batch's counts in the same transaction as its lines."""
+    """Count a job that has ended, where it is a line of a batch."""
     if job.batch_id is not None:
-        column = batches.c.completed if status == "completed" else batches.c.failed
-        connection.execute(
-            update(batches).where(batches.c.id == job.batch_id).values({column: column + 1})
-        )
+        done = int(status == "completed")
+        count_lines(connection, job.batch_id, completed=done, failed=1 - done)

@@ -33,7 +33,7 @@ from forebay.jobs.job import (
 from forebay.jobs.recovering import fail_queue, recover
 from forebay.jobs.rows import COLUMNS, count_line, find, to_job, twin_of
 from forebay.jobs.schema import QUEUED, RUNNING, jobs
-from forebay.storage.schema import now_s
+from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,13 +51,13 @@ LIST_MAX = 1000
 _CLAIM = (
     update(jobs)
     .where(
-        jobs.c.id.in_(
+        only(
             select(jobs.c.id)
             .where(jobs.c.queue == bindparam("wanted"), QUEUED)
             .order_by(jobs.c.priority, jobs.c.id)
             .limit(bindparam("limit"))
-            .with_for_update(skip_locked=True)
-            .scalar_subquery()
+            .with_for_update(skip_locked=True),
+            jobs.c.id,
         )
     )
     .values(
@@ -257,7 +257,7 @@ class JobStore:
         task_type: str | None = None,
         owner: str | None = None,
         before: int | None = None,
-        only: int | None = None,
+        job_id: int | None = None,
         limit: int = 100,
     ) -> Future[list[Job]]:
         """Return jobs, the newest first, without their params, results and tracebacks."""
@@ -272,8 +272,8 @@ class JobStore:
             wanted = wanted.where(jobs.c.owner == owner)
         if before is not None:
             wanted = wanted.where(jobs.c.id < before)
-        if only is not None:
-            wanted = wanted.where(jobs.c.id == only)
+        if job_id is not None:
+            wanted = wanted.where(jobs.c.id == job_id)
         wanted = wanted.order_by(jobs.c.id.desc()).limit(min(limit, LIST_MAX))
         return self.database.read(
             lambda connection: [
@@ -284,7 +284,7 @@ class JobStore:
 
     def look(self, job_id: int) -> Future[Job | None]:
         """Return a job as `list` does: without what may be large."""
-        return mapped(self.list(only=job_id, limit=1), lambda found: found[0] if found else None)
+        return mapped(self.list(job_id=job_id, limit=1), lambda found: found[0] if found else None)
 
     def depths(self) -> Future[dict[str, int]]:
         """Return how many jobs each queue holds; what is finished costs nothing."""

@@ -24,7 +24,7 @@ from forebay.errors import BackendFailed, StoreFailed
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.schema import batches, jobs
 from forebay.jobs.signing import sign
-from forebay.storage.schema import now_s
+from forebay.storage.schema import now_s, only
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
 from forebay.wire.target import Target
@@ -183,7 +183,7 @@ def _take_due(connection: Connection) -> list[Delivery]:
         )
         rows = connection.execute(
             update(table)
-            .where(c.id.in_(wanted.scalar_subquery()))
+            .where(only(wanted, c.id))
             .values(webhook_due=now_s() + TAKEN_S)
             .returning(*c)
         )

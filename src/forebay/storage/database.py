@@ -7,7 +7,9 @@ one of a group fails, the transaction is rolled back and each runs again by itse
 others do not suffer. N callers at once cost about one commit; a caller alone pays nothing extra.
 
 SQLite has one writer anyway. On PostgreSQL each process has one writing connection; `SKIP LOCKED`
-keeps the processes out of each other's way.
+keeps the processes out of each other's way. Where two groups want each other's rows all the same,
+neither waits for long: a group that meets a lock for GROUP_LOCK_MS is rolled back, and each piece of
+it runs by itself. One piece alone takes its locks in one order, so those cannot be in a circle.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from sqlalchemy.pool import StaticPool
 
 from forebay.clock import SystemClock
 from forebay.errors import ForebayError, InvariantBroken, NotAllowed, StoreFailed
+from forebay.storage import postponing
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -60,6 +63,11 @@ WAIT_S_MAX = 10.0
 CLOSE_S = 5.0
 STATEMENT_MS, LOCK_MS = 30_000, 2_000
 """How long PostgreSQL may take for a statement, and wait for somebody else's lock."""
+GROUP_LOCK_MS = 100
+"""How long a group waits for a lock: well below the second after which PostgreSQL would look
+whether it waits for ever, and above what a commit takes."""
+CONTENDED = ("55P03", "40P01")
+"""PostgreSQL's words for a lock that was not to be had, and for two who wait for each other."""
 
 
 class Database:
@@ -222,7 +230,8 @@ class Database:
             # A database that is away, locked or full is so for all of them: to ask for each would
             # only make the line longer. Anything else may be the fault of one.
             for_all = OperationalError | InterfaceError | ForebayError
-            if len(group) == 1 or isinstance(error, for_all):
+            shared = isinstance(error, for_all) and not _is_contended(error)
+            if len(group) == 1 or shared:
                 for _, future, _ in group:
                     _fail(future, self._translated(error))
             else:
@@ -236,11 +245,23 @@ class Database:
         connection = self._connection = self._connection or self._connected(engine)
         try:
             with connection.begin():
-                return [work(connection) for work in works]
-        except DBAPIError:
-            if not self._in_memory:
+                if len(works) > 1 and not self.is_sqlite:
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {GROUP_LOCK_MS}")
+                results = [work(connection) for work in works]
+                postponing.settle(connection)
+                return results
+        except DBAPIError as error:
+            if _is_contended(error):
+                postponing.forget(connection)
+                raise
+            if self._in_memory:
+                postponing.forget(connection)
+            else:
                 connection.invalidate()  # whatever state it is in, the next one starts afresh
             self._disconnect()
+            raise
+        except BaseException:
+            postponing.forget(connection)
             raise
 
     def _connected(self, engine: Engine) -> Connection:
@@ -274,6 +295,11 @@ class Database:
         failure = StoreFailed(f"the database {shown} failed: {lines[0]}")
         failure.__cause__ = error
         return failure
+
+
+def _is_contended(error: Exception) -> bool:
+    """Say whether someone else's lock was in the way, and nothing is wrong with the connection."""
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", "") in CONTENDED
 
 
 def _make_private(path: str) -> None:

@@ -31,7 +31,7 @@ from forebay.errors import NotAllowed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import Connection, TextClause
+    from sqlalchemy import ColumnElement, Connection, Select, TextClause
     from sqlalchemy.types import TypeEngine
 
 Number = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER keys count up there
@@ -52,6 +52,15 @@ def _now_sqlite(*_: Any, **__: Any) -> str:
 @compiles(now_s, "postgresql")
 def _now_postgresql(*_: Any, **__: Any) -> str:
     return "extract(epoch from clock_timestamp())::float8"
+
+
+def only(wanted: Select[Any], key: Column[Any]) -> ColumnElement[bool]:
+    """Return the condition that a row is one of those that a query locks, and that it asks once.
+
+    PostgreSQL may run an inner query again for every row outside; with LIMIT and SKIP LOCKED it
+    would find others each time, and lock them all. A common table with locks is run once.
+    """
+    return key.in_(select(wanted.cte("chosen").c[key.name]))
 
 
 def partial_index(
