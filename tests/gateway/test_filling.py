@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.jobs import filling
+from forebay.jobs import changes, filling
 from forebay.jobs.builtin import queue_of
 from forebay.jobs.job import NewJob
 
@@ -161,15 +161,15 @@ async def test_a_job_that_comes_while_a_claim_finds_nothing_is_not_forgotten(
     await rig.get(f"/jobs/{first}", method="DELETE")  # its ticket stands in line all the same
     filler = rig.gateway.parts.jobs.engine.filler
     assert filler is not None
-    asked, gate, in_time = asyncio.Event(), asyncio.Event(), filler._in_time
+    asked, gate, in_time = asyncio.Event(), asyncio.Event(), changes.in_time
 
-    async def late(claim: Future[list[Job]]) -> bool:
-        known = await in_time(claim)
+    async def late(claim: Future[list[Job]], limit_s: float) -> bool:
+        known = await in_time(claim, limit_s)
         asked.set()
         await gate.wait()
         return known
 
-    monkeypatch.setattr(filler, "_in_time", late)
+    monkeypatch.setattr(filling, "in_time", late)
     await rig.get("/admin/nodes/n1/resume", method="POST")
     await asked.wait()
     monkeypatch.undo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from .desk import answer_of, line
 from .script import LIMIT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
     from forebay.jobs.job import Job
@@ -134,3 +135,107 @@ def test_jobs_that_one_gateway_ends_and_another_cancels_in_opposite_order_cost_n
         assert now is not None
         assert now.status == ("completed" if won else "cancelled")
         assert seen.status == ("completed" if won else "running")
+
+
+# -- being told
+
+
+@pytest.fixture
+def listening(desk: Desk) -> Iterator[tuple[Desk, SimpleQueue[Any]]]:
+    """A gateway that hears the others, and what it heard."""
+    heard: SimpleQueue[Any] = SimpleQueue()
+    news = desk.store.news
+    news.lookers.append(lambda: heard.put("look"))
+    news.batch_lookers.append(lambda: heard.put("batches"))
+    news.listen(desk.database)
+    assert [heard.get(timeout=LIMIT_S) for _ in range(2)] == ["look", "batches"]
+    news.listeners.append(heard.put)
+    yield desk, heard
+    news.stop_listening()
+
+
+def test_what_another_gateway_does_to_a_job_is_heard_once_it_is_committed(
+    listening: tuple[Desk, SimpleQueue[Any]], open_desk: Callable[..., Desk]
+) -> None:
+    _, heard = listening
+    other = open_desk()
+    other.store.add([NewJob("chat", "{}", queue="model:m")]).result()
+    (job,) = other.claim()
+    other.store.stage(job, "halfway").result()
+    other.store.cancel(job.id).result()
+    seen = [heard.get(timeout=LIMIT_S) for _ in range(4)]
+    assert [(one.before, one.status) for one in seen] == [
+        (None, "queued"), ("queued", "running"), ("running", "running"), ("running", "cancelled")
+    ]  # fmt: skip
+    assert [one.stage for one in seen] == [None, None, "halfway", None]
+    assert {one.id for one in seen} == {job.id}
+    assert (seen[3].fence, seen[1].waited_s) == (job.fence, None)
+    assert not any(one.here for one in seen)
+
+
+def test_ones_own_changes_are_heard_once(listening: tuple[Desk, SimpleQueue[Any]]) -> None:
+    desk, heard = listening
+    desk.store.add([NewJob("chat", "1", queue="model:m")]).result()
+    desk.sql("SELECT pg_notify('forebay_jobs', '[\"someone\",[],true,false]')")
+    assert heard.get(timeout=LIMIT_S).here
+    assert heard.get(timeout=LIMIT_S) == "batches"
+    assert heard.empty()
+
+
+def test_a_transaction_that_fails_tells_nothing(
+    listening: tuple[Desk, SimpleQueue[Any]], open_desk: Callable[..., Desk]
+) -> None:
+    _, heard = listening
+    other = open_desk()
+    asked = grouped(
+        other.database,
+        lambda: [
+            other.store.add([NewJob("chat", "1", queue="model:m")]),
+            other.database.write(lambda connection: connection.exec_driver_sql("SELECT 1/0")),
+        ],
+    )
+    assert asked[1].exception(LIMIT_S) is not None
+    asked[0].result(LIMIT_S)  # which ran again, by itself
+    assert heard.get(timeout=LIMIT_S).status == "queued"
+    other.sql("SELECT pg_notify('forebay_jobs', '')")
+    assert heard.get(timeout=LIMIT_S) == "look"
+
+
+def test_much_at_once_says_only_to_look(
+    listening: tuple[Desk, SimpleQueue[Any]], open_desk: Callable[..., Desk]
+) -> None:
+    _, heard = listening
+    other = open_desk()
+    long = "é" * 300
+    other.store.add([NewJob("chat", str(n), queue=f"model:{long}") for n in range(20)]).result()
+    assert [heard.get(timeout=LIMIT_S).status for _ in range(20)] == ["queued"] * 20
+    other.store.add([NewJob("chat", str(n), queue="model:m") for n in range(100, 301)]).result()
+    assert heard.get(timeout=LIMIT_S) == "look"
+
+
+def test_batches_that_others_make_and_lines_to_run_or_stop_are_heard_but_no_more(
+    listening: tuple[Desk, SimpleQueue[Any]], open_desk: Callable[..., Desk]
+) -> None:
+    _, heard = listening
+    other = open_desk(keeper="k2")
+    made = other.create([line(f"c{i}") for i in range(3)])
+    other.move_on()
+    assert heard.get(timeout=LIMIT_S) == "batches"
+    assert [heard.get(timeout=LIMIT_S).status for _ in range(3)] == ["queued"] * 3
+    done, running = other.claim(2)
+    assert other.store.complete(done, answer_of(done)).result()
+    other.batches.cancel(made.name, "")
+    assert heard.get(timeout=LIMIT_S) == "batches"
+    stopped = heard.get(timeout=LIMIT_S)
+    assert (stopped.id, stopped.fence, stopped.status) == (running.id, running.fence, "cancelled")
+
+
+def test_whoever_was_deaf_for_a_while_looks(
+    listening: tuple[Desk, SimpleQueue[Any]], open_desk: Callable[..., Desk]
+) -> None:
+    _, heard = listening
+    open_desk().sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+    )
+    assert [heard.get(timeout=LIMIT_S) for _ in range(2)] == ["look", "batches"]

@@ -102,6 +102,7 @@ class JobEngine:
             self.webhooks.start()
         if not self._database.is_sqlite:
             self._count_again()
+        self.store.news.listen(self._database)
 
     def _take_database(self) -> None:
         """Open it, as the only one where only one may."""
@@ -171,6 +172,7 @@ class JobEngine:
         self.feed.stop()
         if self._recounting is not None:
             self._recounting.cancel()
+        await asyncio.to_thread(self.store.news.stop_listening)
         stopping = asyncio.ensure_future(self._stop_workers())
         await asyncio.wait({stopping}, timeout=CLOSE_S)
         await asyncio.to_thread(self._database.close, CLOSE_S if stopping.done() else 0.5)

@@ -1,9 +1,10 @@
 """Keeps batches moving: validated, loaded, finalized, expired, one step after the other.
 
 It sleeps until something happens: a batch is made or cancelled, a line of one ends, or the next
-batch expires. Only beside PostgreSQL it also looks every POLL_S, for what other gateways did or
-left behind. The work is done in one thread, one batch at a time; a batch that fails to move (a
-full disk, a database that is away) rests for RETRY_S and does not hold up the others.
+batch expires. Beside PostgreSQL other gateways tell of that, too, and it looks every POLL_S all the
+same, for what they left behind. The work is done in one thread, one batch at a time; a batch that
+fails to move (a full disk, a database that is away) rests for RETRY_S and does not hold up the
+others.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class BatchKeeper:
             raise
         self._batches.changed = self.wake
         self._batches.store.listeners.append(self._hear)
+        self._batches.store.news.batch_lookers.append(self.wake)
         self._task = asyncio.create_task(self._run(), name="batches")
 
     async def stop(self) -> None:
@@ -67,6 +69,7 @@ class BatchKeeper:
         if task is None:
             return
         self._batches.store.listeners.remove(self._hear)
+        self._batches.store.news.batch_lookers.remove(self.wake)
         self._batches.changed = lambda: None
         self._steps.stopping.set()
         self._woken.set()

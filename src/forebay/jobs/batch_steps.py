@@ -204,10 +204,12 @@ class BatchSteps:
             row = connection.execute(moved.returning(*COLUMNS)).one_or_none()
             if row is None:
                 raise Interrupted("the batch is somebody else's now")
-            return _add_lines(connection, to_batch(row), chunk.lines)
+            after, changes = _add_lines(connection, to_batch(row), chunk.lines)
+            self._batches.store.news.note(connection, changes)
+            return after, changes
 
         after, changes = self._database.write(work).result()
-        self._batches.store.announce(changes)
+        self._batches.store.news.announce(changes)
         return after
 
     def _begin_finalizing(self, batch: Batch) -> Batch | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from forebay.jobs.job import Change, Job, Status
@@ -46,3 +47,16 @@ def mapped(future: Future[Any], turn: Callable[[Any], Any]) -> Future[Any]:
 
     future.add_done_callback(done)
     return mapped
+
+
+async def in_time(asked: Future[Any], limit_s: float) -> bool:
+    """Wait for the store's answer, but not for long; say whether it has come."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    asked.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
+    timer = loop.call_later(limit_s, ended.set)  # the store lives in real time
+    try:
+        await ended.wait()
+    finally:
+        timer.cancel()
+    return asked.done()

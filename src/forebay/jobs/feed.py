@@ -1,7 +1,7 @@
 """Following one job: who waits for its next change is woken by it, wherever it was made.
 
-Changes of this process come at once; those of others (PostgreSQL) are seen when the caller looks
-again after a while, which is why `next_change` has a limit.
+Changes of other gateways (PostgreSQL) come by notes, which may get lost; so the caller looks again
+after a while all the same, which is why `next_change` has a limit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Feed:
     def __init__(self, store: JobStore) -> None:
         self._followers: dict[int, list[Follower]] = {}
         self._count = 0
-        self._hearing = Hearing(store, self._tell)
+        self._hearing = Hearing(store, self._tell, self._wake_all)
         self._stopped = False
 
     @property
@@ -67,9 +67,7 @@ class Feed:
         """Wake everyone for the last time."""
         self._stopped = True
         self._hearing.stop()
-        for followers in self._followers.values():
-            for follower in followers:
-                follower.wake()
+        self._wake_all()
 
     @contextlib.contextmanager
     def follow(self, job_id: int) -> Iterator[Follower]:
@@ -85,6 +83,11 @@ class Feed:
             followers.remove(follower)
             if not followers:
                 del self._followers[job_id]
+
+    def _wake_all(self) -> None:
+        for followers in self._followers.values():
+            for follower in followers:
+                follower.wake()
 
     def _tell(self, changes: list[Change]) -> None:
         for change in changes:

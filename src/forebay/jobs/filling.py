@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import StoreFailed
 from forebay.jobs.builtin import FAMILY, make_call, model_of
+from forebay.jobs.changes import in_time
 from forebay.jobs.hearing import Hearing
 from forebay.jobs.job import Failure
 from forebay.jobs.job_sink import JobSink
@@ -91,9 +92,10 @@ class Filler:
         self._timers: dict[str, TimerHandle] = {}
         self._stopping = False
         self._resting = False  # while the store is slow
+        self._looks = 0  # asked for, and not done yet
         self._pause_s = 0.0
         self._loop = asyncio.get_running_loop()
-        self._hearing = Hearing(store, self._take_in)
+        self._hearing = Hearing(store, self._take_in, self._look)
 
     # -- from outside
 
@@ -261,7 +263,7 @@ class Filler:
         asked = self._store.claim(lane.queue, self.worker, self._options.lease_s)
         taken: list[Job] = []
         try:
-            if await self._in_time(asked):
+            if await in_time(asked, CLAIM_S):
                 taken = asked.result()
                 self._pause_s = 0.0
                 if not taken:  # others were first; what was heard of meanwhile may be there
@@ -292,17 +294,6 @@ class Filler:
 
     def _is_claiming(self) -> bool:
         return any(lane.claiming for lane in self._lanes.values())
-
-    async def _in_time(self, asked: Future[list[Job]]) -> bool:
-        """Wait for a claim as long as a slot may wait for it."""
-        ended = asyncio.Event()
-        asked.add_done_callback(lambda _: self._loop.call_soon_threadsafe(ended.set))
-        timer = self._loop.call_later(CLAIM_S, ended.set)  # the store lives in real time
-        try:
-            await ended.wait()
-        finally:
-            timer.cancel()
-        return asked.done()
 
     def _claimed_too_late(self, asked: Future[list[Job]]) -> None:
         """Put back what was claimed after its slot was given up; on the store's thread."""
@@ -369,6 +360,19 @@ class Filler:
                 self._repeat(name, every_s, work)
 
         self._timers[name] = self._clock.call_at(self._clock.monotonic_s() + every_s, again)
+
+    def _look(self) -> None:
+        """See what others did without our hearing of it."""
+        self._looks += 1
+        if self._looks == 1:
+            self._spawn(self._look_again())
+
+    async def _look_again(self) -> None:
+        while asked := self._looks:
+            if not self._stopping:
+                await self._beat()
+                await self._poll()
+            self._looks -= asked
 
     async def _beat(self) -> None:
         for sink in await self._leases.beat(self._held):

@@ -20,21 +20,30 @@ AT_ONCE = 500
 class Hearing:
     """Calls back on the loop with all that was committed since the last time, in order."""
 
-    def __init__(self, store: JobStore, told: Callable[[list[Change]], None]) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: JobStore,
+        told: Callable[[list[Change]], None],
+        look: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`look` is called when other programs may have changed anything at all."""
+        self._news = store.news
         self._told = told
+        self._look = look
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._heard: list[Change] = []
 
     def start(self) -> None:
         """Listen."""
-        self._store.listeners.append(self._hear)
+        self._news.listeners.append(self._hear)
+        self._news.lookers.append(self._see)
 
     def stop(self) -> None:
         """Listen no longer; may be called twice."""
         with contextlib.suppress(ValueError):
-            self._store.listeners.remove(self._hear)
+            self._news.listeners.remove(self._hear)
+            self._news.lookers.remove(self._see)
 
     def _hear(self, change: Change) -> None:
         with self._lock:
@@ -43,6 +52,10 @@ class Hearing:
         if first:  # one call of the loop serves all that gathers until it comes
             with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens
                 self._loop.call_soon_threadsafe(self._tell)
+
+    def _see(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._look)
 
     def _tell(self) -> None:
         with self._lock:

@@ -68,7 +68,7 @@ class Holding:
         self._held: dict[tuple[int, int], Held] = {}  # a job that is retried has a new fence
         self._claiming = 0
         self._claims = 0  # ever begun
-        self._cancelled_early: set[int] = set()
+        self._cancelled_early: set[tuple[int, int]] = set()
         self._in_doubt = False  # a claim's answer was lost
 
     def claim(self, queue: str) -> Held | None:
@@ -91,7 +91,7 @@ class Holding:
             held, cancelled = None, False
             for job in taken or ():
                 held = self._held[job.id, job.fence] = Held(job)
-                cancelled = job.id in self._cancelled_early
+                cancelled = (job.id, job.fence) in self._cancelled_early
             self._claiming -= 1
             if not self._claiming:
                 self._cancelled_early.clear()
@@ -107,13 +107,13 @@ class Holding:
         with self._lock:
             return list(self._held.values())
 
-    def cancelled(self, job_id: int) -> None:
-        """Take a running job from its handler: it was cancelled."""
+    def cancelled(self, job_id: int, fence: int) -> None:
+        """Take a running job from its handler: it was cancelled, as that claim of it."""
         with self._lock:
-            found = [held for (held_id, _), held in self._held.items() if held_id == job_id]
-            if not found and self._claiming:
-                self._cancelled_early.add(job_id)
-        for held in found:
+            held = self._held.get((job_id, fence))
+            if held is None and self._claiming:
+                self._cancelled_early.add((job_id, fence))
+        if held is not None:
             held.revoke("was cancelled")
 
     # -- heartbeats

@@ -120,8 +120,8 @@ class Failure(Struct, frozen=True):
     """The node's own answer, where it gave one."""
 
 
-class Change(Struct, frozen=True):
-    """Something about a job changed, and is committed."""
+class Change(Struct, frozen=True, array_like=True):
+    """Something about a job changed, and is committed; other gateways are told of it, too."""
 
     id: int
     task_type: str
@@ -134,3 +134,5 @@ class Change(Struct, frozen=True):
     """How long it was queued, when it has just been claimed."""
     fence: int = 0
     """Of the claim that this is about."""
+    here: bool = True
+    """Whether this program did it."""

@@ -36,7 +36,6 @@ from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from forebay.jobs.gpus import ReadGpus
     from forebay.jobs.types import Handler
@@ -170,7 +169,7 @@ class TaskRunner:
             return False
         running = self._running
         if running is not None:
-            running.holding.cancelled(job_id)
+            running.holding.cancelled(job_id, before.fence)
         return True
 
     def retry(self, job_id: int) -> bool:
@@ -270,12 +269,7 @@ class TaskRunner:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()
 
     # -- for metrics
@@ -312,8 +306,12 @@ class TaskRunner:
             self._file.take()
 
     def _end(self) -> None:
-        if self._hear in self._store.listeners:
-            self._store.listeners.remove(self._hear)
+        news = self._store.news
+        with contextlib.suppress(ValueError):
+            news.listeners.remove(self._hear)
+            news.lookers.remove(self._look)
+        if self._owns:
+            news.stop_listening()
         self._running = None
         with self._door:
             self._closed = True
@@ -334,8 +332,11 @@ class TaskRunner:
         running.scheduler.seen = self._see
         self._running = running
         self._store.listeners.append(self._hear)
+        self._store.news.lookers.append(self._look)
         recovery = None if self._alone or not self._owns else self._recover_ended
         running.start(recovery)
+        if self._owns:
+            self._store.news.listen(self._store.database)
         self._early.clear()
 
     def _recovery(self) -> Recovery:
@@ -381,7 +382,13 @@ class TaskRunner:
         if change.status == "queued":
             running.scheduler.news(change.task_type)
         elif change.status == "cancelled" and change.before == "running":
-            running.holding.cancelled(change.id)
+            running.holding.cancelled(change.id, change.fence)
+
+    def _look(self) -> None:
+        """See what other programs did without our hearing of it."""
+        if (running := self._running) is not None:
+            running.scheduler.look()
+            running.holding.beat()
 
     def _see(self, depths: dict[str, int]) -> None:
         """Warn once of queued jobs that nobody here can run."""

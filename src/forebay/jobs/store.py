@@ -6,12 +6,11 @@ which grows with every claim: whoever lost the job to a cancellation, a restart 
 lease can no longer say anything about it. So a job may run more than once, but has one result.
 
 Leases are kept by the database's clock. Listeners hear of every change once it is committed, on
-the thread that wrote it.
+the thread that wrote it; on PostgreSQL of what other programs change, too (see `notes`).
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +29,8 @@ from forebay.jobs.job import (
     Verb,
     sources,
 )
+from forebay.jobs.news import News
+from forebay.jobs.notes import STAGE_CHARS_MAX
 from forebay.jobs.recovering import fail_queue, recover
 from forebay.jobs.rows import COLUMNS, count_line, find, to_job, twin_of
 from forebay.jobs.schema import QUEUED, RUNNING, jobs
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 
     from forebay.jobs.recovering import Recovery
     from forebay.storage.database import Database
-
-logger = logging.getLogger("forebay.jobs")
 
 LIST_MAX = 1000
 
@@ -78,23 +77,23 @@ class JobStore:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.listeners: list[Callable[[Change], None]] = []
+        self.news = News(told_elsewhere=not database.is_sqlite)
+        self.listeners = self.news.listeners
 
     # -- taking in
 
     def add(self, new: Sequence[NewJob], depth_max: int | None = None) -> Future[list[Added]]:
         """Store jobs, each once; see `adding`. Beyond `depth_max` queued they are stored failed."""
-        future = self.database.write(lambda connection: add(connection, new, depth_max))
 
-        def tell(added: list[Added]) -> None:
-            for job, one in zip(new, added, strict=True):
-                if one.is_new:
-                    queue = job.queue or job.task_type
-                    self._tell(
-                        Change(one.id, job.task_type, queue, one.status, None, None, job.batch_id)
-                    )
+        def changes(added: list[Added]) -> list[Change]:
+            return [
+                Change(one.id, job.task_type, job.queue or job.task_type, one.status, None,
+                       batch_id=job.batch_id)
+                for job, one in zip(new, added, strict=True)
+                if one.is_new
+            ]  # fmt: skip
 
-        return self._then(future, tell)
+        return self._write(lambda connection: add(connection, new, depth_max), changes)
 
     # -- running
 
@@ -106,12 +105,14 @@ class JobStore:
             taken = [to_job(row) for row in connection.execute(_CLAIM, given)]
             return sorted(taken, key=lambda job: (job.priority, job.id))
 
-        def tell(taken: list[Job]) -> None:
-            for job in taken:
-                waited_s = max(0.0, (job.started_at or job.created_at) - job.created_at)
-                self._tell(change_of(job, "queued", waited_s))
+        def changes(taken: list[Job]) -> list[Change]:
+            return [
+                change_of(job, "queued", max(0.0, (job.started_at or job.created_at)
+                                             - job.created_at))
+                for job in taken
+            ]  # fmt: skip
 
-        return self._then(self.database.write(work), tell)
+        return self._write(work, changes)
 
     def complete(self, job: Job, result: str) -> Future[bool]:
         """Record a result; False when the job is no longer ours to end."""
@@ -148,15 +149,11 @@ class JobStore:
                 == 1
             )
 
-        def tell(held: bool) -> None:
-            if held:
-                self._tell(
-                    Change(
-                        job.id, job.task_type, job.queue, "running", "running", stage, job.batch_id
-                    )
-                )
-
-        return self._then(self.database.write(work), tell)
+        shown = stage[:STAGE_CHARS_MAX]
+        change = Change(
+            job.id, job.task_type, job.queue, "running", "running", shown, job.batch_id
+        )  # fmt: skip
+        return self._write(work, lambda held: [change] if held else [])
 
     def heartbeat(self, worker: str, lease_s: float) -> Future[set[int]]:
         """Lengthen every lease of a worker; return the jobs that it still holds."""
@@ -176,26 +173,24 @@ class JobStore:
             .values(status="queued", worker="", lease_until=None, attempt=jobs.c.attempt - 1)
             .returning(*COLUMNS)
         )
-        future = self.database.write(
-            lambda connection: [to_job(row) for row in connection.execute(statement)]
+        future = self._write(
+            lambda connection: [to_job(row) for row in connection.execute(statement)],
+            lambda jobs: [change_of(job, "running") for job in jobs],
         )
-        self._then(future, lambda jobs: self._tell_all([change_of(job, "running") for job in jobs]))
         return mapped(future, len)
 
     # -- after an interruption
 
     def recover(self, how: Recovery) -> Future[int]:
         """Deal with jobs whose worker is gone; return how many there were."""
-        future = self.database.write(lambda connection: recover(connection, how))
-        self._then(future, self._tell_all)
-        return mapped(future, len)
+        return mapped(self._write(lambda connection: recover(connection, how), list), len)
 
     def fail_queue(self, queue: str, failure: Failure, limit: int = 500) -> Future[int]:
         """Fail the next queued jobs of a queue that can never run; return how many."""
-        future = self.database.write(
-            lambda connection: fail_queue(connection, queue, failure, limit)
+        future = self._write(
+            lambda connection: fail_queue(connection, queue, failure, limit),
+            lambda jobs: [change_of(job, "queued") for job in jobs],
         )
-        self._then(future, lambda jobs: self._tell_all([change_of(job, "queued") for job in jobs]))
         return mapped(future, len)
 
     # -- for those who asked
@@ -213,11 +208,12 @@ class JobStore:
                 connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
             return job
 
-        def tell(job: Job | None) -> None:
-            if job is not None and job.status in sources("cancel"):
-                self._tell(change_of(job, job.status, status="cancelled"))
+        def changes(job: Job | None) -> list[Change]:
+            if job is None or job.status not in sources("cancel"):
+                return []
+            return [change_of(job, job.status, status="cancelled")]
 
-        return self._then(self.database.write(work), tell)
+        return self._write(work, changes)
 
     def retry(
         self, job_id: int, owner: str | None, depth_max: int, *, webhook: bool = False
@@ -239,12 +235,13 @@ class JobStore:
             connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
             return Retried(job, done=True)
 
-        def tell(retried: Retried) -> None:
-            if retried.done and retried.job is not None:
-                job = retried.job
-                self._tell(Change(job.id, job.task_type, job.queue, "queued", job.status))
+        def changes(retried: Retried) -> list[Change]:
+            job = retried.job
+            if job is None or not retried.done:
+                return []
+            return [Change(job.id, job.task_type, job.queue, "queued", job.status)]
 
-        return self._then(self.database.write(work), tell)
+        return self._write(work, changes)
 
     def get(self, job_id: int, owner: str | None = None) -> Future[Job | None]:
         """Return a job; with an owner, only one of theirs. Lines of batches are not found."""
@@ -307,10 +304,6 @@ class JobStore:
             lambda connection: {(row[0], row[1]): int(row[2]) for row in connection.execute(wanted)}
         )
 
-    def announce(self, changes: Sequence[Change]) -> None:
-        """Tell the listeners of changes that someone else has committed: lines of batches."""
-        self._tell_all(changes)
-
     # -- inside
 
     def _end(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:
@@ -328,32 +321,24 @@ class JobStore:
                 count_line(connection, job, status)
             return moved.rowcount == 1
 
-        def tell(moved: bool) -> None:
-            if moved:
-                self._tell(
-                    Change(job.id, job.task_type, job.queue, status, "running", None, job.batch_id)
-                )
+        change = Change(job.id, job.task_type, job.queue, status, "running", None, job.batch_id)
+        return self._write(work, lambda moved: [change] if moved else [])
 
-        return self._then(self.database.write(work), tell)
+    def _write(
+        self, work: Callable[[Connection], Any], changes: Callable[[Any], Sequence[Change]]
+    ) -> Future[Any]:
+        """Do it in a transaction, and tell of what it changed once that is committed."""
 
-    def _tell(self, change: Change) -> None:
-        for listener in self.listeners:
-            try:
-                listener(change)
-            except Exception:  # a listener's bug is not the store's
-                logger.exception("a listener failed", extra={"job": change.id})
-
-    def _tell_all(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            self._tell(change)
-
-    def _then(self, future: Future[Any], tell: Callable[[Any], object]) -> Future[Any]:
-        """Tell of it once it is committed."""
+        def noted(connection: Connection) -> Any:
+            result = work(connection)
+            self.news.note(connection, changes(result))
+            return result
 
         def done(done: Future[Any]) -> None:
             if not done.cancelled() and done.exception() is None:
-                tell(done.result())
+                self.news.announce(changes(done.result()))
 
+        future = self.database.write(noted)
         future.add_done_callback(done)
         return future
 

@@ -107,7 +107,8 @@ class Webhooks:
         self._wake.set()
 
     def _hear(self, changes: list[Change]) -> None:
-        if any(change.status not in ("queued", "running") for change in changes):
+        # What others ended they tell of themselves, or it is found when we look.
+        if any(one.here and one.status not in ("queued", "running") for one in changes):
             self._wake.set()
 
     async def _run(self) -> None:

@@ -8,8 +8,8 @@ others do not suffer. N callers at once cost about one commit; a caller alone pa
 
 SQLite has one writer anyway. On PostgreSQL each process has one writing connection; `SKIP LOCKED`
 keeps the processes out of each other's way. Where two groups want each other's rows all the same,
-neither waits for long: a group that meets a lock for GROUP_LOCK_MS is rolled back, and each piece of
-it runs by itself. One piece alone takes its locks in one order, so those cannot be in a circle.
+neither waits for long: a group that meets a lock for GROUP_LOCK_MS is rolled back, and each of its
+pieces runs by itself. One piece alone takes its locks in one order, so there is no circle.
 """
 
 from __future__ import annotations
@@ -163,6 +163,16 @@ class Database:
     def read(self, work: Callable[[Connection], T]) -> Future[T]:
         """Run it beside the writer; it sees what is committed."""
         return self._put(self._writes if self._in_memory else self._reads, work)
+
+    def connect(self) -> Connection:
+        """Return a connection of one's own, which commits by itself; raises what the driver does.
+
+        Whoever has it closes it, before the database is closed.
+        """
+        engine = self._engine
+        if engine is None:
+            raise StoreFailed("the database is not open")
+        return engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     # -- inside
 

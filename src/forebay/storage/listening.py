@@ -1,0 +1,102 @@
+"""Hearing what other programs tell through PostgreSQL (LISTEN, NOTIFY).
+
+A thread of its own holds one connection and sleeps on it. What is told while it is not connected
+is lost, and nobody knows what it was: so whoever listens is told each time that listening has
+begun, and looks for himself. A connection that dies without a word is found by TCP's keep-alive;
+until then only the wake-ups are missing, and those who wait for them look now and then anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.storage.database import Database
+
+logger = logging.getLogger("forebay.storage")
+
+AGAIN_S_FIRST, AGAIN_S_MAX = 0.5, 10.0
+"""Between two tries to connect."""
+
+
+class Listener:
+    """Listens on one channel; `start` and `stop` once, after `open` and before `close`."""
+
+    def __init__(
+        self,
+        database: Database,
+        channel: str,
+        heard: Callable[[str], object],
+        began: Callable[[], object],
+    ) -> None:
+        self._database = database
+        self._channel = channel
+        self._heard = heard
+        self._began = began
+        self._wake, self._woken = socket.socketpair()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="forebay-listen", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, limit_s: float = 2.0) -> None:
+        """End; may be called twice. A database that hangs is not waited for."""
+        if not self._stopped.is_set():
+            self._stopped.set()
+            self._wake.close()
+            self._thread.join(limit_s)
+
+    def _run(self) -> None:
+        again_s, away = AGAIN_S_FIRST, False
+        while not self._stopped.is_set():
+            try:
+                self._listen()
+            except Exception as error:  # the driver's own kinds of errors are many
+                if self._stopped.is_set():
+                    break
+                if not away:
+                    logger.warning("not listening for what others tell: %s", _words(error))
+                away = True
+            if self._stopped.wait(again_s):
+                break
+            again_s = min(2 * again_s, AGAIN_S_MAX) if away else AGAIN_S_FIRST
+        self._woken.close()
+
+    def _listen(self) -> None:
+        """Listen until told to stop, or until the connection fails."""
+        with self._database.connect() as connection:
+            connection.exec_driver_sql(f"LISTEN {self._channel}")
+            driver: Any = connection.connection.driver_connection
+            self._call(self._began)
+            try:
+                while not self._stopped.is_set():
+                    select.select([driver, self._woken], [], [])
+                    for note in driver.notifies(timeout=0):
+                        self._call(partial(self._heard, note.payload))
+            finally:
+                with contextlib.suppress(Exception):
+                    connection.invalidate()  # it must not go back, and hear for nobody
+
+    def _call(self, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except Exception:  # a bug of whoever hears must not make us deaf
+            logger.exception("what was told could not be used")
+
+
+def _words(error: Exception) -> str:
+    cause = getattr(error, "orig", None) if isinstance(error, SQLAlchemyError) else error
+    lines = str(cause or error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
