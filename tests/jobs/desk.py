@@ -51,7 +51,7 @@ class Desk:
     def __init__(
         self,
         url: str,
-        folder: Path,
+        folder: Path | None,
         keeper: str = "k1",
         may_use: Callable[[str, str], bool] = lambda owner, model: True,
     ) -> None:
@@ -91,7 +91,8 @@ class Desk:
 
     def content(self, name: str | None) -> list[dict[str, Any]]:
         assert name is not None
-        return [json.loads(one) for one in self.files.path(name).read_bytes().splitlines()]
+        with self.files.read(name) as file:
+            return [json.loads(one) for one in file.read().splitlines()]
 
     # -- what a gateway does
 

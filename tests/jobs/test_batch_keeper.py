@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from forebay.jobs import batch_keeper
 from forebay.jobs.batch_keeper import BatchKeeper
-from forebay.jobs.batch_steps import BatchSteps
 
 from .desk import Desk, counts, line
 
@@ -142,15 +141,15 @@ async def test_a_batch_that_does_not_move_does_not_hold_up_the_others(
     monkeypatch.setattr(batch_keeper, "RETRY_S", 0.05)
     desk = open_desk()
     stuck, well = desk.create([line("a")]), desk.create([line("b")])
-    real = BatchSteps._input
+    real = desk.files.read
     broken = True
 
-    def no_space(self: BatchSteps, batch: Batch) -> Path:
-        if batch.id == stuck.id and broken:
+    def no_space(name: str) -> BinaryIO:
+        if name == stuck.input_file and broken:
             raise OSError(28, "No space left on device")
-        return real(self, batch)
+        return real(name)
 
-    monkeypatch.setattr(BatchSteps, "_input", no_space)
+    monkeypatch.setattr(desk.files, "read", no_space)
     async with kept(desk):
         await until(desk, well, "in_progress")
         assert (await until(desk, stuck, "validating")).status == "validating"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.errors import NotAllowed, StoreFailed
+from forebay.errors import StoreFailed
 from forebay.jobs import files as module
 from forebay.jobs.batch import BatchesFull, NewBatch
 from forebay.jobs.file import FileInUse, FilesFull, FileTooLarge, Listing, is_name
@@ -198,8 +198,6 @@ def test_a_row_that_cannot_be_written_leaves_no_file_that_a_start_does_not_remov
 
 def test_the_folder_is_beside_the_database(sqlite_url: str, tmp_path: Path) -> None:
     assert Files(Database(sqlite_url, JOBS)).folder == tmp_path / "jobs.db.files"
-    with pytest.raises(NotAllowed, match="folder"):
-        Files(Database("postgresql://nobody@127.0.0.1/none", JOBS))
 
 
 def test_a_database_in_memory_has_a_folder_that_goes_with_it() -> None:

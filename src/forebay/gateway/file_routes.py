@@ -63,6 +63,8 @@ class FileRoutes:
             try:
                 await form.read(request, self._parts.settings.server.body_seconds)
                 return json_answer(file_object(await self._store(form, jobs, owner)))
+            except StoreFailed as error:
+                _refuse(error)
             except OSError as error:
                 raise Refused(
                     Problem("store_unavailable", f"the file cannot be kept: {error.strerror}")
@@ -126,7 +128,7 @@ class FileRoutes:
         owner, jobs = await asked(self._parts, request)
         file = await self._find(request, jobs, owner)
         try:
-            opened = await asyncio.to_thread(jobs.files.path(file.name).open, "rb")
+            opened = await blocking(lambda: jobs.files.read(file.name))
         except FileNotFoundError:  # deleted a moment ago
             raise _no_file() from None
         headers = {"content-length": str(file.bytes)}

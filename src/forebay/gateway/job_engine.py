@@ -59,9 +59,13 @@ class JobEngine:
         self._database = Database(settings.database, JOBS)
         self._lock = FileLock(self._database.path) if self._database.path is not None else None
         self.store = JobStore(self._database)
-        self.files = Files(self._database, _folder(settings, self._database))
+        folder = Path(settings.files_folder) if settings.files_folder else None
+        self.files = Files(self._database, folder)
         self.batches = Batches(self.store, webhook=bool(settings.webhook_url))
-        steps = BatchSteps(self.batches, self.files, around.may_use, secrets.token_hex(8))
+        keeper = secrets.token_hex(8)
+        steps = BatchSteps(
+            self.batches, self.files, around.may_use, keeper, settings.lease_seconds
+        )  # fmt: skip
         self._keeper = BatchKeeper(self.batches, steps)
         self.feed = Feed(self.store)
         self._hearing = Hearing(self.store, around.figures.counts.take_in)
@@ -241,10 +245,3 @@ def _runner(settings: JobsSettings, store: JobStore) -> TaskRunner:
         lease_seconds=settings.lease_seconds,
         vram_refresh_seconds=settings.vram_refresh_seconds,
     )
-
-
-def _folder(settings: JobsSettings, database: Database) -> Path | None:
-    """Return where files are kept; None where that is beside the database."""
-    if settings.files_folder:
-        return Path(settings.files_folder)
-    return None if database.is_sqlite else Path("forebay.files")

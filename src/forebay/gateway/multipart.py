@@ -21,6 +21,7 @@ from forebay.relay.problem import Problem
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from forebay.jobs.file_rows import RowsUpload
     from forebay.jobs.files import Files, Upload
 
 PIECE_BYTES = 1024 * 1024
@@ -44,7 +45,7 @@ class Form:
     def __init__(self, files: Files) -> None:
         self._files = files
         self.fields: dict[str, str] = {}
-        self.upload: Upload | None = None
+        self.upload: Upload | RowsUpload | None = None
         self.filename = ""
         self._piece = bytearray()
         self._header = (bytearray(), bytearray())

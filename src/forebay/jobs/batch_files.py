@@ -7,6 +7,7 @@ again after a crash it is the same, the ids of the lines included.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ import msgspec
 from msgspec import Raw, Struct
 from sqlalchemy import func, select
 
-from forebay.jobs.files import Upload
 from forebay.jobs.schema import jobs
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from forebay.jobs.batch import Batch
-    from forebay.jobs.files import Files
+    from forebay.jobs.file_rows import RowsUpload
+    from forebay.jobs.files import Files, Upload
     from forebay.storage.database import Database
 
 PAGE_LINES = 500
@@ -49,18 +50,19 @@ class _Answer(Struct, frozen=True):
     error: _Error | None
 
 
-class Written(Struct, frozen=True):
-    """What lies on the disk, and has no rows yet."""
+@dataclass(frozen=True)
+class Written:
+    """What is kept, and has no rows yet."""
 
-    output: Upload | None
-    error: Upload | None
+    output: Upload | RowsUpload | None
+    error: Upload | RowsUpload | None
 
 
 def write(
     database: Database, files: Files, batch: Batch, going_on: Callable[[], object]
 ) -> Written:
     """Write both files; one that would be empty is left out. Raises what `going_on` raises."""
-    uploads: dict[str, Upload] = {}
+    uploads: dict[str, Upload | RowsUpload] = {}
     try:
         for row in _rows(database, batch.id):
             going_on()

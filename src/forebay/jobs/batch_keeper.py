@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from forebay.errors import Rejected
-from forebay.jobs.batch_steps import LEASE_S, Interrupted
+from forebay.jobs.batch_steps import Interrupted
 
 if TYPE_CHECKING:
     from forebay.jobs.batch_steps import BatchSteps
@@ -117,7 +117,8 @@ class BatchKeeper:
         if ready:
             return 0.0
         waits = [at_s - now_s for at_s in self._resting.values()]
-        waits += [TIMER_S_MAX] if self._batches.store.database.is_sqlite else [POLL_S]
+        alone = self._batches.store.database.is_sqlite
+        waits += [TIMER_S_MAX if alone else min(POLL_S, self._steps.lease_s)]
         if expires_s is not None and expires_s > 0:  # else another gateway is at it
             waits.append(max(EARLY_S, expires_s))
         return min(waits)
@@ -126,7 +127,7 @@ class BatchKeeper:
         """Do what can be done about a batch, lengthening the lease on it; say whether it went."""
         assert self._loop is not None
         work = self._loop.run_in_executor(self._thread, self._steps.advance, batch_id)
-        while not (await asyncio.wait([work], timeout=LEASE_S / 3))[0]:
+        while not (await asyncio.wait([work], timeout=self._steps.lease_s / 3))[0]:
             with contextlib.suppress(Rejected):  # the step itself finds out that it lost
                 await asyncio.wrap_future(self._steps.renew(batch_id))
         try:

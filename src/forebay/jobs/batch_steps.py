@@ -35,7 +35,6 @@ from forebay.storage.schema import now_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
-    from pathlib import Path
 
     from sqlalchemy import Connection
 
@@ -70,13 +69,20 @@ class BatchSteps:
     """Moves batches on, one at a time."""
 
     def __init__(
-        self, batches: Batches, files: Files, may_use: Callable[[str, str], bool], keeper: str
+        self,
+        batches: Batches,
+        files: Files,
+        may_use: Callable[[str, str], bool],
+        keeper: str,
+        lease_s: float = LEASE_S,
     ) -> None:
         self._batches = batches
         self._database = batches.store.database
         self._files = files
         self._may_use = may_use
         self._keeper = keeper
+        self.lease_s = lease_s
+        """How long a gateway keeps a batch without a sign of life."""
         self.stopping = threading.Event()
 
     # -- who works on what
@@ -111,7 +117,7 @@ class BatchSteps:
         statement = (
             update(batches)
             .where(batches.c.id == batch_id, batches.c.keeper == self._keeper)
-            .values(keeper_until=now_s() + LEASE_S)
+            .values(keeper_until=now_s() + self.lease_s)
         )
         return self._database.write(lambda connection: connection.execute(statement).rowcount == 1)
 
@@ -168,7 +174,7 @@ class BatchSteps:
     def _validate(self, batch: Batch) -> Batch | None:
         checked = Validation(batch.endpoint, partial(self._may_use, batch.owner))
         try:
-            with self._input(batch).open("rb") as file:
+            with self._files.read(batch.input_file) as file:
                 errors = checked.run(batch_lines.places(file), self._go_on)
         except FileNotFoundError:
             errors = [_gone()]
@@ -180,7 +186,7 @@ class BatchSteps:
     def _load(self, batch: Batch) -> Batch | None:
         """Load one chunk after the other; a batch that is cancelled meanwhile is noticed."""
         try:
-            with self._input(batch).open("rb") as file:
+            with self._files.read(batch.input_file) as file:
                 file.seek(batch.cursor_bytes)
                 found = batch_lines.places(file, batch.cursor_line)
                 while batch.loaded_at is None:
@@ -259,7 +265,7 @@ class BatchSteps:
         taken = (
             update(batches)
             .where(batches.c.id == batch_id, self._is_free())
-            .values(keeper=self._keeper, keeper_until=now_s() + LEASE_S)
+            .values(keeper=self._keeper, keeper_until=now_s() + self.lease_s)
             .returning(*COLUMNS)
         )
         row = self._write(lambda connection: connection.execute(taken).one_or_none())
@@ -287,9 +293,6 @@ class BatchSteps:
     def _go_on(self) -> None:
         if self.stopping.is_set():
             raise Interrupted("the gateway is stopping")
-
-    def _input(self, batch: Batch) -> Path:
-        return self._files.path(batch.input_file)
 
     def _is_ours(self, batch_id: int) -> Any:
         return and_(batches.c.id == batch_id, batches.c.keeper == self._keeper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from typing import Literal
 
 from msgspec import Struct
@@ -63,6 +64,11 @@ class Page(Struct, frozen=True):
 
     files: list[StoredFile]
     has_more: bool
+
+
+def new_name() -> str:
+    """Return a name that no file has."""
+    return f"file-{secrets.token_hex(12)}"
 
 
 def is_name(text: str) -> bool:

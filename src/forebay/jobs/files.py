@@ -1,4 +1,4 @@
-"""Files that callers have stored: bytes in a folder, rows in the database.
+"""Files that callers have stored: rows in the database, bytes in a folder or in the database, too.
 
 The bytes come first and the row last: an upload goes piece by piece into a temporary file, which
 is synced and renamed before its row is committed, and a deletion takes the row away before the
@@ -6,8 +6,9 @@ bytes. So there is never a row without its file; a crash leaves at worst a file 
 which `open` removes: at once beside SQLite, which has one gateway, and after a day in a folder
 that several gateways share.
 
-The folder is `<database file>.files/`, or the one that is given: gateways on one PostgreSQL must
-share it, or only the one that took in a file will find it. Bounds: FILE_BYTES_MAX for each file,
+The folder is `<database file>.files/`, or the one that is given. Gateways on one PostgreSQL need
+none: the bytes are in the database (`file_rows`). Where they are given one they must share it, or
+only the one that took in a file will find it. Bounds: FILE_BYTES_MAX for each file,
 OWNER_FILES_MAX and OWNER_BYTES_MAX for what an owner may upload in all; what batches write counts,
 too, but is never refused.
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from sqlalchemy import delete, func, insert, select, text
 
 from forebay.errors import NotAllowed, StoreFailed
+from forebay.jobs import file_rows
 from forebay.jobs.file import (
     FILE_BYTES_MAX,
     LIST_MAX,
@@ -38,7 +39,9 @@ from forebay.jobs.file import (
     Page,
     StoredFile,
     is_name,
+    new_name,
 )
+from forebay.jobs.file_rows import RowsUpload
 from forebay.jobs.schema import batches, files
 from forebay.storage.schema import now_s
 
@@ -74,8 +77,7 @@ class Files:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if folder is None and database.path is not None:
             folder = Path(f"{database.path}.files")
-        if folder is None and not database.is_sqlite:
-            raise NotAllowed("files beside PostgreSQL need a folder that all gateways share")
+        self._in_rows = folder is None and not database.is_sqlite
         self._folder = folder
 
     @property
@@ -86,6 +88,11 @@ class Files:
 
     def open(self) -> None:
         """Make the folder, and remove what a crash has left there; blocks."""
+        if self._in_rows:
+            lost = file_rows.sweep(self._database, ORPHAN_S)
+            if lost:
+                logger.warning("removed %d files that crashes left", lost)
+            return
         if self._folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="forebay-files-")
             self._folder = Path(self._temporary.name)
@@ -103,11 +110,13 @@ class Files:
 
     # -- storing
 
-    def begin(self) -> Upload:
+    def begin(self) -> Upload | RowsUpload:
         """Start a file; blocks, as all of `Upload` does."""
-        return Upload(self.folder)
+        return RowsUpload(self._database) if self._in_rows else Upload(self.folder)
 
-    def store(self, upload: Upload, owner: str, filename: str, purpose: str) -> StoredFile:
+    def store(
+        self, upload: Upload | RowsUpload, owner: str, filename: str, purpose: str
+    ) -> StoredFile:
         """Keep an upload for good; raises FilesFull or StoreFailed and keeps nothing. Blocks."""
         name = upload.keep()
 
@@ -126,11 +135,21 @@ class Files:
     def remove(self, *names: str | None) -> None:
         """Remove the bytes of files that have no row, or no longer one."""
         for name in names:
-            if name is not None:
-                with contextlib.suppress(OSError):
+            if name is None:
+                continue
+            with contextlib.suppress(OSError, StoreFailed):  # the next start removes it
+                if self._in_rows:
+                    file_rows.remove(self._database, name)
+                else:
                     self.path(name).unlink(missing_ok=True)
 
     # -- looking and deleting
+
+    def read(self, name: str) -> BinaryIO:
+        """Open a file's bytes; raises FileNotFoundError or StoreFailed. Blocks, as reading does."""
+        if self._in_rows:
+            return file_rows.open_parts(self._database, name)
+        return self.path(name).open("rb")
 
     def path(self, name: str) -> Path:
         """Return where the bytes are; the name must be one that we made."""
@@ -171,10 +190,12 @@ class Files:
             if _in_use(connection, name):
                 raise FileInUse("a batch that has not ended needs this file")
             connection.execute(delete(files).where(files.c.name == name))
+            if self._in_rows:
+                file_rows.remove_parts(connection, name)
             return True
 
         deleted = self._database.write(work).result()
-        if deleted:
+        if deleted and not self._in_rows:
             self.remove(name)
         return deleted
 
@@ -198,7 +219,7 @@ class Upload:
     """A file that is not one yet; used by one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self.name = f"file-{secrets.token_hex(12)}"
+        self.name = new_name()
         self.bytes = 0
         self._folder = folder
         self._path = folder / f"{self.name}{_PART}"

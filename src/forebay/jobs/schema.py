@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     SmallInteger,
     Table,
@@ -74,6 +75,15 @@ files = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("created_at", Float, nullable=False),
     sqlite_autoincrement=True,
+)
+
+file_parts = Table(
+    "file_parts",  # the bytes of files, where they are kept in the database: since version 2
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    Column("data", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
 )
 
 batches = Table(
@@ -148,4 +158,4 @@ partial_index(
     where=text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"),
 )
 
-JOBS = Schema(metadata, "forebay_schema")
+JOBS = Schema(metadata, "forebay_schema", (file_parts.create,))

@@ -42,8 +42,8 @@ class JobsSettings(Section):
     several."""
 
     files_folder: Text | Literal[""] = ""
-    """Folder of uploaded files and of what batches answer. Empty: beside the SQLite file; beside
-    PostgreSQL ./forebay.files, which all gateways must share."""
+    """Folder of uploaded files and of what batches answer. Empty: beside the SQLite file, or in
+    PostgreSQL itself. Gateways on one PostgreSQL must share the folder."""
 
     max_queue_depth: CountFromOne = 500
     """Jobs of one type that may be queued, the running one aside; more fail at once, and are
