@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import update
 
+from forebay.errors import StoreFailed
 from forebay.jobs.job import NewJob
+from forebay.jobs.recovering import Recovery
+from forebay.jobs.schema import jobs
+from forebay.storage import database as database_module
+from forebay.testing.job_store_steps import expire
 
 from .desk import answer_of, line
 from .script import LIMIT_S
@@ -239,3 +246,60 @@ def test_whoever_was_deaf_for_a_while_looks(
         "WHERE query LIKE 'LISTEN%' AND datname = current_database()"
     )
     assert [heard.get(timeout=LIMIT_S) for _ in range(2)] == ["look", "batches"]
+
+
+# -- frozen
+
+
+def test_a_gateway_frozen_in_the_middle_of_a_transaction_does_not_keep_its_rows(
+    open_desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its locks would outlast every lease: nobody takes over what is locked."""
+    monkeypatch.setattr(database_module, "IDLE_MS", 200)
+    frozen, other = open_desk(), open_desk()
+    frozen.store.add([NewJob("chat", "{}", queue="model:m")]).result()
+    (job,) = frozen.claim()
+    expire(frozen.store)
+    locked, thawed = threading.Event(), threading.Event()
+
+    def freeze(connection: Any) -> None:
+        connection.execute(update(jobs).values(stage="halfway"))
+        locked.set()
+        assert thawed.wait(LIMIT_S)
+
+    written = frozen.database.write(freeze)
+    assert locked.wait(LIMIT_S)
+    recovery = Recovery(retry=True, attempts=3, expired_only=True)
+    looks = (other.store.recover(recovery).result(LIMIT_S) for _ in range(20_000))
+    assert any(looks), "its rows are still locked"
+    (taken,) = other.claim()
+    thawed.set()
+    assert isinstance(written.exception(LIMIT_S), StoreFailed)
+    assert not frozen.store.complete(job, '"late"').result(LIMIT_S)
+    assert other.store.complete(taken, '"mine"').result(LIMIT_S)
+
+
+# -- order
+
+
+def test_gateways_that_claim_at_once_get_every_job_once_and_in_order(
+    open_desk: Callable[..., Desk],
+) -> None:
+    desks = [open_desk() for _ in range(3)]
+    new = [NewJob("chat", str(n), queue="model:m", priority=n % 3) for n in range(60)]
+    desks[0].store.add(new).result()
+
+    def claim_all(desk: Desk) -> list[Job]:
+        taken: list[Job] = []
+        while some := desk.claim():
+            taken += some
+        return taken
+
+    with ThreadPoolExecutor(3) as pool:
+        taken = list(pool.map(claim_all, desks))
+    orders = [[(job.priority, job.id) for job in one] for one in taken]
+    assert all(order == sorted(order) for order in orders)
+    assert sorted(place for order in orders for place in order) == sorted(
+        {place for order in orders for place in order}
+    )
+    assert sum(map(len, orders)) == 60

@@ -63,6 +63,9 @@ WAIT_S_MAX = 10.0
 CLOSE_S = 5.0
 STATEMENT_MS, LOCK_MS = 30_000, 2_000
 """How long PostgreSQL may take for a statement, and wait for somebody else's lock."""
+IDLE_MS = 5_000
+"""How long a transaction may do nothing: a program that is frozen in the middle of one must not
+keep the rows that it has locked from everybody else."""
 GROUP_LOCK_MS = 100
 """How long a group waits for a lock: well below the second after which PostgreSQL would look
 whether it waits for ever, and above what a commit takes."""
@@ -354,7 +357,10 @@ def _engine(url: URL, *, in_memory: bool) -> Engine:
         if in_memory:
             options["poolclass"] = StaticPool
     else:
-        limits = f"-c statement_timeout={STATEMENT_MS} -c lock_timeout={LOCK_MS}"
+        limits = (
+            f"-c statement_timeout={STATEMENT_MS} -c lock_timeout={LOCK_MS} "
+            f"-c idle_in_transaction_session_timeout={IDLE_MS}"
+        )
         options["connect_args"] = {
             "connect_timeout": CONNECT_S,
             "keepalives_idle": 10,
