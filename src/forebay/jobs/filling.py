@@ -52,7 +52,7 @@ PARK_S = 2.0
 UNKNOWN_S = 60.0
 """How long a model may be unknown before its jobs fail: nodes may still be starting."""
 POLL_S = 2.0
-"""How often the store is asked what other processes have added: the net, not the way."""
+"""How often the store is asked what other processes have added or left: the net, not the way."""
 CLAIM_S = 0.5
 """How long a granted slot waits for a job to be claimed: a commit takes a few milliseconds."""
 PAUSE_S, PAUSE_S_MAX = 1.0, 30.0
@@ -104,7 +104,7 @@ class Filler:
         self._hearing.start()
         await self._refresh()
         self._repeat("heartbeat", self._options.lease_s / 3, self._beat)
-        self._repeat("poll", POLL_S, self._poll)
+        self._repeat("poll", min(POLL_S, self._options.lease_s / 2), self._poll)
 
     def drain(self) -> None:
         """Take nothing more; what runs may finish."""

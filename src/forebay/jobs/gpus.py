@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -37,6 +38,8 @@ class GpuMemory(Struct, frozen=True):
     total_gb: float
     used_gb: float = 0.0
     """By anyone, our own jobs included."""
+    uuid: str = ""
+    """Its own number, wherever it is; empty where nobody says."""
 
 
 ReadGpus: TypeAlias = Callable[[], "Sequence[GpuMemory] | None"]
@@ -55,14 +58,24 @@ def nvml_memory() -> list[GpuMemory] | None:
     try:
         found = []
         for index in range(nvml.nvmlDeviceGetCount()):
-            memory = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(index))
-            found.append(GpuMemory(index, memory.total / GIB, memory.used / GIB))
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            uuid = _uuid(nvml, handle)
+            found.append(GpuMemory(index, memory.total / GIB, memory.used / GIB, uuid))
         return found
     except Exception:  # a driver may fail in any way it likes
         return None
     finally:
         with contextlib.suppress(Exception):
             nvml.nvmlShutdown()
+
+
+def _uuid(nvml: Any, handle: Any) -> str:
+    try:
+        uuid = nvml.nvmlDeviceGetUUID(handle)
+    except Exception:  # then it is known by its host
+        return ""
+    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
 
 
 class GpuWatch:
@@ -75,6 +88,7 @@ class GpuWatch:
     def __init__(self, available_gb: float | None, read: ReadGpus | None) -> None:
         self._fixed = available_gb is not None
         self._read = read or nvml_memory
+        self._host = socket.gethostname()
         self._last: tuple[GpuMemory, ...] = ()
         self._thread: threading.Thread | None = None
         if available_gb is not None:
@@ -103,20 +117,39 @@ class GpuWatch:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def gpus(self, held_gb: Mapping[int, float]) -> list[Gpu]:
-        """Return what may be promised on each GPU, given what our own types hold; none: no limit.
+    def names(self) -> dict[int, str]:
+        """Return what every GPU is known by, on this machine and in every program."""
+        return {one.index: one.uuid or f"{self._host}:{one.index}" for one in self._last}
 
-        >>> watch = GpuWatch(None, lambda: [GpuMemory(0, 8.0, used_gb=6.0)])
-        >>> watch.first()
-        >>> watch.gpus({}), watch.gpus({0: 5.0})
-        ([Gpu(index=0, size_gb=2.0)], [Gpu(index=0, size_gb=7.0)])
-        """
-        return [
-            Gpu(
-                one.index, min(one.total_gb, one.total_gb - one.used_gb + held_gb.get(one.index, 0))
+    def sizes(self, held_gb: Mapping[str, float]) -> dict[str, float]:
+        """Return what may be promised on each GPU in all, given what is promised by its name."""
+        names = self.names()
+        return {
+            names[one.index]: min(
+                one.total_gb, one.total_gb - one.used_gb + held_gb.get(names[one.index], 0.0)
             )
             for one in self._last
-        ]
+        }
+
+    def gpus(
+        self, held_gb: Mapping[int, float], others_gb: Mapping[str, float] | None = None
+    ) -> list[Gpu]:
+        """Return what may be held on each GPU, and what of it others hold; none: no limit.
+
+        >>> watch = GpuWatch(None, lambda: [GpuMemory(0, 8.0, used_gb=6.0, uuid="GPU-a")])
+        >>> watch.first()
+        >>> watch.gpus({}), watch.gpus({0: 5.0}), watch.gpus({0: 2.0}, {"GPU-a": 3.0})
+        ... # doctest: +NORMALIZE_WHITESPACE
+        ([Gpu(index=0, size_gb=2.0, others_gb=0.0)], [Gpu(index=0, size_gb=7.0, others_gb=0.0)],
+         [Gpu(index=0, size_gb=7.0, others_gb=3.0)])
+        """
+        others = others_gb or {}
+        names = self.names()
+        held = {
+            name: held_gb.get(index, 0.0) + others.get(name, 0.0) for index, name in names.items()
+        }
+        sizes = self.sizes(held)
+        return [Gpu(index, sizes[name], others.get(name, 0.0)) for index, name in names.items()]
 
     def _take(self) -> None:
         try:

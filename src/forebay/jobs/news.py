@@ -31,9 +31,11 @@ class News:
         self.listeners: list[Callable[[Change], None]] = []
         """Are told of every change that is committed."""
         self.lookers: list[Callable[[], object]] = []
-        """Are called when other programs may have changed anything at all."""
+        """Are called when other programs may have changed anything at all; so are the others."""
         self.batch_lookers: list[Callable[[], object]] = []
-        """Are called when other programs have made or cancelled a batch, too."""
+        """Are also called when other programs have made or cancelled a batch."""
+        self.room_lookers: list[Callable[[], object]] = []
+        """Are also called when other programs have given back GPU memory."""
         self._told_elsewhere = told_elsewhere
         self._name = secrets.token_hex(8)  # ours among the writers of notes
         self._listener: Listener | None = None
@@ -49,6 +51,11 @@ class News:
         """Have other programs told that a batch was made or cancelled."""
         if self._told_elsewhere:
             self._writing(connection).add_batch()
+
+    def note_room(self, connection: Connection) -> None:
+        """Have other programs told that GPU memory was given back."""
+        if self._told_elsewhere:
+            self._writing(connection).room = True
 
     def _writing(self, connection: Connection) -> Writing:
         return postponed(connection, notes.KEY, lambda: Writing(self._name))
@@ -85,15 +92,17 @@ class News:
             return
         if note.look:
             self.look()
-        elif note.batches:
+        if note.batches:
             _call_all(self.batch_lookers)
+        if note.room:
+            _call_all(self.room_lookers)
         replace = msgspec.structs.replace
         self.announce([replace(change, here=False, waited_s=None) for change in note.changes])
 
     def look(self) -> None:
         """Have everyone look for himself: nobody knows what others have changed."""
-        _call_all(self.lookers)
-        _call_all(self.batch_lookers)
+        for lookers in (self.lookers, self.batch_lookers, self.room_lookers):
+            _call_all(lookers)
 
 
 def _call_all(lookers: Sequence[Callable[[], object]]) -> None:

@@ -6,7 +6,8 @@ somebody elsewhere may be waiting for it: a job to run, one to stop, one that is
 would be long says only "look": everybody then asks the database. Notes are never needed: whatever
 they tell is found by polling, too, only later.
 
-A note is JSON: who wrote it, the changes, whether batches were made or cancelled, whether to look.
+A note is JSON: who wrote it, the changes, whether batches were made or cancelled, whether to look,
+whether GPU memory was given back.
 What cannot be read (a newer program wrote it) means "look".
 """
 
@@ -44,6 +45,8 @@ class Note(Struct, frozen=True, array_like=True):
     """Whether a batch was made or cancelled."""
     look: bool = False
     """Whether more has changed than is said."""
+    room: bool = False
+    """Whether GPU memory was given back."""
 
 
 class Writing:
@@ -53,6 +56,7 @@ class Writing:
         self._sender = sender
         self._changes: list[Change] = []
         self._batches = False
+        self.room = False
 
     def add(self, changes: Sequence[Change]) -> None:
         """Tell of changes, as far as others care."""
@@ -64,7 +68,10 @@ class Writing:
 
     def __call__(self, connection: Connection) -> None:
         """Send them."""
-        for payload in payloads(self._sender, self._changes, batches=self._batches):
+        told = payloads(self._sender, self._changes, batches=self._batches)
+        if self.room:
+            told.append(_encode(Note(self._sender, room=True)))
+        for payload in told:
             connection.execute(
                 text("SELECT pg_notify(:channel, :payload)"),
                 {"channel": CHANNEL, "payload": payload},
@@ -85,7 +92,7 @@ def payloads(sender: str, changes: Sequence[Change], *, batches: bool) -> list[s
     """Return notes, each short enough; one that says "look" where they would be many.
 
     >>> payloads("a", [Change(1, "chat", "model:m", "queued", None)], batches=False)
-    ['["a",[[1,"chat","model:m","queued",null,null,null,null,0,true]],false,false]']
+    ['["a",[[1,"chat","model:m","queued",null,null,null,null,0,true]],false,false,false]']
     >>> payloads("a", [], batches=False)
     []
     """

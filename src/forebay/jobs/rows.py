@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from forebay.jobs.adding import fingerprint
 from forebay.jobs.job import Job, NewJob, Status
-from forebay.jobs.schema import UNENDED, batches, jobs
+from forebay.jobs.schema import QUEUED, UNENDED, batches, jobs
 from forebay.storage.postponing import postponed
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ def find(connection: Connection, job_id: int, owner: str | None, *, lock: bool) 
         wanted = wanted.with_for_update()
     row = connection.execute(wanted).one_or_none()
     return None if row is None else to_job(row)
+
+
+def queue_depths(connection: Connection) -> dict[str, int]:
+    """Return how many jobs each queue holds; what is finished costs nothing."""
+    wanted = select(jobs.c.queue, func.count()).where(QUEUED).group_by(jobs.c.queue)
+    return {row[0]: int(row[1]) for row in connection.execute(wanted)}
 
 
 def twin_of(connection: Connection, job: Job) -> int | None:

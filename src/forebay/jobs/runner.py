@@ -309,7 +309,7 @@ class TaskRunner:
         news = self._store.news
         with contextlib.suppress(ValueError):
             news.listeners.remove(self._hear)
-            news.lookers.remove(self._look)
+            news.room_lookers.remove(self._look)
         if self._owns:
             news.stop_listening()
         self._running = None
@@ -332,7 +332,7 @@ class TaskRunner:
         running.scheduler.seen = self._see
         self._running = running
         self._store.listeners.append(self._hear)
-        self._store.news.lookers.append(self._look)
+        self._store.news.room_lookers.append(self._look)
         recovery = None if self._alone or not self._owns else self._recover_ended
         running.start(recovery)
         if self._owns:

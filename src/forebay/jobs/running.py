@@ -13,6 +13,7 @@ from forebay.jobs.gpus import GpuWatch
 from forebay.jobs.handler_loop import HandlerLoop
 from forebay.jobs.held import Held, Holding
 from forebay.jobs.job import Failure
+from forebay.jobs.room import Room
 from forebay.jobs.scheduling import Scheduler, Timer
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ class Running:
         self._loop = HandlerLoop()
         self._executor = Executor(store, self.holding, self._loop)
         self._gpus = GpuWatch(options.available_vram_gb, read_gpus)
+        self._room = Room(store, self._gpus, worker, options.lease_seconds)
         self.scheduler = Scheduler(
-            store, types, self._executor, self._gpus, clock, options.max_type_wait_seconds
+            self._room, types, self._executor, self._gpus, clock, options.max_type_wait_seconds
         )
 
     def start(self, recover: Callable[[], object] | None) -> None:
@@ -60,7 +62,7 @@ class Running:
         options = self._options
         self._gpus.first()
         timers = [
-            Timer(options.lease_seconds / BEATS_PER_LEASE, self.holding.beat),
+            Timer(options.lease_seconds / BEATS_PER_LEASE, self._beat),
             Timer(options.poll_seconds, self.scheduler.look),
             Timer(options.vram_refresh_seconds, self._refresh),
         ]
@@ -79,6 +81,10 @@ class Running:
         self.scheduler.stop()
         self._loop.stop(GRACE_S)
         self._gpus.join(GRACE_S)
+
+    def _beat(self) -> None:
+        self.holding.beat()
+        self._room.beat()
 
     def _refresh(self) -> None:
         if self.scheduler.needs_gpus:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from forebay.clock import Clock
     from forebay.jobs.executing import Executor
     from forebay.jobs.gpus import GpuWatch
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.room import Room
     from forebay.jobs.types import TaskType, TaskTypes
 
 logger = logging.getLogger("forebay.jobs")
@@ -57,14 +57,14 @@ class Scheduler:
 
     def __init__(
         self,
-        store: JobStore,
+        room: Room,
         types: TaskTypes,
         executor: Executor,
         gpus: GpuWatch,
         clock: Clock,
         wait_s_max: float,
     ) -> None:
-        self._store = store
+        self._room = room
         self._types = types
         self._executor = executor
         self._gpus = gpus
@@ -72,6 +72,7 @@ class Scheduler:
         self._wait_s_max = wait_s_max
         self._changed = threading.Condition()
         self._depths: dict[str, int] = {}
+        self._others_gb: dict[str, float] = {}  # of each GPU, by its name
         self._stale = True  # the depths must be read
         self._reading = False
         self._away = False  # the database did not answer, and that is logged
@@ -162,8 +163,8 @@ class Scheduler:
     def available_gb(self) -> float | None:
         """What may be held on all GPUs together; None where there is no limit."""
         with self._changed:
-            gpus = self._gpus.gpus(self._held_gb())
-        return sum(gpu.size_gb for gpu in gpus) if gpus else None
+            gpus = self._gpus.gpus(self._held_gb(), self._others_gb)
+        return sum(gpu.size_gb - gpu.others_gb for gpu in gpus) if gpus else None
 
     @property
     def needs_gpus(self) -> bool:
@@ -218,21 +219,21 @@ class Scheduler:
         return max(0.0, min(due, default=now_s + 1.0) - now_s)
 
     def _read_depths(self) -> None:
-        def done(future: Future[dict[str, int]]) -> None:
+        def done(future: Future[tuple[dict[str, int], dict[str, float]]]) -> None:
             error = future.exception()
             with self._changed:
                 self._reading = False
                 if error is None:
-                    self._depths = future.result()
+                    self._depths, self._others_gb = future.result()
                 elif not self._away:
                     logger.warning("cannot look for jobs: %s", error, extra={"action": "poll"})
                 self._away = error is not None
                 self._replan = True
                 self._changed.notify_all()
             if error is None:
-                self.seen(future.result())
+                self.seen(future.result()[0])
 
-        self._store.depths().add_done_callback(done)
+        self._room.look().add_done_callback(done)
 
     def _act(self) -> None:
         """Decide, and start what was decided."""
@@ -273,7 +274,7 @@ class Scheduler:
                 continue
             waited_s = now_s - self._since.setdefault(kind.name, now_s)
             waiting.append(Waiting(kind.name, depth, kind.budget_gb, waited_s))
-        gpus = self._gpus.gpus(self._held_gb())
+        gpus = self._gpus.gpus(self._held_gb(), self._others_gb)
         return plan(waiting, list(self._active.values()), gpus, self._wait_s_max)
 
     def _held_gb(self) -> dict[int, float]:
@@ -324,9 +325,11 @@ class Scheduler:
         try:
             while True:
                 with self._changed:
-                    heard = self._news[kind.name]
+                    heard, gpu = self._news[kind.name], self._active[kind.name].gpu
                     if self._draining:
                         return
+                if not self._room.take(kind.name, kind.budget_gb, gpu):
+                    return  # another program was first; it tells when it is done
                 held = self._executor.claim(kind.name)
                 if held is None:
                     return
@@ -340,6 +343,7 @@ class Scheduler:
 
     def _end_batch(self, name: str, heard: int | None) -> None:
         """Give back a type's memory: here and nowhere else."""
+        self._room.give_back(name)
         with self._changed:
             del self._active[name]
             if heard is not None and heard == self._news[name]:

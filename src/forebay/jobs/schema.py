@@ -26,7 +26,7 @@ from sqlalchemy import (
 from forebay.storage.schema import Number, Schema, partial_index
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Connection
 
 metadata = MetaData()
 
@@ -84,6 +84,16 @@ file_parts = Table(
     Column("part", Integer, primary_key=True, autoincrement=False),
     Column("data", LargeBinary, nullable=False),
     Column("created_at", Float, nullable=False),
+)
+
+gpu_holds = Table(
+    "gpu_holds",  # what running task types hold of each GPU's memory: since version 2
+    metadata,
+    Column("gpu", Text, primary_key=True),
+    Column("worker", Text, primary_key=True),
+    Column("task_type", Text, primary_key=True),
+    Column("gb", Float, nullable=False),
+    Column("until", Float, nullable=False),
 )
 
 batches = Table(
@@ -158,4 +168,9 @@ partial_index(
     where=text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"),
 )
 
-JOBS = Schema(metadata, "forebay_schema", (file_parts.create,))
+
+def _to_version_2(connection: Connection) -> None:
+    metadata.create_all(connection, [file_parts, gpu_holds])
+
+
+JOBS = Schema(metadata, "forebay_schema", (_to_version_2,))

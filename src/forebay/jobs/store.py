@@ -32,7 +32,7 @@ from forebay.jobs.job import (
 from forebay.jobs.news import News
 from forebay.jobs.notes import STAGE_CHARS_MAX
 from forebay.jobs.recovering import fail_queue, recover
-from forebay.jobs.rows import COLUMNS, count_line, find, to_job, twin_of
+from forebay.jobs.rows import COLUMNS, count_line, find, queue_depths, to_job, twin_of
 from forebay.jobs.schema import QUEUED, RUNNING, jobs
 from forebay.storage.schema import now_s, only
 
@@ -285,10 +285,7 @@ class JobStore:
 
     def depths(self) -> Future[dict[str, int]]:
         """Return how many jobs each queue holds; what is finished costs nothing."""
-        wanted = select(jobs.c.queue, func.count()).where(QUEUED).group_by(jobs.c.queue)
-        return self.database.read(
-            lambda connection: {row[0]: int(row[1]) for row in connection.execute(wanted)}
-        )
+        return self.database.read(queue_depths)
 
     def counts(self) -> Future[dict[tuple[str, Status], int]]:
         """Return how many jobs there are by type and status, lines of batches aside.
