@@ -4,8 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 2000
 TRIALS ?= 10
+STORMS ?= 20
 
-.PHONY: help setup run demo fleet faults check test compile wheel sim bench lock reference diagram screenshots docs clean
+.PHONY: help setup run demo fleet faults check test compile wheel sim storms bench lock reference diagram screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -61,6 +62,9 @@ wheel: setup  ## build dist/*.whl with the hot path compiled
 
 sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay one]
 	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+storms: setup  ## kill, freeze and crash three gateways and their PostgreSQL under load: make storms [STORMS=20]
+	$(BIN)/pytest -q tests/end_to_end/test_job_fleet.py -k faults_47 --storms $(STORMS)
 
 bench: setup  ## measure the core against heapq, the jobs, the guard, and the gateway against HAProxy and its peers
 	$(BIN)/python -m bench.core

@@ -26,6 +26,11 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
     return {"uvloop": uvloop.new_event_loop}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take `--storms N`: long schedules of faults, N of them, instead of one short one."""
+    parser.addoption("--storms", type=int, default=0, help="run N long storms")
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A real PostgreSQL of this session's own; the address of its first database."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -61,8 +61,13 @@ class Command:
             await asyncio.gather(*self._readers)
         return status
 
+    async def ended(self) -> None:
+        """Wait for its end, however long that takes."""
+        await self._child.wait()
+
     def signal(self, number: signal.Signals) -> None:
-        self._child.send_signal(number)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            self._child.send_signal(number)
 
     async def stop(self) -> None:
         if self._child.returncode is None:

@@ -1,0 +1,13 @@
+"""The `forebay` command without fences: what a claim says is believed for ever.
+
+Only for the control of the tests of several gateways: their check must find out.
+"""
+
+from forebay.cli.main import main
+from forebay.jobs import store
+from forebay.jobs.job_sink import JobSink
+from forebay.jobs.schema import jobs
+
+store._held = lambda job: (jobs.c.id == job.id,)
+JobSink.leave = lambda self: None  # type: ignore[method-assign] # nor is it told in time
+main()
