@@ -59,8 +59,9 @@ class Child:
 def main(url: str, log: str, mode: str) -> None:
     """Do what the mode says."""
     child = Child(log, mode)
+    size_gb = 16.0 if mode == "pair" else 8.0  # two on one machine share it
     runner = TaskRunner(url, on_interrupt="retry", attempts=3 if mode == "suicide" else 1000,
-                        poll_seconds=0.05, available_vram_gb=8.0, max_queue_depth=100_000,
+                        poll_seconds=0.05, available_vram_gb=size_gb, max_queue_depth=100_000,
                         lease_seconds=60.0)  # fmt: skip
     for name in TYPES:
         runner.task(name, vram_gb=5.0)(child.handle)

@@ -18,7 +18,7 @@ from forebay.storage import database as database_module
 from forebay.testing.job_store_steps import expire
 
 from .desk import answer_of, line
-from .script import LIMIT_S
+from .script import LIMIT_S, idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from forebay.storage.database import Database
 
     from .desk import Desk
+    from .script import Script
 
 
 @pytest.fixture
@@ -303,3 +304,28 @@ def test_gateways_that_claim_at_once_get_every_job_once_and_in_order(
         {place for order in orders for place in order}
     )
     assert sum(map(len, orders)) == 60
+
+
+# -- programs that know different types
+
+
+def test_a_dead_runners_job_is_left_to_those_who_know_its_type(
+    script: Callable[..., Script], open_desk: Callable[..., Desk], postgres_url: str
+) -> None:
+    """Else an app's jobs would fare as the settings of somebody else's gateway say."""
+    stranger = script(postgres_url)  # which fails what is interrupted
+    stranger.add("letter")
+    other = open_desk()
+    (added,) = other.store.add([NewJob("report", '"mine"')]).result()
+    other.claim(queue="report")
+    expire(other.store)
+    assert stranger.runner.reset_running() == 0
+    stranger.runner.start()
+    app = script(postgres_url, on_interrupt="retry", lease_seconds=0.05)
+    app.add("report")
+    app.runner.start()
+    app.begun("report")
+    idle(app.runner)
+    found = other.store.get(added.id).result()
+    assert found is not None
+    assert (found.status, found.attempt) == ("completed", 2)

@@ -122,13 +122,14 @@ class JobEngine:
     async def _recover(self) -> None:
         """Deal with what the last program left: what was running, and what nobody can run."""
         alone = self._database.is_sqlite
-        how = Recovery(self._retry, self._settings.attempts, not alone, self._never_again())
+        known = None if alone else tuple(self.task_types())
+        how = Recovery(self._retry, self._settings.attempts, not alone, self._never_again(), known)
         await asyncio.wrap_future(self.store.recover(how))
         if not alone:
             return  # others may know the types that we do not
-        known = self.task_types()
+        ours = self.task_types()
         for queue in await asyncio.wrap_future(self.store.depths()):
-            if model_of(queue) is None and queue not in known:
+            if model_of(queue) is None and queue not in ours:
                 failure = Failure(f"no handler for task type {queue!r}", "no_handler")
                 while await asyncio.wrap_future(self.store.fail_queue(queue, failure)):
                     pass
@@ -136,8 +137,9 @@ class JobEngine:
     async def _start_filling(self) -> None:
         around, settings = self._around, self._settings
         options = FillOptions(
-            settings.lease_seconds, settings.attempts, self._retry, self._never_again()
-        )
+            settings.lease_seconds, settings.attempts, self._retry, self._never_again(),
+            tuple(self.task_types()),
+        )  # fmt: skip
         chance = random.SystemRandom()
         self.filler = Filler(
             self.store, around.relay, around.resolve, around.clock, chance, options

@@ -12,3 +12,5 @@ class FillOptions(Struct, frozen=True):
     """Whether interrupted jobs are tried again."""
     never_again: tuple[str, ...] = ()
     """Types that are not."""
+    known: tuple[str, ...] | None = None
+    """Types whose interrupted jobs are ours to deal with; None: all."""

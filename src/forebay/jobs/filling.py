@@ -381,7 +381,7 @@ class Filler:
     async def _poll(self) -> None:
         """See what other processes have added, and take over what they left."""
         options = self._options
-        how = Recovery(options.retry, options.attempts, True, options.never_again)
+        how = Recovery(options.retry, options.attempts, True, options.never_again, options.known)
         try:
             if not self._store.database.is_sqlite:
                 await asyncio.wrap_future(self._store.recover(how))

@@ -34,6 +34,8 @@ class Recovery(Struct, frozen=True):
     """Only those whose lease has ended: others may be running elsewhere."""
     never_again: tuple[str, ...] = ()
     """Types that fail even when they are still queued."""
+    known: tuple[str, ...] | None = None
+    """Types that are ours to deal with; what other programs run they deal with. None: all."""
     spared: tuple[int, ...] = ()
     """Queued jobs of those types that stay: asked for by the very program that recovers."""
 
@@ -46,6 +48,8 @@ def recover(connection: Connection, how: Recovery) -> list[Change]:
     elif how.never_again:
         leftover = QUEUED & jobs.c.task_type.in_(how.never_again)
         gone |= leftover & jobs.c.id.not_in(how.spared)
+    if how.known is not None:
+        gone &= jobs.c.task_type.in_(how.known)
     found = connection.execute(select(*COLUMNS).where(gone).with_for_update(skip_locked=True))
     return [_interrupt(connection, to_job(row), how) for row in found.all()]
 

@@ -167,8 +167,7 @@ class TaskRunner:
         before = self._opened().cancel(job_id).result()
         if before is None or before.status not in ("queued", "running"):
             return False
-        running = self._running
-        if running is not None:
+        if (running := self._running) is not None:
             running.holding.cancelled(job_id, before.fence)
         return True
 
@@ -249,7 +248,7 @@ class TaskRunner:
         """Deal with jobs whose runner is gone, as `on_interrupt` says; return how many.
 
         On SQLite that is all that are running, so it is only for before `start`, which calls it.
-        On PostgreSQL it is those whose lease has ended.
+        On PostgreSQL it is those of our types whose lease has ended.
         """
         with self._life:
             if self._running is not None and self._alone:
@@ -345,6 +344,7 @@ class TaskRunner:
             attempts=self._options.attempts,
             expired_only=not self._alone,
             never_again=() if self._alone else self._types.bypass(),
+            known=None if self._alone else tuple(self._types.all()),
         )
 
     def _recover_ended(self) -> None:
