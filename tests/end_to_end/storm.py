@@ -18,14 +18,13 @@ import openai
 
 from forebay.testing import FakeNode, RawClient
 
-from .conftest import LIMIT_S, Command, Shell
-
 if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
     from forebay.testing.fake_node import Call
 
+    from .conftest import Command, Shell
     from .ledger import Ledger
 
 GATEWAYS = 3
@@ -34,6 +33,9 @@ SLOTS = 2
 WAITING_MAX = 60
 """Jobs that the callers leave waiting; beyond it they wait themselves."""
 SERVICE_S = (0.01, 0.06)
+RETRY_S, ANSWER_S = 0.05, 5.0
+LIMIT_S = 120.0
+"""Only turns a hang into a failure; gateways that start on a busy machine take a while."""
 ATTEMPTS = 3
 MODULE = """
 import os
@@ -160,25 +162,33 @@ class Storm:
         job_id = await self.submit(body, content)
         if self._chance.random() < 0.05:
             reply = await self._try("DELETE", f"/jobs/{job_id}")
-            if reply is not None and reply.status == 200:
+            if not isinstance(reply, str) and reply.status == 200:
                 self.cancelled.add(job_id)
 
     async def submit(self, body: dict[str, Any], content: str) -> int:
         """Submit a job until some gateway has taken it in."""
-        async with asyncio.timeout(LIMIT_S):
-            while True:
-                reply = await self._try("POST", "/jobs", body)
-                if reply is not None and reply.status == 202:
-                    self.accepted[reply.json["id"]] = content
-                    return int(reply.json["id"])
+        refused: Counter[str] = Counter()
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while True:
+                    reply = await self._try("POST", "/jobs", body)
+                    if not isinstance(reply, str) and reply.status == 202:
+                        self.accepted[reply.json["id"]] = content
+                        return int(reply.json["id"])
+                    refused[reply if isinstance(reply, str) else str(reply.status)] += 1
+                    await asyncio.sleep(RETRY_S)  # as callers do
+        except TimeoutError:
+            raise AssertionError(f"nobody took in a job: {dict(refused)}") from None
 
     async def _try(self, method: str, path: str, body: object = b"") -> Any:
+        """Return the reply of some gateway, or why there is none."""
         try:
-            async with asyncio.timeout(2), await RawClient.connect("127.0.0.1", self.port()) as one:
-                await one.request(method, path, body)
-                return await one.reply()
-        except (*UNREACHABLE, TimeoutError):
-            return None
+            async with asyncio.timeout(ANSWER_S):
+                async with await RawClient.connect("127.0.0.1", self.port()) as one:
+                    await one.request(method, path, body)
+                    return await one.reply()
+        except (*UNREACHABLE, TimeoutError) as error:
+            return type(error).__name__
 
     async def make_batch(self, data: bytes) -> str:
         """Upload a file through one gateway, and make a batch of it through another."""
