@@ -212,3 +212,22 @@ class TestLending:
         scheduler.handle(Cancelled("a"), 0.0)
         scheduler.handle(GPU, 0.0)
         assert isinstance(scheduler.handle(Arrived("b", "llama"), 0.0)[0], Route)
+
+
+@pytest.mark.parametrize("fairness", ["fifo", "round_robin"])
+@pytest.mark.parametrize("when_full", ["reject", "displace"])
+def test_two_places_that_are_the_same_are_told_apart(fairness: str, when_full: str) -> None:
+    """Two cores gave the same number: each of them to one of its own."""
+    options = Options(fairness=fairness, when_full=when_full, max_size=3)  # type: ignore[arg-type]
+    scheduler = Scheduler(options)
+    for name in ("c", "b", "a"):
+        scheduler.handle(Resumed(Arrived(name, "llama"), seq=7), 0.0)
+    (start, *_) = scheduler.handle(NodeChanged("gpu1", slots=1, models=("llama",)), 1.0)
+    assert isinstance(start, Route)
+    assert start.id == "a"
+    started = [start.id]
+    for now_s in (2.0, 3.0):
+        (start,) = scheduler.handle(Finished(started[-1]), now_s)
+        assert isinstance(start, Route)
+        started.append(start.id)
+    assert started == ["a", "b", "c"]

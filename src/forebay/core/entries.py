@@ -72,6 +72,10 @@ class Entry:
         self.p50_s: float | None = None  # promised on arrival
         self.p90_s: float | None = None
 
+    def __lt__(self, other: Entry) -> bool:
+        """Break a tie of two places: taken over from different cores, they may be the same."""
+        return self.id < other.id
+
     def move(self, cause: Cause) -> None:
         """Change state by the table."""
         try:
