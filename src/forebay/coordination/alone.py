@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from forebay.coordination.shares import share_of
-from forebay.core import NodeChanged, Observed, Options, Reject, Resumed, Scheduler
+from forebay.core import NodeChanged, Observed, Options, Reject, Resumed, Scheduler, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,7 +77,7 @@ class Alone:
 
 def own_picture(
     options: Options, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
-) -> Action:
+) -> Snapshot:
     """Return what a replica knows without a leader: its own part of the whole picture."""
     scheduler = Scheduler(options)
     for view in views.values():
@@ -85,7 +85,9 @@ def own_picture(
     for held in sorted(tickets, key=lambda held: held.stage != "running"):
         told = held.announced(now_s)
         scheduler.handle(told if isinstance(told, Resumed) else Resumed(told), now_s)
-    return scheduler.handle(Observed(), now_s)[-1]
+    (*_, seen) = scheduler.handle(Observed(), now_s)
+    assert isinstance(seen, Snapshot)
+    return seen
 
 
 def _explained(action: Action) -> Action:

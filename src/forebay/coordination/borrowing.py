@@ -50,6 +50,11 @@ class Borrowing:
         self.idle = 0  # slots that are free to use: none is by far the cheapest to know
 
     @property
+    def nodes(self) -> list[str]:
+        """The nodes that something is lent of."""
+        return list(self._loans)
+
+    @property
     def slots(self) -> int:
         """How many slots are lent to us, used or not."""
         return sum(loan.slots for loan in self._loans.values())

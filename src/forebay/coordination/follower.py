@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from forebay.coordination.alone import Alone, own_picture
 from forebay.coordination.borrowing import Borrowing
-from forebay.coordination.held import Held
+from forebay.coordination.held import Held, late, refusal
 from forebay.coordination.messages import (
     About,
     Announced,
@@ -36,7 +38,9 @@ from forebay.coordination.messages import (
     Signed,
     Told,
     Up,
+    in_batches,
 )
+from forebay.coordination.totals import highest
 from forebay.core import (
     Arrived,
     Cancelled,
@@ -59,19 +63,16 @@ from forebay.core import (
     Totals,
     Wait,
 )
-from forebay.core.arrivals import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.coordination.fleet import Mode
     from forebay.coordination.messages import Standing
-    from forebay.core import Action, Event, RejectCode
+    from forebay.core import Action, Event
 
 USABLE = 2 / 3
 """The part of a lease for which a loan, or leadership, is used without being renewed."""
-ANNOUNCED_AT_ONCE = 1000
-"""Tickets in one message: an announcement of a long line goes in several."""
 
 
 class Follower:
@@ -91,8 +92,8 @@ class Follower:
         self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
         self.stopping = False
         self.looked: Callable[[str], None] = _ignore
-        self.told: Callable[[str, bytes], None] = _ignore_told
-        self.owner: Callable[[str, str], None] = _ignore_told
+        self.told: Callable[[str, bytes], None] = _ignore
+        self.owner: Callable[[str, str], None] = _ignore
         self._views: dict[str, NodeChanged] = {}
         self._borrowing = Borrowing(options)
         self._alone: Alone | None = None
@@ -100,8 +101,6 @@ class Follower:
         self._numbers_in = 0
         self._numbers_out = 0
         self._up: list[Up] = []
-
-    # -- what happens here
 
     def post(self, event: Event, now_s: float) -> list[Action]:
         """Take an event of this replica; return what can be done about it at once."""
@@ -113,7 +112,7 @@ class Follower:
 
     def _arrive(self, arrival: Arrived, now_s: float) -> list[Action]:
         if self.stopping:
-            return [_refusal(arrival.id, "shutting_down")]
+            return [refusal(arrival.id, "shutting_down")]
         if self._alone is None and self._borrowing.idle and self.may_borrow(now_s):
             route = self._borrowing.start(arrival, now_s)
             if route is not None:
@@ -123,7 +122,7 @@ class Follower:
                 self._say(Resumed(arrival, node=route.node, attempt=1, lent=True))
                 return [route]
         if self.mode != "coordinated" and len(self.tickets) >= self._unanswered_max():
-            return [_refusal(arrival.id, "queue_full")]
+            return [refusal(arrival.id, "queue_full")]
         self.tickets[arrival.id] = Held(arrival, now_s)
         return self._pass_on(arrival, now_s)
 
@@ -193,7 +192,8 @@ class Follower:
         if self._alone is not None:
             return self._perform(self._alone.handle(event, now_s), now_s)
         if isinstance(event, Observed) and self.mode != "coordinated":
-            return [own_picture(self.options, self._views, self.tickets.values(), now_s)]
+            mine = own_picture(self.options, self._views, self.tickets.values(), now_s)
+            return self._perform([mine], now_s)
         if not isinstance(event, OptionsChanged | ShutDown | Ticked | Lent):
             self._say(event)
         return []
@@ -208,9 +208,16 @@ class Follower:
         self.stopping = True
         actions: list[Action] = []
         for name in [name for name, held in self.tickets.items() if held.stage != "running"]:
-            actions.append(_refusal(name, "shutting_down"))
+            actions.append(refusal(name, "shutting_down"))
             actions += self._move(Cancelled(name), now_s)
+        for node in self._borrowing.nodes:  # others need not wait until we are missed
+            self._give_back(node, 0, now_s)
         return actions
+
+    def _give_back(self, node: str, keep: int, now_s: float) -> None:
+        freed = self._borrowing.recall(node, keep, now_s)
+        if freed:
+            self._say(GaveBack(node, freed))
 
     def tick(self, now_s: float) -> list[Action]:
         """Let time pass: while nobody leads, waiting ends here."""
@@ -218,18 +225,14 @@ class Follower:
             return self._perform(self._alone.handle(Ticked(), now_s), now_s)
         if self.mode != "seeking":
             return []
-        actions: list[Action] = []
-        for name, held in list(self.tickets.items()):
-            if held.is_late(self.options.wait_s_max, now_s):
-                del self.tickets[name]
-                actions.append(Expire(name, "queue_timeout", held.waited(now_s)))
-        return actions
+        expired = late(self.tickets.values(), self.options.wait_s_max, now_s)
+        for action in expired:
+            del self.tickets[action.id]
+        return [*expired]
 
     def next_deadline_s(self) -> float | None:
         """Return when to `tick` if nothing happens; None while the leader keeps the time."""
         return None if self._alone is None else self._alone.next_deadline_s()
-
-    # -- what others do
 
     def join(self, epoch: int, leader: str, now_s: float) -> None:
         """Follow a leader from now on, and announce everything to it."""
@@ -243,10 +246,13 @@ class Follower:
             self._borrowing.change(view, now_s)
         for held in self.tickets.values():
             held.lent = False  # what runs on a loan is a lease like any other from now on
-        self._up.clear()
-        self._up += self._views.values()
-        self._up += [held.announced(now_s) for held in self.tickets.values()]
-        self._up += [Announced(self.about), self._signature(now_s)]
+        tickets = [held.announced(now_s) for held in self.tickets.values()]
+        last = (Announced(self.about), self._signature(now_s))
+        self._up = [*self._views.values(), *tickets, *last]
+
+    def follows(self, epoch: int, leader: str) -> bool:
+        """Say whether it goes by that leader already."""
+        return (self.mode, self.epoch, self.leader) == ("coordinated", epoch, leader)
 
     def seek(self) -> None:
         """Know that nobody leads; the store is there, so somebody soon will."""
@@ -302,11 +308,8 @@ class Follower:
         if not self._up or self.mode != "coordinated":
             return []
         items, self._up = self._up, []
-        batches = []
-        for start in range(0, len(items), ANNOUNCED_AT_ONCE):
-            some = tuple(items[start : start + ANNOUNCED_AT_ONCE])
-            batches.append(Batch(self.about.member, self.generation, self._numbers_out, some))
-            self._numbers_out += 1
+        batches = in_batches(self.about.member, self.generation, self._numbers_out, items)
+        self._numbers_out += len(batches)
         return batches
 
     def hear(self, orders: Orders, now_s: float) -> list[Action]:
@@ -319,9 +322,10 @@ class Follower:
         if orders.generation != self.generation:
             return []  # it went by what was announced before
         number, expected = orders.number, self._numbers_in
-        if number == -1 or number > expected or not self.may_borrow(now_s):
+        known = orders.leader == self.leader  # a store that forgets may give an epoch twice
+        if not known or number == -1 or number > expected or not self.may_borrow(now_s):
             # It asks for it, we missed something, or it may have given us up already.
-            self.join(self.epoch, self.leader, now_s)
+            self.join(self.epoch, orders.leader, now_s)
             return []
         return self._follow(orders, now_s) if number == expected else []
 
@@ -338,13 +342,13 @@ class Follower:
         match item:
             case Lend():
                 self._borrowing.lend(item.node, item.slots, now_s)
+                if self.stopping:
+                    self._give_back(item.node, 0, now_s)
             case Recall():
-                freed = self._borrowing.recall(item.node, item.keep, now_s)
-                if freed:
-                    self._say(GaveBack(item.node, freed))
+                self._give_back(item.node, item.keep, now_s)
             case Pulse():
-                self._stamp_s = item.stamp_s
-                self.totals, self.replicas = item.totals, item.replicas
+                self._stamp_s = max(self._stamp_s, item.stamp_s)
+                self.totals, self.replicas = highest(self.totals, item.totals), item.replicas
             case Resigned():
                 self.seek()
             case Resync():
@@ -366,7 +370,14 @@ class Follower:
 
     def _perform(self, actions: list[Action], now_s: float) -> list[Action]:
         """Take note of what was decided; leave out what is about tickets that are gone."""
-        return [action for action in actions if self._note(action, now_s)]
+        return [self._with_totals(action) for action in actions if self._note(action, now_s)]
+
+    def _with_totals(self, action: Action) -> Action:
+        """Never let a count go down that was shown once."""
+        if not isinstance(action, Snapshot):
+            return action
+        self.totals = highest(self.totals, action.totals)
+        return replace(action, totals=self.totals)
 
     def _note(self, action: Action, now_s: float) -> bool:
         if isinstance(action, Snapshot):
@@ -385,13 +396,5 @@ class Follower:
         return True
 
 
-def _refusal(ticket_id: str, code: RejectCode) -> Reject:
-    return Reject(ticket_id, code, (REASONS[code],))
-
-
-def _ignore(_: str) -> None:
-    pass
-
-
-def _ignore_told(_: str, __: object) -> None:
+def _ignore(*_: object) -> None:
     pass

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from forebay.core import Arrived, Resumed, Route, Wait
+from forebay.core import Arrived, Expire, Reject, Resumed, Route, Wait
+from forebay.core.arrivals import REASONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forebay.core import RejectCode
 
 Stage: TypeAlias = Literal[
     "asked",  # the leader has not decided yet
@@ -79,3 +85,17 @@ class Held:
             now_s - self.since_s if running else 0.0,
             self.excluded,
         )
+
+
+def late(tickets: Iterable[Held], limit_s: float, now_s: float) -> list[Expire]:
+    """Return the end of those that have waited as long as they may."""
+    return [
+        Expire(held.arrival.id, "queue_timeout", held.waited(now_s))
+        for held in tickets
+        if held.is_late(limit_s, now_s)
+    ]
+
+
+def refusal(ticket_id: str, code: RejectCode) -> Reject:
+    """Return a refusal that no core has decided."""
+    return Reject(ticket_id, code, (REASONS[code],))

@@ -237,7 +237,8 @@ class Leader:
     def _end(self, ticket: Ticket, event: Finished | Cancelled, now_s: float) -> None:
         node, lent = ticket.node, ticket.lent
         self._close(ticket)
-        self._handle(event, now_s)
+        # What runs nowhere cannot finish, as far as the core knows; it must not stay behind there.
+        self._handle(event if node else Cancelled(ticket.id), now_s)
         if isinstance(event, Finished) and node and not lent:
             self._let_stay(ticket.member, node, now_s)
 

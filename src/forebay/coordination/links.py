@@ -81,8 +81,12 @@ class Links:
         if self._closed:
             return
         self._closed = True
+        replica = self._replica
         with contextlib.suppress(StoreLost):
-            await self._store.leave(self._replica.about.member, token)
+            batches = [] if token else [encode(batch) for batch in replica.take_batches()]
+            if batches:  # what ended last frees its slot now, not when this replica is missed
+                await self._store.send_up(replica.epoch, batches)
+            await self._store.leave(replica.about.member, token)
         with contextlib.suppress(Exception):  # it may be gone; there is nothing to keep
             await self._store.close()
 

@@ -12,6 +12,7 @@ replica announces everything anew, under the next generation. So a message may c
 never, and nothing is granted twice because of it.
 """
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -40,6 +41,9 @@ from forebay.core import (
     Totals,
     Wait,
 )
+
+ITEMS_MAX = 1000
+"""Items in one batch: the announcement of a long line goes in several."""
 
 # -- up: from a replica to the leader
 
@@ -123,6 +127,14 @@ class Batch(Struct, frozen=True, array_like=True, gc=False):
     number: int
     """0 begins an announcement, and with it everything before is void."""
     items: tuple[Up, ...]
+
+
+def in_batches(member: str, generation: int, number: int, items: Sequence[Up]) -> list[Batch]:
+    """Return what a replica has to say, in pieces of bearable size, numbered from `number` on."""
+    return [
+        Batch(member, generation, number + place, tuple(items[start : start + ITEMS_MAX]))
+        for place, start in enumerate(range(0, len(items), ITEMS_MAX))
+    ]
 
 
 # -- down: from the leader to a replica

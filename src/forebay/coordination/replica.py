@@ -18,6 +18,7 @@ from forebay.coordination.follower import USABLE, Follower
 from forebay.coordination.leader import Leader
 from forebay.coordination.links import Links
 from forebay.coordination.roster import Roster
+from forebay.coordination.totals import highest
 from forebay.coordination.turns import Turns
 from forebay.core import OptionsChanged
 
@@ -67,6 +68,7 @@ class Replica:
         follower.owner = self.fleet.hear_owner
         self._leader: Leader | None = None
         self._leads_until_s = 0.0
+        self._led_epoch = 0  # each is led once: who steps down and comes back starts a new one
         self._turns = Turns(perform, clock.monotonic_s)
         self.resigned = False
         """Whether it should not lead any more."""
@@ -133,7 +135,7 @@ class Replica:
             self._links.beat_now()
 
     def _leave_office(self, leader: Leader) -> None:
-        self._follower.totals = leader.totals()
+        self._follower.totals = highest(self._follower.totals, leader.totals())
         self._leader = None
         self._follower.seek()
 
@@ -199,7 +201,8 @@ class Replica:
 
     def sign(self) -> Sign:
         """Return what to tell the store."""
-        return self._roster.sign(self.token(), self._follower.epoch, may_lead=not self.resigned)
+        epoch = max(self._follower.epoch, self._led_epoch)
+        return self._roster.sign(self.token(), epoch, may_lead=not self.resigned)
 
     def token(self) -> str:
         """Return what proves that this replica leads; empty when it does not."""
@@ -268,7 +271,7 @@ class Replica:
         leads = standing.leader == self.about.member
         if not standing.leader or (leads and self._leader is None):
             follower.seek()  # nobody leads, or this one heard of it too late: once more
-        elif follower.mode != "coordinated" or follower.epoch != standing.epoch:
+        elif not follower.follows(standing.epoch, standing.leader):
             self._follow(standing, now_s)
         elif not leads and not follower.may_hear(now_s):
             follower.join(standing.epoch, standing.leader, now_s)
@@ -285,7 +288,7 @@ class Replica:
             self.lost_lease()
         if leads:
             self._leads_until_s = asked_s + USABLE * self.lease_s
-            if self._leader is None and now_s < self._leads_until_s:
+            if self._led_epoch < standing.epoch and now_s < self._leads_until_s:
                 self._lead(standing, now_s)
 
     def _lead(self, standing: StoreStanding, now_s: float) -> None:
@@ -295,6 +298,7 @@ class Replica:
         self._leader = leader = Leader(
             self.about, standing.epoch, follower.options, self.lease_s, expected
         )
+        self._led_epoch = standing.epoch
         leader.begin(follower.totals, now_s)
         logger.info("leads", extra={"epoch": standing.epoch, "replicas": len(standing.members)})
 

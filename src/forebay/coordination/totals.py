@@ -19,3 +19,25 @@ def added(before: Totals, now: Totals) -> Totals:
         swaps=before.swaps + now.swaps,
         rejected=rejected,
     )
+
+
+def highest(before: Totals, now: Totals) -> Totals:
+    """Return the higher one of each count: who has shown one must never show less.
+
+    A new leader goes on from what it heard last, which others may have seen grow since.
+    """
+    rejected = {
+        code: max(before.rejected.get(code, 0), now.rejected.get(code, 0))
+        for code in {**before.rejected, **now.rejected}
+    }
+    return Totals(
+        accepted=max(before.accepted, now.accepted),
+        enqueued=max(before.enqueued, now.enqueued),
+        served=max(before.served, now.served),
+        failed=max(before.failed, now.failed),
+        expired=max(before.expired, now.expired),
+        cancelled=max(before.cancelled, now.cancelled),
+        returned=max(before.returned, now.returned),
+        swaps=max(before.swaps, now.swaps),
+        rejected=rejected,
+    )
