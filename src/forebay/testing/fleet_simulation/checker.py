@@ -1,0 +1,281 @@
+"""What is promised of a fleet, checked from outside: by what clients and nodes see, and grants.
+
+**Grants.** A request never starts while it runs, and nothing is said of it after its end.
+
+**Slots.** When a gateway starts something on a node, count what runs there for it and for all
+other gateways that are *settled*: in touch with the store for two leases. That count is never
+above the slots, except inside a *window*: from the moment a fault takes the leader or the store
+until two leases after its end. Inside windows it is counted, and what runs for living gateways
+stays within twice the slots for each fault under way. A gateway that is out of touch starts
+nothing after one lease, unless it is alone: then no more than its share. One that is cut off
+starts nothing. What runs for a gateway that died goes on to its end, and counts for nobody.
+
+**Order.** Of two requests of one user, class and lane the one that was told to wait before the
+other came goes first, and a higher class before a lower one. Only a lent slot may be filled by a
+newcomer, within the moment that the recall is under way; these are counted.
+
+**Bounds.** No more wait than may, for longer than messages are under way.
+
+**Progress.** A slot that someone could use does not stay free; everything ends.
+
+**Totals.** No observer ever sees a count go down.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from forebay.core import Route, Snapshot, Totals
+    from forebay.testing.clock import FakeClock
+    from forebay.testing.fleet_simulation.actors import Backend, Gateway, Request
+    from forebay.testing.fleet_simulation.plans import FleetPlan
+
+SETTLED = 2
+"""Leases after which a gateway in touch is known to whoever leads, and windows are over."""
+MOMENT_S = 0.5
+"""How long messages may be under way, retries included."""
+TRACE = 80
+
+
+class FleetChecker:
+    """Watches one fleet."""
+
+    def __init__(self, plan: FleetPlan, world: FakeClock) -> None:
+        self._plan = plan
+        self._world = world
+        self.gateways: dict[str, Gateway] = {}
+        self.backends: dict[str, Backend] = {}
+        self.problems: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.overcommit_max = 0
+        self.trace: deque[str] = deque(maxlen=TRACE)
+        self.windows = 0
+        """Faults under way that take the leader or the store."""
+        self._window_until_s = 0.0
+        self._lost_until_s = 0.0
+        self._suspects: deque[tuple[float, Request, list[Request]]] = deque()
+        self._crowded_since_s: float | None = None
+        self._totals: dict[str, Totals] = {}
+
+    # -- what the faults explain
+
+    def open_window(self) -> None:
+        self.windows += 1
+
+    def close_window(self) -> None:
+        self.windows -= 1
+        self._window_until_s = self._world.monotonic_s() + SETTLED * self._plan.lease_s
+
+    def lost_one(self) -> None:
+        """Know that a gateway is gone: what it held comes free within a lease."""
+        self._lost_until_s = self._world.monotonic_s() + SETTLED * self._plan.lease_s
+
+    @property
+    def in_window(self) -> bool:
+        return self.windows > 0 or self._world.monotonic_s() < self._window_until_s
+
+    def settled(self) -> list[Gateway]:
+        """Return the gateways that have been in touch for long enough."""
+        now_s = self._world.monotonic_s()
+        return [one for one in self.gateways.values() if one.alive and one.settled_s <= now_s]
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing has gone wrong for long enough."""
+        alive = [one for one in self.gateways.values() if one.alive]
+        settled = len(self.settled()) == len(alive)
+        return settled and not self.in_window and self._world.monotonic_s() >= self._lost_until_s
+
+    # -- what happens
+
+    def broken(self, what: str) -> None:
+        self.note(f"BROKEN {what}")
+        self.problems.append(what)
+
+    def note(self, what: str) -> None:
+        self.trace.append(f"  {self._world.monotonic_s():10.4f}  {what}")
+
+    def arrived(self, request: Request) -> None:
+        self.counts["requests"] += 1
+        self.note(f"{request.gateway.name} {request.arrival.id} arrives for {request.arrival.user}")
+
+    def waits(self, request: Request) -> None:
+        if request.state == "running":
+            self.broken(f"{request.arrival.id} is told to wait while it runs")
+        if request.state == "asked":
+            request.state, request.waits_since_s = "waiting", self._world.monotonic_s()
+            self.note(f"{request.gateway.name} {request.arrival.id} waits")
+
+    def starts(self, request: Request, route: Route, *, at_once: bool) -> None:
+        """A grant has come, and nothing has been done about it yet."""
+        gateway = request.gateway
+        how = "at once" if at_once else "by grant"
+        self.note(
+            f"{gateway.name} {request.arrival.id} starts on {route.node} {how} "
+            f"({gateway.replica.mode}, epoch {gateway.replica.epoch})"
+        )
+        self.counts["starts"] += 1
+        self.counts["at once"] += at_once
+        if request.state == "running":
+            self.broken(f"{request.arrival.id} has two live grants")
+        self._check_order(request, at_once=at_once)
+
+    def started(self, request: Request, *, at_once: bool) -> None:
+        """It runs on its node now."""
+        gateway, node = request.gateway, self.backends[request.node]
+        mode, now_s = gateway.replica.mode, self._world.monotonic_s()
+        slots = node.slots_since(now_s - self._plan.lease_s - 2.0)
+        over = len(node.running) - slots
+        if over > 0:
+            self.counts["over-commits"] += 1
+            self.overcommit_max = max(self.overcommit_max, over)
+        if mode in ("alone", "cut_off"):
+            self._check_share(gateway, node, slots)
+            return
+        out_s = gateway.out_since_s
+        if out_s is not None and now_s > out_s + self._plan.lease_s:
+            self.broken(f"{gateway.name} starts something, out of touch for over a lease")
+        counted = {*self.settled(), gateway}
+        known = sum(one.gateway in counted for one in node.running)
+        if known <= slots:
+            return
+        if not self.in_window:
+            self.broken(f"{node.name} runs {known} on {slots} slots, and no fault explains it")
+        living = sum(one.gateway.alive for one in node.running)
+        if living > (1 + max(1, self.windows)) * slots:
+            self.broken(f"{node.name} runs {living} on {slots} slots, beyond what faults explain")
+
+    def _check_share(self, gateway: Gateway, node: Backend, slots: int) -> None:
+        self.counts["starts alone"] += 1
+        members = len({gateway.member, *gateway.line.members})
+        mine = gateway.running_on(node.name)
+        if gateway.replica.mode == "cut_off" or mine > -(-slots // members):
+            self.broken(
+                f"{gateway.name} runs {mine} on {node.name}, {gateway.replica.mode}: "
+                f"{slots} slots over {members} replicas"
+            )
+
+    def _check_order(self, request: Request, *, at_once: bool) -> None:
+        if self.in_window or request.attempt or request.gateway not in self.settled():
+            return
+        passed_over = self._passed_over(request)
+        if not passed_over:
+            return
+        now_s = self._world.monotonic_s()
+        if at_once and now_s - max(one.waits_since_s for one in passed_over) <= MOMENT_S:
+            self.counts["inversions on lent slots"] += 1
+        else:  # they may have been granted a slot as well, and not know it yet
+            self._suspects.append((now_s + MOMENT_S, request, passed_over))
+
+    def _look_at_suspects(self, now_s: float) -> None:
+        while self._suspects and self._suspects[0][0] <= now_s:
+            _, request, passed_over = self._suspects.popleft()
+            names = [one.arrival.id for one in passed_over if one.state == "waiting"]
+            if names and self.calm:
+                self.broken(f"{request.arrival.id} has started before {', '.join(names)}")
+
+    def _passed_over(self, request: Request) -> list[Request]:
+        """Return who waits and should have gone first."""
+        arrival = request.arrival
+        ranks = self._plan.options.priorities
+        return [
+            one
+            for gateway in self.settled()
+            for one in gateway.requests.values()
+            if one.state == "waiting"
+            and not gateway.clock.frozen
+            and one.waits_since_s < request.arrived_s - (0.0 if at_zero(self._plan) else MOMENT_S)
+            and one.arrival.model == arrival.model
+            and (
+                ranks.index(one.arrival.priority) < ranks.index(arrival.priority)
+                or (
+                    one.arrival.priority == arrival.priority
+                    and (one.arrival.user == arrival.user or self._plan.options.fairness == "fifo")
+                )
+            )
+        ]
+
+    def refused(self, request: Request) -> None:
+        if request.state == "running":
+            self.broken(f"{request.arrival.id} is refused while it runs")
+
+    def ended(self, request: Request) -> None:
+        self.counts[request.outcome] += 1
+        self.note(f"{request.gateway.name} {request.arrival.id} ends: {request.outcome}")
+
+    def observed(self, gateway: Gateway, snapshot: Snapshot) -> None:
+        now = snapshot.totals
+        before = self._totals.get(gateway.member)
+        self._totals[gateway.member] = now
+        if before is not None:
+            for name, count in msgspec.structs.asdict(before).items():
+                if name != "rejected" and getattr(now, name) < count:
+                    self.broken(f"{gateway.name} saw {count} {name}, and now {getattr(now, name)}")
+
+    # -- from time to time
+
+    def look(self) -> None:
+        """See that nobody waits beside a free slot, and not too many wait."""
+        now_s = self._world.monotonic_s()
+        waiting = [
+            one
+            for gateway in self.gateways.values()
+            if gateway.alive
+            for one in gateway.requests.values()
+            if one.state != "running"
+        ]
+        settled = set() if self.in_window else set(self.settled())
+        patience_s = (0.5 if self.calm else 2.0) * self._plan.lease_s
+        for request in waiting:
+            if request.gateway in settled:
+                self._look_at(request, now_s, patience_s)
+            else:
+                request.idle_since_s = None
+        self._look_at_suspects(now_s)
+        told = sum(one.state == "waiting" for one in waiting)
+        if told <= self._plan.options.max_size or not self._long_calm(now_s):
+            self._crowded_since_s = None
+        elif self._crowded_since_s is None:
+            self._crowded_since_s = now_s
+        elif now_s - self._crowded_since_s > MOMENT_S:
+            self.broken(f"{told} wait where {self._plan.options.max_size} may")
+
+    def _look_at(self, request: Request, now_s: float, patience_s: float) -> None:
+        free = self._free_for(request)
+        if not free:
+            request.idle_since_s = None
+            return
+        if request.idle_since_s is None:
+            request.idle_since_s = now_s
+        idle_s = now_s - max(request.idle_since_s, *(one.last_start_s for one in free))
+        if idle_s > patience_s:
+            self.broken(f"{request.arrival.id} is {request.state} beside a free slot")
+
+    def _free_for(self, request: Request) -> list[Backend]:
+        """Return the nodes that have a slot which it should get."""
+        now_s = self._world.monotonic_s()
+        able = [one for one in self.backends.values() if request.arrival.model in one.models]
+        fresh = [one for one in able if one.name not in request.failed_on]
+        return [
+            one
+            for one in fresh or able
+            if len(one.running) < one.slots
+            and now_s >= one.rests_until_s
+            and not one.changed_since(now_s - 3.0)
+        ]
+
+    def _long_calm(self, now_s: float) -> bool:
+        """Say whether what waits now came when nothing was wrong."""
+        patience_s = self._plan.options.wait_s_max
+        return self.calm and all(
+            one.settled_s + patience_s <= now_s for one in self.gateways.values() if one.alive
+        ) and self._window_until_s + patience_s <= now_s  # fmt: skip
+
+
+def at_zero(plan: FleetPlan) -> bool:
+    """Say whether messages take no time at all in a world."""
+    return plan.delay_s == 0.0

@@ -1,0 +1,114 @@
+"""Random fleets with random faults, checked from outside; and that the checker would see a bug."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from forebay.coordination.follower import Follower
+from forebay.coordination.replica import Replica
+from forebay.core import Options
+from forebay.testing.fleet_simulation import (
+    Fault,
+    FleetPlan,
+    FleetSimulation,
+    Keyspace,
+    failure,
+    play,
+    random_plan,
+)
+
+SEEDS = range(1_000_000, 1_000_012)
+"""Apart from those that `python -m forebay.testing.fleet_simulation` begins with."""
+
+BUSY = FleetPlan(
+    seed=7,
+    replicas=3,
+    lease_s=2.0,
+    nodes={"gpu1": (3, ("llama",)), "gpu2": (2, ("llama",))},
+    options=Options(max_size=50, wait_s_max=20.0),
+    arrivals_per_s=8.0,
+    duration_s=30.0,
+)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_promise_holds_in_random_fleets(seed: int) -> None:
+    play(random_plan(seed))
+
+
+def test_the_same_seed_gives_the_same_world() -> None:
+    first, second = (FleetSimulation(random_plan(3)).run() for _ in range(2))
+    assert first.trace == second.trace
+    assert first.counts == second.counts
+
+
+class NeverStepsDown(Replica):
+    """A leader that does not know of leases."""
+
+    def _check_leadership(self, now_s: float) -> None:
+        pass
+
+    def _step_down(self, why: str) -> None:
+        pass
+
+
+class Unfenced(Keyspace):
+    """A store that lets anyone speak for the fleet, and gives the lease away all the same."""
+
+    def is_fenced(self, token: str, now_s: float) -> bool:
+        return True
+
+
+def frozen_leader(seed: int) -> FleetPlan:
+    faults = tuple(Fault(5.0 + 8.0 * n, "freeze", 5.0, -1) for n in range(4))
+    return replace(BUSY, seed=seed, faults=faults, duration_s=45.0)
+
+
+def test_leases_disabled_are_caught() -> None:
+    problems = [
+        problem
+        for seed in range(3)
+        for problem in FleetSimulation(frozen_leader(seed), NeverStepsDown, Unfenced).run().problems
+    ]
+    assert problems
+    assert all(not FleetSimulation(frozen_leader(seed)).run().problems for seed in range(3))
+
+
+def test_loans_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Follower, "may_borrow", lambda *_: True)
+    problems = [
+        problem
+        for seed in range(4)
+        for problem in FleetSimulation(cut_follower(seed)).run().problems
+    ]
+    assert problems
+
+
+def cut_follower(seed: int) -> FleetPlan:
+    faults = tuple(Fault(5.0 + 9.0 * n, "freeze", 5.0, n % 3) for n in range(4))
+    return replace(BUSY, seed=seed, faults=faults, duration_s=45.0, arrivals_per_s=3.0)
+
+
+def test_a_failure_says_how_to_replay_it() -> None:
+    for seed in range(3):
+        report = FleetSimulation(frozen_leader(seed), NeverStepsDown, Unfenced).run()
+        if report.problems:
+            assert f"--seed {seed}" in failure(report)
+            return
+    pytest.fail("nothing was caught")
+
+
+def test_the_command_plays_many_seeds_and_replays_one() -> None:
+    command = [sys.executable, "-m", "forebay.testing.fleet_simulation"]
+    shown = subprocess.run([*command, "--seeds", "2"], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stdout
+    assert "2/2 seeds, 0 failed" in shown.stdout
+    assert re.search(r"^requests +\d{3,}$", shown.stdout, re.MULTILINE)
+    shown = subprocess.run([*command, "--seed", "1"], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stdout
+    assert shown.stdout.startswith("FleetPlan(")
