@@ -194,6 +194,10 @@ class Leader:
         else:
             self._nodes.pop(change.name, None)
         self._handle(change, now_s)
+        if isinstance(change, NodeRemoved) or self._may_not_lend(
+            change, self._tickets.busy(change.name)
+        ):
+            self._call_back([change.name])
 
     def _take_ticket(self, member: Member, item: Arrived | Resumed, now_s: float) -> None:
         added_one = self._tickets.add(member, item)
@@ -211,9 +215,7 @@ class Leader:
         if not self._handle(event, now_s, member) and self._tickets.get(ticket.id) is ticket:
             self._tickets.remove(ticket)
             member.out.append(Reject(ticket.own_id, "internal_error"))
-        if ticket.waiting:
-            for name, recall in self._lending.recall(able(ticket, self._nodes.values())):
-                self.members.say(name, recall)
+        self._call_back_for(ticket)
 
     def _take_event(self, member: Member, event: Event, now_s: float) -> None:
         """Take an event about a ticket of that replica, or about nothing in particular."""
@@ -233,6 +235,7 @@ class Leader:
             self._leave_node(ticket)
             self._tickets.wait(ticket, waits=True)
         self._handle(event, now_s, member)
+        self._call_back_for(ticket)
 
     def _end(self, ticket: Ticket, event: Finished | Cancelled, now_s: float) -> None:
         node, lent = ticket.node, ticket.lent
@@ -284,6 +287,15 @@ class Leader:
 
     # -- loans
 
+    def _call_back_for(self, ticket: Ticket) -> None:
+        """Let nobody fill slots by itself that someone waits for."""
+        if ticket.waiting:
+            self._call_back(able(ticket, self._nodes.values()))
+
+    def _call_back(self, nodes: Iterable[str]) -> None:
+        for name, recall in self._lending.recall(nodes):
+            self.members.say(name, recall)
+
     def _let_stay(self, member: Member, node: str, now_s: float) -> None:
         """Leave a slot with the replica that used it, where nobody waits for it."""
         name, lending, view = member.about.member, self._lending, self._nodes.get(node)
@@ -295,15 +307,20 @@ class Leader:
             member.out.append(lending.lend(name, node, 1, now_s))
             self._handle(Lent(node, 1), now_s)
 
+    def _may_not_lend(self, node: NodeChanged, busy: int) -> bool:
+        """Say whether what is lent of a node is too much: it drains, failed, or has shrunk."""
+        return node.state != "online" or busy + self._lending.idle_of(node.name) > node.slots
+
     def balance(self, now_s: float) -> None:
         """Share out what is idle; call it three times a lease."""
         if self._gathering is not None:
             return
         others = [member.about.member for member in self.members.others()]
         for node in self._nodes.values():
-            if node.state != "online" or self._tickets.is_wanted(node):
-                continue
             busy = self._tickets.busy(node.name)
+            if self._may_not_lend(node, busy) or self._tickets.is_wanted(node):
+                self._call_back([node.name])
+                continue
             for name, order in self._lending.balance(node, busy, others, self._lease_s, now_s):
                 if isinstance(order, Lend):
                     self._handle(Lent(node.name, order.slots), now_s)

@@ -12,7 +12,8 @@ starts nothing. What runs for a gateway that died goes on to its end, and counts
 
 **Order.** Of two requests of one user, class and lane the one that was told to wait before the
 other came goes first, and a higher class before a lower one. Only a lent slot may be filled by a
-newcomer, within the moment that the recall is under way; these are counted.
+newcomer, within the moment that the recall is under way; these are counted. All this holds for
+those that came when nothing was wrong: a leader that has not heard of a place cannot keep it.
 
 **Bounds.** No more wait than may, for longer than messages are under way.
 
@@ -57,6 +58,7 @@ class FleetChecker:
         """Faults under way that take the leader or the store."""
         self._window_until_s = 0.0
         self._lost_until_s = 0.0
+        self._stormy_s = 0.0  # when it was not calm last
         self._suspects: deque[tuple[float, Request, list[Request]]] = deque()
         self._crowded_since_s: float | None = None
         self._totals: dict[str, Totals] = {}
@@ -188,6 +190,7 @@ class FleetChecker:
             for one in gateway.requests.values()
             if one.state == "waiting"
             and not gateway.clock.frozen
+            and one.arrived_s > self._stormy_s
             and one.waits_since_s < request.arrived_s - (0.0 if at_zero(self._plan) else MOMENT_S)
             and one.arrival.model == arrival.model
             and (
@@ -236,6 +239,8 @@ class FleetChecker:
             else:
                 request.idle_since_s = None
         self._look_at_suspects(now_s)
+        if not self.calm:
+            self._stormy_s = now_s
         told = sum(one.state == "waiting" for one in waiting)
         if told <= self._plan.options.max_size or not self._long_calm(now_s):
             self._crowded_since_s = None
