@@ -83,7 +83,7 @@ class Leader:
         self._tickets = Tickets()
         self._nodes: dict[str, NodeChanged] = {}
         self._views = NodeViews()
-        self._lending = Lending()
+        self._lending = Lending(options)
         self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
         self._next_silence_s = 0.0  # when to see next who has not been heard of
         self._carried = Totals()
@@ -194,7 +194,7 @@ class Leader:
         else:
             self._nodes.pop(change.name, None)
         self._handle(change, now_s)
-        if isinstance(change, NodeRemoved) or self._may_not_lend(
+        if isinstance(change, NodeRemoved) or self._lending.is_too_much(
             change, self._tickets.busy(change.name)
         ):
             self._call_back([change.name])
@@ -299,17 +299,12 @@ class Leader:
     def _let_stay(self, member: Member, node: str, now_s: float) -> None:
         """Leave a slot with the replica that used it, where nobody waits for it."""
         name, lending, view = member.about.member, self._lending, self._nodes.get(node)
-        if name == self.about.member or view is None or view.state != "online":
+        if name == self.about.member or view is None or not lending.may_stay(name, node):
             return
-        if self._tickets.is_wanted(view) or not lending.may_stay(name, node):
-            return
-        if self._tickets.busy(node) + lending.idle_of(node) < view.slots:
+        busy = self._tickets.busy(node) + 1  # with the one that would stay
+        if not (lending.is_too_much(view, busy) or self._tickets.is_wanted(view)):
             member.out.append(lending.lend(name, node, 1, now_s))
             self._handle(Lent(node, 1), now_s)
-
-    def _may_not_lend(self, node: NodeChanged, busy: int) -> bool:
-        """Say whether what is lent of a node is too much: it drains, failed, or has shrunk."""
-        return node.state != "online" or busy + self._lending.idle_of(node.name) > node.slots
 
     def balance(self, now_s: float) -> None:
         """Share out what is idle; call it three times a lease."""
@@ -318,7 +313,7 @@ class Leader:
         others = [member.about.member for member in self.members.others()]
         for node in self._nodes.values():
             busy = self._tickets.busy(node.name)
-            if self._may_not_lend(node, busy) or self._tickets.is_wanted(node):
+            if self._lending.is_too_much(node, busy) or self._tickets.is_wanted(node):
                 self._call_back([node.name])
                 continue
             for name, order in self._lending.balance(node, busy, others, self._lease_s, now_s):
@@ -371,6 +366,7 @@ class Leader:
 
     def change_options(self, options: Options, now_s: float) -> None:
         """Take new limits."""
+        self._lending.change_options(options)
         self._handle(OptionsChanged(options), now_s)
 
     # -- what goes out

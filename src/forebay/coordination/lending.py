@@ -20,7 +20,7 @@ from forebay.coordination.messages import Lend, Recall
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from forebay.core import NodeChanged
+    from forebay.core import NodeChanged, Options
 
 
 class Loan:
@@ -38,8 +38,19 @@ class Loan:
 class Lending:
     """All loans, by node and replica."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
         self._loans: dict[str, dict[str, Loan]] = {}
+        self.change_options(options)
+
+    def change_options(self, options: Options) -> None:
+        """Take new limits: where nothing may wait, who finds no slot is refused: none is lent."""
+        self._allowed = options.enabled and options.max_size > 0 and options.wait_s_max > 0
+
+    def is_too_much(self, node: NodeChanged, busy: int) -> bool:
+        """Say whether too much is lent of a node: it drains, has failed, or has shrunk."""
+        if not self._allowed or node.state != "online":
+            return True
+        return busy + self.idle_of(node.name) > node.slots
 
     def lend(self, member: str, node: str, slots: int, now_s: float) -> Lend:
         """Lend more; the core must hear of it before anything else happens."""

@@ -53,6 +53,8 @@ class FleetChecker:
         self.problems: list[str] = []
         self.counts: Counter[str] = Counter()
         self.overcommit_max = 0
+        self.starts_seen: list[tuple[float, str]] = []
+        self.outcomes: dict[str, str] = {}
         self.trace: deque[str] = deque(maxlen=TRACE)
         self.windows = 0
         """Faults under way that take the leader or the store."""
@@ -121,6 +123,7 @@ class FleetChecker:
             f"({gateway.replica.mode}, epoch {gateway.replica.epoch})"
         )
         self.counts["starts"] += 1
+        self.starts_seen.append((self._world.monotonic_s(), request.arrival.id))
         self.counts["at once"] += at_once
         if request.state == "running":
             self.broken(f"{request.arrival.id} has two live grants")
@@ -162,6 +165,9 @@ class FleetChecker:
             )
 
     def _check_order(self, request: Request, *, at_once: bool) -> None:
+        options = self._plan.options
+        if options.class_order != "strict" or options.aging_s:
+            return  # then others may go first
         if self.in_window or request.attempt or request.gateway not in self.settled():
             return
         passed_over = self._passed_over(request)
@@ -208,6 +214,7 @@ class FleetChecker:
 
     def ended(self, request: Request) -> None:
         self.counts[request.outcome] += 1
+        self.outcomes[request.arrival.id] = request.outcome
         self.note(f"{request.gateway.name} {request.arrival.id} ends: {request.outcome}")
 
     def observed(self, gateway: Gateway, snapshot: Snapshot) -> None:

@@ -48,6 +48,10 @@ class FleetReport:
     ended_s: float
     problems: list[str]
     trace: list[str]
+    starts: list[tuple[float, str]]
+    """When which request started, in order."""
+    outcomes: dict[str, str]
+    """Of each request, by its id."""
 
 
 class _Listener(logging.Handler):
@@ -121,6 +125,8 @@ class FleetSimulation:
             self.world.monotonic_s(),
             checker.problems,
             list(checker.trace),
+            checker.starts_seen,
+            checker.outcomes,
         )
 
     def _move_on(self) -> None:
@@ -203,7 +209,7 @@ class FleetSimulation:
         ready = [one for one in self.gateways.values() if one.alive and one.ready]
         if not ready:
             return
-        gateway = random.choice(ready)
+        gateway = ready[int(random.random() * len(ready))]  # draws alike, however many there are
         models = sorted({model for one in self.stage.backends.values() for model in one.models})
         arrival = Arrived(
             self._new_id(gateway),
