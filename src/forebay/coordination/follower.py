@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from forebay.coordination.alone import Alone, own_picture
 from forebay.coordination.borrowing import Borrowing
-from forebay.coordination.held import Held, late, refusal
+from forebay.coordination.held import Held, announcement, late, refusal
 from forebay.coordination.messages import (
     About,
     Announced,
@@ -246,7 +246,7 @@ class Follower:
             self._borrowing.change(view, now_s)
         for held in self.tickets.values():
             held.lent = False  # what runs on a loan is a lease like any other from now on
-        tickets = [held.announced(now_s) for held in self.tickets.values()]
+        tickets = announcement(self.tickets.values(), now_s)
         last = (Announced(self.about), self._signature(now_s))
         self._up = [*self._views.values(), *tickets, *last]
 

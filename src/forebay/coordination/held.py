@@ -87,6 +87,12 @@ class Held:
         )
 
 
+def announcement(tickets: Iterable[Held], now_s: float) -> list[Arrived | Resumed]:
+    """Return all that a leader must hear: what runs comes first, for its slots are taken."""
+    in_order = sorted(tickets, key=lambda held: held.stage != "running")
+    return [held.announced(now_s) for held in in_order]
+
+
 def late(tickets: Iterable[Held], limit_s: float, now_s: float) -> list[Expire]:
     """Return the end of those that have waited as long as they may."""
     return [

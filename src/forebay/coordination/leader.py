@@ -34,7 +34,7 @@ from forebay.coordination.messages import (
 )
 from forebay.coordination.node_views import NodeViews
 from forebay.coordination.tickets import Member, Ticket, Tickets, able
-from forebay.coordination.totals import added
+from forebay.coordination.totals import Counts
 from forebay.core import (
     Arrived,
     Cancelled,
@@ -86,13 +86,11 @@ class Leader:
         self._lending = Lending(options)
         self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
         self._next_silence_s = 0.0  # when to see next who has not been heard of
-        self._carried = Totals()
-        self._accepted_again = 0  # announced, so counted by another core already
-        self._cancelled_again = 0  # forgotten only to be announced anew
+        self._counts = Counts()
 
     def begin(self, totals: Totals, now_s: float) -> None:
         """Start to lead; `totals` is what was counted before."""
-        self._carried = totals
+        self._counts.carried = totals
         if self._gathering is not None:
             self._gathering.until_s = now_s + GATHER * self._lease_s
 
@@ -126,8 +124,9 @@ class Leader:
 
     def _welcome(self, batch: Batch, now_s: float) -> Member:
         """Begin anew with a replica that announces itself."""
-        self.forget(batch.member, now_s, announces=True)
+        held = self.forget(batch.member, now_s, announces=True)
         member = Member(About(batch.member), batch.generation, now_s)
+        member.held = held
         self.members.add(member)
         if self._gathering is not None:
             self._gathering.begin(batch.member)
@@ -163,6 +162,7 @@ class Leader:
         match item:
             case Announced():
                 member.about = item.about
+                self._release(member.held, now_s)
                 for one in self.members:  # the shares of those who may be alone go by it
                     one.out.append(self._pulse(one, now_s))
             case Signed():
@@ -191,12 +191,12 @@ class Leader:
     def _change_node(self, change: NodeChanged | NodeRemoved, now_s: float) -> None:
         if isinstance(change, NodeChanged):
             self._nodes[change.name] = change
+            call_back = self._lending.is_too_much(change, self._tickets.busy(change.name))
         else:
             self._nodes.pop(change.name, None)
+            call_back = True
         self._handle(change, now_s)
-        if isinstance(change, NodeRemoved) or self._lending.is_too_much(
-            change, self._tickets.busy(change.name)
-        ):
+        if call_back:
             self._call_back([change.name])
 
     def _take_ticket(self, member: Member, item: Arrived | Resumed, now_s: float) -> None:
@@ -205,7 +205,7 @@ class Leader:
             return
         ticket, event = added_one
         if isinstance(event, Resumed):
-            self._accepted_again += not event.lent
+            self._counts.accepted_again += not event.lent
             if event.node:
                 self._tickets.run(ticket, event.node, lent=event.lent)
                 if event.lent:
@@ -347,22 +347,36 @@ class Leader:
         due_s = self._scheduler.next_deadline_s()
         return self._next_silence_s if due_s is None else min(due_s, self._next_silence_s)
 
-    def forget(self, name: str, now_s: float, *, announces: bool = False) -> None:
+    def forget(self, name: str, now_s: float, *, announces: bool = False) -> dict[str, int]:
         """End everything of a replica: its slots are free, its places in line are gone.
 
-        Unless it `announces` itself anew: then they will be taken again in a moment.
+        Unless it `announces` itself anew: then nobody gets its slots, until all has been heard;
+        they are returned.
         """
         member = self.members.pop(name)
         if member is None:
-            return
+            return {}
+        held = member.held
         for ticket in list(member.tickets.values()):
-            self._cancelled_again += announces
+            if announces and ticket.node and not ticket.lent:
+                held[ticket.node] = held.get(ticket.node, 0) + 1
+                self._handle(Lent(ticket.node, 1), now_s)
+            self._counts.cancelled_again += announces
             self._close(ticket)
             self._handle(Cancelled(ticket.id), now_s)
         for node, slots in self._lending.forget(name):
-            self._handle(Lent(node, -slots), now_s)
+            held[node] = held.get(node, 0) + slots
+        if not announces:
+            self._release(held, now_s)
         for change in self._views.forget(name):
             self._change_node(change, now_s)
+        return held
+
+    def _release(self, held: dict[str, int], now_s: float) -> None:
+        """Let others have what was kept for a replica."""
+        while held:
+            node, slots = held.popitem()
+            self._handle(Lent(node, -slots), now_s)
 
     def change_options(self, options: Options, now_s: float) -> None:
         """Take new limits."""
@@ -384,9 +398,4 @@ class Leader:
             (*_, seen) = self._scheduler.handle(Observed(), 0.0)
             assert isinstance(seen, Snapshot)
             now = seen.totals
-        now = replace(
-            now,
-            accepted=now.accepted - self._accepted_again,
-            cancelled=now.cancelled - self._cancelled_again,
-        )
-        return added(self._carried, now)
+        return self._counts.all(now)

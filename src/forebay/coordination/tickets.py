@@ -20,7 +20,8 @@ class Member:
     """One replica, as the leader knows it."""
 
     __slots__ = (
-        "about", "generation", "heard_s", "numbers_in", "numbers_out", "out", "signed", "tickets",
+        "about", "generation", "heard_s", "held", "numbers_in", "numbers_out", "out", "signed",
+        "tickets",
     )  # fmt: skip
 
     def __init__(self, about: About, generation: int, now_s: float) -> None:
@@ -30,6 +31,7 @@ class Member:
         self.numbers_out = 0
         self.heard_s = now_s
         self.signed = Signed(0.0)
+        self.held: dict[str, int] = {}  # slots by node, kept for what it is about to announce
         self.tickets: dict[str, Ticket] = {}  # by the id that the replica knows
         self.out: list[Down] = []
 

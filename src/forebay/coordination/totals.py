@@ -1,6 +1,30 @@
 """What was counted, over all leaders: a new one goes on from what the one before it said last."""
 
+from msgspec.structs import replace
+
 from forebay.core import Totals
+
+
+class Counts:
+    """What one leader adds to what was counted before it."""
+
+    __slots__ = ("accepted_again", "cancelled_again", "carried")
+
+    def __init__(self) -> None:
+        self.carried = Totals()
+        self.accepted_again = 0  # announced, so counted by another core already
+        self.cancelled_again = 0  # forgotten only to be announced anew
+
+    def all(self, now: Totals) -> Totals:
+        """Return everything, by what the core of this leader has counted."""
+        return added(
+            self.carried,
+            replace(
+                now,
+                accepted=now.accepted - self.accepted_again,
+                cancelled=now.cancelled - self.cancelled_again,
+            ),
+        )
 
 
 def added(before: Totals, now: Totals) -> Totals:
