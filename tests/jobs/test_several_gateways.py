@@ -321,7 +321,7 @@ def test_a_dead_runners_job_is_left_to_those_who_know_its_type(
     expire(other.store)
     assert stranger.runner.reset_running() == 0
     stranger.runner.start()
-    app = script(postgres_url, on_interrupt="retry", lease_seconds=0.05)
+    app = script(postgres_url, on_interrupt="retry", lease_seconds=0.5)
     app.add("report")
     app.runner.start()
     app.begun("report")

@@ -104,6 +104,7 @@ class JobEngine:
         if url:
             self.webhooks = Webhooks(self.store, url, around.webhook_secret, around.clock)
             self.webhooks.start()
+            self._keeper.moved = self.webhooks.look
         if not self._database.is_sqlite:
             self._count_again()
         self.store.news.listen(self._database)

@@ -19,6 +19,8 @@ from forebay.errors import Rejected
 from forebay.jobs.batch_steps import Interrupted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.jobs.batch_steps import BatchSteps
     from forebay.jobs.batches import Batches
     from forebay.jobs.job import Change
@@ -43,6 +45,8 @@ class BatchKeeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self.moved: Callable[[], object] = lambda: None
+        """Called on the loop when batches may have ended: nothing else tells of that."""
         self._resting: dict[int, float] = {}
         """Until when a batch is left alone that failed to move, by the loop's clock."""
 
@@ -94,6 +98,7 @@ class BatchKeeper:
         while not stopping.is_set():
             self._woken.clear()
             wait_s = await self._round()
+            self.moved()
             if wait_s <= 0 or stopping.is_set():
                 continue
             with contextlib.suppress(TimeoutError):
