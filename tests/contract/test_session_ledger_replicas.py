@@ -140,6 +140,8 @@ def test_one_that_lost_its_connection_cannot_write_once_another_has_its_name(
         with pytest.raises(Exception, match=r"database|advertise"):
             add(first, "intruder")
     assert found(second) == {"before": 1}
+    second.close(LIMIT_S)
+    assert found(opened("")) == {"before": 2}  # who was refused holds nothing, either
 
 
 def test_a_database_of_the_version_before_is_brought_up_to_date(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -146,88 +145,3 @@ async def test_a_request_that_ends_meanwhile_is_gone(
     assert (await client.reply()).status == 200
     assert (await asking).status == 404
     assert rig.gateway.parts.relay._asked == {}
-
-
-# -- operators
-
-
-async def nodes(rig: Rig) -> dict[str, str]:
-    listed = (await rig.get("/admin/nodes")).json["data"]
-    return {node["name"]: node["state"] for node in listed}
-
-
-async def until_nodes(rig: Rig, expected: dict[str, str]) -> None:
-    for _ in range(500):
-        if await nodes(rig) == expected:
-            return
-    raise AssertionError(f"{await nodes(rig)}, not {expected}")
-
-
-async def test_what_is_done_to_a_node_holds_everywhere(fleet: FleetRig) -> None:
-    here, there, node = await two(fleet)
-    more = await fleet.node(models=["other"])
-    body = json.dumps({"name": "more", "url": more.url, "slots": 3, "models": ["other"]}).encode()
-    assert (await here.get("/admin/nodes", method="POST", body=body)).status == 201
-    for rig in (here, there):
-        await until_nodes(rig, {"n1": "online", "more": "online"})
-    added = there.gateway.parts.nodes.get("more")
-    assert added is not None
-    assert (added.settings.slots, added.settings.models) == (3, ("other",))
-    await there.get("/admin/nodes/more/drain", method="POST")
-    await until_nodes(here, {"n1": "online", "more": "draining"})
-    await here.get("/admin/nodes/more/resume", method="POST")
-    await until_nodes(there, {"n1": "online", "more": "online"})
-    await there.get("/admin/nodes/n1", method="DELETE")
-    await until_nodes(here, {"more": "online"})
-    told = [
-        json.loads(payload)["action"] for one in (A, B) for _, payload in fleet.fleets[one].told
-    ]
-    assert sorted(told) == ["add", "drain", "remove", "resume"]  # and nothing is told on
-    assert node is not None
-
-
-async def test_to_hear_it_again_changes_nothing(
-    fleet: FleetRig, caplog: pytest.LogCaptureFixture
-) -> None:
-    here, there, node = await two(fleet)
-    hear = there.gateway.parts.operator.hear
-    backend = there.gateway.parts.nodes.get("n1")
-    for _ in range(2):
-        hear("nodes", word("add", "n1", url=node.url))
-        hear("nodes", word("remove", "nobody"))
-        hear("nodes", word("resume", "n1"))
-    assert there.gateway.parts.nodes.get("n1") is backend
-    assert caplog.records == []
-    assert fleet.fleets[A].told == fleet.fleets[B].told == []
-    assert await nodes(here) == {"n1": "online"}
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        b"", b"{", b"[]", b"\xff\xfe", b'{"action": "explode", "name": "n1"}',
-        b'{"action": "add", "name": "x"}',
-        b'{"action": "add", "name": "x y", "node": {"url": "http://h:1"}}',
-        b'{"action": "add", "name": "x", "node": {"url": "http://h:1/path"}}',
-        b'{"action": "add", "name": "x", "node": {"url": "http://h:1", "colour": "red"}}',
-        b'{"action": "add", "name": "x", "node": {"url": "http://h:1", "api_key_env": "HOME"}}',
-        b'{"action": "add", "name": "n1", "node": {"url": "http://other:1"}}',
-        b'{"action": "add", "name": "x", "node": {"url": 7}}',
-        b'{"action": "remove", "name": 7}',
-        b"[" * 100_000,
-    ],
-)  # fmt: skip
-async def test_what_makes_no_sense_is_logged_and_changes_nothing(
-    fleet: FleetRig, payload: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    _, there, _ = await two(fleet)
-    before = await nodes(there)
-    there.gateway.parts.operator.hear("nodes", payload)
-    assert await nodes(there) == before
-    assert len(caplog.records) == 1
-    there.gateway.parts.operator.hear("something else", payload)
-    assert len(caplog.records) == 1
-
-
-def word(action: str, name: str, **node: Any) -> bytes:
-    return json.dumps({"action": action, "name": name, "node": node}).encode()

@@ -129,6 +129,7 @@ class Gateway:
                 await self._server.emptied()
         self._server.abort()
         parts.guarded.stop()
+        parts.operator.stop()
         parts.nodes.stop()
         parts.relay.stop()
         parts.coordinator.stop()

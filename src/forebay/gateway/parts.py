@@ -83,7 +83,7 @@ class Parts:
         self.nodes = Nodes(self._api_key_of, clock)
         token = read_secret("guard.token_env", settings.guard.token_env, environ)
         self.guarded = GuardedNodes(self.nodes, token or "", clock)
-        self.operator = OperatorWord(self.nodes, lambda: self.fleet)
+        self.operator = OperatorWord(self.nodes, lambda: self.fleet, clock)
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
         self.coordinator = make_coordinator(settings, self.relay.perform, clock, chance)
         self.fleet: Fleet | None = None
@@ -140,6 +140,7 @@ class Parts:
         """Be one of several gateways from now on; before `start`, so that sessions are found."""
         self.fleet = fleet
         fleet.on_told = self.operator.hear
+        self.operator.start()
 
     def is_ready(self) -> bool:
         """Say whether requests should be sent here, as `/ready` does."""
@@ -207,6 +208,8 @@ class Parts:
             self.nodes.remove(node.name)
         for node in (*plan.nodes.changed, *plan.nodes.added):
             self.nodes.replace(node)  # one added by hand under that name gives way
+        for node in (*plan.nodes.removed, *plan.nodes.changed, *plan.nodes.added):
+            self.operator.settle(node.name)
 
     def _change_keys(self, revoked: set[str]) -> None:
         """Forget what connections remember, and turn away the waiters of keys that are gone."""

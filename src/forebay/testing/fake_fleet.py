@@ -14,7 +14,7 @@ from forebay.coordination import FleetPicture, ReplicaView
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.coordination.fleet import Mode
+    from forebay.coordination.fleet import Mode, ReplicaState
 
 
 class FakeDirectory:
@@ -25,8 +25,17 @@ class FakeDirectory:
         """Where each is; change it at will. One that is missing is unknown to the others."""
         self.lost: set[str] = set()
         """Those that nobody has heard of for a while."""
+        self.leader = ""
+        """Who is shown as leading; nobody by default."""
+        self.deaf: set[str] = set()
+        """Those who hear nothing now, and whom nobody hears."""
         self.members: dict[str, FakeFleet] = {}
         self.mode: Mode = "coordinated"
+
+    def state_of(self, name: str) -> ReplicaState:
+        if name in self.lost:
+            return "lost"
+        return "leading" if name == self.leader else "following"
 
     def fleet(self, name: str, has: Callable[[str], bool] | None = None) -> FakeFleet:
         """Return the fleet as one gateway sees it; `has` says whether a ticket is there."""
@@ -54,17 +63,7 @@ class FakeFleet:
     def picture(self) -> FleetPicture:
         directory = self._directory
         replicas = tuple(
-            ReplicaView(
-                name,
-                address,
-                "lost" if name in directory.lost else "following",
-                "0",
-                "",
-                0,
-                0,
-                0,
-                0,
-            )
+            ReplicaView(name, address, directory.state_of(name), "0", "", 0, 0, 0, 0)
             for name, address in sorted(directory.addresses.items())
         )
         return FleetPicture(directory.mode, 1, self._name, replicas)
@@ -74,8 +73,9 @@ class FakeFleet:
 
     def tell(self, topic: str, payload: bytes) -> None:
         self.told.append((topic, payload))
+        deaf = self._directory.deaf
         for name, other in self._directory.members.items():
-            if name != self._name:
+            if name != self._name and name not in deaf and self._name not in deaf:
                 asyncio.get_running_loop().call_soon(other.on_told, topic, payload)
 
     async def owner_of(self, ticket_id: str) -> str | None:
