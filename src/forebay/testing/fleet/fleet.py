@@ -143,6 +143,7 @@ class Fleet:
     async def _start_gateways(self) -> None:
         for number in range(1, self.plan.gateways + 1):
             variables = {TOKEN_VARIABLE: self._token} if self.plan.guards else {}
+            variables |= self.plan.variables.get(number, {})
             if self.store is not None:
                 variables["FOREBAY_COORDINATION__URL"] = await self._store_url(self.store)
             port = self.plan.first_port + number - 1 if self.plan.first_port else free_port()

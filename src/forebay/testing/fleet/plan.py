@@ -38,6 +38,8 @@ class FleetPlan(Struct, frozen=True):
     takes free ones."""
     settings: Mapping[str, Mapping[str, Any]] = {}
     """More settings, by section; they win."""
+    variables: Mapping[int, Mapping[str, str]] = {}
+    """What is different in the environment of a gateway, by its number."""
     links: bool = False
     """Put a link that can be cut between each gateway and the store."""
 

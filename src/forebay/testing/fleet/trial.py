@@ -18,6 +18,7 @@ from forebay.testing.fleet.answer_checks import (
     without_answer,
 )
 from forebay.testing.fleet.crowd import Crowd, Person
+from forebay.testing.fleet.elections import CHANGE, Elections
 from forebay.testing.fleet.faults import Faults
 from forebay.testing.fleet.fleet import Fleet
 from forebay.testing.fleet.journal import Journal, Window, outside
@@ -50,6 +51,8 @@ class Trial(Struct, frozen=True):
     """What each node may run at once."""
     service_s: float = 0.05
     leaving: float = 0.03
+    variables: Mapping[int, Mapping[str, str]] = {}
+    """What is different in the environment of a gateway, by its number."""
     seed: int = 0
 
 
@@ -77,6 +80,7 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
             coordinated=trial.coordinated,
             lease_s=trial.lease_s,
             links=True,
+            variables=trial.variables,
             settings={"queue": {"max_size": 200}},
         )
         fleet = await stack.enter_async_context(Fleet(plan, folder))
@@ -85,6 +89,9 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
         people = Crowd(
             fleet.ports, trial.people, draw, service_s=trial.service_s, leaving=trial.leaving
         )
+        elections = Elections(fleet)
+        watching = asyncio.ensure_future(elections.watch())
+        stack.callback(watching.cancel)
         async with people as crowd:
             start_s = loop.time()
             await faults.follow(trial.schedule)
@@ -92,7 +99,7 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
         runs = [run for node in nodes for run in node.runs]
         journal = Journal(runs, crowd.asked, dict(trial.slots), loop.time())
         deaths = {one.number - 1: one.deaths for one in fleet.gateways}
-        windows = windows_of(faults.happened, trial.lease_s)
+        windows = windows_of(faults.happened, trial.lease_s) + elections.windows(trial.lease_s)
         verdict = judge(journal, windows, deaths, trial.lease_s)
     (folder / "verdict.json").write_bytes(json.encode(verdict))
     return verdict
@@ -124,16 +131,17 @@ def judge(journal: Journal, windows: list[Window], deaths: Deaths, lease_s: floa
         wrong.append(
             f"{len(overtaken)} of {served} out of order while all was calm: {overtaken[:3]}"
         )
-    return Verdict(journal, windows, wrong, _figures(journal, len(overtaken)))
+    return Verdict(journal, windows, wrong, _figures(journal, windows, len(overtaken)))
 
 
-def _figures(journal: Journal, overtaken: int) -> dict[str, float]:
+def _figures(journal: Journal, windows: list[Window], overtaken: int) -> dict[str, float]:
     codes = Counter(one.code or str(one.status) for one in journal.asked if not one.left)
     found = overcommits(journal)
     return {
         "asked": len(journal.asked),
         "left": sum(one.left for one in journal.asked),
         **{f"answered {code}": count for code, count in sorted(codes.items())},
+        "changes of leader or mode": sum(one.why == CHANGE for one in windows),
         "out of order": overtaken,
         "over-commits": len(found),
         "over-committed most": max((one.over for one in found), default=0),
