@@ -49,6 +49,8 @@ class Trial(Struct, frozen=True):
     people: Sequence[Person] = PEOPLE
     slots: Mapping[str, int] = field(default_factory=NODES.copy)
     """What each node may run at once."""
+    guards: bool = False
+    """Put a guard in front of each node: then nothing is over-committed, whatever happens."""
     service_s: float = 0.05
     leaving: float = 0.03
     variables: Mapping[int, Mapping[str, str]] = {}
@@ -80,6 +82,7 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
             coordinated=trial.coordinated,
             lease_s=trial.lease_s,
             links=True,
+            guards=trial.guards,
             variables=trial.variables,
             settings={"queue": {"max_size": 200}},
         )
