@@ -12,13 +12,14 @@ or by several that share a queue: each has a name, and the sessions of that name
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 from sqlalchemy import bindparam, delete, func, insert, select, true, update
 
-from forebay.errors import StoreFailed
+from forebay.errors import ForebayError, StoreFailed
 from forebay.sessions.conversation import TURNS_MAX, Message, Turn
 from forebay.sessions.ledger_lock import LedgerLock
 from forebay.sessions.prompt import Prompt, Result, Sender
@@ -62,7 +63,8 @@ class Ledger:
     def __init__(self, url: str, replica: str = "") -> None:
         """`replica` is the gateway's name among those that share a queue; "" works alone."""
         self._replica = replica
-        self._database = Database(url, SESSIONS, prepare=LedgerLock(replica).take)
+        self._lock = LedgerLock(replica)
+        self._database = Database(url, SESSIONS, prepare=self._lock.take)
         path = self._database.path
         remedy = "give each gateway its own `sessions.database`"
         self._file = FileLock(path, ".sessions", "gateway", remedy) if path is not None else None
@@ -82,6 +84,10 @@ class Ledger:
 
     def close(self, limit_s: float) -> None:
         """Finish what was asked for, within a limit, and let go; blocks. May be called twice."""
+        with contextlib.suppress(ForebayError, TimeoutError):
+            self.flush().result(limit_s)  # committed before another may read it
+            # Now, not when the server notices that we have left.
+            self._database.write(self._lock.let_go)
         self._database.close(limit_s)
         if self._file is not None:
             self._file.release()

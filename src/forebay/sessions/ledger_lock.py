@@ -24,6 +24,7 @@ NUMBER = 7801
 _ALONE = text("SELECT pg_try_advisory_lock(:number)")
 _TOGETHER = text("SELECT pg_try_advisory_lock_shared(:number)")
 _NOT_TOGETHER = text("SELECT pg_advisory_unlock_shared(:number)")
+_ALL = text("SELECT pg_advisory_unlock_all()")
 _NAME = text("SELECT pg_try_advisory_lock(:number, :name)")
 
 
@@ -44,6 +45,11 @@ class LedgerLock:
                 "another gateway holds the sessions of this database: give each gateway a "
                 "`sessions.database` of its own, or let them share a queue (`coordination.url`)"
             )
+
+    def let_go(self, connection: Connection) -> None:
+        """Let another have it; the last thing that is done on a connection."""
+        if connection.dialect.name == "postgresql":
+            connection.execute(_ALL)
 
     def _take_one_of_several(self, connection: Connection) -> None:
         if not connection.execute(_TOGETHER, {"number": NUMBER}).scalar():
