@@ -383,8 +383,6 @@ class Leader:
         self._lending.change_options(options)
         self._handle(OptionsChanged(options), now_s)
 
-    # -- what goes out
-
     def standings(self, now_s: float) -> tuple[Standing, ...]:
         """Return how everyone is."""
         return self.members.standings(self._lending, now_s)

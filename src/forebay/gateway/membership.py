@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -15,10 +15,10 @@ from forebay import __version__
 from forebay.coordination import InProcess
 from forebay.coordination.messages import About
 from forebay.errors import BackendFailed, NotAllowed
+from forebay.gateway.peer_target import peer_target
 from forebay.settings import advertised, replica_name
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
-from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     import random
@@ -61,7 +61,7 @@ def make_coordinator(
         ValkeyStore(coordination.url, coordination.lease_seconds),
         lease_s=coordination.lease_seconds,
     )
-    replica.ask_peers = anyone_led
+    replica.ask_peers = partial(anyone_led, settings.server.tls_cert)
     return replica
 
 
@@ -83,20 +83,16 @@ def fingerprint(settings: Settings) -> str:
     return hashlib.sha256(shared.encode()).hexdigest()[:12]
 
 
-async def anyone_led(addresses: Sequence[str]) -> bool:
+async def anyone_led(own_certificate: str, addresses: Sequence[str]) -> bool:
     """Ask other gateways whether one of them still has a leader."""
-    asked = await asyncio.gather(*(_is_led(address) for address in addresses))
+    asked = await asyncio.gather(*(_is_led(address, own_certificate) for address in addresses))
     return any(asked)
 
 
-async def _is_led(address: str) -> bool:
-    parts = urlsplit(address)
-    tls = None
-    if parts.scheme == "https":
-        tls = ssl.create_default_context()
-    target = Target(parts.hostname or "", parts.port or (443 if tls else 80), tls, ASK_S)
-    pool = Pool(target, idle_max=0)
-    head = b"GET /ready HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % parts.netloc.encode()
+async def _is_led(address: str, own_certificate: str) -> bool:
+    pool = Pool(peer_target(address, own_certificate, ASK_S), idle_max=0)
+    host = urlsplit(address).netloc.encode()
+    head = b"GET /ready HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % host
     try:
         async with asyncio.timeout(ASK_S):
             answer = await fetch(pool, head, b"", limit_s=ASK_S, fresh=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,12 +21,12 @@ from forebay.errors import BackendFailed
 from forebay.gateway.asking import HOP, Refused
 from forebay.gateway.connected import while_connected
 from forebay.gateway.json_body import read_body
+from forebay.gateway.peer_target import peer_target
 from forebay.gateway.replica_passage import Passage, PassedOn, Stale
 from forebay.relay.problem import Problem
 from forebay.sessions.ids import replica_of
 from forebay.wire.client import Pool
 from forebay.wire.heads import end_to_end, header_block
-from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -233,24 +232,13 @@ class Replicas:
         if pool is None:
             if len(self._pools) >= POOLS_MAX:  # of gateways that have gone
                 self._pools.pop(next(iter(self._pools))).close()
-            target = _target(address, self._parts.settings.server.tls_cert)
+            target = peer_target(address, self._parts.settings.server.tls_cert, CONNECT_S)
             pool = self._pools[address] = Pool(target, idle_max=IDLE_MAX)
         return pool
 
 
 def _away(words: str) -> Refused:
     return Refused(Problem("replica_unavailable", words))
-
-
-def _target(address: str, own_certificate: str) -> Target:
-    """Return where a gateway is; one that has our own certificate is one of us."""
-    parts = urlsplit(address)
-    tls = None
-    if parts.scheme == "https":
-        tls = ssl.create_default_context()
-        if own_certificate:
-            tls.load_verify_locations(own_certificate)
-    return Target(parts.hostname or "", parts.port or (443 if tls else 80), tls, CONNECT_S)
 
 
 def _head(request: Request, address: str, me: str, length: int) -> bytes:
