@@ -7,8 +7,8 @@ are; they never crowd the live queue; they give way within one request, because 
 to whatever is live first; and which model goes next is decided by the core's rule for swaps:
 loaded models first, with a bound on how long the others wait.
 
-What is claimed but not recorded when the program dies is found by the next start, or by others
-when the lease ends: at least once run, at most once recorded.
+What is claimed but not recorded when the program dies is found by the next start, or when the lease
+ends.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ CLAIM_S = 0.5
 """How long a granted slot waits for a job to be claimed: a commit takes a few milliseconds."""
 PAUSE_S, PAUSE_S_MAX = 1.0, 30.0
 """How long no slot is asked for when the store was too slow, and then ever longer."""
-STOP_S = 3.0
-LARGE_BYTES = 524_288
+STOP_S, LARGE_BYTES = 3.0, 524_288
 TICKETS_MAX = 256
 """Models that may stand in line at once; the others follow when the store is looked at again."""
 
@@ -88,7 +87,7 @@ class Filler:
         self._tickets: dict[str, Lane] = {}
         self._held: dict[tuple[int, int], JobSink] = {}  # by id and fence: a job may run again
         self._gone_early: set[tuple[int, int]] = set()  # ended before their claim reached us
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._timers: dict[str, TimerHandle] = {}
         self._stopping = False
         self._resting = False  # while the store is slow
@@ -328,11 +327,9 @@ class Filler:
             return
         model, fallbacks = self._resolve(job.model)
         make = (job, reservation.id, reservation.model or model, fallbacks)
+        is_large = len(job.params) >= LARGE_BYTES
         try:
-            if len(job.params) < LARGE_BYTES:
-                call = make_call(*make)
-            else:
-                call = await asyncio.to_thread(make_call, *make)
+            call = await asyncio.to_thread(make_call, *make) if is_large else make_call(*make)
         except (InvalidBody, KeyError, StopIteration) as error:
             sink.failed(Problem("invalid_request", f"the params cannot be used: {error}"), None)
             return
@@ -341,18 +338,18 @@ class Filler:
 
     # -- the clock
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, object]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a job's work failed", exc_info=error)
 
     def _repeat(
-        self, name: str, every_s: float, work: Callable[[], Coroutine[None, None, None]]
+        self, name: str, every_s: float, work: Callable[[], Coroutine[None, None, object]]
     ) -> None:
         def again() -> None:
             if not self._stopping:
@@ -371,30 +368,33 @@ class Filler:
         while asked := self._looks:
             if not self._stopping:
                 await self._beat()
-                await self._poll()
+                if await self._poll() and self._resting:
+                    self._timers["rest"].cancel()
+                    self._go_on()  # the store is back, whatever was wrong
             self._looks -= asked
 
     async def _beat(self) -> None:
         for sink in await self._leases.beat(self._held):
             sink.leave()
 
-    async def _poll(self) -> None:
-        """See what other processes have added, and take over what they left."""
+    async def _poll(self) -> bool:
+        """See what other processes have added, and take over what they left; False: no answer."""
         options = self._options
         how = Recovery(options.retry, options.attempts, True, options.never_again, options.known)
         try:
             if not self._store.database.is_sqlite:
                 await asyncio.wrap_future(self._store.recover(how))
             await self._refresh()
+            return True
         except StoreFailed as error:
             logger.warning("the store was not asked: %s", error)
+            return False
 
     async def _refresh(self) -> None:
         depths = await asyncio.wrap_future(self._store.depths())
+        for queue in filter(model_of, depths):
+            self._lane(queue)
         for lane in self._lanes.values():
             lane.queued = depths.get(lane.queue, 0)
-        for queue, depth in depths.items():
-            if model_of(queue) is not None:
-                self._lane(queue).queued = depth
         for lane in list(self._lanes.values()):
             self._top_up(lane)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("forebay.storage")
 
-AGAIN_S_FIRST, AGAIN_S_MAX = 0.5, 10.0
+AGAIN_S_FIRST, AGAIN_S_MAX = 0.5, 2.0
 """Between two tries to connect."""
 
 
