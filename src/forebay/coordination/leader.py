@@ -135,9 +135,7 @@ class Leader:
     def _go_to_work(self, now_s: float) -> None:
         """Take everything that was announced, in order."""
         gathering, self._gathering = self._gathering, None
-        if gathering is None:
-            return
-        for name, item in gathering.in_order():
+        for name, item in gathering.in_order() if gathering is not None else ():
             member = self.members.get(name)
             if member is not None:
                 self._take(member, item, now_s)

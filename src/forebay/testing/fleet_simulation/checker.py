@@ -60,6 +60,7 @@ class FleetChecker:
         """Faults under way that take the leader or the store."""
         self._window_until_s = 0.0
         self._lost_until_s = 0.0
+        self._moment_s = plan.lease_s if plan.drops else MOMENT_S
         self._stormy_s = 0.0  # when it was not calm last
         self._suspects: deque[tuple[float, Request, list[Request]]] = deque()
         self._crowded_since_s: float | None = None
@@ -174,10 +175,10 @@ class FleetChecker:
         if not passed_over:
             return
         now_s = self._world.monotonic_s()
-        if at_once and now_s - max(one.waits_since_s for one in passed_over) <= MOMENT_S:
+        if at_once and now_s - min(one.waits_since_s for one in passed_over) <= self._moment_s:
             self.counts["inversions on lent slots"] += 1
         else:  # they may have been granted a slot as well, and not know it yet
-            self._suspects.append((now_s + MOMENT_S, request, passed_over))
+            self._suspects.append((now_s + self._moment_s, request, passed_over))
 
     def _look_at_suspects(self, now_s: float) -> None:
         while self._suspects and self._suspects[0][0] <= now_s:
@@ -239,7 +240,7 @@ class FleetChecker:
             if one.state != "running"
         ]
         settled = set() if self.in_window else set(self.settled())
-        patience_s = (0.5 if self.calm else 2.0) * self._plan.lease_s
+        patience_s = (0.5 if self.calm and not self._plan.drops else 2.0) * self._plan.lease_s
         for request in waiting:
             if request.gateway in settled:
                 self._look_at(request, now_s, patience_s)
@@ -253,7 +254,7 @@ class FleetChecker:
             self._crowded_since_s = None
         elif self._crowded_since_s is None:
             self._crowded_since_s = now_s
-        elif now_s - self._crowded_since_s > MOMENT_S:
+        elif now_s - self._crowded_since_s > self._moment_s:
             self.broken(f"{told} wait where {self._plan.options.max_size} may")
 
     def _look_at(self, request: Request, now_s: float, patience_s: float) -> None:

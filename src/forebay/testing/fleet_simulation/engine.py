@@ -76,12 +76,14 @@ class FleetSimulation:
         self,
         plan: FleetPlan,
         replica: type[Replica] = Replica,
-        keyspace: Callable[[float], Keyspace] = Keyspace,
+        keyspace: type[Keyspace] = Keyspace,
     ) -> None:
         self.plan = plan
         self.world = FakeClock()
-        self.valkey = Valkey(self.world, plan.lease_s)
-        self.valkey.keyspace = keyspace(plan.lease_s)
+        chance = Random(f"{plan.seed}/store").random
+        self.valkey = Valkey(
+            self.world, lambda: keyspace(plan.lease_s, lambda: chance() < plan.drops)
+        )
         self.checker = FleetChecker(plan, self.world)
         self._make_replica = replica
         self._random = Random(f"{plan.seed}/clients")

@@ -59,6 +59,8 @@ class FleetPlan:
     users: int = 3
     delay_s: float = 0.001
     loss: float = 0.0
+    drops: float = 0.0
+    """The part of messages that are gone before they are read."""
     drift: float = 0.0
     """How much the clocks' rates may differ from 1."""
     trouble: float = 0.0
@@ -98,6 +100,7 @@ def random_plan(seed: int) -> FleetPlan:
         users=random.randint(1, 4),
         delay_s=random.choice((0.0002, 0.001, 0.01)),
         loss=random.choice((0.0, 0.0, 0.01)),
+        drops=random.choice((0.0, 0.0, 0.01)),
         drift=random.choice((0.0, 0.01)),
         trouble=random.choice((0.0, 0.05, 0.15)),
         leaves=random.choice((0.0, 0.1)),

@@ -1,9 +1,10 @@
 """A simulated Valkey: the keys, the three scripts and the streams, and one lossy line to each.
 
 `Keyspace` does what `forebay.coordination.scripts` and the stream commands do, one call after the
-other. `Valkey` may be out of reach, forget everything, or fall back to what it was a second ago.
-A `Line` is what one replica has of it: calls are delayed, lost on their way or on their way back,
-and end by the time limit of the real client. A call that was given up may still be carried out.
+other; entries of streams may be gone before they are read, as by trimming. `Valkey` may be out of
+reach, forget everything, or fall back to what it was a second ago. A `Line` is what one replica
+has of it: calls are delayed, lost on their way or on their way back, and end by the time limit of
+the real client. A call that was given up may still be carried out.
 """
 
 from __future__ import annotations
@@ -56,13 +57,21 @@ class Stream:
 class Keyspace:
     """What the store holds, and what it does in one step."""
 
-    def __init__(self, lease_s: float) -> None:
+    def __init__(self, lease_s: float, drops: Callable[[], bool] = bool) -> None:
         self._lease_s = lease_s
+        self._drops = drops
         self._lease: tuple[str, float] | None = None
         self._epoch = 0
         self._members: dict[str, float] = {}
         self._about: dict[str, bytes] = {}
         self._streams: dict[str, Stream] = {}
+
+    def copy(self) -> Keyspace:
+        """Return another with the same contents."""
+        twin = copy.copy(self)
+        twin._members, twin._about = dict(self._members), dict(self._about)
+        twin._streams = copy.deepcopy(self._streams)
+        return twin
 
     def beat(self, sign: Sign, now_s: float) -> Standing:
         me = sign.about.member
@@ -121,7 +130,8 @@ class Keyspace:
     def _append(self, stream: str, payload: bytes, now_s: float) -> None:
         if stream in self._streams and now_s >= self._streams[stream].expires_s:
             del self._streams[stream]
-        self._streams.setdefault(stream, Stream()).append(payload, now_s)
+        if not self._drops():
+            self._streams.setdefault(stream, Stream()).append(payload, now_s)
         self._keep(stream, now_s)
 
     def _keep(self, stream: str, now_s: float) -> None:
@@ -165,10 +175,10 @@ class Reader:
 class Valkey:
     """The one store of a fleet."""
 
-    def __init__(self, world: FakeClock, lease_s: float) -> None:
+    def __init__(self, world: FakeClock, new_keyspace: Callable[[], Keyspace]) -> None:
         self.world = world
-        self.keyspace = Keyspace(lease_s)
-        self._lease_s = lease_s
+        self.keyspace = new_keyspace()
+        self._new_keyspace = new_keyspace
         self.calls: dict[Call, None] = {}  # in their order
         self._readers: list[Reader] = []
         self.down = False
@@ -223,7 +233,7 @@ class Valkey:
         self._readers.clear()
         self._waiting.clear()
         if empty:
-            self.keyspace = type(self.keyspace)(self._lease_s)
+            self.keyspace = self._new_keyspace()
         calls, self.calls = self.calls, {}
         for call in calls:
             call.fail("ConnectionError: reset")
@@ -233,7 +243,7 @@ class Valkey:
 
     def keep(self) -> None:
         """Copy everything: to this a failover will go back."""
-        self._kept = copy.deepcopy(self.keyspace)
+        self._kept = self.keyspace.copy()
 
     def fail_over(self) -> None:
         """Lose all that was written since `keep`."""
