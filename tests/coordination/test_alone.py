@@ -1,0 +1,70 @@
+"""A replica without its fleet."""
+
+from __future__ import annotations
+
+from forebay.coordination.alone import Alone, own_picture
+from forebay.coordination.held import Held
+from forebay.core import Arrived, Finished, NodeChanged, Options, Reject, Route, Wait
+
+MEMBERS = ("a", "b")
+GPU = NodeChanged("gpu", slots=4, models=("llama",))
+
+
+def held(name: str, *, seq: int = 0, runs: bool = False) -> Held:
+    ticket = Held(Arrived(name, "llama"), 0.0)
+    if runs:
+        ticket.run(Route(name, "gpu", seq=seq), 0.0)
+    elif seq:
+        ticket.wait(Wait(name, "busy", 1, seq=seq))
+    return ticket
+
+
+def started(actions: list[object]) -> list[str]:
+    return [action.id for action in actions if isinstance(action, Route)]
+
+
+def alone(*tickets: Held, cut_off: bool = False) -> tuple[Alone, list[object]]:
+    made = Alone("a", MEMBERS, Options())
+    actions: list[object] = [*made.begin({"gpu": GPU}, tickets, 1.0)]
+    if cut_off:
+        actions += made.cut(off=True, now_s=1.0)
+    return made, actions
+
+
+def test_newcomers_start_on_the_share_or_are_refused() -> None:
+    made, _ = alone()
+    answers = [made.handle(Arrived(name, "llama"), 2.0)[0] for name in "xyz"]
+    assert [type(answer) for answer in answers] == [Route, Route, Reject]
+    assert isinstance(answers[2], Reject)
+    assert answers[2].code == "coordination_lost"
+    assert "lost touch" in answers[2].reasons[0]
+
+
+def test_what_runs_counts_first_whatever_the_order_and_beyond_the_share_nothing_starts() -> None:
+    waiting = [held(name, seq=seq) for name, seq in (("w2", 9), ("w1", 8))]
+    running = [held(f"r{n}", seq=20 + n, runs=True) for n in range(3)]
+    made, actions = alone(*waiting, *running)
+    assert started(actions) == []
+    assert made.handle(Finished("r0"), 2.0) == []
+    assert started([*made.handle(Finished("r1"), 2.0)]) == ["w1"]
+    assert started([*made.handle(Finished("r2"), 2.0)]) == ["w2"]
+
+
+def test_what_was_not_decided_is_decided_now() -> None:
+    _, actions = alone(held("asked1"), held("waiting", seq=3), held("asked2"))
+    assert started(actions) == ["waiting", "asked1"]
+    assert [action.id for action in actions if isinstance(action, Reject)] == ["asked2"]
+
+
+def test_cut_off_nothing_starts_until_the_others_are_alone_as_well() -> None:
+    made, _ = alone(held("w", seq=1), held("r1", runs=True), held("r2", runs=True), cut_off=True)
+    assert made.handle(Finished("r1"), 2.0) == []
+    assert isinstance(made.handle(Arrived("x", "llama"), 2.0)[0], Reject)
+    assert made.cut(off=True, now_s=2.0) == []
+    assert started([*made.cut(off=False, now_s=3.0)]) == ["w"]
+
+
+def test_its_own_picture_has_its_own_tickets() -> None:
+    tickets = [held("w", seq=1), held("asked"), held("r", runs=True)]
+    seen = own_picture(Options(), {"gpu": NodeChanged("gpu", 1, ("llama",))}, tickets, 2.0)
+    assert (seen.waiting, seen.running) == (2, 1)

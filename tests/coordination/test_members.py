@@ -1,0 +1,95 @@
+"""The replicas that a leader knows."""
+
+from __future__ import annotations
+
+from forebay.coordination.lending import Lending
+from forebay.coordination.members import Members
+from forebay.coordination.messages import (
+    About,
+    Batch,
+    Look,
+    Orders,
+    Resigned,
+    Resync,
+    Signed,
+    Standing,
+)
+from forebay.coordination.tickets import Member
+from forebay.core import Options
+
+
+def members(*names: str) -> Members:
+    made = Members("me", 3, ["me", *names])
+    for name in ("me", *names):
+        made.add(Member(About(name), 5, 0.0))
+    return made
+
+
+def test_those_expected_are_greeted_once_and_not_oneself() -> None:
+    made = Members("me", 3, ["c", "me", "b"])
+    assert made.has_mail()
+    assert made.take_orders() == [(name, Orders(3, "me", 0, -1, ())) for name in "bc"]
+    assert not made.has_mail()
+    assert made.take_orders() == []
+
+
+def test_orders_are_numbered_for_each_replica() -> None:
+    made = members("b", "c")
+    made.take_orders()
+    made.say("b", Look("gpu"))
+    assert made.take_orders() == [("b", Orders(3, "me", 5, 0, (Look("gpu"),)))]
+    made.say("b", Look("gpu"))
+    made.say("c", Look("gpu"))
+    made.say("gone", Look("gpu"))
+    assert [(name, orders.number) for name, orders in made.take_orders()] == [("b", 1), ("c", 0)]
+
+
+def test_what_is_for_oneself_stays_here() -> None:
+    made = members("b")
+    made.take_orders()
+    made.say("me", Look("gpu"))
+    assert not made.has_mail()
+    assert made.take_orders() == []
+    assert made.orders_for("me") == Orders(3, "me", 5, 0, (Look("gpu"),))
+    assert made.orders_for("me") is None
+    assert made.orders_for("gone") is None
+
+
+def test_who_is_not_known_is_asked_once_under_its_generation() -> None:
+    made = members()
+    made.ask_to_announce(Batch("b", 7, 4, ()))
+    made.ask_to_announce(Batch("b", 7, 5, ()))
+    assert made.take_orders() == [("b", Orders(3, "me", 7, -1, (Resync(),)))]
+
+
+def test_an_announcement_is_news_only_if_it_was_not_heard_even_by_one_now_forgotten() -> None:
+    made = members("b")
+    assert not made.is_news(Batch("b", 5, 0, ()))
+    assert made.is_news(Batch("b", 6, 0, ()))
+    assert not made.is_news(Batch("b", 6, 1, ()))
+    made.pop("b")
+    assert not made.is_news(Batch("b", 5, 0, ()))
+    assert made.is_news(Batch("b", 6, 0, ()))
+    assert made.is_news(Batch("c", 1, 0, ()))
+
+
+def test_a_leader_says_goodbye_to_all() -> None:
+    made = members("b", "c")
+    made.take_orders()
+    made.resign()
+    assert [orders.items for _, orders in made.take_orders()] == [(Resigned(),), (Resigned(),)]
+
+
+def test_standings_tell_what_each_has() -> None:
+    made, lending = members("b"), Lending(Options())
+    lending.lend("b", "gpu", 2, 0.0)
+    replica = made.get("b")
+    assert replica is not None
+    replica.signed = Signed(1.0, waiting=3, running=4)
+    assert made.standings(lending, 1.5)[1] == Standing(About("b"), 3, 4, 2, 1.5)
+
+
+def test_others_leave_out_one() -> None:
+    made = members("b", "c")
+    assert [one.about.member for one in made.others()] == ["b", "c"]
+    assert [one.about.member for one in made.others("b")] == ["me", "c"]

@@ -1,0 +1,73 @@
+"""Who is there, and who was a moment ago."""
+
+from __future__ import annotations
+
+from forebay.coordination.messages import About
+from forebay.coordination.messages import Standing as Replica
+from forebay.coordination.roster import NAMESAKES, REMEMBERED, Roster
+from forebay.coordination.store import Standing
+
+ME, B, C = (About(f"{name}-1", f"http://{name}") for name in "abc")
+
+
+def roster(*others: About, now_s: float = 0.0) -> Roster:
+    made = Roster(ME, 5.0)
+    made.hear(Standing(1, "a-1", 5.0, (ME, *others)), now_s)
+    return made
+
+
+def test_others_are_found_by_name_and_oneself_is_not() -> None:
+    made = roster(B, About("c-1"))
+    assert made.address_of("b") == "http://b"
+    assert made.address_of("a") is made.address_of("c") is made.address_of("x") is None
+    assert made.addresses() == ["http://b"]
+
+
+def test_one_that_restarted_takes_the_place_of_its_old_self() -> None:
+    made = roster(B)
+    made.hear(Standing(1, "", 0.0, (ME, B, About("b-2", "http://new"))), 1.0)
+    assert made.address_of("b") == "http://new"
+    assert len(made.views((), "", 1.0)) == 2
+
+
+def test_one_that_vanished_is_lost_after_two_leases_and_forgotten_much_later() -> None:
+    made = roster(B)
+    assert [view.state for view in made.views((), "a-1", 10.0)] == ["leading", "following"]
+    assert [view.state for view in made.views((), "a-1", 10.1)] == ["leading", "lost"]
+    gone = Standing(1, "a-1", 5.0, (ME,))
+    made.hear(gone, REMEMBERED * 5.0)
+    assert len(made.views((), "", 0.0)) == 2
+    made.hear(gone, REMEMBERED * 5.0 + 1.0)
+    assert [view.name for view in made.views((), "", 0.0)] == ["a"]
+
+
+def test_views_have_what_the_leader_knows() -> None:
+    views = roster(B).views([Replica(B, 3, 4, 2, 0.5)], "b-1", 1.0)
+    assert (views[1].waiting, views[1].running, views[1].lent) == (3, 4, 2)
+    assert (views[1].state, views[1].heard_s, views[0].heard_s) == ("leading", 1.0, 0.0)
+
+
+def test_those_of_two_leases_ago_may_still_have_work_running() -> None:
+    made = roster(B)
+    made.hear(Standing(1, "a-1", 5.0, (ME, C)), 4.0)
+    assert made.recent(10.0) == ["b-1", "c-1"]
+    assert made.recent(12.0) == ["c-1"]
+
+
+def test_what_is_signed_is_who_this_is() -> None:
+    made = roster()
+    other = About("a-1", "http://a", settings="new")
+    made.introduce(other)
+    sign = made.sign("7:a-1", 7, may_lead=False)
+    assert sign == (other, "7:a-1", 7, False)
+    assert made.address_of("a") is None
+
+
+def test_a_namesake_is_told_of_once_and_not_for_a_restart() -> None:
+    made, twin = roster(), About("a-2", "http://a")
+    told = [made.has_namesake(Standing(1, "", 0.0, (ME, twin))) for _ in range(NAMESAKES + 5)]
+    assert told.count(True) == 1
+    made = roster()
+    for _ in range(NAMESAKES - 1):
+        assert not made.has_namesake(Standing(1, "", 0.0, (ME, twin)))
+    assert not made.has_namesake(Standing(1, "", 0.0, (ME,)))

@@ -1,0 +1,83 @@
+"""The leader's register of tickets."""
+
+from __future__ import annotations
+
+from forebay.coordination.messages import About
+from forebay.coordination.tickets import Member, Ticket, Tickets, able
+from forebay.core import Arrived, NodeChanged, Resumed
+
+GPU = NodeChanged("gpu", slots=1, models=("llama",))
+OTHER = NodeChanged("other", slots=1, models=("qwen",), families=("ollama",))
+
+
+def member(name: str) -> Member:
+    return Member(About(name), 1, 0.0)
+
+
+def added(tickets: Tickets, owner: Member, arrival: Arrived) -> Ticket:
+    made = tickets.add(owner, arrival)
+    assert made is not None
+    return made[0]
+
+
+def test_two_replicas_may_have_requests_of_the_same_id() -> None:
+    tickets, a, b = Tickets(), member("a-1"), member("b-1")
+    first = added(tickets, a, Arrived("x", "llama"))
+    second = tickets.add(b, Resumed(Arrived("x", "llama"), seq=3))
+    assert second is not None
+    ticket, event = second
+    assert isinstance(event, Resumed)
+    assert (event.arrival.id, event.seq) == (ticket.id, 3)
+    assert (ticket.id, ticket.own_id) == ("x of b-1", "x")
+    assert tickets.get("x") is first
+    tickets.remove(first)
+    assert tickets.get("x of b-1") is ticket
+    assert a.tickets == {}
+    assert b.tickets == {"x": ticket}
+
+
+def test_what_a_replica_says_twice_is_heard_once() -> None:
+    tickets, a = Tickets(), member("a-1")
+    added(tickets, a, Arrived("x", "llama"))
+    assert tickets.add(a, Arrived("x", "llama")) is None
+
+
+def test_a_node_is_wanted_while_someone_waits_who_could_use_it() -> None:
+    tickets, a = Tickets(), member("a-1")
+    ticket = added(tickets, a, Arrived("x", "other", fallbacks=("llama",)))
+    assert not tickets.is_wanted(GPU)
+    tickets.wait(ticket, waits=True)
+    tickets.wait(ticket, waits=True)
+    assert tickets.is_wanted(GPU)
+    assert not tickets.is_wanted(OTHER)
+    tickets.run(ticket, "gpu")
+    assert not tickets.is_wanted(GPU)
+    assert tickets.busy("gpu") == 1
+    tickets.remove(ticket)
+    assert tickets.busy("gpu") == 0
+
+
+def test_a_ticket_that_waits_wants_nothing_any_more_when_it_is_closed() -> None:
+    tickets, a = Tickets(), member("a-1")
+    ticket = added(tickets, a, Arrived("x", "llama"))
+    tickets.wait(ticket, waits=True)
+    tickets.remove(ticket)
+    assert not tickets.is_wanted(GPU)
+
+
+def test_leaving_a_node_twice_counts_once() -> None:
+    tickets, a = Tickets(), member("a-1")
+    first, second = (added(tickets, a, Arrived(name, "llama")) for name in "xy")
+    tickets.run(first, "gpu")
+    tickets.run(second, "gpu", lent=True)
+    tickets.leave(first)
+    tickets.leave(first)
+    assert tickets.busy("gpu") == 1
+
+
+def test_able_nodes_serve_the_family_and_one_of_the_models() -> None:
+    tickets, a = Tickets(), member("a-1")
+    assert able(added(tickets, a, Arrived("x", "llama")), (GPU, OTHER)) == ["gpu"]
+    assert able(added(tickets, a, Arrived("y", "qwen")), (GPU, OTHER)) == []
+    fallback = Arrived("z", "qwen", "ollama", fallbacks=("llama",))
+    assert able(added(tickets, a, fallback), (GPU, OTHER)) == ["other"]
