@@ -9,9 +9,10 @@ from forebay.testing.fleet.answer_checks import (
     errors_outside,
     mixed_up,
     odd_errors,
+    silent_gateways,
     without_answer,
 )
-from forebay.testing.fleet.journal import Asked, Journal, Window
+from forebay.testing.fleet.journal import Asked, Journal, Missed, Window
 
 
 def asked(**more: Any) -> Asked:
@@ -71,3 +72,12 @@ def test_an_error_is_excused_only_by_a_window_that_it_touches() -> None:
 def test_an_error_that_does_not_say_later_is_wrong_at_any_time() -> None:
     failed = asked(status=502)
     assert odd_errors(seen(asked(status=503), failed, asked(status=504))) == [failed]
+
+
+def test_a_gateway_that_says_nothing_is_excused_only_by_being_away_itself() -> None:
+    missed = Missed(1, 2.0, 4.0)
+    journal = Journal([], [], {}, 100.0, [missed])
+    assert silent_gateways(journal, [(1, 3.0, 3.5)]) == []
+    assert silent_gateways(journal, [(1, 0.0, 2.0)]) == []  # it began while it was away
+    assert silent_gateways(journal, [(2, 0.0, 9.0), (1, 5.0, 9.0)]) == [missed]
+    assert silent_gateways(journal, []) == [missed]

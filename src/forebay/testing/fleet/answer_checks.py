@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from forebay.testing.fleet.journal import Asked, Journal, Window
+from forebay.testing.fleet.journal import Asked, Journal, Missed, Window
 
 Deaths: TypeAlias = Mapping[int, Sequence[tuple[float, float]]]
 """By gateway, from when it was killed to when it was gone: its port is open until then."""
@@ -39,6 +39,21 @@ def _died(one: Asked, deaths: Sequence[tuple[float, float]]) -> bool:
         return True
     dying = any(one.sent_s <= gone_s and killed_s <= one.ended_s for killed_s, gone_s in deaths)
     return dying and one.code == "broken"
+
+
+def silent_gateways(journal: Journal, away: list[tuple[int, float, float]]) -> list[Missed]:
+    """Return when a gateway did not answer `/health`, though it was neither dead nor frozen.
+
+    `away` says which gateway was, from when to when.
+    """
+    return [
+        one
+        for one in journal.missed
+        if not any(
+            one.gateway == gateway and one.asked_s <= to_s and from_s <= one.given_up_s
+            for gateway, from_s, to_s in away
+        )
+    ]
 
 
 def errors_outside(journal: Journal, windows: list[Window]) -> list[Asked]:

@@ -3,6 +3,8 @@
 import asyncio
 import random
 
+from msgspec.structs import replace
+
 from forebay.testing.fleet.fleet import Fleet, Gateway
 from forebay.testing.fleet.leading import leader_of
 from forebay.testing.fleet.schedule import LEADER, OF_ONE, SLOW_S, Fault
@@ -25,15 +27,27 @@ class Faults:
         for fault in schedule:
             await asyncio.sleep(max(0.0, start_s + fault.at_s - loop.time()))
             began_s = loop.time()
-            await self._perform(fault)
-            self.happened.append((fault, began_s, loop.time()))
+            aimed = await self._perform(fault)
+            self.happened.append((aimed, began_s, loop.time()))
 
-    async def _perform(self, fault: Fault) -> None:
+    async def _perform(self, fault: Fault) -> Fault:
+        """Perform it; return it with the gateway that it befell."""
         if fault.kind in OF_ONE:
-            await self._on_gateway(fault, self._target(fault.target))
-        else:
-            assert self._fleet.store is not None
-            await self._on_store(fault, self._fleet.store)
+            gateway = self._target(fault.target)
+            await self._on_gateway(fault, gateway)
+            return replace(fault, target=gateway.number)
+        assert self._fleet.store is not None
+        await self._on_store(fault, self._fleet.store)
+        return fault
+
+    def away(self) -> list[tuple[int, float, float]]:
+        """Return which gateways were dead or frozen, from when to when."""
+        kinds = ("kill", "freeze")
+        return [
+            (fault.target, from_s, to_s)
+            for fault, from_s, to_s in self.happened
+            if fault.kind in kinds
+        ]
 
     def _target(self, number: int) -> Gateway:
         if number != LEADER:

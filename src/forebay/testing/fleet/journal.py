@@ -40,6 +40,15 @@ class Asked(Struct):
     """The client hung up by itself, so nobody owes it an answer."""
 
 
+class Missed(Struct, frozen=True):
+    """A gateway that did not say that it is alive when it was asked."""
+
+    gateway: int
+    """Its number, from 1."""
+    asked_s: float
+    given_up_s: float
+
+
 class Journal(Struct):
     """Both sides of one trial."""
 
@@ -49,6 +58,7 @@ class Journal(Struct):
     """How many requests each node may run at once."""
     ended_s: float
     """When we stopped watching."""
+    missed: list[Missed] = []
 
 
 class Window(Struct, frozen=True):

@@ -15,6 +15,7 @@ from forebay.testing.fleet.answer_checks import (
     errors_outside,
     mixed_up,
     odd_errors,
+    silent_gateways,
     without_answer,
 )
 from forebay.testing.fleet.crowd import Crowd, Person
@@ -24,6 +25,7 @@ from forebay.testing.fleet.fleet import Fleet
 from forebay.testing.fleet.journal import Journal, Window, outside
 from forebay.testing.fleet.order_checks import begun, overtaken_in_line, urgent_kept_waiting
 from forebay.testing.fleet.plan import FleetPlan, NodePlan
+from forebay.testing.fleet.pulse import Pulse
 from forebay.testing.fleet.recording_node import RecordingNode
 from forebay.testing.fleet.schedule import Fault, length_s, windows_of
 from forebay.testing.fleet.slot_checks import outside_windows, overcommits, run_twice, too_much
@@ -93,17 +95,20 @@ async def run_trial(trial: Trial, folder: Path) -> Verdict:
             fleet.ports, trial.people, draw, service_s=trial.service_s, leaving=trial.leaving
         )
         elections = Elections(fleet)
-        watching = asyncio.ensure_future(elections.watch())
-        stack.callback(watching.cancel)
+        pulse = Pulse(fleet)
+        for watch in (elections.watch, pulse.watch):
+            stack.callback(asyncio.ensure_future(watch()).cancel)
         async with people as crowd:
             start_s = loop.time()
             await faults.follow(trial.schedule)
             await asyncio.sleep(max(0.0, start_s + watch_s - loop.time()))
         runs = [run for node in nodes for run in node.runs]
-        journal = Journal(runs, crowd.asked, dict(trial.slots), loop.time())
+        journal = Journal(runs, crowd.asked, dict(trial.slots), loop.time(), pulse.missed)
         deaths = {one.number - 1: one.deaths for one in fleet.gateways}
         windows = windows_of(faults.happened, trial.lease_s) + elections.windows(trial.lease_s)
         verdict = judge(journal, windows, deaths, trial.lease_s)
+        silent = silent_gateways(journal, faults.away())
+        verdict.wrong += [f"said nothing about its health: {one}" for one in silent]
     (folder / "verdict.json").write_bytes(json.encode(verdict))
     return verdict
 
