@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -116,22 +117,23 @@ class Fleet:
             self._run(self.balancer)
             await self.balancer.sees_all()
 
-    def _run(self, program: Program) -> None:
-        self._stack.push_async_callback(program.stop)
-        program.start()
+    def _run(self, *programs: Program) -> None:
+        """Start these; at the end they are stopped together, before what was started earlier."""
+        self._stack.push_async_callback(stop_all, programs)
+        for program in programs:
+            program.start()
 
     async def _start_nodes(self) -> None:
         nodes = []
         for node in self.plan.nodes:
             if not node.url:
                 port = free_port()
-                program = self._sim_node(node, port)
-                self._run(program)
-                self.nodes.append(program)
+                self.nodes.append(self._sim_node(node, port))
                 nodes.append(replace(node, url=f"http://{HOST}:{port}"))
             else:
                 nodes.append(node)
         self.plan = replace(self.plan, nodes=tuple(nodes))
+        self._run(*self.nodes)
         for program in self.nodes:
             await program.says("simulated node on ")
 
@@ -148,9 +150,8 @@ class Fleet:
                 variables["FOREBAY_COORDINATION__URL"] = await self._store_url(self.store)
             port = self.plan.first_port + number - 1 if self.plan.first_port else free_port()
             folder = self.folder / f"gateway-{number}"
-            gateway = Gateway(number, folder, port, variables)
-            self.gateways.append(gateway)
-            self._run(gateway)
+            self.gateways.append(Gateway(number, folder, port, variables))
+        self._run(*self.gateways)
 
     async def _store_url(self, store: Store) -> str:
         if not self.plan.links:
@@ -166,9 +167,8 @@ class Fleet:
             words += ["--slots", str(node.slots), "--port", "0", "--token-env", TOKEN_VARIABLE]
             words += [word for one in self.gateways for word in ("--gateway", one.url)]
             variables = {TOKEN_VARIABLE: self._token}
-            guard = Program(f"guard-{node.name}", words, self.folder, variables)
-            self._run(guard)
-            self.guards.append(guard)
+            self.guards.append(Program(f"guard-{node.name}", words, self.folder, variables))
+        self._run(*self.guards)
         for guard in self.guards:
             await guard.says("Forebay guards ")
 
@@ -200,3 +200,10 @@ class Fleet:
             await self.restart(gateway)
             if self.balancer is not None:
                 await self.balancer.sees_all()
+
+
+async def stop_all(programs: Sequence[Program]) -> None:
+    """Stop programs at the same time; returns when all have ended."""
+    async with asyncio.TaskGroup() as group:
+        for program in programs:
+            group.create_task(program.stop())
