@@ -14,10 +14,12 @@ PER_SECOND = 200.0
 RATE_CONNECTIONS = 16
 
 
-def wrk(bench: Bench, target: Target, seconds: float) -> dict[str, float]:
+def wrk(
+    bench: Bench, target: Target, seconds: float, connections: int = CONNECTIONS
+) -> dict[str, float]:
     """Run wrk once; return requests a second, errors, and how busy the gateway's core was."""
     body = bench.request("chat.json", payload.chat_body())
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:.0f}s", "--timeout", "10s"]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--timeout", "10s"]
     command += ["-s", str(HERE / "chat.lua"), f"http://127.0.0.1:{target.port}"]
     variables = {"BENCH_BODY": str(body), "BENCH_KEY": payload.KEY, "PATH": "/usr/bin:/bin"}
     before_s = target.program.cpu_s() if target.program else 0.0

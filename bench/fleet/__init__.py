@@ -1,0 +1,1 @@
+"""What it costs that several gateways share one queue."""

@@ -1,0 +1,37 @@
+"""A leader in a process of its own: `python -m bench.fleet.office URL LEASE_S`.
+
+It has no requests, only the office, so that its CPU time is what leading costs, and it can be
+killed. It prints `leads` when it does; SIGTERM has it resign and leave, the end of its input has
+it end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+import uvloop
+
+from bench.fleet.desks import Desk, until
+
+NUMBER = 99
+
+
+async def lead(url: str, lease_s: float) -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, asked.set)
+    loop.add_reader(sys.stdin.fileno(), sys.exit)
+    desk = Desk(url, NUMBER, lease_s)
+    await desk.replica.start()
+    await until(lambda: desk.replica.leads)
+    print("leads", flush=True)
+    await asked.wait()
+    desk.replica.resign()
+    await until(lambda: not desk.replica.leads)
+    await desk.replica.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(lead(sys.argv[1], float(sys.argv[2])))

@@ -1,0 +1,102 @@
+"""The figures as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """Return a quantile by nearest rank: a time that somebody had."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def posts(found: Mapping[str, Mapping[str, float]]) -> Table:
+    table = _table("Arrive + route + finish, the coordinator alone", "", "best, µs", "ratio")
+    for name, one in found.items():
+        table.add_row(name, f"{one['best_us']:.1f}", f"{one['ratio']:.1f}")
+    return table
+
+
+def grants(found: Mapping[str, Mapping[str, float]]) -> Table:
+    title = "From Finished at one replica to Route at another (target: p50 < 2 ms, p99 < 10 ms)"
+    table = _table(title, "", "p50, ms", "p99, ms", "best round's p50", "best round's p99")
+    for name, one in found.items():
+        keys = ("p50_ms", "p99_ms", "best_p50_ms", "best_p99_ms")
+        table.add_row(name, *(f"{one[key]:.2f}" for key in keys))
+    return table
+
+
+def store(found: Mapping[str, Mapping[str, float]]) -> Table:
+    table = _table(
+        "What one request asks of the store", "", "granted at once", "commands", "XADD", "XREAD",
+        "scripts", "bytes in", "bytes out", "CPU µs, all replicas",
+    )  # fmt: skip
+    for name, one in found.items():
+        table.add_row(
+            name,
+            f"{one['granted_at_once']:.0%}",
+            *(f"{one[key]:.2f}" for key in
+              ("commands", "xadd_commands", "xread_commands", "evalsha_commands")),
+            *(f"{one[key]:.0f}" for key in ("bytes_in", "bytes_out", "all_replicas_cpu_us")),
+        )  # fmt: skip
+    return table
+
+
+def failover(found: Mapping[str, Sequence[float]]) -> Table:
+    title = "Time without grants when the leader goes, in leases (target: under 2)"
+    table = _table(title, "", "median", "worst", "rounds")
+    for name, taken in found.items():
+        worst = f"{max(taken):.2f}"
+        table.add_row(name, f"{quantile(taken, 0.5):.2f}", worst, str(len(taken)))
+    return table
+
+
+def depth(found: Sequence[Mapping[str, Any]]) -> Table:
+    title = "Tickets waiting over two replicas, a third leads"
+    table = _table(
+        title, "waiting", "grant p50, ms", "p99, ms", "leader CPU, µs a grant", "idle, % of a core",
+        "a new leader after, s",
+    )  # fmt: skip
+    for one in found:
+        table.add_row(
+            f"{one['depth']:,}",
+            *(f"{one[key]:.2f}" for key in ("p50_ms", "p99_ms")),
+            f"{1e6 * one['leader_cpu_s']:.0f}",
+            f"{100 * one['leader_idle_cpu']:.1f}",
+            f"{one['takeover_s']:.2f}",
+        )
+    return table
+
+
+def throughput(found: Mapping[str, Any]) -> Table:
+    table = _table(
+        "Chat calls through real gateways, 32 clients, all gateways on one core", "", "calls/s",
+        "ratio", "per CPU s", "ratio", "store commands", "queued: calls/s", "ratio", "per CPU s",
+        "store commands", "at 200/s: p50, ms", "p99",
+    )  # fmt: skip
+    for name, free in found["free"].items():
+        queued, steady = found["queued"][name], found["steady"].get(name)
+        cells: list[str] = []
+        for one, every in ((free, True), (queued, False)):
+            cells += [f"{one['per_second']:,.0f}", f"{one['ratio']:.2f}"]
+            cells += [f"{one['per_cpu_s']:,.0f}"]
+            cells += [f"{one['cpu_ratio']:.2f}"] if every else []
+            asked = [figures.get("store_commands", 0.0) for figures in one["rounds"]]
+            cells += [f"{quantile(asked, 0.5):.2f}"]
+        if steady:
+            cells += [f"{steady['p50_ms']:.2f}", f"{steady['p99_ms']:.2f}"]
+        table.add_row(name, *cells)
+    return table
