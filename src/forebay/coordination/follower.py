@@ -40,6 +40,7 @@ from forebay.coordination.messages import (
     Up,
     in_batches,
 )
+from forebay.coordination.refusals import refusal
 from forebay.coordination.totals import highest
 from forebay.core import (
     Arrived,
@@ -65,7 +66,7 @@ from forebay.core import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from forebay.coordination.fleet import Mode
     from forebay.coordination.messages import Standing
@@ -303,12 +304,17 @@ class Follower:
         running = sum(held.stage == "running" for held in self.tickets.values())
         return Signed(now_s, len(self.tickets) - running, running)
 
-    def take_batches(self) -> list[Batch]:
-        """Return what is to be sent to the leader, and forget it."""
-        if not self._up or self.mode != "coordinated":
-            return []
+    def take_items(self) -> list[Up]:
+        """Return what is to be said to the leader, and forget it."""
         items, self._up = self._up, []
-        batches = in_batches(self.about.member, self.generation, self._numbers_out, items)
+        return items
+
+    def take_batches(self) -> list[Batch]:
+        """Return the same as messages."""
+        if not self.has_mail:
+            return []
+        me, first = self.about.member, self._numbers_out
+        batches = in_batches(me, self.generation, first, self.take_items())
         self._numbers_out += len(batches)
         return batches
 
@@ -331,10 +337,19 @@ class Follower:
 
     def _follow(self, orders: Orders, now_s: float) -> list[Action]:
         self._numbers_in += 1
+        return self.obey(orders.items, now_s)
+
+    def obey(self, items: Sequence[Down], now_s: float) -> list[Action]:
+        """Do what the leader says, in order."""
         generation = self.generation
         actions: list[Action] = []
-        for item in orders.items:
-            if self.generation == generation:
+        for item in items:
+            if self.generation != generation:
+                break  # it announces anew: the rest is void
+            if type(item) is Route or type(item) is Wait:  # nearly all are
+                if self._note(item, now_s):
+                    actions.append(item)
+            else:
                 actions += self._obey(item, now_s)
         return actions
 

@@ -117,6 +117,19 @@ class Leader:
         if gathering is not None and gathering.is_over(now_s):
             self._go_to_work(now_s)
 
+    def own_half(self, generation: int) -> Member | None:
+        """Return this replica's own half, once it may be spoken to without batches and numbers."""
+        member = self.members.get(self.about.member)
+        if self._gathering is not None or member is None or member.generation != generation:
+            return None
+        return member
+
+    def take(self, member: Member, items: Iterable[Up], now_s: float) -> None:
+        """Take what the own half says; nothing can be lost on the way."""
+        member.heard_s = now_s
+        for item in items:
+            self._take(member, item, now_s)
+
     def _has_gap(self, member: Member, batch: Batch) -> bool:
         if batch.generation != member.generation:
             return batch.generation > member.generation
@@ -141,6 +154,14 @@ class Leader:
                 self._take(member, item, now_s)
 
     def _take(self, member: Member, item: Up, now_s: float) -> None:
+        if type(item) is Arrived:  # nearly all are this or the next, and `match` asks them in turn
+            self._take_ticket(member, item, now_s)
+        elif type(item) is Finished:
+            self._take_event(member, item, now_s)
+        else:
+            self._take_other(member, item, now_s)
+
+    def _take_other(self, member: Member, item: Up, now_s: float) -> None:
         match item:
             case Announced() | Signed() | Asked() | Told():
                 self._listen(member, item, now_s)

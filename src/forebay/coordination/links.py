@@ -90,10 +90,14 @@ class Links:
         with contextlib.suppress(Exception):  # it may be gone; there is nothing to keep
             await self._store.close()
 
-    def wake_if(self, mail: bool) -> None:
+    @property
+    def awake(self) -> bool:
+        """Whether what there is will be sent in the next turn of the loop."""
+        return self._mail.is_set()
+
+    def wake(self) -> None:
         """Send what there is, in the next turn of the loop."""
-        if mail:
-            self._mail.set()
+        self._mail.set()
 
     def beat_now(self) -> None:
         """Sign at once: something has changed."""

@@ -90,7 +90,12 @@ class Members:
 
     def has_mail(self) -> bool:
         """Say whether there is something to be sent to others."""
-        return bool(self._greeted or self._unknown) or any(m.out for m in self.others())
+        if self._greeted or self._unknown:
+            return True
+        for name, member in self._members.items():  # noqa: SIM110  # after each event: be cheap
+            if member.out and name != self._me:
+                return True
+        return False
 
     def orders_for(self, name: str) -> Orders | None:
         """Return what is to be said to one replica, and forget it."""

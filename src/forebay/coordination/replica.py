@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from forebay.coordination.directory import Directory
 from forebay.coordination.follower import USABLE, Follower
+from forebay.coordination.halves import exchange
 from forebay.coordination.leader import Leader
 from forebay.coordination.links import Links
 from forebay.coordination.roster import Roster
@@ -103,21 +104,11 @@ class Replica:
             self._turns.take(whole)
         finally:
             self._arm_timer()
-            self._links.wake_if(self.has_mail())
+            if not self._links.awake and self.has_mail():
+                self._links.wake()
 
     def _exchange(self, leader: Leader, now_s: float) -> list[Action]:
-        """Let the two halves of this replica talk until neither has anything to say."""
-        follower, me = self._follower, self.about.member
-        actions: list[Action] = []
-        while follower.leader == me:
-            batches = follower.take_batches()
-            for batch in batches:
-                leader.receive(batch, now_s)
-            orders = leader.members.orders_for(me)
-            if orders is not None:
-                actions += follower.hear(orders, now_s)
-            elif not batches:
-                break
+        actions = exchange(self._follower, leader, now_s)
         for mistake in leader.mistakes:
             logger.error("a replica asked for what cannot be", extra={"error": str(mistake)})
         leader.mistakes.clear()
