@@ -21,7 +21,10 @@ VALUES = {"events", "actions", "options", "snapshot"}
 """Modules of the core that define plain values, which msgspec makes and mypyc cannot."""
 
 HOT = {
-    "coordination": ("in_process",),
+    "coordination": (
+        "borrowing", "follower", "halves", "held", "in_process", "leader", "lending", "members",
+        "replica", "tickets", "turns",
+    ),
     "relay": (
         "answer", "call", "exchange", "fields", "limits", "passage", "relay", "retries",
         "sink", "usage",
