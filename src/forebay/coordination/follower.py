@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from forebay.coordination.alone import Alone, own_picture
 from forebay.coordination.borrowing import Borrowing
-from forebay.coordination.held import Held, announcement, late, refusal
+from forebay.coordination.held import Held, announcement, late
 from forebay.coordination.messages import (
     About,
     Announced,

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from forebay.core import Arrived, Expire, Reject, Resumed, Route, Wait
-from forebay.core.arrivals import REASONS
+from forebay.core import Arrived, Expire, Resumed, Route, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from forebay.core import RejectCode
 
 Stage: TypeAlias = Literal[
     "asked",  # the leader has not decided yet
@@ -100,8 +97,3 @@ def late(tickets: Iterable[Held], limit_s: float, now_s: float) -> list[Expire]:
         for held in tickets
         if held.is_late(limit_s, now_s)
     ]
-
-
-def refusal(ticket_id: str, code: RejectCode) -> Reject:
-    """Return a refusal that no core has decided."""
-    return Reject(ticket_id, code, (REASONS[code],))

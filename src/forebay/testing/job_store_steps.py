@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select, update
 
 from forebay.jobs.job import Job, NewJob
-from forebay.jobs.schema import jobs
+from forebay.jobs.schema import gpu_holds, jobs
 from forebay.jobs.store import JobStore
 
 if TYPE_CHECKING:
@@ -48,9 +48,11 @@ def found(store: JobStore, job_id: int) -> Job:
 
 
 def expire(store: JobStore) -> None:
-    """Let every lease end."""
+    """Let every lease end, of jobs and of GPU memory."""
     statement = update(jobs).where(jobs.c.status == "running").values(lease_until=1.0)
     store.database.write(lambda connection: connection.execute(statement).rowcount).result(10)
+    holds = update(gpu_holds).values(until=1.0)
+    store.database.write(lambda connection: connection.execute(holds).rowcount).result(10)
 
 
 def rows(database: Database) -> int:
