@@ -34,6 +34,13 @@ def test_no_more_is_lent_than_is_idle(busy: int, users: list[str]) -> None:
     assert busy >= GPU.slots or busy + lending.idle_of("gpu") <= GPU.slots
 
 
+def test_the_last_ones_get_what_is_left() -> None:
+    lending = Lending(Options())
+    lending.lend("b", "gpu", 5, 0.0)
+    assert balance(lending) == {"c": Lend("gpu", 2), "d": Lend("gpu", 1)}
+    assert lending.idle_of("gpu") == GPU.slots
+
+
 def test_what_has_not_been_used_for_long_is_called_back_beyond_its_part() -> None:
     lending = Lending(Options())
     lending.lend("b", "gpu", 8, 0.0)

@@ -13,6 +13,7 @@ from forebay.core import (
     NodeRemoved,
     Observed,
     Returned,
+    Route,
     ShutDown,
 )
 
@@ -54,11 +55,13 @@ def test_two_replicas_with_the_same_id_are_told_apart(office: Office) -> None:
 def test_a_batch_that_is_repeated_counts_once(office: Office) -> None:
     b = office.join("b-1", GPU)
     b.post(Arrived("x", "llama"), office)
+    b.post(Arrived("y", "llama"), office)
+    b.post(Cancelled("y"), office)
     batches = b.follower.take_batches()
     b.send(batches + batches, office)
     office.settle()
     assert b.started == ["x"]
-    assert office.observed().accepted == 1
+    assert office.observed().accepted == 2
 
 
 def test_after_a_batch_that_was_lost_everything_is_announced_anew(office: Office) -> None:
@@ -110,6 +113,14 @@ def test_orders_of_another_epoch_or_generation_are_refused(
     [orders] = orders_for(office, "b-1")
     b.hear(Orders(epoch, "lead-1", generation, orders.number, orders.items), office)
     assert b.started == []
+
+
+def test_what_runs_is_never_started_again(office: Office) -> None:
+    b = office.join("b-1", GPU)
+    arrive(b, office, "x")
+    generation, number = b.follower.generation, b.follower._numbers_in
+    b.hear(Orders(1, "lead-1", generation, number, (Route("x", "gpu"),)), office)
+    assert b.started == ["x"]
 
 
 def test_an_epoch_that_is_given_twice_is_that_of_the_one_who_speaks(office: Office) -> None:

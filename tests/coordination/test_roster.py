@@ -30,6 +30,11 @@ def test_one_that_restarted_takes_the_place_of_its_old_self() -> None:
     assert len(made.views((), "", 1.0)) == 2
 
 
+def test_nobody_takes_the_place_of_oneself() -> None:
+    made = roster(About("a-2", "http://twin"))
+    assert [view.address for view in made.views((), "", 1.0)] == ["http://a"]
+
+
 def test_one_that_vanished_is_lost_after_two_leases_and_forgotten_much_later() -> None:
     made = roster(B)
     assert [view.state for view in made.views((), "a-1", 10.0)] == ["leading", "following"]

@@ -70,7 +70,15 @@ def test_what_raises_keeps_nothing_else_from_being_performed() -> None:
 
 def test_nothing_is_performed_after_it_was_stopped() -> None:
     log = Log()
-    log.turns.take(lambda _: says("more", "stop", "never"))
+
+    def never(_: float) -> list[Action]:
+        pytest.fail("a step is taken after all was stopped")
+
+    def both(_: float) -> list[Action]:
+        log.turns.take(never)
+        return says("more", "stop", "never")
+
+    log.turns.take(both)
     assert log.performed == ["more", "stop"]
     assert not log.turns.take(lambda _: says("never"))
     assert log.performed == ["more", "stop"]
