@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.coordination.held import Held, announcement, late, refusal
+from forebay.coordination.held import Held, announcement, late
 from forebay.core import Arrived, Expire, Resumed, Route, Wait
 
 ARRIVAL = Arrived("x", "llama", fallbacks=("qwen",))
@@ -64,7 +64,3 @@ def test_jobs_and_what_runs_are_never_late() -> None:
     running = Held(Arrived("y", "llama"), 0.0)
     running.run(Route("y", "gpu"), 0.0)
     assert late([job, running], 1.0, 100.0) == []
-
-
-def test_a_refusal_says_why() -> None:
-    assert refusal("x", "queue_full").reasons[0]

@@ -93,3 +93,14 @@ def test_others_leave_out_one() -> None:
     made = members("b", "c")
     assert [one.about.member for one in made.others()] == ["b", "c"]
     assert [one.about.member for one in made.others("b")] == ["me", "c"]
+
+
+def test_who_was_not_heard_for_a_lease_is_silent_and_the_others_tell_when_to_look_again() -> None:
+    made = members("b", "c")
+    assert made.silent(5.0, 4.9) == ([], 5.0)
+    heard = made.get("c")
+    assert heard is not None
+    heard.heard_s = 3.0
+    assert made.silent(5.0, 5.0) == (["b"], 8.0)
+    assert made.silent(5.0, 20.0) == (["b", "c"], 25.0)
+    assert members().silent(5.0, 20.0) == ([], 25.0)

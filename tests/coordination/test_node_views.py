@@ -52,6 +52,8 @@ def test_a_node_is_gone_with_its_last_report() -> None:
     views.change("a", node(2))
     views.change("b", node(4))
     assert views.remove("a", "gpu") == node(4)
+    assert views.merged == {"gpu": node(4)}
     assert views.remove("a", "gpu") is None
     assert views.forget("b") == [NodeRemoved("gpu")]
     assert views.forget("b") == []
+    assert views.merged == {}

@@ -10,7 +10,7 @@ import pytest
 from forebay.core import Options
 from forebay.testing.fleet_simulation import FleetPlan, play
 
-SEEDS = 12
+SEEDS = 10
 
 
 def peaceful_plan(seed: int, *, delay_s: float = 0.0) -> FleetPlan:

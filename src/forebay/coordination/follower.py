@@ -23,7 +23,6 @@ from forebay.coordination.held import Held, announcement, late
 from forebay.coordination.messages import (
     About,
     Announced,
-    Asked,
     Batch,
     Down,
     GaveBack,
@@ -92,9 +91,7 @@ class Follower:
         self.replicas: tuple[Standing, ...] = ()
         self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
         self.stopping = False
-        self.looked: Callable[[str], None] = _ignore
-        self.told: Callable[[str, bytes], None] = _ignore
-        self.owner: Callable[[str, str], None] = _ignore
+        self.listen: Callable[[Look | Owner | Told], None] = _ignore
         self._views: dict[str, NodeChanged] = {}
         self._borrowing = Borrowing(options)
         self._alone: Alone | None = None
@@ -120,7 +117,7 @@ class Follower:
                 held = self.tickets[arrival.id] = Held(arrival, now_s)
                 held.run(route, now_s)
                 held.lent, held.seq = True, 0
-                self._say(Resumed(arrival, node=route.node, attempt=1, lent=True))
+                self.say(Resumed(arrival, node=route.node, attempt=1, lent=True))
                 return [route]
         if self.mode != "coordinated" and len(self.tickets) >= self._unanswered_max():
             return [refusal(arrival.id, "queue_full")]
@@ -164,7 +161,7 @@ class Follower:
             del self.tickets[event.id]
         actions = self._pass_on(event, now_s)
         if owed:
-            self._say(GaveBack(node, owed))
+            self.say(GaveBack(node, owed))
         return actions
 
     def _other(self, event: Event, now_s: float) -> list[Action]:
@@ -196,10 +193,10 @@ class Follower:
             mine = own_picture(self.options, self._views, self.tickets.values(), now_s)
             return self._perform([mine], now_s)
         if not isinstance(event, OptionsChanged | ShutDown | Ticked | Lent):
-            self._say(event)
+            self.say(event)
         return []
 
-    def _say(self, item: Up) -> None:
+    def say(self, item: Up) -> None:
         """Have the leader hear of it; without one it will be announced, where it still matters."""
         if self.mode == "coordinated":
             self._up.append(item)
@@ -218,7 +215,7 @@ class Follower:
     def _give_back(self, node: str, keep: int, now_s: float) -> None:
         freed = self._borrowing.recall(node, keep, now_s)
         if freed:
-            self._say(GaveBack(node, freed))
+            self.say(GaveBack(node, freed))
 
     def tick(self, now_s: float) -> list[Action]:
         """Let time pass: while nobody leads, waiting ends here."""
@@ -290,15 +287,7 @@ class Follower:
 
     def sign(self, now_s: float) -> None:
         """Give a sign of life."""
-        self._say(self._signature(now_s))
-
-    def ask_owner(self, ticket_id: str) -> None:
-        """Ask which replica has a ticket."""
-        self._say(Asked(ticket_id))
-
-    def tell_all(self, topic: str, payload: bytes) -> None:
-        """Have something passed on to all others."""
-        self._say(Told(topic, payload))
+        self.say(self._signature(now_s))
 
     def _signature(self, now_s: float) -> Signed:
         running = sum(held.stage == "running" for held in self.tickets.values())
@@ -369,19 +358,10 @@ class Follower:
             case Resync():
                 self.join(self.epoch, self.leader, now_s)
             case Look() | Owner() | Told():
-                self._listen(item)
+                self.listen(item)
             case _:
                 return self._perform([item], now_s)
         return []
-
-    def _listen(self, item: Look | Owner | Told) -> None:
-        match item:
-            case Look():
-                self.looked(item.node)
-            case Owner():
-                self.owner(item.id, item.member)
-            case Told():
-                self.told(item.topic, item.payload)
 
     def _perform(self, actions: list[Action], now_s: float) -> list[Action]:
         """Take note of what was decided; leave out what is about tickets that are gone."""

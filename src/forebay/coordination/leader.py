@@ -81,7 +81,6 @@ class Leader:
         self._scheduler = Scheduler(options)
         self.members = Members(about.member, epoch, expected)
         self._tickets = Tickets()
-        self._nodes: dict[str, NodeChanged] = {}
         self._views = NodeViews()
         self._lending = Lending(options)
         self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
@@ -101,7 +100,7 @@ class Leader:
         member = self.members.get(batch.member)
         if self.members.is_news(batch):
             member = self._welcome(batch, now_s)
-        if member is None or self._has_gap(member, batch):
+        if member is None or member.has_gap_before(batch):
             self.members.ask_to_announce(batch)
             return
         if batch.generation != member.generation or batch.number != member.numbers_in:
@@ -129,11 +128,6 @@ class Leader:
         member.heard_s = now_s
         for item in items:
             self._take(member, item, now_s)
-
-    def _has_gap(self, member: Member, batch: Batch) -> bool:
-        if batch.generation != member.generation:
-            return batch.generation > member.generation
-        return batch.number > member.numbers_in
 
     def _welcome(self, batch: Batch, now_s: float) -> Member:
         """Begin anew with a replica that announces itself."""
@@ -208,14 +202,9 @@ class Leader:
                 other.out.append(Look(item.name))
 
     def _change_node(self, change: NodeChanged | NodeRemoved, now_s: float) -> None:
-        if isinstance(change, NodeChanged):
-            self._nodes[change.name] = change
-            call_back = self._lending.is_too_much(change, self._tickets.busy(change.name))
-        else:
-            self._nodes.pop(change.name, None)
-            call_back = True
         self._handle(change, now_s)
-        if call_back:
+        busy = self._tickets.busy(change.name)
+        if isinstance(change, NodeRemoved) or self._lending.is_too_much(change, busy):
             self._call_back([change.name])
 
     def _take_ticket(self, member: Member, item: Arrived | Resumed, now_s: float) -> None:
@@ -309,7 +298,7 @@ class Leader:
     def _call_back_for(self, ticket: Ticket) -> None:
         """Let nobody fill slots by itself that someone waits for."""
         if ticket.waiting:
-            self._call_back(able(ticket, self._nodes.values()))
+            self._call_back(able(ticket, self._views.merged.values()))
 
     def _call_back(self, nodes: Iterable[str]) -> None:
         for name, recall in self._lending.recall(nodes):
@@ -317,7 +306,7 @@ class Leader:
 
     def _let_stay(self, member: Member, node: str, now_s: float) -> None:
         """Leave a slot with the replica that used it, where nobody waits for it."""
-        name, lending, view = member.about.member, self._lending, self._nodes.get(node)
+        name, lending, view = member.about.member, self._lending, self._views.merged.get(node)
         if name == self.about.member or view is None or not lending.may_stay(name, node):
             return
         busy = self._tickets.busy(node) + 1  # with the one that would stay
@@ -330,7 +319,7 @@ class Leader:
         if self._gathering is not None:
             return
         others = [member.about.member for member in self.members.others()]
-        for node in self._nodes.values():
+        for node in self._views.merged.values():
             busy = self._tickets.busy(node.name)
             if self._lending.is_too_much(node, busy) or self._tickets.is_wanted(node):
                 self._call_back([node.name])
@@ -348,16 +337,9 @@ class Leader:
             self._go_to_work(now_s)
         self._handle(Ticked(), now_s)
         if now_s >= self._next_silence_s:
-            self._forget_the_silent(now_s)
-
-    def _forget_the_silent(self, now_s: float) -> None:
-        heard_s = now_s
-        for member in self.members.others():
-            if now_s - member.heard_s >= self._lease_s:
-                self.forget(member.about.member, now_s)
-            else:
-                heard_s = min(heard_s, member.heard_s)
-        self._next_silence_s = heard_s + self._lease_s
+            gone, self._next_silence_s = self.members.silent(self._lease_s, now_s)
+            for name in gone:
+                self.forget(name, now_s)
 
     def next_deadline_s(self) -> float | None:
         """Return when to `tick` if nothing else happens."""

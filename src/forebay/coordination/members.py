@@ -60,6 +60,13 @@ class Members:
         but = but or self._me
         return [member for name, member in self._members.items() if name != but]
 
+    def silent(self, lease_s: float, now_s: float) -> tuple[list[str], float]:
+        """Return the others that were not heard for a lease, and when to look again."""
+        heard_s = {member.about.member: member.heard_s for member in self.others()}
+        gone = [name for name, at_s in heard_s.items() if now_s - at_s >= lease_s]
+        kept_s = [at_s for name, at_s in heard_s.items() if name not in gone]
+        return gone, min(kept_s, default=now_s) + lease_s
+
     def say(self, name: str, item: Down) -> None:
         """Say something to one of them, if it is still there."""
         member = self._members.get(name)

@@ -24,6 +24,8 @@ class NodeViews:
 
     def __init__(self) -> None:
         self._views: dict[str, dict[str, NodeChanged]] = {}
+        self.merged: dict[str, NodeChanged] = {}
+        """The common opinion of each node."""
 
     def change(self, member: str, event: NodeChanged) -> tuple[NodeChanged, bool]:
         """Take a report; return the common opinion, and whether the others should look."""
@@ -31,7 +33,8 @@ class NodeViews:
         before = views.pop(member, None)
         views[member] = event
         failed = event.state == "offline" and before is not None and before.state == "online"
-        return _merged(views), failed
+        merged = self.merged[event.name] = _merged(views)
+        return merged, failed
 
     def remove(self, member: str, node: str) -> NodeChanged | NodeRemoved | None:
         """Forget a report; the node is gone when it was the last."""
@@ -39,8 +42,9 @@ class NodeViews:
         if views is None or views.pop(member, None) is None:
             return None
         if views:
-            return _merged(views)
-        del self._views[node]
+            merged = self.merged[node] = _merged(views)
+            return merged
+        del self._views[node], self.merged[node]
         return NodeRemoved(node)
 
     def forget(self, member: str) -> list[NodeChanged | NodeRemoved]:

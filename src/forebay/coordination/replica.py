@@ -18,6 +18,7 @@ from forebay.coordination.follower import USABLE, Follower
 from forebay.coordination.halves import exchange
 from forebay.coordination.leader import Leader
 from forebay.coordination.links import Links
+from forebay.coordination.messages import Asked, Look, Owner, Told
 from forebay.coordination.roster import Roster
 from forebay.coordination.totals import highest
 from forebay.coordination.turns import Turns
@@ -64,9 +65,7 @@ class Replica:
         self._roster = Roster(about, lease_s)
         self.fleet = Directory(self, self._roster)
         """The others, for the rest of the gateway."""
-        follower.looked = lambda node: self.on_look(node)
-        follower.told = self.fleet.hear_told
-        follower.owner = self.fleet.hear_owner
+        follower.listen = self._listen
         self._leader: Leader | None = None
         self._leads_until_s = 0.0
         self._led_epoch = 0  # each is led once: who steps down and comes back starts a new one
@@ -352,6 +351,16 @@ class Replica:
 
     # -- for the directory
 
+    def _listen(self, item: Look | Owner | Told) -> None:
+        """Take what is not about tickets."""
+        match item:
+            case Look():
+                self.on_look(item.node)
+            case Owner():
+                self.fleet.hear_owner(item.id, item.member)
+            case Told():
+                self.fleet.hear_told(item.topic, item.payload)
+
     def standings(self) -> tuple[float, Sequence[Standing], str]:
         """Return the time, how everyone is as far as known here, and who leads."""
         now_s = self._clock.monotonic_s()
@@ -362,11 +371,11 @@ class Replica:
 
     def tell(self, topic: str, payload: bytes) -> None:
         """Have the leader tell all others something."""
-        self._say(lambda: self._follower.tell_all(topic, payload))
+        self._say(lambda: self._follower.say(Told(topic, payload)))
 
     def ask_owner(self, ticket_id: str) -> None:
         """Ask the leader who has a ticket."""
-        self._say(lambda: self._follower.ask_owner(ticket_id))
+        self._say(lambda: self._follower.say(Asked(ticket_id)))
 
     def _say(self, say: Callable[[], None]) -> None:
         def step(_: float) -> list[Action]:

@@ -12,7 +12,7 @@ from forebay.core import Resumed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forebay.coordination.messages import About, Down
+    from forebay.coordination.messages import About, Batch, Down
     from forebay.core import Arrived, NodeChanged
 
 
@@ -34,6 +34,12 @@ class Member:
         self.held: dict[str, int] = {}  # slots by node, kept for what it is about to announce
         self.tickets: dict[str, Ticket] = {}  # by the id that the replica knows
         self.out: list[Down] = []
+
+    def has_gap_before(self, batch: Batch) -> bool:
+        """Say whether something is missing that this replica has said."""
+        if batch.generation != self.generation:
+            return batch.generation > self.generation
+        return batch.number > self.numbers_in
 
 
 class Ticket:
