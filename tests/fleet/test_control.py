@@ -1,13 +1,25 @@
-"""Trials whose outcome is known: one gateway alone is right, two that do not talk are wrong."""
+"""Trials whose outcome is known: one gateway alone is right; two that do not talk are found out,
+and so are two that talk but believe in their leases for ever.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from forebay.testing.fleet import Trial, run_trial
+from forebay.testing.fleet import Fault, Trial, run_trial
+from forebay.testing.fleet.schedule import LEADER
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+WITHOUT_LEASES = """
+from forebay.cli.main import main
+from forebay.coordination import follower, links, replica
+follower.USABLE = replica.USABLE = links.BREAKER_S = 1e6
+main()
+"""
+"""A gateway that never doubts: neither that it leads, nor that it may use what was lent to it."""
 
 
 async def test_one_gateway_keeps_every_promise(tmp_path: Path) -> None:
@@ -21,3 +33,17 @@ async def test_two_gateways_without_coordination_are_found_out(tmp_path: Path) -
     verdict = await run_trial(Trial(gateways=2, coordinated=False, calm_s=4.0), tmp_path)
     assert any(one.startswith("over-committed") for one in verdict.wrong)
     assert verdict.figures["over-committed most"] >= 1
+
+
+async def test_gateways_that_never_doubt_their_leases_are_found_out(tmp_path: Path) -> None:
+    trial = Trial(
+        schedule=(Fault(1.0, "cut", LEADER, 4.0),),
+        command=(sys.executable, "-c", WITHOUT_LEASES),
+    )
+    verdict = await run_trial(trial, tmp_path)
+    assert any(one.startswith("over-committed beyond the promise") for one in verdict.wrong)
+
+
+async def test_the_same_gateways_with_leases_are_not(tmp_path: Path) -> None:
+    verdict = await run_trial(Trial(schedule=(Fault(1.0, "cut", LEADER, 4.0),)), tmp_path)
+    assert verdict.wrong == []

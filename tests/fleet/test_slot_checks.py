@@ -11,6 +11,7 @@ from forebay.testing.fleet.journal import Journal, Run, Window
 from forebay.testing.fleet.slot_checks import (
     HANG_UP_S,
     Overcommit,
+    episodes,
     outside_windows,
     overcommits,
     run_twice,
@@ -68,6 +69,18 @@ def test_windows_excuse_what_is_wholly_inside_them() -> None:
     assert outside_windows(found, [Window(0.5, 1.5), Window(1.6, 3)]) == found
     assert outside_windows(found, [Window(1.1, 3)]) == found
     assert outside_windows(found, []) == found
+
+
+def test_stretches_close_together_on_one_node_are_one_episode() -> None:
+    first, again, later = (
+        Overcommit("a", 0, 1, 1),
+        Overcommit("a", 1.2, 2, 2),
+        Overcommit("a", 5, 6, 1),
+    )
+    elsewhere = Overcommit("b", 1, 2, 1)
+    found = episodes([first, again, later, elsewhere], apart_s=0.5)
+    assert found == [Overcommit("a", 0, 2, 2), later, elsewhere]
+    assert too_much(found, {"a": 2, "b": 2}, longest_s=1.5) == [Overcommit("a", 0, 2, 2)]
 
 
 def test_even_in_a_window_it_may_be_neither_long_nor_beyond_twice_the_slots() -> None:

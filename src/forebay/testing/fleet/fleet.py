@@ -25,12 +25,19 @@ from forebay.testing.raw_client import Reply
 class Gateway(Program):
     """One gateway: the same port and the same name, however often it is started."""
 
-    def __init__(self, number: int, folder: Path, port: int, variables: dict[str, str]) -> None:
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        port: int,
+        variables: dict[str, str],
+        command: Sequence[str] = (),
+    ) -> None:
         self.number = number
         self.port = port
         self.deaths: list[tuple[float, float]] = []
         """When it was killed, and when it was gone, by the loop's clock."""
-        words = [FOREBAY, "serve", "--config", str(folder.parent / "forebay.toml")]
+        words = [*(command or (FOREBAY,)), "serve", "--config", str(folder.parent / "forebay.toml")]
         words += ["--port", str(port)]
         super().__init__(f"gateway-{number}", words, folder, variables)
 
@@ -150,7 +157,7 @@ class Fleet:
                 variables["FOREBAY_COORDINATION__URL"] = await self._store_url(self.store)
             port = self.plan.first_port + number - 1 if self.plan.first_port else free_port()
             folder = self.folder / f"gateway-{number}"
-            self.gateways.append(Gateway(number, folder, port, variables))
+            self.gateways.append(Gateway(number, folder, port, variables, self.plan.command))
         self._run(*self.gateways)
 
     async def _store_url(self, store: Store) -> str:

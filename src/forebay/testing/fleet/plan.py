@@ -40,6 +40,8 @@ class FleetPlan(Struct, frozen=True):
     """More settings, by section; they win."""
     variables: Mapping[int, Mapping[str, str]] = {}
     """What is different in the environment of a gateway, by its number."""
+    command: tuple[str, ...] = ()
+    """How to run `forebay` in the gateways, if not as it is installed."""
     links: bool = False
     """Put a link that can be cut between each gateway and the store."""
 

@@ -68,6 +68,23 @@ def outside_windows(found: Iterable[Overcommit], windows: list[Window]) -> list[
     return [one for one in found if outside(one.from_s, one.to_s, windows)]
 
 
+def episodes(found: Iterable[Overcommit], apart_s: float) -> list[Overcommit]:
+    """Return the stretches with those of one node joined that are less than `apart_s` apart.
+
+    Short requests end and begin all the time: somebody who goes on using a slot that is no longer
+    his is seen as many short stretches, and is one episode.
+    """
+    joined: dict[str, list[Overcommit]] = defaultdict(list)
+    for one in sorted(found, key=lambda one: one.from_s):
+        last = joined[one.node][-1] if joined[one.node] else None
+        if last is not None and one.from_s - last.to_s < apart_s:
+            to_s, over = max(last.to_s, one.to_s), max(last.over, one.over)
+            joined[one.node][-1] = Overcommit(one.node, last.from_s, to_s, over)
+        else:
+            joined[one.node].append(one)
+    return [one for of_node in joined.values() for one in of_node]
+
+
 def too_much(
     found: Iterable[Overcommit], slots: Mapping[str, int], longest_s: float
 ) -> list[Overcommit]:
