@@ -7,7 +7,7 @@ happens where it is.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
@@ -30,7 +30,7 @@ from forebay.testing import FakeClock
 from forebay.testing.contracts import CoordinatorContract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
 LEASE_S = 1000.0
 """By the clock of the tests, which passes hours in a moment; the store's own goes on as ever."""
@@ -59,7 +59,7 @@ class FleetHarness:
 
     async def _start(self) -> None:
         for replica in self.replicas:
-            await replica.start()
+            await self._pass_time([asyncio.ensure_future(replica.start())])
         await self._settle()
 
     def _perform(self, action: Action) -> None:
@@ -89,8 +89,12 @@ class FleetHarness:
         """Pass a question through everyone, in order with everything else, a few times."""
         for _ in range(3):
             asked = [asyncio.ensure_future(r.fleet.owner_of("nobody")) for r in self.replicas]
-            while (await asyncio.wait(asked, timeout=0.2))[1]:
-                self.clock.advance(0.1)  # a call was late on a busy machine, and is tried again
+            await self._pass_time(asked)
+
+    async def _pass_time(self, until: Sequence[asyncio.Future[Any]]) -> None:
+        """Wait: on a busy machine a call may be late, and is tried again after a moment."""
+        while (await asyncio.wait(until, timeout=0.2))[1]:
+            self.clock.advance(0.1)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
