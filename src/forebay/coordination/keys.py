@@ -9,7 +9,7 @@ an empty store the fleet elects a leader under a higher epoch and announces ever
   member leaves after one lease.
 - `forebay:{fleet}:about`: hash, member -> its `About`; as long as the member.
 - `forebay:{fleet}:up:EPOCH`: stream of `Batch` to the leader of that epoch; gone ten leases after
-  its last use.
+  the last sign of life of any replica that follows it.
 - `forebay:{fleet}:down:MEMBER`: stream of `Orders` to a replica; likewise.
 
 Cost: three times a lease each replica makes one call (`beat`) that signs, elects and reads the

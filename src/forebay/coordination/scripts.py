@@ -4,7 +4,7 @@ Times are the store's own, so that the replicas' clocks may say what they like.
 """
 
 BEAT = """
--- KEYS lease, epoch, members, about, own stream
+-- KEYS lease, epoch, members, about, own stream, stream to the leader
 -- ARGV member, token ('' when not leading), lease in ms, highest epoch known, may lead (0, 1),
 --      about, linger in ms
 local time = redis.call('TIME')
@@ -17,6 +17,7 @@ end
 redis.call('ZADD', KEYS[3], now, ARGV[1])
 redis.call('HSET', KEYS[4], ARGV[1], ARGV[6])
 redis.call('PEXPIRE', KEYS[5], ARGV[7])
+redis.call('PEXPIRE', KEYS[6], ARGV[7])
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[2] and string.sub(holder, -#ARGV[1] - 1) == ':' .. ARGV[1] then
   redis.call('DEL', KEYS[1])  -- it led, and has given up meanwhile
