@@ -40,7 +40,9 @@ def arguments() -> argparse.Namespace:
 def run_posts(options: argparse.Namespace, console: Console) -> object:
     found = uvloop.run(posts.measure(10 if options.quick else 40))
     console.print(report.posts(found))
-    return found
+    by_nodes = uvloop.run(posts.by_nodes(5 if options.quick else 20))
+    console.print(report.by_nodes(by_nodes))
+    return {"coordinators": found, "us_by_nodes": by_nodes}
 
 
 def run_grants(options: argparse.Namespace, console: Console) -> object:

@@ -30,6 +30,14 @@ def posts(found: Mapping[str, Mapping[str, float]]) -> Table:
     return table
 
 
+def by_nodes(found: Mapping[str, float]) -> Table:
+    title = "One more that waits, and leaves again, at a leader"
+    table = _table(title, "nodes", "best, µs")
+    for count, taken_us in found.items():
+        table.add_row(f"{int(count):,}", f"{taken_us:.0f}")
+    return table
+
+
 def grants(found: Mapping[str, Mapping[str, float]]) -> Table:
     title = "From Finished at one replica to Route at another (target: p50 < 2 ms, p99 < 10 ms)"
     table = _table(title, "", "p50, ms", "p99, ms", "best round's p50", "best round's p99")

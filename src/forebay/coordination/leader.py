@@ -298,7 +298,7 @@ class Leader:
     def _call_back_for(self, ticket: Ticket) -> None:
         """Let nobody fill slots by itself that someone waits for."""
         if ticket.waiting:
-            self._call_back(able(ticket, self._views.merged.values()))
+            self._call_back(able(ticket, self._lending.of(self._views.merged)))
 
     def _call_back(self, nodes: Iterable[str]) -> None:
         for name, recall in self._lending.recall(nodes):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from forebay.coordination.messages import Lend, Recall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from forebay.core import NodeChanged, Options
 
@@ -95,6 +95,10 @@ class Lending:
             if loan is not None:
                 self._drop(member, node)
                 yield node, loan.slots
+
+    def of(self, nodes: Mapping[str, NodeChanged]) -> list[NodeChanged]:
+        """Return those of which anything is lent: none, as soon as all of them are wanted."""
+        return [nodes[name] for name in self._loans if name in nodes]
 
     def recall(self, nodes: Iterable[str]) -> Iterator[tuple[str, Recall]]:
         """Call back all that is lent of some nodes, once."""
