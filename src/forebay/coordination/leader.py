@@ -93,8 +93,6 @@ class Leader:
         if self._gathering is not None:
             self._gathering.until_s = now_s + GATHER * self._lease_s
 
-    # -- what replicas say
-
     def receive(self, batch: Batch, now_s: float) -> None:
         """Take what one replica says, if it is the next thing it said."""
         member = self.members.get(batch.member)
@@ -262,8 +260,6 @@ class Leader:
             self._lending.leave(ticket.member.about.member, ticket.node)
         self._tickets.leave(ticket)
 
-    # -- the core, and what it decides
-
     def _handle(self, event: Event, now_s: float, asker: Member | None = None) -> bool:
         """Let the core decide; False when a replica asked for what cannot be."""
         try:
@@ -284,16 +280,21 @@ class Leader:
         if ticket is None:
             return
         if isinstance(action, Route):
+            self._lending.line_is_full = False
             self._tickets.run(ticket, action.node)
         elif isinstance(action, Wait):
             self._tickets.wait(ticket, waits=True)
         elif isinstance(action, Reject | Expire):
+            self._note_line(is_full=action.code == "queue_full")
             self._close(ticket)
         if ticket.id != ticket.own_id:
             action = replace(action, id=ticket.own_id)
         ticket.member.out.append(action)
 
-    # -- loans
+    def _note_line(self, *, is_full: bool) -> None:
+        self._lending.line_is_full = is_full
+        if is_full:
+            self._call_back(self._lending.nodes())
 
     def _call_back_for(self, ticket: Ticket) -> None:
         """Let nobody fill slots by itself that someone waits for."""
@@ -328,8 +329,6 @@ class Leader:
                 if isinstance(order, Lend):
                     self._handle(Lent(node.name, order.slots), now_s)
                 self.members.say(name, order)
-
-    # -- time and membership
 
     def tick(self, now_s: float) -> None:
         """Let time pass: what is due in the core, who has not been heard of."""

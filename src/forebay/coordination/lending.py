@@ -40,15 +40,26 @@ class Lending:
 
     def __init__(self, options: Options) -> None:
         self._loans: dict[str, dict[str, Loan]] = {}
+        self.line_is_full = False
+        """Whether someone was refused for want of a place, and none has become free since."""
         self.change_options(options)
 
     def change_options(self, options: Options) -> None:
         """Take new limits: where nothing may wait, who finds no slot is refused: none is lent."""
-        self._allowed = options.enabled and options.max_size > 0 and options.wait_s_max > 0
+        self._allowed = (
+            options.enabled
+            and options.max_size > 0
+            and options.wait_s_max > 0
+            and options.queue_streams
+        )
 
     def is_too_much(self, node: NodeChanged, busy: int) -> bool:
-        """Say whether too much is lent of a node: it drains, has failed, or has shrunk."""
-        if not self._allowed or node.state != "online":
+        """Say whether too much is lent of a node: it drains, has failed, or has shrunk.
+
+        Nothing is lent while the line is full: who comes now can only start at once or be refused,
+        and must find whatever is idle.
+        """
+        if not self._allowed or self.line_is_full or node.state != "online":
             return True
         return busy + self.idle_of(node.name) > node.slots
 
@@ -95,6 +106,10 @@ class Lending:
             if loan is not None:
                 self._drop(member, node)
                 yield node, loan.slots
+
+    def nodes(self) -> list[str]:
+        """Return the nodes of which anything is lent."""
+        return list(self._loans)
 
     def of(self, nodes: Mapping[str, NodeChanged]) -> list[NodeChanged]:
         """Return those of which anything is lent: none, as soon as all of them are wanted."""
