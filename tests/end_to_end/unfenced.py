@@ -8,6 +8,7 @@ from forebay.jobs import store
 from forebay.jobs.job_sink import JobSink
 from forebay.jobs.schema import jobs
 
-store._held = lambda job: (jobs.c.id == job.id,)
-JobSink.leave = lambda self: None  # type: ignore[method-assign] # nor is it told in time
-main()
+if __name__ == "__main__":  # never where it is only imported: the fences of others would go, too
+    store._held = lambda job: (jobs.c.id == job.id,)
+    JobSink.leave = lambda self: None  # type: ignore[method-assign] # nor is it told in time
+    main()
