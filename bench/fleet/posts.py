@@ -85,7 +85,7 @@ async def measure(rounds: int) -> dict[str, dict[str, float]]:
 
 
 async def by_nodes(rounds: int) -> dict[str, float]:
-    """Return what one more that waits, and leaves again, costs a leader, by its number of nodes."""
+    """Return what one more that waits, and leaves again, costs a leader, by its nodes."""
     found = {}
     for count in NODES:
         with ValkeyServer() as server:

@@ -148,8 +148,8 @@ class Links:
         await self._mail.wait()
         self._mail.clear()
         batches, epoch = replica.take_batches(), replica.epoch
-        if batches:
-            await self._insist(epoch, [encode(batch) for batch in batches])
+        for batch in batches:  # one by one: a long announcement must not be one long call
+            await self._insist(epoch, [encode(batch)])
         orders = replica.take_orders()
         if orders:
             await self._order([(name, encode(one)) for name, one in orders])
