@@ -8,6 +8,7 @@ else as it came. Who announces later is heard later.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from forebay.coordination.messages import Announced, Up
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+TAKEN_AT_ONCE = 1000
+"""How much is taken between two turns of the loop: some 50 ms of work."""
+
+
 class Gathering:
     """Announcements on their way in."""
 
@@ -24,25 +29,43 @@ class Gathering:
         self._missing = set(expected)
         self.until_s = until_s
         self._items: dict[str, list[Up]] = {}
+        self._line: deque[tuple[str, Up]] | None = None  # in order, once it is over
 
     def begin(self, member: str) -> None:
         """Forget what a replica said before: it announces anew."""
         self._items[member] = []
+        if self._line is not None:
+            self._line = deque(said for said in self._line if said[0] != member)
 
     def add(self, member: str, item: Up) -> None:
         """Keep something for later."""
-        self._items.setdefault(member, []).append(item)
+        if self._line is not None:
+            self._line.append((member, item))
+        else:
+            self._items.setdefault(member, []).append(item)
         if isinstance(item, Announced):
             self._missing.discard(member)
 
     def is_over(self, now_s: float) -> bool:
         """Say whether all have been heard, or waited for long enough."""
-        return not self._missing or now_s >= self.until_s
+        return self._line is not None or not self._missing or now_s >= self.until_s
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything was taken."""
+        return not self._line
 
     def in_order(self) -> Iterator[tuple[str, Up]]:
-        """Return everything, the state of the world before its news."""
-        said = [(member, item) for member, items in self._items.items() for item in items]
-        yield from sorted(said, key=lambda one: _place(one[1]))
+        """Take the next of all that was said, the state of the world before its news.
+
+        Not all of a long line at once: signs of life, and the lease, must not wait for it.
+        """
+        if self._line is None:
+            said = [(member, item) for member, items in self._items.items() for item in items]
+            self._line = deque(sorted(said, key=lambda one: _place(one[1])))
+            self._items.clear()
+        for _ in range(min(TAKEN_AT_ONCE, len(self._line))):
+            yield self._line.popleft()
 
 
 def _place(item: Up) -> tuple[int, float, float]:

@@ -107,12 +107,12 @@ class Leader:
         member.heard_s = now_s
         gathering = self._gathering
         for item in batch.items:
-            if gathering is not None:
+            if gathering is not None and not isinstance(item, Signed):
                 gathering.add(batch.member, item)
             else:
                 self._take(member, item, now_s)
         if gathering is not None and gathering.is_over(now_s):
-            self._go_to_work(now_s)
+            self._go_to_work(gathering, now_s)
 
     def own_half(self, generation: int) -> Member | None:
         """Return this replica's own half, once it may be spoken to without batches and numbers."""
@@ -137,13 +137,14 @@ class Leader:
             self._gathering.begin(batch.member)
         return member
 
-    def _go_to_work(self, now_s: float) -> None:
-        """Take everything that was announced, in order."""
-        gathering, self._gathering = self._gathering, None
-        for name, item in gathering.in_order() if gathering is not None else ():
+    def _go_to_work(self, gathering: Gathering, now_s: float) -> None:
+        """Take what was announced, in order, piece by piece."""
+        for name, item in gathering.in_order():
             member = self.members.get(name)
             if member is not None:
                 self._take(member, item, now_s)
+        if gathering.is_empty:
+            self._gathering = None
 
     def _take(self, member: Member, item: Up, now_s: float) -> None:
         if type(item) is Arrived:  # nearly all are this or the next, and `match` asks them in turn
@@ -333,7 +334,7 @@ class Leader:
     def tick(self, now_s: float) -> None:
         """Let time pass: what is due in the core, who has not been heard of."""
         if self._gathering is not None and self._gathering.is_over(now_s):
-            self._go_to_work(now_s)
+            self._go_to_work(self._gathering, now_s)
         self._handle(Ticked(), now_s)
         if now_s >= self._next_silence_s:
             gone, self._next_silence_s = self.members.silent(self._lease_s, now_s)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from forebay.coordination.messages import (
+    ITEMS_MAX,
     decode_batch,
     decode_orders,
     encode,
@@ -22,10 +23,11 @@ from forebay.coordination.messages import (
 from forebay.coordination.store import StoreLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from forebay.clock import Timers
+    from forebay.coordination.messages import Batch
     from forebay.coordination.replica import Replica
     from forebay.coordination.store import Entry, Store
 
@@ -199,7 +201,9 @@ class Links:
             entries = await self._store.read_up(epoch, after, self._beat_s)
             if entries:
                 after = entries[-1].id
-                replica.receive(_read(entries, decode_batch))
+                for piece in _pieces(_read(entries, decode_batch)):
+                    replica.receive(piece)
+                    await asyncio.sleep(0)  # signs of life must not wait for a long line
         if not replica.leads:
             self._leading.clear()
 
@@ -237,6 +241,17 @@ class Links:
             await over.wait()
         finally:
             timer.cancel()
+
+
+def _pieces(batches: list[Batch]) -> Iterator[list[Batch]]:
+    """Cut what was read into pieces of about as much as one message may hold."""
+    piece: list[Batch] = []
+    for batch in batches:
+        piece.append(batch)
+        if sum(len(one.items) for one in piece) >= ITEMS_MAX:
+            yield piece
+            piece = []
+    yield piece
 
 
 def _read(entries: list[Entry], decode: Callable[[bytes], Any]) -> list[Any]:

@@ -1,0 +1,85 @@
+"""A new leader takes a long line over piece by piece, and answers signs of life meanwhile."""
+
+from __future__ import annotations
+
+from forebay.coordination.gathering import TAKEN_AT_ONCE
+from forebay.coordination.leader import Leader
+from forebay.coordination.messages import About, Announced, Batch, Down, Pulse, Signed, Up
+from forebay.core import Arrived, Finished, NodeChanged, Options, Resumed, Route, Totals
+
+ME, OTHER = About("11111111-1"), About("22222222-1")
+WAITING = 2 * TAKEN_AT_ONCE + 500
+
+
+def new_leader() -> Leader:
+    leader = Leader(ME, 2, Options(max_size=10 * WAITING), 5.0, [ME.member, OTHER.member])
+    leader.begin(Totals(), 0.0)
+    leader.receive(Batch(ME.member, 1, 0, (Announced(ME),)), 0.0)
+    return leader
+
+
+def announce(leader: Leader, *before: Up) -> None:
+    node = NodeChanged("gpu1", slots=1, models=("llama",))
+    backwards = [
+        Resumed(Arrived(f"t{place}", "llama"), seq=place) for place in range(WAITING, 0, -1)
+    ]
+    items = (*before, node, *backwards, Announced(OTHER))
+    leader.receive(Batch(OTHER.member, 1, 0, items), 0.0)
+
+
+def said(leader: Leader) -> list[Down]:
+    orders = leader.members.orders_for(OTHER.member)
+    return [] if orders is None else list(orders.items)
+
+
+def routed(items: list[Down]) -> list[str]:
+    return [item.id for item in items if isinstance(item, Route)]
+
+
+def work(leader: Leader) -> int:
+    """Tick while it asks for it; returns how often."""
+    ticks = 0
+    while leader._gathering is not None:
+        due_s = leader.next_deadline_s()
+        assert due_s is not None
+        leader.tick(max(due_s, 2.0))
+        ticks += 1
+    return ticks
+
+
+def test_a_long_line_is_taken_piece_by_piece() -> None:
+    leader = new_leader()
+    announce(leader)
+    assert leader._gathering is not None
+    assert work(leader) == 2
+
+
+def test_signs_of_life_are_answered_before_the_line_is_taken() -> None:
+    leader = new_leader()
+    announce(leader)
+    said(leader)
+    leader.receive(Batch(OTHER.member, 1, 1, (Signed(7.0, WAITING),)), 1.0)
+    stamps = [item.stamp_s for item in said(leader) if isinstance(item, Pulse)]
+    assert 7.0 in stamps
+
+
+def test_the_order_is_that_of_the_places_and_news_comes_last() -> None:
+    leader = new_leader()
+    running = Resumed(Arrived("r", "llama"), seq=1, node="gpu1", attempt=1)
+    announce(leader, running)
+    leader.receive(Batch(OTHER.member, 1, 1, (Finished("r"), Finished("t1"))), 1.0)
+    work(leader)
+    assert routed(said(leader)) == ["t1", "t2"]
+
+
+def test_who_announces_anew_meanwhile_is_taken_once() -> None:
+    leader = new_leader()
+    announce(leader)
+    node = NodeChanged("gpu1", slots=2, models=("llama",))
+    again = (node, Resumed(Arrived("t5", "llama"), seq=5), Announced(OTHER))
+    leader.receive(Batch(OTHER.member, 2, 0, again), 1.0)
+    said(leader)
+    work(leader)
+    leader.receive(Batch(OTHER.member, 2, 1, (Arrived("new", "llama"),)), 2.0)
+    assert leader.totals().cancelled == 0
+    assert "new" in routed(said(leader))  # nobody waits before it: the old line is gone
