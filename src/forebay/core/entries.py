@@ -76,6 +76,10 @@ class Entry:
         """Break a tie of two places: taken over from different cores, they may be the same."""
         return self.id < other.id
 
+    def __hash__(self) -> int:
+        """Stay hashable: compiled, a class that compares is not, unless it says how."""
+        return id(self)
+
     def move(self, cause: Cause) -> None:
         """Change state by the table."""
         try:
