@@ -6,7 +6,7 @@ SEEDS ?= 2000
 TRIALS ?= 10
 STORMS ?= 20
 
-.PHONY: help setup run demo fleet faults check test compile wheel sim storms bench lock reference diagram screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test compile wheel sim storms bench lock reference diagram screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ fleet: setup  ## several gateways on one queue, on this machine: Valkey, Postgre
 
 faults: setup  ## seeded faults against real gateways, watched from outside: make faults [TRIALS=10] [SEED=n to replay one]
 	@$(BIN)/python -m forebay.testing.fleet.trials $(if $(SEED),--seed $(SEED),--seeds $(TRIALS)) $(ARGS)
+
+long: setup  ## the tests that `make test` leaves out because they take long
+	$(BIN)/pytest -q -n 2 --long -m long
 
 check: setup  ## lint, types, imports, tidiness
 	$(BIN)/ruff format --check --quiet . || (echo "run: .venv/bin/ruff format ." && exit 1)

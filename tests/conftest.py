@@ -27,8 +27,19 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take `--storms N`: long schedules of faults, N of them, instead of one short one."""
+    """Take `--storms N`: long schedules of faults, N of them, instead of one short one.
+
+    And `--long`: those tests too that take long, and are of a kind that is there already.
+    """
     parser.addoption("--storms", type=int, default=0, help="run N long storms")
+    parser.addoption("--long", action="store_true", help="run those marked long, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--long"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes long: make long"))
 
 
 @pytest.fixture(scope="session")

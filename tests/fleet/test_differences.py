@@ -60,6 +60,7 @@ async def _alike(fleet: Fleet, number: int) -> list[bool]:
     return [by_port[port] for port in fleet.ports]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not FAKE_TIME, reason="the package 'libfaketime' is not installed")
 async def test_clocks_an_hour_apart_change_nothing(tmp_path: Path) -> None:
     trial = Trial(

@@ -52,7 +52,13 @@ FAIR = 8
 three slots, and clients that come back at different times. Without coordination it is near 20."""
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+LONG = "the store dies and comes back empty, is paused, and forgets"
+"""The same faults, one by one and against the coordinators alone: tests/coordination."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in SCHEDULES]
+)
 async def test_the_promises_hold_while(name: str, tmp_path: Path) -> None:
     trial = Trial(gateways=2, schedule=SCHEDULES[name], lease_s=LEASE_S)
     verdict = await run_trial(trial, tmp_path)

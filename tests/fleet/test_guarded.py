@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from forebay.testing.fleet import Fault, Trial, run_trial
 from forebay.testing.fleet.schedule import LEADER
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.long
 async def test_guards_hold_while_a_leader_freezes_and_a_gateway_is_cut_off(tmp_path: Path) -> None:
     schedule = (Fault(1.0, "freeze", LEADER, 2.0), Fault(7.5, "cut", 1, 2.5))
     verdict = await run_trial(Trial(gateways=2, schedule=schedule, guards=True), tmp_path)

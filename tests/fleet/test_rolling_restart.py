@@ -123,6 +123,7 @@ async def test_a_rolling_restart_under_load_is_seen_by_no_client(tmp_path: Path)
             assert "Traceback" not in gateway.log.read_text()
 
 
+@pytest.mark.long
 async def test_the_same_clients_do_see_a_gateway_that_is_killed(tmp_path: Path) -> None:
     """The control: a stream that has begun cannot be saved by anybody."""
     async with fleet_behind_haproxy(tmp_path) as fleet:
