@@ -69,10 +69,11 @@ sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay o
 storms: setup  ## kill, freeze and crash three gateways and their PostgreSQL under load: make storms [STORMS=20]
 	$(BIN)/pytest -q tests/end_to_end/test_job_fleet.py -k faults_47 --storms $(STORMS)
 
-bench: setup  ## measure the core against heapq, the jobs, the guard, and the gateway against HAProxy and its peers
+bench: setup  ## measure the core against heapq, the jobs, the guard, the fleet, and the gateway against HAProxy and its peers
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.jobs
 	$(BIN)/python -m bench.guard
+	$(BIN)/python -m bench.fleet
 	$(BIN)/python -m bench.gateway $(ARGS)
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra postgres --extra redis --extra tui --extra build

@@ -83,7 +83,7 @@ def run_failover(options: argparse.Namespace, console: Console) -> object:
 def run_depth(options: argparse.Namespace, console: Console) -> object:
     found = []
     for waiting in DEPTHS[:3] if options.quick else DEPTHS:
-        one: dict[str, Any] = uvloop.run(depth.measure(waiting, 100 if options.quick else 500))
+        one: dict[str, Any] = uvloop.run(depth.measure(waiting, 100 if options.quick else 300))
         times = one.pop("grants_s")
         one["p50_ms"] = 1e3 * report.quantile(times, 0.5)
         one["p99_ms"] = 1e3 * report.quantile(times, 0.99)

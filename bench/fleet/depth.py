@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forebay.core import Route
 
 LEASE_S = 5.0
+LONG_S = 200.0
 AT_ONCE = 500
 """Arrivals between two turns of the loop."""
 
@@ -43,7 +44,7 @@ class Line:
             self._desks[number % 2].arrive()
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
-        await until(lambda: self.waiting >= count - 1)
+        await until(lambda: self.waiting >= count - 1, LONG_S)
         await settled(self._desks)
 
     async def grant(self) -> float:

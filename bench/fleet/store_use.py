@@ -63,12 +63,14 @@ class Meter:
             f"{name}_commands": float(commands.get(f"cmdstat_{name}", {"calls": 0})["calls"])
             for name in ("xadd", "xread", "evalsha", "pexpire")
         }
+        used = self._client.info("cpu")
         every = sum(one["calls"] for name, one in commands.items() if name != "cmdstat_info")
         return {
             **wanted,
             "commands": float(every),
             "bytes_in": float(stats["total_net_input_bytes"]),
             "bytes_out": float(stats["total_net_output_bytes"]),
+            "cpu_us": 1e6 * (used["used_cpu_user"] + used["used_cpu_sys"]),
         }
 
     def close(self) -> None:
