@@ -10,12 +10,14 @@ BEAT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lease = tonumber(ARGV[3])
+-- First what needs memory: a script that has written something may go on writing in a full store,
+-- and a lease that is taken there would be a lease under which nothing can be sent.
+redis.call('ZADD', KEYS[3], now, ARGV[1])
+redis.call('HSET', KEYS[4], ARGV[1], ARGV[6])
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now - lease)) do
   redis.call('ZREM', KEYS[3], gone)
   redis.call('HDEL', KEYS[4], gone)
 end
-redis.call('ZADD', KEYS[3], now, ARGV[1])
-redis.call('HSET', KEYS[4], ARGV[1], ARGV[6])
 redis.call('PEXPIRE', KEYS[5], ARGV[7])
 redis.call('PEXPIRE', KEYS[6], ARGV[7])
 local holder = redis.call('GET', KEYS[1])
