@@ -57,3 +57,11 @@ def test_a_node_is_gone_with_its_last_report() -> None:
     assert views.forget("b") == [NodeRemoved("gpu")]
     assert views.forget("b") == []
     assert views.merged == {}
+
+
+def test_one_who_comes_and_cannot_reach_a_node_does_not_take_it_from_those_who_can() -> None:
+    views = NodeViews()
+    views.change("a", node())
+    assert views.change("b", node(state="offline")) == (node(), False)
+    assert views.change("b", node())[0].state == "online"
+    assert views.change("b", node(state="offline"))[0].state == "offline"  # now it is news

@@ -1,6 +1,7 @@
 """What the replicas say of the nodes, made into one opinion.
 
-Every replica asks every node by itself. Of several reports the latest is believed: it is news. A
+Every replica asks every node by itself. Of several reports the latest is believed: it is news,
+unless a replica says from the start that it cannot reach a node, which others may well. A
 report that a node has failed is news for the others, too, so they are told to look at once, and a
 good answer of theirs is later news. An operator's wish to drain holds as long as any replica has
 it; of the slots the smallest count of those that can reach the node is used: who was told 429
@@ -32,6 +33,8 @@ class NodeViews:
         views = self._views.setdefault(event.name, {})
         before = views.pop(member, None)
         views[member] = event
+        if before is None and event.state == "offline":  # it has not seen it fail: that is no news
+            self._views[event.name] = views = {member: event, **views}
         failed = event.state == "offline" and before is not None and before.state == "online"
         merged = self.merged[event.name] = _merged(views)
         return merged, failed
