@@ -24,7 +24,7 @@ class Directory:
         self.on_told: Callable[[str, bytes], None] = _ignore
         self._replica = replica
         self._roster = roster
-        self._asked: dict[str, asyncio.Future[str]] = {}
+        self._asked: dict[str, list[asyncio.Future[str]]] = {}
 
     @property
     def me(self) -> str:
@@ -50,24 +50,26 @@ class Directory:
 
     async def owner_of(self, ticket_id: str) -> str | None:
         """Ask the leader which replica has a ticket; None when it has ended or nobody leads."""
-        asked = self._asked.get(ticket_id)
-        if asked is None:
-            asked = self._asked[ticket_id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        waiting = self._asked.setdefault(ticket_id, [])
+        waiting.append(answer)
+        if len(waiting) == 1:  # the others share its question, and outlive it
             self._replica.ask_owner(ticket_id)
         try:
             async with asyncio.timeout(OWNER_S):
-                return await asyncio.shield(asked) or None
+                return await answer or None
         except TimeoutError:
             return None
         finally:
-            if self._asked.get(ticket_id) is asked:
+            waiting.remove(answer)
+            if not waiting and self._asked.get(ticket_id) is waiting:
                 del self._asked[ticket_id]
 
     def hear_owner(self, ticket_id: str, name: str) -> None:
         """Take the leader's answer."""
-        asked = self._asked.get(ticket_id)
-        if asked is not None and not asked.done():
-            asked.set_result(name)
+        for answer in self._asked.pop(ticket_id, ()):
+            if not answer.done():
+                answer.set_result(name)
 
     def hear_told(self, topic: str, payload: bytes) -> None:
         """Take what another replica tells everyone."""
@@ -75,8 +77,9 @@ class Directory:
 
     def stop(self) -> None:
         """Answer nobody any more."""
-        for asked in self._asked.values():
-            asked.cancel()
+        for waiting in self._asked.values():
+            for answer in waiting:
+                answer.cancel()
 
 
 def _ignore(_: str, __: bytes) -> None:
