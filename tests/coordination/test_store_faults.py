@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from redis import Redis
 
+from forebay.coordination import keys
 from forebay.coordination.valkey import ValkeyStore
 from forebay.core import Cancelled, Finished
 from forebay.testing.valkey_server import ValkeyServer
@@ -158,3 +159,55 @@ async def test_a_ticket_given_up_while_nobody_leads_is_not_announced(server: Val
         assert (snapshot.running, snapshot.waiting) == (2, 1)
         first.post(Finished("a"))
         await until(lambda: second.routed == ["b", "d"])
+
+
+async def test_a_store_that_is_full_is_as_good_as_gone(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody may take a lease there: under it nothing could be sent."""
+    async with Crew(server.url, 2) as crew:
+        await filled(crew)
+        epoch = crew.leader.replica.epoch
+        with Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", "1")
+            await crew.all_are("alone")
+            for _ in range(30):  # longer than a lease: the others are forgotten by then
+                await asyncio.sleep(LEASE_S / 10)
+                assert [hand.mode for hand in crew.hands] == ["alone", "alone"]
+            client.config_set("maxmemory", "0")
+        await crew.settled()
+        assert crew.leader.replica.epoch == epoch + 1
+        lost = [record for record in caplog.records if "goes on alone" in record.message]
+        assert len(lost) == 2
+
+
+async def test_an_entry_of_somebody_else_does_not_stop_the_leader_from_reading(
+    server: ValkeyServer,
+) -> None:
+    async with Crew(server.url, 2) as crew:
+        crew.everyone(TWO_SLOTS)
+        await crew.settled()
+        with Redis.from_url(server.url) as client:
+            client.xadd(keys.up(crew.leader.replica.epoch), {"other": b"?"})
+        crew.follower.post(*arrivals("a", "b"))
+        await until(lambda: crew.follower.routed == ["a", "b"])
+
+
+@pytest.mark.parametrize("option", ["decode_responses=true", "protocol=3"])
+async def test_options_of_the_driver_that_change_its_answers_do_not(
+    server: ValkeyServer, option: str
+) -> None:
+    async with Crew(f"{server.url}?{option}", 2) as crew:
+        await filled(crew)
+
+
+async def test_an_option_that_the_driver_does_not_know_is_said_once(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    crew = Crew(f"{server.url}?timeout=5", 1)
+    (hand,) = crew.hands
+    await hand.replica.start()
+    assert hand.mode == "alone"
+    await hand.replica.close()
+    (record,) = caplog.records
+    assert "timeout" in str(vars(record)["error"])

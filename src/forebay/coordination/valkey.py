@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import ConnectionPool, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from forebay.coordination import keys
 from forebay.coordination.messages import About, decode_about, encode
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
 CALL_S = 0.1
 """How long one call may take: a store that is slower than that is as good as gone."""
 CONNECT_S = 1.0
+RAW = {"protocol": 2, "decode_responses": False}
+"""Answers as we read them, whatever the URL says: bytes, and streams as lists."""
 READ_MAX = 256
 """Entries taken at once; the rest comes with the next call."""
 
@@ -40,13 +41,14 @@ READ_MAX = 256
 def connect(url: str) -> Any:
     """Return a client for a URL in any of its forms; it connects when it is first used."""
     options: dict[str, Any] = {
-        "protocol": 2,
+        **RAW,
         "socket_connect_timeout": CONNECT_S,
         "retry": Retry(NoBackoff(), 0),  # who calls tries again, and knows when to stop
     }
     address = parse_store_url(url)
     if address.kind == "single":
-        return Redis.from_url(address.url, **options)
+        given: dict[str, Any] = {**options, **parse_url(address.url), **RAW}
+        return Redis.from_pool(ConnectionPool(**given))
     if address.kind == "cluster":
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
         return RedisCluster(startup_nodes=nodes, **_given(address), **options)
@@ -62,7 +64,7 @@ def _given(address: StoreAddress) -> dict[str, Any]:
     query = {
         name: value
         for name, value in parse_url(address.url).items()
-        if name not in ("host", "port", "db", "path", "connection_class")
+        if name not in ("host", "port", "db", "path", "connection_class", *RAW)
     }
     own: dict[str, Any] = {"username": address.username, "password": address.password}
     return {**query, **_filled(own), **({"ssl": True} if address.tls else {})}
@@ -153,7 +155,7 @@ class ValkeyStore:
         if not found:
             return []
         [(_, entries)] = found
-        return [Entry(entry_id, fields[b"d"]) for entry_id, fields in entries]
+        return [Entry(entry_id, fields.get(b"d", b"")) for entry_id, fields in entries]
 
     async def leave(self, member: str, token: str) -> None:
         """Be forgotten at once."""
@@ -176,7 +178,7 @@ class ValkeyStore:
         try:
             async with asyncio.timeout(limit_s):
                 return await call
-        except (RedisError, OSError, TimeoutError) as error:
+        except Exception as error:  # also what the driver has to say about options of the URL
             raise StoreLost(f"{type(error).__name__}: {error}") from error
 
 
