@@ -207,7 +207,7 @@ async def test_an_option_that_the_driver_does_not_know_is_said_once(
     crew = Crew(f"{server.url}?timeout=5", 1)
     (hand,) = crew.hands
     await hand.replica.start()
-    assert hand.mode == "alone"
+    assert hand.mode == "cut_off"
     await hand.replica.close()
     (record,) = caplog.records
     assert "timeout" in str(vars(record)["error"])

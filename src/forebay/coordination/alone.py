@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from forebay.coordination.shares import share_of
-from forebay.core import NodeChanged, Observed, Options, Reject, Resumed, Scheduler, Snapshot
+from forebay.core import (
+    NodeChanged,
+    Observed,
+    Options,
+    OptionsChanged,
+    Reject,
+    Resumed,
+    Scheduler,
+    Snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from forebay.coordination.fleet import Mode
     from forebay.coordination.held import Held
     from forebay.core import Action, Event
 
@@ -34,6 +44,12 @@ class Alone:
         self._scheduler = Scheduler(replace(options, enabled=False))
         self._views: dict[str, NodeChanged] = {}
         self.cut_off = False
+
+    @property
+    def mode(self) -> Mode:
+        """How it works: one that has no part of any slot is as good as cut off."""
+        shares = [self._share(view) for view in self._views.values()]
+        return "cut_off" if self.cut_off or (shares and not any(shares)) else "alone"
 
     def begin(
         self, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
@@ -55,6 +71,8 @@ class Alone:
         if isinstance(event, NodeChanged):
             self._views[event.name] = event
             event = replace(event, slots=self._share(event))
+        elif isinstance(event, OptionsChanged):
+            event = OptionsChanged(replace(event.options, enabled=False))
         return [_explained(action) for action in self._scheduler.handle(event, now_s)]
 
     def next_deadline_s(self) -> float | None:

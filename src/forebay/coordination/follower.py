@@ -82,9 +82,7 @@ class Follower:
         self.about = about
         self.options = options
         self._lease_s = lease_s
-        self.epoch = 0
-        self.leader = ""
-        self.generation = 0
+        self.epoch, self.leader, self.generation = 0, "", 0
         self.mode: Mode = "seeking"
         self.tickets: dict[str, Held] = {}
         self.totals = Totals()
@@ -96,8 +94,7 @@ class Follower:
         self._borrowing = Borrowing(options)
         self._alone: Alone | None = None
         self._stamp_s = -lease_s  # the last one that the leader sent back
-        self._numbers_in = 0
-        self._numbers_out = 0
+        self._numbers_in = self._numbers_out = 0
         self._up: list[Up] = []
 
     def post(self, event: Event, now_s: float) -> list[Action]:
@@ -176,7 +173,7 @@ class Follower:
                 self._borrowing.remove(event.name, now_s)
             case OptionsChanged():
                 self.options = event.options
-                return []  # whoever leads goes by its own
+                return [] if self._alone is None else self._pass_on(event, now_s)
             case ShutDown():
                 return self._shut_down(now_s)
             case Ticked():
@@ -262,22 +259,29 @@ class Follower:
         """Go on alone."""
         if self._alone is not None:
             return []
-        self.mode = "alone"
         self._up.clear()
         for held in self.tickets.values():
             held.lent = False
         self._borrowing = Borrowing(self.options)
-        led = [one.about.member for one in self.replicas]
-        self._alone = Alone(self.about.member, (*self.members, *led), self.options)
+        known = (*self.members, *(one.about.member for one in self.replicas))
+        self._alone = Alone(self.about.member, known, self.options)
+        self._alone.cut_off = not self.epoch  # who never met the others knows no share
         actions = self._alone.begin(self._views, list(self.tickets.values()), now_s)
+        self.mode = self._alone.mode
         return self._perform(actions, now_s)
 
     def cut(self, *, off: bool, now_s: float) -> list[Action]:
         """Learn, when alone, whether the others go on together."""
         if self._alone is None:
             return []
-        self.mode = "cut_off" if off else "alone"
-        return self._perform(self._alone.cut(off=off, now_s=now_s), now_s)
+        actions = self._alone.cut(off=off or not self.epoch, now_s=now_s)
+        self.mode = self._alone.mode
+        return self._perform(actions, now_s)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the slots are the others', or may be."""
+        return self._alone is not None and self._alone.cut_off
 
     def find_store(self) -> None:
         """Know that the store is back; who leads will be known soon."""

@@ -57,7 +57,8 @@ class Links:
         self._leading = asyncio.Event()
         self._joined = asyncio.Event()
         self._alone = asyncio.Event()
-        self._failing_since_s: float | None = None
+        self._failing_since_s: dict[str, float] = {}  # by errand
+        self._said_unreadable = False
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = False
         self._closed = False
@@ -116,7 +117,7 @@ class Links:
             try:
                 await errand()
             except StoreLost as error:
-                self._failed(str(error))
+                self._failed(errand.__name__, str(error))
                 await self._pause(RETRY_S)
             except Exception:
                 logger.exception("an errand failed", extra={"errand": errand.__name__})
@@ -127,9 +128,10 @@ class Links:
         if replica.resigned and replica.leads:
             await self._resign()
         self._beat.clear()
+        self._refuse_deafness()
         asked_s = self._clock.monotonic_s()
         standing = await self._store.beat(replica.sign())
-        self._worked()
+        self._worked("_sign")
         replica.stand(standing, asked_s)
         self._joined.set()
         if replica.leads:
@@ -163,10 +165,10 @@ class Links:
             try:
                 await self._store.send_up(epoch, payloads)
             except StoreLost as error:
-                self._failed(str(error))
+                self._failed("_send", str(error))
                 await self._pause(RETRY_S)
             else:
-                self._worked()
+                self._worked("_send")
                 return
 
     async def _order(self, payloads: list[tuple[str, bytes]]) -> None:
@@ -178,10 +180,10 @@ class Links:
                     replica.lost_lease()
                     return
             except StoreLost as error:
-                self._failed(str(error))
+                self._failed("_send", str(error))
                 await self._pause(RETRY_S)
             else:
-                self._worked()
+                self._worked("_send")
                 return
 
     async def _read_down(self) -> None:
@@ -189,9 +191,10 @@ class Links:
         member, after = self._replica.about.member, START
         while not self._stopped:
             entries = await self._store.read_down(member, after, self._beat_s)
+            self._worked("_read_down")
             if entries:
                 after = entries[-1].id
-                self._replica.hear(_read(entries, decode_orders))
+                self._replica.hear(self._readable(entries, decode_orders))
 
     async def _read_up(self) -> None:
         """Read what the replicas say to the leader, while this one leads."""
@@ -199,11 +202,13 @@ class Links:
         replica, epoch, after = self._replica, self._replica.epoch, START
         while replica.leads and replica.epoch == epoch and not self._stopped:
             entries = await self._store.read_up(epoch, after, self._beat_s)
+            self._worked("_read_up")
             if entries:
                 after = entries[-1].id
-                for piece in _pieces(_read(entries, decode_batch)):
+                for piece in _pieces(self._readable(entries, decode_batch)):
                     replica.receive(piece)
                     await asyncio.sleep(0)  # signs of life must not wait for a long line
+        self._worked("_read_up")
         if not replica.leads:
             self._leading.clear()
 
@@ -216,17 +221,36 @@ class Links:
             await self._pause(self._beat_s)
         self._alone.clear()
 
+    def _readable(self, entries: list[Entry], decode: Callable[[bytes], Any]) -> list[Any]:
+        """Return what can be read; another version may say what this one does not know."""
+        read = []
+        for entry in entries:
+            try:
+                read.append(decode(entry.payload))
+            except msgspec.MsgspecError as error:
+                if not self._said_unreadable:  # once: it would be a line for every message
+                    logger.warning("a message cannot be read", extra={"error": str(error)})
+                self._said_unreadable = True
+        return read
+
     # -- when it works and when it does not
 
-    def _worked(self) -> None:
-        self._failing_since_s = None
+    def _worked(self, errand: str) -> None:
+        self._failing_since_s.pop(errand, None)
 
-    def _failed(self, why: str) -> None:
+    def _refuse_deafness(self) -> None:
+        """Give no sign of life while nothing can be read: others would wait for the deaf."""
+        for errand in ("_read_down", "_read_up"):
+            since_s = self._failing_since_s.get(errand)
+            if since_s is not None and self._clock.monotonic_s() - since_s >= BREAKER_S:
+                raise StoreLost("messages cannot be read")
+
+    def _failed(self, errand: str, why: str) -> None:
         now_s = self._clock.monotonic_s()
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
+        since_s = self._failing_since_s.setdefault(errand, now_s)
+        if since_s == now_s:
             self._beat.set()
-        elif now_s - self._failing_since_s >= BREAKER_S:
+        elif now_s - since_s >= BREAKER_S:
             self._replica.lost_store(why)
             self._alone.set()
             self._joined.set()
@@ -252,14 +276,3 @@ def _pieces(batches: list[Batch]) -> Iterator[list[Batch]]:
             yield piece
             piece = []
     yield piece
-
-
-def _read(entries: list[Entry], decode: Callable[[bytes], Any]) -> list[Any]:
-    """Return what can be read; another version may say what this one does not know."""
-    read = []
-    for entry in entries:
-        try:
-            read.append(decode(entry.payload))
-        except msgspec.MsgspecError as error:
-            logger.warning("a message cannot be read", extra={"error": str(error)})
-    return read

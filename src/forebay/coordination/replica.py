@@ -341,9 +341,10 @@ class Replica:
 
     def learn(self, *, cut_off: bool) -> None:
         """Learn, when alone, whether others have a leader."""
-        if cut_off != (self._follower.mode == "cut_off"):
-            logger.warning("cut off from the others" if cut_off else "the others are alone, too")
+        before = self._follower.is_cut_off
         self._do(lambda now_s: self._follower.cut(off=cut_off, now_s=now_s))
+        if self._follower.is_cut_off != before:
+            logger.warning("cut off from the others" if cut_off else "the others are alone, too")
 
     def addresses(self) -> list[str]:
         """Return where the others are reached."""

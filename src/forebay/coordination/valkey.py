@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 CALL_S = 0.1
 """How long one call may take: a store that is slower than that is as good as gone."""
-CONNECT_S = 1.0
+CONNECT_S = 0.8
+"""How long it may take with a new connection: names, TLS, a password, sentinels that are asked."""
+SENTINEL_S = 0.3
+"""How long one sentinel may take before the next is asked."""
 RAW = {"protocol": 2, "decode_responses": False}
 """Answers as we read them, whatever the URL says: bytes, and streams as lists."""
 READ_MAX = 256
@@ -53,8 +56,9 @@ def connect(url: str) -> Any:
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
         return RedisCluster(startup_nodes=nodes, **_given(address), **options)
     own = {"username": address.sentinel_username, "password": address.sentinel_password}
+    limits = {"socket_timeout": SENTINEL_S, "socket_connect_timeout": SENTINEL_S}
     sentinels = Sentinel(  # type: ignore[no-untyped-call]  # redis-py has types for some
-        address.hosts, sentinel_kwargs={**_filled(own), "socket_timeout": CONNECT_S}
+        address.hosts, sentinel_kwargs={**_filled(own), **limits}
     )
     return sentinels.master_for(address.service, db=address.db, **_given(address), **options)
 
@@ -85,6 +89,7 @@ class ValkeyStore:
         self._send = self._client.register_script(SEND)
         self._leave = self._client.register_script(LEAVE)
         self._lingers = 0  # the epoch whose stream will not stay for ever; `beat` prolongs it
+        self._is_connected = False
         self.calls = 0
         """How many calls were made; what one of them costs is what the benchmarks ask."""
         self.bytes_sent = 0
@@ -173,13 +178,20 @@ class ValkeyStore:
             for sentinel in getattr(sentinels, "sentinels", ()):
                 await sentinel.aclose()
 
-    async def _call(self, call: Awaitable[Any], limit_s: float = CALL_S) -> Any:
+    async def _call(self, call: Awaitable[Any], limit_s: float | None = None) -> Any:
+        """Make a call; the first one after a failure has the time to connect, too."""
         self.calls += 1
+        is_read = limit_s is not None  # on a connection of its own
+        if limit_s is None:
+            limit_s = CALL_S if self._is_connected else CONNECT_S
         try:
             async with asyncio.timeout(limit_s):
-                return await call
+                answer = await call
         except Exception as error:  # also what the driver has to say about options of the URL
+            self._is_connected = self._is_connected and is_read
             raise StoreLost(f"{type(error).__name__}: {error}") from error
+        self._is_connected = self._is_connected or not is_read
+        return answer
 
 
 def _xadd(stream: str, payload: bytes) -> tuple[str | bytes | int, ...]:

@@ -53,12 +53,16 @@ def make_coordinator(
         from forebay.coordination.valkey import ValkeyStore
     except ImportError as error:
         raise NotAllowed("coordination.url needs a driver: pip install 'forebay[redis]'") from error
+    try:
+        store = ValkeyStore(coordination.url, coordination.lease_seconds)
+    except (TypeError, ValueError) as error:  # an option in the query that the driver cannot read
+        raise NotAllowed(f"coordination.url: {error}") from error
     replica = Replica(
         About(f"{chance.randbytes(4).hex()}-0"),  # until it listens, and knows its address
         options,
         perform,
         clock,
-        ValkeyStore(coordination.url, coordination.lease_seconds),
+        store,
         lease_s=coordination.lease_seconds,
     )
     replica.ask_peers = partial(anyone_led, settings.server.tls_cert)
@@ -90,7 +94,9 @@ async def anyone_led(own_certificate: str, addresses: Sequence[str]) -> bool:
 
 
 async def _is_led(address: str, own_certificate: str) -> bool:
-    pool = Pool(peer_target(address, own_certificate, ASK_S), idle_max=0)
+    pool = _pool(address, own_certificate)
+    if pool is None:
+        return False
     host = urlsplit(address).netloc.encode()
     head = b"GET /ready HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % host
     try:
@@ -103,3 +109,11 @@ async def _is_led(address: str, own_certificate: str) -> bool:
         return False
     finally:
         pool.close()
+
+
+def _pool(address: str, own_certificate: str) -> Pool | None:
+    """Return a pool for an address; None for what is none: it comes from the store."""
+    try:
+        return Pool(peer_target(address, own_certificate, ASK_S), idle_max=0)
+    except ValueError:
+        return None

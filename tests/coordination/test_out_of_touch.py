@@ -1,0 +1,88 @@
+"""Replicas that never met the others, cannot hear them, or have nothing to offer without them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from redis import Redis
+
+from forebay.coordination.alone import Alone
+from forebay.coordination.follower import Follower
+from forebay.coordination.messages import About
+from forebay.core import Arrived, NodeChanged, Options, OptionsChanged, Reject, Resumed
+from forebay.testing.valkey_server import ValkeyServer, free_port
+
+from .crew import TWO_SLOTS, Crew, Hand, arrivals, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ONE_SLOT = NodeChanged("gpu1", slots=1, models=("llama",))
+
+
+@pytest.fixture
+def server() -> Iterator[ValkeyServer]:
+    with ValkeyServer() as server:
+        yield server
+
+
+async def test_a_gateway_that_never_reached_the_store_starts_nothing() -> None:
+    hand = Hand(f"redis://127.0.0.1:{free_port()}/0", 1, Options())
+    await hand.replica.start()
+    hand.post(TWO_SLOTS, *arrivals("a"))
+    assert hand.mode == "cut_off"
+    assert hand.refused == ["coordination_lost"]
+    hand.replica.learn(cut_off=False)  # nobody else answers either
+    hand.post(*arrivals("b"))
+    assert (hand.mode, hand.routed) == ("cut_off", [])
+    await hand.replica.close()
+
+
+async def test_a_gateway_that_cannot_hear_the_others_leaves_them_its_slots(
+    server: ValkeyServer,
+) -> None:
+    with Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "deaf", "on", ">x", "~*", "+@all", "-xread")
+    async with Crew(server.url, 1) as crew:
+        crew.everyone(TWO_SLOTS)
+        await crew.settled()
+        deaf = Hand(server.url.replace("redis://", "redis://deaf:x@"), 7, Options())
+        await deaf.replica.start()
+        deaf.post(TWO_SLOTS, *arrivals("x", "y"))
+        await until(lambda: deaf.mode in ("alone", "cut_off"))
+        await until(lambda: len(crew.leader.replica.standings()[1]) == 1)
+        crew.leader.post(*arrivals("a", "b"))
+        await until(lambda: crew.leader.routed == ["a", "b"])
+        await deaf.replica.close()
+
+
+def follower(me: str, *others: str) -> Follower:
+    """Return a replica that has just lost the store, with one node of one slot."""
+    follower = Follower(About(me), Options(), 3.0)
+    follower.post(ONE_SLOT, 0.0)
+    follower.join(1, others[0], 0.0)
+    follower.members = (me, *others)
+    return follower
+
+
+def test_of_two_that_share_one_slot_the_one_without_it_is_not_ready() -> None:
+    two = follower("aaaaaaaa-1", "bbbbbbbb-1"), follower("bbbbbbbb-1", "aaaaaaaa-1")
+    refused = []
+    for one in two:
+        one.lose_store(1.0)
+        refused.append(isinstance(one.post(Arrived("a", "llama"), 1.0)[0], Reject))
+    assert sorted(one.mode for one in two) == ["alone", "cut_off"]
+    assert sorted(refused) == [False, True]
+
+
+def test_new_limits_hold_for_those_who_are_alone_and_make_no_line() -> None:
+    alone = Alone("aaaaaaaa-1", (), Options(wait_s_max=60.0))
+    alone.begin({"gpu1": ONE_SLOT}, [], 0.0)
+    alone.handle(Resumed(Arrived("r", "llama"), 1, node="gpu1", attempt=1), 0.0)
+    alone.handle(OptionsChanged(Options(wait_s_max=2.0)), 0.0)
+    alone.handle(Resumed(Arrived("w", "llama"), 2), 0.0)
+    assert alone.next_deadline_s() == 2.0
+    (refused,) = alone.handle(Arrived("n", "llama"), 0.0)
+    assert isinstance(refused, Reject)
+    assert refused.code == "coordination_lost"
