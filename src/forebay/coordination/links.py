@@ -58,6 +58,7 @@ class Links:
         self._joined = asyncio.Event()
         self._alone = asyncio.Event()
         self._failing_since_s: dict[str, float] = {}  # by errand
+        self._why: dict[str, str] = {}  # its last error, by errand
         self._said_unreadable = False
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = False
@@ -243,10 +244,11 @@ class Links:
         for errand in ("_read_down", "_read_up"):
             since_s = self._failing_since_s.get(errand)
             if since_s is not None and self._clock.monotonic_s() - since_s >= BREAKER_S:
-                raise StoreLost("messages cannot be read")
+                raise StoreLost(f"messages cannot be read: {self._why.get(errand)}")
 
     def _failed(self, errand: str, why: str) -> None:
         now_s = self._clock.monotonic_s()
+        self._why[errand] = why
         since_s = self._failing_since_s.setdefault(errand, now_s)
         if since_s == now_s:
             self._beat.set()
