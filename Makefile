@@ -6,7 +6,7 @@ SEEDS ?= 2000
 TRIALS ?= 10
 STORMS ?= 20
 
-.PHONY: help setup long run demo fleet faults check test compile wheel sim storms bench lock reference diagram screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test compile wheel sim fleetsim storms bench lock reference diagram screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ wheel: setup  ## build dist/*.whl with the hot path compiled
 
 sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay one]
 	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+fleetsim: setup  ## simulate gateways that share one queue, with faults: make fleetsim [SEEDS=2000] [SEED=n to replay one]
+	$(BIN)/python -m forebay.testing.fleet_simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 storms: setup  ## kill, freeze and crash three gateways and their PostgreSQL under load: make storms [STORMS=20]
 	$(BIN)/pytest -q tests/end_to_end/test_job_fleet.py -k faults_47 --storms $(STORMS)

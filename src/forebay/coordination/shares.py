@@ -14,7 +14,7 @@ def share_of(me: str, members: Iterable[str], node: str, slots: int) -> int:
     """Return how many of a node's slots are mine.
 
     >>> [share_of(name, ("a", "b", "c"), "gpu1", 4) for name in ("a", "b", "c")]
-    [1, 1, 2]
+    [2, 1, 1]
     """
     everyone = sorted({me, *members}, key=lambda name: (crc32(f"{node}/{name}".encode()), name))
     whole, odd = divmod(max(0, slots), len(everyone))
