@@ -13,7 +13,7 @@ VERBS: Mapping[str, Verb] = {
     "serve": Verb("forebay.cli.serve:serve", "Run the gateway: the queue in front of your models."),
     "status": Verb(
         "forebay.cli.status:status",
-        "Show the queue, the nodes and the models of a running gateway, and of a fleet all gateways.",
+        "Show the queue, the nodes and the models of a gateway, or of its whole fleet.",
     ),
     "top": Verb(
         "forebay.cli.top:top",

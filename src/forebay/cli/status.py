@@ -36,7 +36,7 @@ MODES = {
 
 
 def status(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
-    """Show the queue, the nodes and the models of a running gateway, and of a fleet all gateways.
+    """Show the queue, the nodes and the models of a gateway, or of its whole fleet.
 
     Exits with 0 when it is ready, 1 when it is not, 3 when none can be reached, 4 when
     it wants a key.
