@@ -201,7 +201,7 @@ class Storm:
         return batch.id
 
     async def batch_output(self, batch_id: str) -> list[Any]:
-        """Return what a batch has answered, once it is completed."""
+        """Return what a batch has answered, and what it gave up, once it is completed."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 try:
@@ -209,8 +209,10 @@ class Storm:
                         batch = await client.batches.retrieve(batch_id)
                         assert batch.status not in ("failed", "expired", "cancelled"), batch
                         if batch.status == "completed":
-                            found = await client.files.content(batch.output_file_id or "")
-                            return [json.loads(line) for line in found.text.splitlines()]
+                            files = (batch.output_file_id, batch.error_file_id)
+                            found = [await client.files.content(one) for one in files if one]
+                            text = "".join(one.text for one in found)
+                            return [json.loads(line) for line in text.splitlines()]
                 except openai.APIError:
                     continue
 

@@ -69,7 +69,7 @@ def own_valkey() -> Iterator[ValkeyServer]:
 @pytest.fixture
 async def pair(rig: Rig, own_valkey: ValkeyServer, tmp_path: Path) -> Pair:
     stack: AsyncExitStack = rig.stack
-    node = await rig.node(slots=1)
+    node = await rig.node(slots=2)  # one for each, should they be alone
     http = await stack.enter_async_context(httpx.AsyncClient(timeout=LIMIT_S, trust_env=False))
     gateways = []
     for number in range(2):
