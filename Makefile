@@ -54,7 +54,7 @@ check: setup  ## lint, types, imports, tidiness
 	$(BIN)/pytest -q -p no:cacheprovider tests/test_tidy.py
 
 test: check  ## set up, check, and run every test
-	$(BIN)/pytest -q -n 4  # of 2 cores: many tests wait for programs that they have started
+	$(BIN)/pytest -q -n 3  # of 2 cores: many tests wait for programs that they have started
 
 compile: setup  ## compile the hot path with mypyc into build/compiled (needs a C compiler); 3 times faster
 	$(BIN)/python tools/compile.py

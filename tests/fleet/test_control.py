@@ -7,6 +7,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from forebay.testing.fleet import Fault, Trial, run_trial
 from forebay.testing.fleet.schedule import LEADER
 
@@ -44,6 +46,7 @@ async def test_gateways_that_never_doubt_their_leases_are_found_out(tmp_path: Pa
     assert any(one.startswith("over-committed beyond the promise") for one in verdict.wrong)
 
 
+@pytest.mark.long
 async def test_the_same_gateways_with_leases_are_not(tmp_path: Path) -> None:
     verdict = await run_trial(Trial(schedule=(Fault(1.0, "cut", LEADER, 4.0),)), tmp_path)
     assert verdict.wrong == []

@@ -64,7 +64,7 @@ def check_history(store: JobStore, log: Path, accepted: list[int]) -> None:
     check_once(log)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_nothing_accepted_is_lost_or_done_twice_however_often_it_is_killed(
     database_url: str, tmp_path: Path, seed: int
 ) -> None:
