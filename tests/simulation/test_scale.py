@@ -6,6 +6,8 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import pytest
+
 from forebay.core import Scheduler
 from forebay.core.actions import Route
 from forebay.core.events import Arrived, Cancelled, Finished, NodeChanged, Observed
@@ -19,6 +21,7 @@ CALLS_MAX = 100
 """Measured: about 55 for an arrival or a finish, whatever the depth."""
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_users_with_ten_requests_each_fit_the_budget() -> None:
     script = Path(__file__).with_name("crowd.py")
     shown = subprocess.run(
