@@ -107,7 +107,7 @@ class Book:
                 self.dispatch.stale[node.name] = node
         self.seq += 1
         node.take(entry, line.lane.model, self.seq)
-        if not node.has_room():
+        if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
             self.cluster.open.pop(node.name, None)
         line.lane.running[entry] = None
         line.running += 1

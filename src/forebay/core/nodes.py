@@ -60,7 +60,11 @@ class Node:
 
     def is_open(self, now_s: float) -> bool:
         """Say whether a new request may start here now, slots and health considered."""
-        return self.has_room() and self.state == "online" and now_s >= self.rest_until_s
+        return (
+            len(self.leases) + self.lent < self.slots
+            and self.state == "online"
+            and now_s >= self.rest_until_s
+        )
 
     def has_room(self) -> bool:
         """Say whether a slot is neither leased nor lent."""
