@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 2000
+FLEETS ?= 200
 TRIALS ?= 10
 STORMS ?= 20
 
@@ -66,8 +67,8 @@ wheel: setup  ## build dist/*.whl with the hot path compiled
 sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay one]
 	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-fleetsim: setup  ## simulate gateways that share one queue, with faults: make fleetsim [SEEDS=2000] [SEED=n to replay one]
-	$(BIN)/python -m forebay.testing.fleet_simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+fleetsim: setup  ## simulate gateways that share one queue, with faults: make fleetsim [FLEETS=200] [SEED=n to replay one]
+	$(BIN)/python -m forebay.testing.fleet_simulation $(if $(SEED),--seed $(SEED),--seeds $(FLEETS))
 
 storms: setup  ## kill, freeze and crash three gateways and their PostgreSQL under load: make storms [STORMS=20]
 	$(BIN)/pytest -q tests/end_to_end/test_job_fleet.py -k faults_47 --storms $(STORMS)

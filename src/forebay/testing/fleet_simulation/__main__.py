@@ -6,15 +6,14 @@ python -m forebay.testing.fleet_simulation --seed 17
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import cpu_count
 from pprint import pformat
 from typing import NamedTuple
 
 from forebay.testing.fleet_simulation import FleetSimulation, failure, random_plan
+from forebay.testing.seeds import play_by_seeds, say
 
 FAILURES_SHOWN = 3
 
@@ -70,23 +69,5 @@ def replay(seed: int) -> int:
     return 0
 
 
-def say(text: str, end: str = "\n") -> None:
-    sys.stdout.write(text + end)
-    sys.stdout.flush()
-
-
-def main() -> int:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m forebay.testing.fleet_simulation")
-    parser.add_argument("--seeds", type=int, default=200, help="how many seeds to play")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="replay this one and show it")
-    parser.add_argument("--workers", type=int, default=cpu_count(), help="processes to use")
-    chosen = parser.parse_args()
-    if chosen.seed is not None:
-        return replay(chosen.seed)
-    return play_all(chosen.first, chosen.seeds, chosen.workers)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_by_seeds("forebay.testing.fleet_simulation", 200, play_all, replay))

@@ -6,16 +6,15 @@ python -m forebay.testing.simulation --seed 17
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
-from multiprocessing import cpu_count
 from pprint import pformat
 from typing import TYPE_CHECKING
 
+from forebay.testing.seeds import play_by_seeds, say
 from forebay.testing.simulation import Report, Simulation, random_scenario
 
 if TYPE_CHECKING:
@@ -117,23 +116,5 @@ def replay(seed: int) -> int:
     return 0
 
 
-def say(text: str, end: str = "\n") -> None:
-    sys.stdout.write(text + end)
-    sys.stdout.flush()
-
-
-def main() -> int:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m forebay.testing.simulation")
-    parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to play")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="replay this one and show it")
-    parser.add_argument("--workers", type=int, default=cpu_count(), help="processes to use")
-    chosen = parser.parse_args()
-    if chosen.seed is not None:
-        return replay(chosen.seed)
-    return play_all(chosen.first, chosen.seeds, chosen.workers)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_by_seeds("forebay.testing.simulation", 2000, play_all, replay))
