@@ -57,6 +57,15 @@ async def until(rig: Rig, job_id: int, status: str) -> dict[str, Any]:
     raise AssertionError(f"job {job_id} is {seen['status']}, not {status}: {seen}")
 
 
+async def until_metrics_say(rig: Rig, line: str) -> str:
+    """Ask until they do: the loop hears of a change just after a reader of the store may see it."""
+    for _ in range(2000):
+        text = (await rig.get("/metrics")).body.decode()
+        if line in text:
+            return text
+    raise AssertionError(f"no {line!r} in {text}")
+
+
 async def pieces(client: RawClient) -> AsyncIterator[bytes]:
     while (piece := await client.chunk()) is not None:
         yield piece

@@ -16,7 +16,7 @@ from forebay.jobs.schema import JOBS
 from forebay.storage.database import Database
 
 from .conftest import OK
-from .job_steps import chat, job, post, submit, until
+from .job_steps import chat, job, post, submit, until, until_metrics_say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,11 +167,7 @@ async def test_lines_of_batches_are_not_counted_as_jobs(rig: Rig) -> None:
             break
     assert seen["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
     await submit(rig, chat(1))
-    for _ in range(2000):
-        shown = (await rig.get("/metrics")).body.decode()
-        if 'forebay_jobs{status="completed",type="chat"} 1.0' in shown:
-            break
-    assert 'forebay_jobs{status="completed",type="chat"} 1.0' in shown
+    await until_metrics_say(rig, 'forebay_jobs{status="completed",type="chat"} 1.0')
 
 
 @pytest.mark.parametrize("given", ["%00", "x" * 300, ""])

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .conftest import OK
-from .job_steps import ENVIRON, KEYS, bearer, chat, pieces, post, submit, until
+from .job_steps import (
+    ENVIRON,
+    KEYS,
+    bearer,
+    chat,
+    pieces,
+    post,
+    submit,
+    until,
+    until_metrics_say,
+)
 
 if TYPE_CHECKING:
     from .conftest import Rig
@@ -130,17 +140,13 @@ async def test_metrics_count_jobs_by_type_and_status(rig: Rig) -> None:
     job_id = await submit(rig, chat(1))
     await submit(rig, chat(2))
     call = await node.next_call()
-    text = (await rig.get("/metrics")).body.decode()
-    assert 'forebay_jobs{status="running",type="chat"} 1.0' in text
+    text = await until_metrics_say(rig, 'forebay_jobs{status="running",type="chat"} 1.0')
     assert 'forebay_jobs{status="queued",type="chat"} 1.0' in text
     assert 'forebay_job_wait_seconds_count{type="chat"} 1.0' in text
     assert "forebay_vram_reserved_bytes 0.0" in text
     await call.answer(OK)
     await until(rig, job_id, "completed")
-    assert (
-        'forebay_jobs{status="completed",type="chat"} 1.0'
-        in (await rig.get("/metrics")).body.decode()
-    )
+    await until_metrics_say(rig, 'forebay_jobs{status="completed",type="chat"} 1.0')
     await (await node.next_call()).answer(OK)
 
 
