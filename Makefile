@@ -14,7 +14,9 @@ help:  ## show this list
 
 setup: .venv/.ready  ## make .venv with everything the tests need, too
 
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Many Pythons are started here; each would compile the whole package if it may not keep the result.
+unexport PYTHONDONTWRITEBYTECODE
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 .venv/.run: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Forebay needs Python 3.11 or newer; try: make setup PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
@@ -55,7 +57,7 @@ check: setup  ## lint, types, imports, tidiness
 	$(BIN)/pytest -q -p no:cacheprovider tests/test_tidy.py
 
 test: check  ## set up, check, and run every test
-	$(BIN)/pytest -q -n 3  # of 2 cores: many tests wait for programs that they have started
+	$(BIN)/pytest -q -n 3 --dist worksteal --ignore tests/test_tidy.py  # of 2 cores: many tests wait for programs
 
 compile: setup  ## compile the hot path with mypyc into build/compiled (needs a C compiler); 3 times faster
 	$(BIN)/python tools/compile.py

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 import uvloop
 from redis import Redis
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 numbers = itertools.count(1)
+hypothesis.settings.register_profile("forebay", deadline=None)  # how long it takes proves nothing
+hypothesis.settings.load_profile("forebay")
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -136,7 +136,7 @@ def test_the_answer_is_called_senseless_and_the_field_is_named(
 
 
 @pytest.mark.parametrize("command", SOME)
-@pytest.mark.parametrize("answer", [evil, refusal])
+@pytest.mark.parametrize("answer", [evil, pytest.param(refusal, marks=pytest.mark.long)])
 def test_at_a_terminal_there_are_no_controls_but_our_colours(
     gateway: HostileGateway, command: str, answer: Any
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forebay.coordination.lending import Lending
 from forebay.coordination.members import Members
 from forebay.coordination.messages import (
+    ITEMS_MAX,
     About,
     Batch,
     Look,
@@ -42,6 +43,22 @@ def test_orders_are_numbered_for_each_replica() -> None:
     made.say("c", Look("gpu"))
     made.say("gone", Look("gpu"))
     assert [(name, orders.number) for name, orders in made.take_orders()] == [("b", 1), ("c", 0)]
+
+
+def test_a_long_list_of_orders_goes_in_pieces_of_bearable_size_and_in_order() -> None:
+    made = members("b")
+    made.take_orders()
+    for number in range(2 * ITEMS_MAX + 1):
+        made.say("b", Look(f"gpu{number}"))
+    orders = [order for _, order in made.take_orders()]
+    assert [(order.number, len(order.items)) for order in orders] == [
+        (0, ITEMS_MAX),
+        (1, ITEMS_MAX),
+        (2, 1),
+    ]
+    assert [item for order in orders for item in order.items] == [
+        Look(f"gpu{number}") for number in range(2 * ITEMS_MAX + 1)
+    ]
 
 
 def test_what_is_for_oneself_stays_here() -> None:

@@ -7,6 +7,8 @@ from forebay.coordination.leader import Leader
 from forebay.coordination.messages import About, Announced, Batch, Down, Pulse, Signed, Up
 from forebay.core import Arrived, Finished, NodeChanged, Options, Resumed, Route, Totals
 
+from .pair import Office
+
 ME, OTHER = About("11111111-1"), About("22222222-1")
 WAITING = 2 * TAKEN_AT_ONCE + 500
 
@@ -83,3 +85,22 @@ def test_who_announces_anew_meanwhile_is_taken_once() -> None:
     leader.receive(Batch(OTHER.member, 2, 1, (Arrived("new", "llama"),)), 2.0)
     assert leader.totals().cancelled == 0
     assert "new" in routed(said(leader))  # nobody waits before it: the old line is gone
+
+
+def test_what_is_announced_late_stands_before_whoever_came_meanwhile() -> None:
+    node = NodeChanged("gpu1", slots=1, models=("llama",))
+    office = Office(epoch=1)
+    frozen, other = office.join("frozen-1", node), office.join("other-1", node)
+    other.post(Arrived("runs", "llama"), office, settle=True)
+    for name in ("early", "early too"):
+        frozen.post(Arrived(name, "llama"), office, settle=True)
+    office = Office(epoch=2, name="next-1")
+    office.take_over(other)
+    for name in ("newcomer", "newcomer too"):
+        other.post(Arrived(name, "llama"), office, settle=True)
+    office.take_over(frozen)  # it has thawed
+    for name in ("runs", "early", "early too"):
+        desk = frozen if name in frozen.follower.tickets else other
+        desk.post(Finished(name), office, settle=True)
+    assert frozen.started == ["early", "early too"]
+    assert other.started == ["runs", "newcomer"]

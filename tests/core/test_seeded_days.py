@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 STEPS = 90
 BLOCK = 50
 """Seeds in one test."""
+LONG = pytest.mark.long
 
 
 def drive(seed: int, *, swaps: bool) -> None:
@@ -59,7 +60,7 @@ def check_replay(log: list[tuple[float, Event, list[Action]]], core: Scheduler) 
         assert list(core.handle(event, at_s)) == actions
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", [0, 1, 2, 3, *(pytest.param(n, marks=LONG) for n in range(4, 8))])
 def test_a_day_goes_as_the_model_says(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         try:
@@ -68,7 +69,7 @@ def test_a_day_goes_as_the_model_says(block: int) -> None:
             raise AssertionError(f"replay with drive({seed}, swaps=False)") from error
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", [0, 1, 2, *(pytest.param(n, marks=LONG) for n in range(3, 6))])
 def test_a_day_with_swaps_keeps_the_invariants(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         try:

@@ -150,9 +150,9 @@ async def test_search_works_from_the_file_system(site: Path, browser_page: Page)
     ("words", "first"),
     [
         ("x-forebay-priority", "reference/headers.html"),
-        ("X-Forebay-Max-Wait", "reference/headers.html"),
-        ("completion", "command-line.html"),
         ("sim-node", "reference/command-line.html"),
+        pytest.param("X-Forebay-Max-Wait", "reference/headers.html", marks=pytest.mark.long),
+        pytest.param("completion", "command-line.html", marks=pytest.mark.long),
     ],
 )
 async def test_what_is_searched_most_is_found_first(
@@ -187,7 +187,7 @@ async def test_pictures_follow_the_switch_between_light_and_dark(
 
 
 @needs_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 async def test_the_site_can_be_read_by_those_who_see_little_or_nothing(
     site: Path, browser_page: Page, scheme: Literal["light", "dark"]
 ) -> None:

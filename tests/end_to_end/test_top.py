@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .conftest import Shell
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+RARER = ("xterm", "screen")
 SLOW = ("--model", "m", "--slots", "2", "--ttft-ms", "0", "--tokens-per-second", "1")
 
 
@@ -127,7 +128,10 @@ async def test_ctrl_z_gives_the_terminal_back_and_fg_draws_everything_anew(
     await terminal.shows("ready:")
 
 
-@pytest.mark.parametrize("term", ["xterm", "screen", "tmux-256color", "vt100"])
+@pytest.mark.parametrize(
+    "term",
+    ["tmux-256color", "vt100", *(pytest.param(one, marks=pytest.mark.long) for one in RARER)],
+)
 async def test_it_draws_on_any_common_terminal_and_ctrl_c_leaves(
     shell: Shell, terminal: Terminal, term: str
 ) -> None:

@@ -12,6 +12,8 @@ from forebay.testing.simulation import Simulation, random_scenario
 from forebay.testing.simulation.__main__ import play
 
 CHUNKS = 80
+CHUNKS_AT_ONCE = 40
+"""The others take long."""
 SEEDS_PER_CHUNK = 25
 FIRST_SEED = 100_000
 """Apart from the seeds of `make sim`, so that together they see more."""
@@ -27,7 +29,13 @@ def run_command(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        pytest.param(chunk, marks=[pytest.mark.long] * (chunk >= CHUNKS_AT_ONCE))
+        for chunk in range(CHUNKS)
+    ],
+)
 def test_every_promise_holds_in_random_worlds(chunk: int) -> None:
     first = FIRST_SEED + chunk * SEEDS_PER_CHUNK
     summary = play(range(first, first + SEEDS_PER_CHUNK))

@@ -9,6 +9,7 @@ else as it came. Who announces later is heard later.
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING
 
 from forebay.coordination.messages import Announced, Up
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 
 TAKEN_AT_ONCE = 1000
 """How much is taken between two turns of the loop: some 50 ms of work."""
+SEQ_BITS = 32
+"""For the numbers that one epoch gives; the rest is for the epoch."""
+
+
+def first_seq(epoch: int) -> int:
+    """Return where an epoch's numbers begin: above all that those before it can have given.
+
+    So what a replica announces late, because it was frozen, stands before whoever came meanwhile.
+    """
+    return epoch << SEQ_BITS
 
 
 class Gathering:
@@ -75,4 +86,4 @@ def _place(item: Up) -> tuple[int, float, float]:
         return (3, 0.0, 0.0)  # sorting is stable: each replica's news stays in order
     if item.node:
         return (1, 0.0, 0.0)
-    return (2, float(item.seq) if item.seq else float("inf"), -item.waited_s)
+    return (2, item.seq or inf, -item.waited_s)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.gathering import Gathering
-from forebay.coordination.lending import Lending
+from forebay.coordination.gathering import Gathering, first_seq
+from forebay.coordination.loans import Loans
 from forebay.coordination.members import Members
 from forebay.coordination.messages import (
     About,
@@ -23,7 +23,6 @@ from forebay.coordination.messages import (
     Asked,
     Batch,
     GaveBack,
-    Lend,
     Look,
     Owner,
     Pulse,
@@ -33,7 +32,8 @@ from forebay.coordination.messages import (
     Up,
 )
 from forebay.coordination.node_views import NodeViews
-from forebay.coordination.tickets import Member, Ticket, Tickets, able
+from forebay.coordination.parking import Parking, is_spared
+from forebay.coordination.tickets import Member, Ticket, Tickets
 from forebay.coordination.totals import Counts
 from forebay.core import (
     Arrived,
@@ -78,11 +78,12 @@ class Leader:
         self.mistakes: list[ForebayError] = []
         """What replicas asked for that cannot be; to be logged."""
         self._lease_s = lease_s
-        self._scheduler = Scheduler(options)
+        self._scheduler = Scheduler(options, first_seq(epoch))
         self.members = Members(about.member, epoch, expected)
         self._tickets = Tickets()
         self._views = NodeViews()
-        self._lending = Lending(options)
+        self._loans = Loans(options, self.members, self._tickets, self._views)
+        self._parking = Parking()
         self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
         self._next_silence_s = 0.0  # when to see next who has not been heard of
         self._counts = Counts()
@@ -159,8 +160,7 @@ class Leader:
             case Announced() | Signed() | Asked() | Told():
                 self._listen(member, item, now_s)
             case GaveBack():
-                slots = self._lending.give_back(member.about.member, item.node, item.slots)
-                self._handle(Lent(item.node, -slots), now_s, member)
+                self._take_back(member, item, now_s)
             case NodeChanged() | NodeRemoved():
                 self._take_view(member, item, now_s)
             case Arrived() | Resumed():
@@ -202,9 +202,18 @@ class Leader:
 
     def _change_node(self, change: NodeChanged | NodeRemoved, now_s: float) -> None:
         self._handle(change, now_s)
-        busy = self._tickets.busy(change.name)
-        if isinstance(change, NodeRemoved) or self._lending.is_too_much(change, busy):
-            self._call_back([change.name])
+        self._loans.note_change(change)
+
+    def _take_back(self, member: Member, item: GaveBack, now_s: float) -> None:
+        slots = self._loans.lending.give_back(member.about.member, item.node, item.slots)
+        self._handle(Lent(item.node, -slots), now_s, member)
+        if len(self._parking):
+            node = self._views.merged.get(item.node)
+            self._arrive_again(self._parking.take(node, slots), now_s)
+
+    def _arrive_again(self, tickets: list[Ticket], now_s: float) -> None:
+        for ticket in tickets:
+            self._handle(ticket.arrival, now_s, ticket.member)
 
     def _take_ticket(self, member: Member, item: Arrived | Resumed, now_s: float) -> None:
         added_one = self._tickets.add(member, item)
@@ -216,13 +225,13 @@ class Leader:
             if event.node:
                 self._tickets.run(ticket, event.node, lent=event.lent)
                 if event.lent:
-                    self._lending.use(member.about.member, event.node, now_s)
+                    self._loans.lending.use(member.about.member, event.node, now_s)
             else:
                 self._tickets.wait(ticket, waits=True)
         if not self._handle(event, now_s, member) and self._tickets.get(ticket.id) is ticket:
             self._tickets.remove(ticket)
             member.out.append(Reject(ticket.own_id, "internal_error"))
-        self._call_back_for(ticket)
+        self._loans.make_way_for(ticket)
 
     def _take_event(self, member: Member, event: Event, now_s: float) -> None:
         """Take an event about a ticket of that replica, or about nothing in particular."""
@@ -242,7 +251,7 @@ class Leader:
             self._leave_node(ticket)
             self._tickets.wait(ticket, waits=True)
         self._handle(event, now_s, member)
-        self._call_back_for(ticket)
+        self._loans.make_way_for(ticket)
 
     def _end(self, ticket: Ticket, event: Finished | Cancelled, now_s: float) -> None:
         node, lent = ticket.node, ticket.lent
@@ -252,90 +261,78 @@ class Leader:
         if isinstance(event, Finished) and node and not lent:
             self._let_stay(ticket.member, node, now_s)
 
+    def _let_stay(self, member: Member, node: str, now_s: float) -> None:
+        if member.about.member != self.about.member:
+            lent = self._loans.let_stay(member, node, now_s)
+            if lent is not None:
+                self._handle(lent, now_s)
+
     def _close(self, ticket: Ticket) -> None:
         self._leave_node(ticket)
+        self._parking.drop(ticket)
         self._tickets.remove(ticket)
 
     def _leave_node(self, ticket: Ticket) -> None:
         if ticket.lent:
-            self._lending.leave(ticket.member.about.member, ticket.node)
+            self._loans.lending.leave(ticket.member.about.member, ticket.node)
         self._tickets.leave(ticket)
 
     def _handle(self, event: Event, now_s: float, asker: Member | None = None) -> bool:
         """Let the core decide; False when a replica asked for what cannot be."""
         try:
-            actions = self._scheduler.handle(event, now_s)
+            for action in self._scheduler.handle(event, now_s):
+                self._pass_down(action, asker, now_s)
         except ForebayError as error:
             self.mistakes.append(error)
             return False
-        for action in actions:
-            self._pass_down(action, asker)
         return True
 
-    def _pass_down(self, action: Action, asker: Member | None) -> None:
+    def _pass_down(self, action: Action, asker: Member | None, now_s: float) -> None:
         if isinstance(action, Snapshot):
             if asker is not None:
                 asker.out.append(replace(action, totals=self.totals(action.totals)))
             return
         ticket = self._tickets.get(action.id)
-        if ticket is None:
+        if ticket is None or not self._note(ticket, action, now_s):
             return
-        if isinstance(action, Route):
-            self._lending.line_is_full = False
-            self._tickets.run(ticket, action.node)
-        elif isinstance(action, Wait):
-            self._tickets.wait(ticket, waits=True)
-        elif isinstance(action, Reject | Expire):
-            self._note_line(is_full=action.code == "queue_full")
-            self._close(ticket)
         if ticket.id != ticket.own_id:
             action = replace(action, id=ticket.own_id)
         ticket.member.out.append(action)
 
-    def _note_line(self, *, is_full: bool) -> None:
-        self._lending.line_is_full = is_full
-        if is_full:
-            self._call_back(self._lending.nodes())
+    def _note(self, ticket: Ticket, action: Action, now_s: float) -> bool:
+        """Take note of what was decided; False when its replica need not hear of it yet."""
+        if isinstance(action, Route):
+            self._loans.lending.line_is_full = False
+            self._tickets.run(ticket, action.node)
+        elif isinstance(action, Wait):
+            self._tickets.wait(ticket, waits=True)
+        elif isinstance(action, Reject | Expire):
+            self._loans.note_ending(action)
+            if self._is_held_back(ticket, action, now_s):
+                return False
+            self._close(ticket)
+        return True
 
-    def _call_back_for(self, ticket: Ticket) -> None:
-        """Let nobody fill slots by itself that someone waits for."""
-        if ticket.waiting:
-            self._call_back(able(ticket, self._lending.of(self._views.merged)))
-
-    def _call_back(self, nodes: Iterable[str]) -> None:
-        for name, recall in self._lending.recall(nodes):
-            self.members.say(name, recall)
-
-    def _let_stay(self, member: Member, node: str, now_s: float) -> None:
-        """Leave a slot with the replica that used it, where nobody waits for it."""
-        name, lending, view = member.about.member, self._lending, self._views.merged.get(node)
-        if name == self.about.member or view is None or not lending.may_stay(name, node):
-            return
-        busy = self._tickets.busy(node) + 1  # with the one that would stay
-        if not (lending.is_too_much(view, busy) or self._tickets.is_wanted(view)):
-            member.out.append(lending.lend(name, node, 1, now_s))
-            self._handle(Lent(node, 1), now_s)
+    def _is_held_back(self, ticket: Ticket, ending: Reject | Expire, now_s: float) -> bool:
+        """Refuse nobody who could have a slot that is idle on loan."""
+        if not is_spared(ticket, ending) or self._loans.call_back_for(ticket) <= len(self._parking):
+            return False
+        self._counts.refuse_again(ending.code)
+        self._parking.hold(ticket, now_s)
+        return True
 
     def balance(self, now_s: float) -> None:
         """Share out what is idle; call it three times a lease."""
-        if self._gathering is not None:
-            return
-        others = [member.about.member for member in self.members.others()]
-        for node in self._views.merged.values():
-            busy = self._tickets.busy(node.name)
-            if self._lending.is_too_much(node, busy) or self._tickets.is_wanted(node):
-                self._call_back([node.name])
-                continue
-            for name, order in self._lending.balance(node, busy, others, self._lease_s, now_s):
-                if isinstance(order, Lend):
-                    self._handle(Lent(node.name, order.slots), now_s)
-                self.members.say(name, order)
+        if self._gathering is None:
+            for lent in self._loans.balance(self._lease_s, now_s):
+                self._handle(lent, now_s)
 
     def tick(self, now_s: float) -> None:
         """Let time pass: what is due in the core, who has not been heard of."""
         if self._gathering is not None and self._gathering.is_over(now_s):
             self._go_to_work(self._gathering, now_s)
         self._handle(Ticked(), now_s)
+        self._arrive_again(self._parking.take_due(now_s), now_s)
         if now_s >= self._next_silence_s:
             gone, self._next_silence_s = self.members.silent(self._lease_s, now_s)
             for name in gone:
@@ -346,7 +343,8 @@ class Leader:
         if self._gathering is not None:
             return self._gathering.until_s
         due_s = self._scheduler.next_deadline_s()
-        return self._next_silence_s if due_s is None else min(due_s, self._next_silence_s)
+        own_s = min(self._next_silence_s, self._parking.next_s)
+        return own_s if due_s is None else min(due_s, own_s)
 
     def forget(self, name: str, now_s: float, *, announces: bool = False) -> dict[str, int]:
         """End everything of a replica: its slots are free, its places in line are gone.
@@ -362,10 +360,10 @@ class Leader:
             if announces and ticket.node and not ticket.lent:
                 held[ticket.node] = held.get(ticket.node, 0) + 1
                 self._handle(Lent(ticket.node, 1), now_s)
-            self._counts.cancelled_again += announces
+            self._counts.cancelled_again += announces and not self._parking.drop(ticket)
             self._close(ticket)
             self._handle(Cancelled(ticket.id), now_s)
-        for node, slots in self._lending.forget(name):
+        for node, slots in self._loans.lending.forget(name):
             held[node] = held.get(node, 0) + slots
         if not announces:
             self._release(held, now_s)
@@ -381,12 +379,12 @@ class Leader:
 
     def change_options(self, options: Options, now_s: float) -> None:
         """Take new limits."""
-        self._lending.change_options(options)
+        self._loans.lending.change_options(options)
         self._handle(OptionsChanged(options), now_s)
 
     def standings(self, now_s: float) -> tuple[Standing, ...]:
         """Return how everyone is."""
-        return self.members.standings(self._lending, now_s)
+        return self.members.standings(self._loans.lending, now_s)
 
     def _pulse(self, member: Member, now_s: float) -> Pulse:
         return Pulse(member.signed.stamp_s, self.totals(), self.standings(now_s))

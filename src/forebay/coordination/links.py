@@ -10,28 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
-from forebay.coordination.messages import (
-    ITEMS_MAX,
-    decode_batch,
-    decode_orders,
-    encode,
-)
+from forebay.coordination.messages import ITEMS_MAX, encode
+from forebay.coordination.reading import Reader
 from forebay.coordination.store import StoreLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from forebay.clock import Timers
-    from forebay.coordination.messages import Batch
     from forebay.coordination.replica import Replica
-    from forebay.coordination.store import Entry, Store
+    from forebay.coordination.store import Store
 
 logger = logging.getLogger("forebay.coordination")
+M = TypeVar("M")
 
 BREAKER_S = 1.0
 """How long nothing may work before the replica goes on alone."""
@@ -59,7 +53,7 @@ class Links:
         self._alone = asyncio.Event()
         self._failing_since_s: dict[str, float] = {}  # by errand
         self._why: dict[str, str] = {}  # its last error, by errand
-        self._said_unreadable = False
+        self._reader = Reader(_complain)
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = False
         self._closed = False
@@ -155,9 +149,9 @@ class Links:
         batches, epoch = replica.take_batches(), replica.epoch
         for batch in batches:  # one by one: a long announcement must not be one long call
             await self._insist(epoch, [encode(batch)])
-        orders = replica.take_orders()
-        if orders:
-            await self._order([(name, encode(one)) for name, one in orders])
+        orders, token = replica.take_orders(), replica.token()
+        for piece in _pieces(orders, lambda order: len(order[1].items)):
+            await self._order(token, [(name, encode(one)) for name, one in piece])
 
     async def _insist(self, epoch: int, payloads: list[bytes]) -> None:
         """Send until it works: what arrives twice is known by its number."""
@@ -172,9 +166,8 @@ class Links:
                 self._worked("_send")
                 return
 
-    async def _order(self, payloads: list[tuple[str, bytes]]) -> None:
+    async def _order(self, token: str, payloads: list[tuple[str, bytes]]) -> None:
         replica = self._replica
-        token = replica.token()
         while token and replica.token() == token and not self._stopped:
             try:
                 if not await self._store.send_down(token, payloads):
@@ -195,7 +188,8 @@ class Links:
             self._worked("_read_down")
             if entries:
                 after = entries[-1].id
-                self._replica.hear(self._readable(entries, decode_orders))
+                read = [self._reader.orders(entry.payload) for entry in entries]
+                self._replica.hear([orders for orders in read if orders is not None])
 
     async def _read_up(self) -> None:
         """Read what the replicas say to the leader, while this one leads."""
@@ -206,7 +200,9 @@ class Links:
             self._worked("_read_up")
             if entries:
                 after = entries[-1].id
-                for piece in _pieces(self._readable(entries, decode_batch)):
+                read = [self._reader.batch(entry.payload) for entry in entries]
+                batches = [batch for batch in read if batch is not None]
+                for piece in _pieces(batches, lambda batch: len(batch.items)):
                     replica.receive(piece)
                     await asyncio.sleep(0)  # signs of life must not wait for a long line
         self._worked("_read_up")
@@ -221,18 +217,6 @@ class Links:
             replica.learn(cut_off=await replica.ask_peers(replica.addresses()))
             await self._pause(self._beat_s)
         self._alone.clear()
-
-    def _readable(self, entries: list[Entry], decode: Callable[[bytes], Any]) -> list[Any]:
-        """Return what can be read; another version may say what this one does not know."""
-        read = []
-        for entry in entries:
-            try:
-                read.append(decode(entry.payload))
-            except msgspec.MsgspecError as error:
-                if not self._said_unreadable:  # once: it would be a line for every message
-                    logger.warning("a message cannot be read", extra={"error": str(error)})
-                self._said_unreadable = True
-        return read
 
     # -- when it works and when it does not
 
@@ -269,12 +253,19 @@ class Links:
             timer.cancel()
 
 
-def _pieces(batches: list[Batch]) -> Iterator[list[Batch]]:
-    """Cut what was read into pieces of about as much as one message may hold."""
-    piece: list[Batch] = []
-    for batch in batches:
-        piece.append(batch)
-        if sum(len(one.items) for one in piece) >= ITEMS_MAX:
+def _complain(what: str) -> None:
+    logger.warning("a message cannot be read", extra={"error": what})
+
+
+def _pieces(messages: Sequence[M], size: Callable[[M], int]) -> Iterator[list[M]]:
+    """Cut what there is into pieces of about as much as one message may hold."""
+    piece: list[M] = []
+    held = 0
+    for message in messages:
+        piece.append(message)
+        held += size(message)
+        if held >= ITEMS_MAX:
             yield piece
-            piece = []
-    yield piece
+            piece, held = [], 0
+    if piece:
+        yield piece

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.coordination.messages import Orders, Resigned, Resync, Standing
+from forebay.coordination.messages import ITEMS_MAX, Orders, Resigned, Resync, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -105,11 +105,11 @@ class Members:
         return False
 
     def orders_for(self, name: str) -> Orders | None:
-        """Return what is to be said to one replica, and forget it."""
+        """Return what is to be said to one replica, as much as one message holds; forget it."""
         member = self._members.get(name)
         if member is None or not member.out:
             return None
-        items, member.out = tuple(member.out), []
+        items, member.out = tuple(member.out[:ITEMS_MAX]), member.out[ITEMS_MAX:]
         number = member.numbers_out
         member.numbers_out += 1
         return Orders(self._epoch, self._me, member.generation, number, items)
@@ -124,7 +124,7 @@ class Members:
         ]
         self._greeted, self._unknown = [], {}
         for member in self.others():
-            orders = self.orders_for(member.about.member)
-            if orders is not None:
-                taken.append((member.about.member, orders))
+            name = member.about.member
+            while (orders := self.orders_for(name)) is not None:
+                taken.append((name, orders))
         return taken

@@ -8,12 +8,17 @@ from forebay.core import Totals
 class Counts:
     """What one leader adds to what was counted before it."""
 
-    __slots__ = ("accepted_again", "cancelled_again", "carried")
+    __slots__ = ("_refused_again", "accepted_again", "cancelled_again", "carried")
 
     def __init__(self) -> None:
         self.carried = Totals()
         self.accepted_again = 0  # announced, so counted by another core already
         self.cancelled_again = 0  # forgotten only to be announced anew
+        self._refused_again: dict[str, int] = {}  # held back, and will be answered anew
+
+    def refuse_again(self, code: str) -> None:
+        """Take a refusal out of the count that nobody was told."""
+        self._refused_again[code] = self._refused_again.get(code, 0) + 1
 
     def all(self, now: Totals) -> Totals:
         """Return everything, by what the core of this leader has counted."""
@@ -23,6 +28,10 @@ class Counts:
                 now,
                 accepted=now.accepted - self.accepted_again,
                 cancelled=now.cancelled - self.cancelled_again,
+                rejected={
+                    code: count - self._refused_again.get(code, 0)
+                    for code, count in now.rejected.items()
+                },
             ),
         )
 

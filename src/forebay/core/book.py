@@ -42,7 +42,7 @@ class Book:
         "waiting_jobs",
     )  # fmt: skip
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, first_seq: int = 0) -> None:
         self.options = options
         self.job_rank = len(options.priorities)
         self.ranks = {name: rank for rank, name in enumerate(options.priorities)}
@@ -56,7 +56,7 @@ class Book:
         self.tally = Tally()
         self.entries: dict[str, Entry] = {}  # everything unfinished, by id
         self.actions: list[Action] = []  # what the event at hand has led to so far
-        self.seq = 0
+        self.seq = first_seq
         self.now_s = 0.0
         self.stopping = False
         self.waiting_jobs = 0

@@ -74,10 +74,11 @@ class Scheduler:
     ['b']
     """
 
-    def __init__(self, options: Options | None = None) -> None:
+    def __init__(self, options: Options | None = None, first_seq: int = 0) -> None:
+        """`first_seq`: one that takes over begins above all that may yet be announced to it."""
         options = options or Options()
         _refuse_bad(options)
-        self._book = Book(options)
+        self._book = Book(options, first_seq)
         self._arrivals = Arrivals(self._book)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:

@@ -46,8 +46,10 @@ def _look_at(leader: Leader, replicas: int) -> list[str]:
     if seen.waiting or seen.running:
         found.append(f"the core has {seen.waiting} waiting, {seen.running} running")
     for name, node in leader._scheduler._book.cluster.nodes.items():
-        if node.lent != leader._lending.idle_of(name):
-            found.append(f"{name}: {node.lent} lent, {leader._lending.idle_of(name)} in loans")
+        if node.lent != leader._loans.lending.idle_of(name):
+            found.append(
+                f"{name}: {node.lent} lent, {leader._loans.lending.idle_of(name)} in loans"
+            )
         if node.lent > node.slots:
             found.append(f"{name}: {node.lent} lent of {node.slots}")
     return found
@@ -58,7 +60,7 @@ def _compare_loans(leader: Leader, follower: Follower) -> list[str]:
     member, found = follower.about.member, []
     theirs = {
         node: (loans[member].slots, loans[member].busy)
-        for node, loans in leader._lending._loans.items()
+        for node, loans in leader._loans.lending._loans.items()
         if member in loans
     }
     ours = {node: (one.slots, one.busy) for node, one in follower._borrowing._loans.items()}

@@ -1,0 +1,73 @@
+"""Those who were refused while slots are idle on loan: their refusal is held back, once.
+
+Who may not wait (a limit of its own, a full line) must start where anything at all is idle, and the
+leader does not see at once what another replica leaves idle of a loan. So it calls the loans back
+and lets the ticket arrive again when slots have come back, in order, as many as there are slots;
+or, when none has come, after `PATIENCE_S`. The second answer stands.
+
+At most as many are held back as slots seem idle; each costs O(1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.coordination.tickets import able
+from forebay.core import Reject
+
+if TYPE_CHECKING:
+    from forebay.coordination.tickets import Ticket
+    from forebay.core import Expire, NodeChanged
+
+PATIENCE_S = 0.1
+"""Enough for a message there and back; who may not wait is waiting meanwhile."""
+SPARED = ("queue_full", "user_queue_full", "deadline_unreachable")
+"""Refusals that an idle slot would have spared."""
+
+
+def is_spared(ticket: Ticket, ending: Reject | Expire) -> bool:
+    """Say whether an idle slot would have let a newcomer start, which has not been tried yet."""
+    if ticket.waiting or ticket.asked_again or not isinstance(ending, Reject):
+        return False
+    capped = ending.code == "user_queue_full" and ticket.arrival.key_unfinished_max
+    return ending.code in SPARED and not capped
+
+
+class Parking:
+    """Tickets that the core has refused, in order."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[Ticket, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._until_s)
+
+    @property
+    def next_s(self) -> float:
+        """When the first of them has been there for long enough."""
+        return next(iter(self._until_s.values()), float("inf"))
+
+    def hold(self, ticket: Ticket, now_s: float) -> None:
+        """Keep a ticket for a moment."""
+        ticket.asked_again = True
+        self._until_s[ticket] = now_s + PATIENCE_S
+
+    def drop(self, ticket: Ticket) -> bool:
+        """Forget a ticket; say whether it was here."""
+        return self._until_s.pop(ticket, None) is not None
+
+    def take(self, node: NodeChanged | None, slots: int) -> list[Ticket]:
+        """Return those that so many slots of a node are enough for."""
+        if node is None:
+            return []
+        fitting = [ticket for ticket in self._until_s if able(ticket, (node,))][:slots]
+        for ticket in fitting:
+            del self._until_s[ticket]
+        return fitting
+
+    def take_due(self, now_s: float) -> list[Ticket]:
+        """Return those that have been here for long enough."""
+        due = [ticket for ticket, until_s in self._until_s.items() if until_s <= now_s]
+        for ticket in due:
+            del self._until_s[ticket]
+        return due

@@ -1,0 +1,130 @@
+"""Who may not wait starts in a slot that is idle on loan; or is refused after a moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from forebay.coordination.parking import PATIENCE_S
+from forebay.core import Arrived, Cancelled, Finished, NodeChanged, Reject, Ticked
+
+from .pair import OPTIONS, Desk, Office
+
+GPU = NodeChanged("gpu1", slots=2, models=("m",))
+OTHER = NodeChanged("gpu2", slots=1, models=("other",))
+
+
+def codes(desk: Desk) -> list[str]:
+    return [action.code for action in desk.actions if isinstance(action, Reject)]
+
+
+def impatient(name: str, model: str = "m") -> Arrived:
+    return Arrived(name, model, max_wait_s=0.0)
+
+
+def lent_to_two(office: Office) -> tuple[Desk, Desk]:
+    """Return two replicas; both slots are on loan to the second."""
+    one, two = office.join("one-1", GPU, OTHER), office.join("two-1", GPU, OTHER)
+    for name in ("x", "y"):
+        two.post(Arrived(name, "m"), office, settle=True)
+    for name in ("x", "y"):
+        two.post(Finished(name), office, settle=True)
+    lent = {each.about.member: each.lent for each in office.leader.standings(office.now_s)}
+    assert lent["two-1"] == 2
+    return one, two
+
+
+@pytest.mark.parametrize("who", ["another replica", "the leader"])
+def test_one_that_may_not_wait_has_the_slot_that_is_idle_elsewhere(who: str) -> None:
+    office = Office()
+    one, _ = lent_to_two(office)
+    asker = one if who == "another replica" else office.desks[office.name]
+    asker.post(impatient("a"), office, settle=True)
+    asker.post(impatient("b"), office, settle=True)
+    assert asker.started == ["a", "b"]
+    assert codes(asker) == []
+    assert office.observed().rejected.get("deadline_unreachable", 0) == 0
+    asker.post(impatient("c"), office, settle=True)
+    assert codes(asker) == ["deadline_unreachable"]
+    assert office.observed().rejected["deadline_unreachable"] == 1
+    assert office.observed().accepted == 4
+
+
+def test_a_full_line_for_another_model_refuses_nobody_whose_slot_is_on_loan() -> None:
+    office = Office()
+    one, _ = lent_to_two(office)
+    for number in range(OPTIONS.max_size + 1):
+        one.post(Arrived(f"r{number}", "other"), office, settle=True)
+    for name in ("a", "b"):
+        one.post(Arrived(name, "m"), office, settle=True)
+    assert one.started == ["r0", "a", "b"]
+    assert codes(one) == []
+
+
+def test_if_no_slot_comes_back_it_is_refused_after_a_moment_and_only_once() -> None:
+    office = Office()
+    one, two = lent_to_two(office)
+    del office.desks["two-1"]  # it is frozen: nothing reaches it
+    one.post(impatient("a"), office, settle=True)
+    assert codes(one) == []
+    office.leader.tick(office.now_s)
+    due_s = office.leader.next_deadline_s()
+    assert due_s is not None
+    assert due_s == pytest.approx(office.now_s + PATIENCE_S)
+    office.now_s = due_s
+    office.leader.tick(due_s)
+    office.settle()
+    assert codes(one) == ["deadline_unreachable"]
+    assert office.observed().rejected["deadline_unreachable"] == 1
+    assert two.started == ["x", "y"]
+
+
+def test_no_more_are_held_back_than_slots_seem_idle() -> None:
+    office = Office()
+    one, _ = lent_to_two(office)
+    del office.desks["two-1"]
+    for name in ("a", "b", "c"):
+        one.post(impatient(name), office, settle=True)
+    assert [action.id for action in one.actions if isinstance(action, Reject)] == ["c"]
+
+
+def test_a_slot_that_was_in_use_after_all_refuses_the_second() -> None:
+    office = Office()
+    one, two = lent_to_two(office)
+    two.post(Arrived("z", "m"), office)  # it starts there, and the leader has not heard of it
+    one.post(impatient("a"), office)
+    one.post(impatient("b"), office)
+    office.settle()
+    assert (one.started, codes(one)) == (["a"], [])
+    office.now_s += PATIENCE_S
+    office.leader.tick(office.now_s)
+    office.settle()
+    assert codes(one) == ["deadline_unreachable"]
+
+
+def test_one_that_gives_up_meanwhile_leaves_nothing_behind() -> None:
+    office = Office()
+    one, two = lent_to_two(office)
+    desk = office.desks.pop("two-1")
+    one.post(impatient("a"), office, settle=True)
+    one.post(Cancelled("a"), office, settle=True)
+    office.desks["two-1"] = desk
+    office.settle()
+    one.post(Ticked(), office, settle=True)
+    assert (one.started, codes(one)) == ([], [])
+    for name in ("b", "c"):
+        one.post(impatient(name), office, settle=True)
+    assert one.started == ["b", "c"]
+    assert two.started == ["x", "y"]
+
+
+def test_one_whose_replica_announces_anew_is_counted_once() -> None:
+    office = Office()
+    one, _ = lent_to_two(office)
+    desk = office.desks.pop("two-1")
+    one.post(impatient("a"), office, settle=True)
+    office.take_over(one)
+    office.desks["two-1"] = desk
+    office.settle()
+    assert one.started == ["a"]
+    seen = office.observed()
+    assert (seen.accepted, seen.cancelled, sum(seen.rejected.values())) == (3, 0, 0)
