@@ -48,7 +48,7 @@ def test_a_runner_that_lost_its_lease_has_its_result_refused(
 def test_an_ended_lease_is_taken_over_by_a_running_runner(
     script: Callable[..., Script], open_store: Callable[[str], JobStore], postgres_url: str
 ) -> None:
-    work = script(postgres_url, on_interrupt="retry", lease_seconds=0.05)
+    work = script(postgres_url, on_interrupt="retry", lease_seconds=1.0)
     work.add("letter")
     (job_id,) = work.submit("letter", 1)
     store = open_store(postgres_url)
@@ -129,7 +129,7 @@ def test_an_outcome_that_cannot_be_written_at_all_is_a_failure(
 def test_leases_are_renewed_while_a_handler_runs(
     script: Callable[..., Script], open_store: Callable[[str], JobStore], postgres_url: str
 ) -> None:
-    work = script(postgres_url, lease_seconds=0.05)
+    work = script(postgres_url, lease_seconds=2.0)
     work.add("letter", held=True)
     (job_id,) = work.submit("letter", 1)
     work.runner.start()

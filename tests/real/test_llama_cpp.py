@@ -132,21 +132,32 @@ async def test_while_it_loads_it_says_so_and_then_it_serves(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gguf = wide_model(tmp_path / "wide.gguf", monkeypatch)
-    gateway = await stage.start()
+    await stage.start()
+    while not await seen_loading(stage, gguf):
+        pass  # it had loaded before it could be asked: once more
+
+
+async def seen_loading(stage: Stage, gguf: Path) -> bool:
+    """Start it and ask at once; False when it serves already."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with llama_cpp(gguf, "--port", str(port), "--context", "256") as child:
-        assert await until_loading(port)
-        url = f"http://127.0.0.1:{port}"
-        gateway.parts.nodes.add(NodeSettings(name="late", url=url, models=(MODEL,)))
-        await gateway.parts.nodes.first_probes(LIMIT_S)
+        if not await until_loading(port):
+            return False
+        nodes = stage.gateway.parts.nodes
+        nodes.remove("late")
+        nodes.add(NodeSettings(name="late", url=f"http://127.0.0.1:{port}", models=(MODEL,)))
+        await nodes.first_probes(LIMIT_S)
         refused = await (await stage.ask(max_tokens=4)).reply()
+        if refused.status == 200:
+            return False
         assert (refused.status, refused.json["error"]["code"]) == (503, "model_loading")
         assert refused.headers["x-should-retry"] == "true"
         await asyncio.to_thread(ready_url, child)
         async with asyncio.timeout(LIMIT_S):
             while (await (await stage.ask(max_tokens=4)).reply()).status != 200:
                 pass
+        return True
 
 
 async def test_many_streams_in_line_are_all_served_and_the_node_stays_well(
