@@ -14,6 +14,7 @@ import sys
 import uvloop
 
 from bench.fleet.desks import Desk, until
+from forebay.core import ShutDown
 
 NUMBER = 99
 
@@ -28,6 +29,7 @@ async def lead(url: str, lease_s: float) -> None:
     await until(lambda: desk.replica.leads)
     print("leads", flush=True)
     await asked.wait()
+    desk.replica.post(ShutDown())
     desk.replica.resign()
     await until(lambda: not desk.replica.leads)
     await desk.replica.close()

@@ -12,7 +12,7 @@ from forebay.coordination.valkey import ValkeyStore
 from forebay.core import (
     Action,
     Arrived,
-    Finished,
+    Event,
     NodeChanged,
     Observed,
     Options,
@@ -34,19 +34,19 @@ PATIENCE_S = 30.0
 class Hand:
     """One replica, with what it was told to do."""
 
-    def __init__(self, url: str, number: int, options: Options) -> None:
+    def __init__(self, url: str, number: int, options: Options, lease_s: float = LEASE_S) -> None:
         self.actions: list[Action] = []
-        self.store = ValkeyStore(url, LEASE_S)
+        self.store = ValkeyStore(url, lease_s)
         self.replica = Replica(
             About(f"{number:08x}-1", f"http://127.0.0.1:{7800 + number}", "1", "same"),
             options,
             self.actions.append,
             LoopClock(asyncio.get_running_loop()),
             self.store,
-            lease_s=LEASE_S,
+            lease_s=lease_s,
         )
 
-    def post(self, *events: Arrived | Finished | NodeChanged) -> None:
+    def post(self, *events: Event) -> None:
         for event in events:
             self.replica.post(event)
 
@@ -72,10 +72,12 @@ class Hand:
 class Crew:
     """A fleet."""
 
-    def __init__(self, url: str, size: int, options: Options | None = None) -> None:
+    def __init__(
+        self, url: str, size: int, options: Options | None = None, lease_s: float = LEASE_S
+    ) -> None:
         self._url = url
         self._options = options or Options()
-        self.hands = [Hand(url, number, self._options) for number in range(size)]
+        self.hands = [Hand(url, number, self._options, lease_s) for number in range(size)]
 
     async def __aenter__(self) -> Self:
         for hand in self.hands:

@@ -93,7 +93,7 @@ def test_an_announcement_is_news_only_if_it_was_not_heard_even_by_one_now_forgot
 def test_a_leader_says_goodbye_to_all() -> None:
     made = members("b", "c")
     made.take_orders()
-    made.resign()
+    made.resign(leaves=False)
     assert [orders.items for _, orders in made.take_orders()] == [(Resigned(),), (Resigned(),)]
 
 

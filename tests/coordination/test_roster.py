@@ -55,8 +55,11 @@ def test_views_have_what_the_leader_knows() -> None:
 def test_those_of_two_leases_ago_may_still_have_work_running() -> None:
     made = roster(B)
     made.hear(Standing(1, "a-1", 5.0, (ME, C)), 4.0)
-    assert made.recent(10.0) == ["b-1", "c-1"]
-    assert made.recent(12.0) == ["c-1"]
+    led = (Replica(About("d-1")),)
+    assert made.expected((), 10.0) == {"b-1", "c-1"}
+    assert made.expected(led, 12.0) == {"c-1", "d-1"}
+    made.leave("c-1")
+    assert made.expected(led, 12.0) == {"d-1"}
 
 
 def test_what_is_signed_is_who_this_is() -> None:

@@ -89,7 +89,7 @@ class Follower:
         self.replicas: tuple[Standing, ...] = ()
         self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
         self.stopping = False
-        self.listen: Callable[[Look | Owner | Told], None] = _ignore
+        self.listen: Callable[[Look | Owner | Told | Resigned], None] = _ignore
         self._views: dict[str, NodeChanged] = {}
         self._borrowing = Borrowing(options)
         self._alone: Alone | None = None
@@ -358,6 +358,7 @@ class Follower:
                 self._stamp_s = max(self._stamp_s, item.stamp_s)
                 self.totals, self.replicas = highest(self.totals, item.totals), item.replicas
             case Resigned():
+                self.listen(item)
                 self.seek()
             case Resync():
                 self.join(self.epoch, self.leader, now_s)

@@ -77,10 +77,10 @@ class Members:
         """Tell a replica that it is not known, or that something it said is missing."""
         self._unknown[batch.member] = batch.generation
 
-    def resign(self) -> None:
+    def resign(self, *, leaves: bool) -> None:
         """Say goodbye to everyone."""
         for member in self._members.values():
-            member.out.append(Resigned())
+            member.out.append(Resigned(leaves))
 
     def standings(self, lending: Lending, now_s: float) -> tuple[Standing, ...]:
         """Return how everyone is."""

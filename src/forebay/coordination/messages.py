@@ -167,6 +167,9 @@ class Resync(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 class Resigned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """I lead no more: whoever is next may lead at once."""
 
+    leaves: bool = False
+    """I have nothing left, and nobody need wait for what I would announce."""
+
 
 class Owner(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """The answer to `Asked`; no member when it has ended."""

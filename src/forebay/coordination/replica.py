@@ -18,7 +18,7 @@ from forebay.coordination.follower import USABLE, Follower
 from forebay.coordination.halves import exchange
 from forebay.coordination.leader import Leader
 from forebay.coordination.links import Links
-from forebay.coordination.messages import Asked, Look, Owner, Told
+from forebay.coordination.messages import Asked, Look, Owner, Resigned, Told
 from forebay.coordination.roster import Roster
 from forebay.coordination.totals import highest
 from forebay.coordination.turns import Turns
@@ -233,7 +233,7 @@ class Replica:
         leader = self._leader
         if leader is None:
             return []
-        leader.members.resign()
+        leader.members.resign(leaves=self._follower.stopping and not self._follower.tickets)
         orders = leader.members.take_orders()
         logger.info("resigns", extra={"epoch": leader.epoch})
         self._leave_office(leader)
@@ -283,8 +283,7 @@ class Replica:
 
     def _lead(self, standing: StoreStanding, now_s: float) -> None:
         follower = self._follower
-        led = [one.about.member for one in follower.replicas]  # by the last leader
-        expected = {*self._roster.recent(now_s), *led}
+        expected = self._roster.expected(follower.replicas, now_s)
         self._leader = leader = Leader(
             self.about, standing.epoch, follower.options, self.lease_s, expected
         )
@@ -352,9 +351,12 @@ class Replica:
 
     # -- for the directory
 
-    def _listen(self, item: Look | Owner | Told) -> None:
+    def _listen(self, item: Look | Owner | Told | Resigned) -> None:
         """Take what is not about tickets."""
         match item:
+            case Resigned():
+                if item.leaves:
+                    self._roster.leave(self._follower.leader)
             case Look():
                 self.on_look(item.node)
             case Owner():

@@ -28,6 +28,7 @@ class Roster:
         self._lease_s = lease_s
         self._about = about
         self._seen: dict[str, tuple[About, float]] = {about.name: (about, 0.0)}
+        self._left = ""  # the last leader that had nothing left when it resigned
         self._namesakes = 0  # how often in a row another had this one's name
 
     def introduce(self, about: About) -> None:
@@ -57,16 +58,21 @@ class Roster:
         self._namesakes = self._namesakes + 1 if twins else 0
         return self._namesakes == NAMESAKES
 
-    def recent(self, now_s: float) -> list[str]:
-        """Return the others that were there two leases ago or less: they may have work running.
+    def leave(self, member: str) -> None:
+        """Know that a replica goes, and has nothing left."""
+        self._left = member
 
-        More than the store says: one that has lost everything knows only who signed since.
+    def expected(self, led: Iterable[Standing], now_s: float) -> set[str]:
+        """Return the others whom a new leader should hear before it begins.
+
+        Those led by the one before it, and those that were there two leases ago or less. More than
+        the store says: one that has lost everything knows only who signed since.
         """
-        return [
-            about.member
-            for about, seen_s in self._seen.values()
-            if about.name != self._about.name and now_s - seen_s <= 2 * self._lease_s
-        ]
+        members = {one.about.member for one in led}
+        for about, seen_s in self._seen.values():
+            if about.name != self._about.name and now_s - seen_s <= 2 * self._lease_s:
+                members.add(about.member)
+        return members - {self._left}
 
     def address_of(self, name: str) -> str | None:
         """Return where another replica is reached."""

@@ -1,0 +1,68 @@
+"""A leader that is told to stop: the next one begins at once, and forgets nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.core import Finished, ShutDown
+
+from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LONG_S = 100 * PATIENCE_S
+"""A lease of which no part may be waited for."""
+
+
+def resign(hand: Hand) -> None:
+    """Do what a gateway does on SIGTERM."""
+    hand.post(ShutDown())
+    hand.replica.resign()
+
+
+def fall_silent_after_the_last_words(hand: Hand) -> None:
+    """Hear nothing of the next leader, and announce nothing to it."""
+    honest = hand.store.send_down
+
+    async def send_down(
+        token: str, payloads: Sequence[tuple[str, bytes]], *, last: bool = False
+    ) -> bool:
+        sent = await honest(token, payloads, last=last)
+        if last:
+            hand.replica.stop()
+        return sent
+
+    hand.store.send_down = send_down  # type: ignore[method-assign] # listened to
+
+
+async def test_one_that_has_nothing_left_is_not_waited_for(valkey_url: str) -> None:
+    async with Crew(valkey_url, 3, lease_s=LONG_S) as crew:
+        crew.everyone(TWO_SLOTS)
+        await crew.settled()
+        first = crew.leader
+        staying = [hand for hand in crew.hands if hand is not first]
+        staying[0].post(*arrivals("a", "b", "c"))
+        await until(lambda: len(staying[0].actions) == 3)
+        fall_silent_after_the_last_words(first)
+        resign(first)
+        staying[0].post(Finished("a"))
+        await until(lambda: staying[0].routed == ["a", "b", "c"])
+        assert any(hand.replica.leads for hand in staying)
+
+
+async def test_what_it_has_running_keeps_its_slots_under_the_next(valkey_url: str) -> None:
+    async with Crew(valkey_url, 2, lease_s=LONG_S) as crew:
+        crew.everyone(TWO_SLOTS)
+        await crew.settled()
+        first, other = crew.leader, crew.follower
+        first.post(*arrivals("a", "b"))
+        await until(lambda: first.routed == ["a", "b"])
+        resign(first)
+        await until(lambda: other.replica.leads and len(other.replica.standings()[1]) == 2)
+        other.post(*arrivals("c"))
+        seen = await other.snapshot()
+        assert [(node.in_flight, node.slots) for node in seen.nodes] == [(2, 2)]
+        assert other.routed == []
+        first.post(Finished("a"))
+        await until(lambda: other.routed == ["c"])
