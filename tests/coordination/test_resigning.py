@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from forebay.coordination.store import StoreLost
 from forebay.core import Finished, ShutDown
 
 from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
@@ -66,3 +68,34 @@ async def test_what_it_has_running_keeps_its_slots_under_the_next(valkey_url: st
         assert other.routed == []
         first.post(Finished("a"))
         await until(lambda: other.routed == ["c"])
+
+
+async def test_one_that_is_closed_at_once_has_still_said_so(valkey_url: str) -> None:
+    for told in (True, False):
+        async with Crew(valkey_url, 2, lease_s=LONG_S) as crew:
+            await crew.settled()
+            first, other = crew.leader, crew.follower
+            if told:
+                resign(first)
+            await first.replica.close()
+            await until(lambda other=other: other.replica.leads)  # type: ignore[misc]
+
+
+async def test_last_words_that_were_not_heard_are_said_again(valkey_url: str) -> None:
+    async with Crew(valkey_url, 2, lease_s=LONG_S) as crew:
+        await crew.settled()
+        first, other = crew.leader, crew.follower
+        honest, lost = first.store.send_down, asyncio.Event()
+
+        async def send_down(
+            token: str, payloads: Sequence[tuple[str, bytes]], *, last: bool = False
+        ) -> bool:
+            if last and not lost.is_set():
+                lost.set()
+                raise StoreLost("gone for a moment")
+            return await honest(token, payloads, last=last)
+
+        first.store.send_down = send_down  # type: ignore[method-assign] # listened to
+        resign(first)
+        await until(lambda: other.replica.leads)
+        assert lost.is_set()

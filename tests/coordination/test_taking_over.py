@@ -53,6 +53,7 @@ def test_a_long_line_is_taken_piece_by_piece() -> None:
     leader = new_leader()
     announce(leader)
     assert leader._gathering is not None
+    assert leader.next_deadline_s() == 0.0, "the rest must not wait until the gathering would end"
     assert work(leader) == 2
 
 

@@ -75,6 +75,7 @@ class Gathering:
             said = [(member, item) for member, items in self._items.items() for item in items]
             self._line = deque(sorted(said, key=lambda one: _place(one[1])))
             self._items.clear()
+            self.until_s = 0.0  # the rest comes as soon as there is time
         for _ in range(min(TAKEN_AT_ONCE, len(self._line))):
             yield self._line.popleft()
 

@@ -54,6 +54,7 @@ class Links:
         self._failing_since_s: dict[str, float] = {}  # by errand
         self._why: dict[str, str] = {}  # its last error, by errand
         self._reader = Reader(_complain)
+        self._last_words: tuple[str, list[tuple[str, bytes]]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = False
         self._closed = False
@@ -71,7 +72,7 @@ class Links:
         for task in self._tasks:
             task.cancel()
 
-    async def close(self, token: str) -> None:
+    async def close(self) -> None:
         """Leave the fleet and close the connections; may be called twice."""
         while not all(task.done() for task in self._tasks):
             self.stop()  # again: the driver can swallow a cancellation together with its own
@@ -81,10 +82,11 @@ class Links:
         self._closed = True
         replica = self._replica
         with contextlib.suppress(StoreLost):
-            batches = [] if token else [encode(batch) for batch in replica.take_batches()]
+            await self._resign()
+            batches = [encode(batch) for batch in replica.take_batches()]
             if batches:  # what ended last frees its slot now, not when this replica is missed
                 await self._store.send_up(replica.epoch, batches)
-            await self._store.leave(replica.about.member, token)
+            await self._store.leave(replica.about.member)
         with contextlib.suppress(Exception):  # it may be gone; there is nothing to keep
             await self._store.close()
 
@@ -120,7 +122,7 @@ class Links:
 
     async def _sign(self) -> None:
         replica = self._replica
-        if replica.resigned and replica.leads:
+        if replica.resigned:
             await self._resign()
         self._beat.clear()
         self._refuse_deafness()
@@ -137,10 +139,14 @@ class Links:
         await self._pause(wait_s, self._beat)
 
     async def _resign(self) -> None:
+        """Lead no more, and say so; what was not heard is said again."""
         replica = self._replica
-        token, orders = replica.token(), replica.last_orders()
-        payloads = [(name, encode(one)) for name, one in orders]
-        await self._store.send_down(token, payloads, last=True)
+        if replica.leads:
+            token, orders = replica.token(), replica.last_orders()
+            self._last_words = token, [(name, encode(one)) for name, one in orders]
+        if self._last_words is not None:
+            await self._store.send_down(*self._last_words, last=True)
+            self._last_words = None
 
     async def _send(self) -> None:
         replica = self._replica

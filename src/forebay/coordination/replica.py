@@ -178,9 +178,7 @@ class Replica:
     async def close(self) -> None:
         """Be forgotten by the others at once, and close all connections."""
         self.stop()
-        token = self.token()
-        self._leader = None
-        await self._links.close(token)
+        await self._links.close()
 
     def resign(self) -> None:
         """Lead no more, and tell the others, so that the next one leads at once."""

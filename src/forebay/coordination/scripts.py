@@ -52,12 +52,9 @@ return 1
 """
 
 LEAVE = """
--- KEYS lease, members, about, own stream   ARGV member, token
-redis.call('ZREM', KEYS[2], ARGV[1])
-redis.call('HDEL', KEYS[3], ARGV[1])
-redis.call('DEL', KEYS[4])
-if redis.call('GET', KEYS[1]) == ARGV[2] then
-  redis.call('DEL', KEYS[1])
-end
+-- KEYS members, about, own stream   ARGV member
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('DEL', KEYS[3])
 return 1
 """

@@ -162,12 +162,10 @@ class ValkeyStore:
         [(_, entries)] = found
         return [Entry(entry_id, fields.get(b"d", b"")) for entry_id, fields in entries]
 
-    async def leave(self, member: str, token: str) -> None:
+    async def leave(self, member: str) -> None:
         """Be forgotten at once."""
         await self._call(
-            self._leave(
-                keys=[keys.LEASE, keys.MEMBERS, keys.ABOUT, keys.down(member)], args=[member, token]
-            )
+            self._leave(keys=[keys.MEMBERS, keys.ABOUT, keys.down(member)], args=[member])
         )
 
     async def close(self) -> None:

@@ -63,10 +63,22 @@ class Backend:
     models: tuple[str, ...]
     running: set[Request] = field(default_factory=set)
     last_start_s: float = 0.0
+    last_full_s: float = 0.0
     rests_until_s: float = 0.0
     """It said that it is busy: until then, and the next probe after it, less is sent to it."""
     changes: list[tuple[float, int]] = field(default_factory=list)
     """Slots it had before, and until when."""
+
+    def leave(self, request: Request, now_s: float) -> None:
+        """Have a slot free again, if it was there."""
+        if request in self.running:
+            if len(self.running) >= self.slots:
+                self.last_full_s = now_s
+            self.running.discard(request)
+
+    def idle_since_s(self) -> float:
+        """Return since when it has had a free slot, and the same requests."""
+        return max(self.last_start_s, self.last_full_s)
 
     def resize(self, slots: int, now_s: float) -> None:
         self.changes.append((now_s, self.slots))
@@ -161,7 +173,7 @@ class Gateway:
         elif isinstance(action, Wait):
             checker.waits(request)
         elif isinstance(action, Reject | Expire):
-            checker.refused(request)
+            checker.refused(request, action.code)
             self._end(request, action.code)
 
     def _start(self, request: Request, route: Route) -> None:
@@ -187,7 +199,7 @@ class Gateway:
         """The node is done with it; its gateway learns of it when it can."""
         running = self.stage.backends[request.node].running if request.node else set()
         if request in running:
-            running.discard(request)
+            self.stage.backends[request.node].leave(request, self.stage.world.monotonic_s())
             self.clock.deliver(then)
 
     def _finish(self, request: Request) -> None:
@@ -211,7 +223,7 @@ class Gateway:
     def _end(self, request: Request, outcome: str) -> None:
         del self.requests[request.arrival.id]
         if request.node:
-            self.stage.backends[request.node].running.discard(request)
+            self.stage.backends[request.node].leave(request, self.stage.world.monotonic_s())
         request.outcome = outcome
         request.state = "ended"
         self.stage.checker.ended(request)

@@ -17,6 +17,8 @@ those that came when nothing was wrong: a leader that has not heard of a place c
 
 **Bounds.** No more wait than may, for longer than messages are under way.
 
+**Refusals.** Nobody is refused for want of a slot beside one that was free before and stays so.
+
 **Progress.** A slot that someone could use does not stay free; everything ends.
 
 **Totals.** No observer ever sees a count go down.
@@ -39,6 +41,8 @@ SETTLED = 2
 """Leases after which a gateway in touch is known to whoever leads, and windows are over."""
 MOMENT_S = 0.5
 """How long messages may be under way, retries included."""
+NO_SLOT = ("queue_full", "user_queue_full", "deadline_unreachable")
+"""Refusals that a free slot would have spared."""
 TRACE = 80
 
 
@@ -63,6 +67,7 @@ class FleetChecker:
         self._moment_s = plan.lease_s if plan.drops else MOMENT_S
         self._stormy_s = 0.0  # when it was not calm last
         self._suspects: deque[tuple[float, Request, list[Request]]] = deque()
+        self._snubbed: deque[tuple[float, Request, list[Backend]]] = deque()
         self._crowded_since_s: float | None = None
         self._totals: dict[str, Totals] = {}
 
@@ -209,9 +214,25 @@ class FleetChecker:
             )
         ]
 
-    def refused(self, request: Request) -> None:
+    def refused(self, request: Request, code: str) -> None:
         if request.state == "running":
             self.broken(f"{request.arrival.id} is refused while it runs")
+        lossy = self._plan.drops or self._plan.loss  # then slots may come back too late
+        if code not in NO_SLOT or request.state != "asked" or not self.calm or lossy:
+            return
+        now_s = self._world.monotonic_s()
+        idle = [
+            one for one in self._free_for(request) if one.idle_since_s() < now_s - self._moment_s
+        ]
+        if idle:  # it may be someone else's, who has not been told yet
+            self._snubbed.append((now_s, request, idle))
+
+    def _look_at_snubbed(self, now_s: float) -> None:
+        while self._snubbed and self._snubbed[0][0] < now_s - self._moment_s:
+            refused_s, request, idle = self._snubbed.popleft()
+            names = [one.name for one in idle if one.idle_since_s() < refused_s]
+            if names and self.calm:
+                self.broken(f"{request.arrival.id} was refused beside a free slot of {names[0]}")
 
     def ended(self, request: Request) -> None:
         self.counts[request.outcome] += 1
@@ -247,6 +268,7 @@ class FleetChecker:
             else:
                 request.idle_since_s = None
         self._look_at_suspects(now_s)
+        self._look_at_snubbed(now_s)
         if not self.calm:
             self._stormy_s = now_s
         told = sum(one.state == "waiting" for one in waiting)

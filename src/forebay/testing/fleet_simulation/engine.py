@@ -87,6 +87,7 @@ class FleetSimulation:
         self.checker = FleetChecker(plan, self.world)
         self._make_replica = replica
         self._random = Random(f"{plan.seed}/clients")
+        self._hurry = Random(f"{plan.seed}/hurry")
         backends = {
             name: Backend(name, slots, models) for name, (slots, models) in plan.nodes.items()
         }
@@ -218,6 +219,7 @@ class FleetSimulation:
             random.choice(models),
             user=f"user{random.randrange(plan.users)}",
             priority=random.choices(plan.options.priorities, (1, 4, 1))[0],
+            max_wait_s=0.0 if self._hurry.random() < plan.hurried else None,
         )
         patience_s = random.uniform(0.0, 5.0) if random.random() < plan.leaves else FOR_EVER_S
         service_s = plan.service_s * min(10.0, random.expovariate(1.0) + 0.05)

@@ -67,6 +67,8 @@ class FleetPlan:
     """The part of attempts that fail, of either kind."""
     leaves: float = 0.0
     """The part of clients that give up early."""
+    hurried: float = 0.0
+    """The part of requests that start at once or not at all."""
     twins: float = 0.0
     """The part of requests whose id another replica has in use, too."""
     faults: tuple[Fault, ...] = ()
@@ -104,6 +106,7 @@ def random_plan(seed: int) -> FleetPlan:
         drift=random.choice((0.0, 0.01)),
         trouble=random.choice((0.0, 0.05, 0.15)),
         leaves=random.choice((0.0, 0.1)),
+        hurried=Random(f"fleet/{seed}/hurried").choice((0.0, 0.1, 0.4)),
         twins=random.choice((0.0, 0.2)),
         faults=_random_faults(random, replicas, lease_s, duration_s),
         resizes=_random_resizes(random, nodes, duration_s),

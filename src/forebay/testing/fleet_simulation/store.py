@@ -120,12 +120,10 @@ class Keyspace:
         found = self._streams.get(stream)
         return [] if found is None or now_s >= found.expires_s else found.after(after)
 
-    def leave(self, member: str, token: str, now_s: float) -> None:
+    def leave(self, member: str) -> None:
         self._members.pop(member, None)
         self._about.pop(member, None)
         self._streams.pop(keys.down(member), None)
-        if token and self.holder(now_s) == token:
-            self._lease = None
 
     def _append(self, stream: str, payload: bytes, now_s: float) -> None:
         if stream in self._streams and now_s >= self._streams[stream].expires_s:
@@ -294,8 +292,8 @@ class Line:
     async def read_down(self, member: str, after: bytes, wait_s: float) -> list[Entry]:
         return await self._read(keys.down(member), after, wait_s)
 
-    async def leave(self, member: str, token: str) -> None:
-        await self._call(lambda now_s: self._valkey.keyspace.leave(member, token, now_s), CALL_S)
+    async def leave(self, member: str) -> None:
+        await self._call(lambda _: self._valkey.keyspace.leave(member), CALL_S)
 
     async def close(self) -> None:
         pass
