@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from forebay.coordination.alone import Alone, own_picture
 from forebay.coordination.borrowing import Borrowing
-from forebay.coordination.held import Held, announcement, late
+from forebay.coordination.held import Held, announcement, late, note
 from forebay.coordination.messages import (
     About,
     Announced,
@@ -44,7 +44,6 @@ from forebay.coordination.totals import highest
 from forebay.core import (
     Arrived,
     Cancelled,
-    Expire,
     Finished,
     Lent,
     NodeChanged,
@@ -53,7 +52,6 @@ from forebay.core import (
     Observed,
     Options,
     OptionsChanged,
-    Reject,
     Resumed,
     Returned,
     Route,
@@ -68,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from forebay.coordination.fleet import Mode
-    from forebay.coordination.messages import Standing
+    from forebay.coordination.messages import Passed, Standing
     from forebay.core import Action, Event
 
 USABLE = 2 / 3
@@ -171,26 +169,34 @@ class Follower:
             case NodeRemoved():
                 self._views.pop(event.name, None)
                 self._borrowing.remove(event.name, now_s)
-            case OptionsChanged():
-                self.options = event.options
-                return [] if self._alone is None else self._pass_on(event, now_s)
             case ShutDown():
                 return self._shut_down(now_s)
             case Ticked():
                 return self.tick(now_s)
+            case OptionsChanged() | Lent() | Observed():
+                return self._keep(event, now_s)
             case _:
                 pass
         return self._pass_on(event, now_s)
 
-    def _pass_on(self, event: Event, now_s: float) -> list[Action]:
+    def _keep(self, event: OptionsChanged | Lent | Observed, now_s: float) -> list[Action]:
+        """Take what is not for the leader, or not always."""
+        if isinstance(event, OptionsChanged):
+            self.options = event.options
+        if self._alone is not None:
+            return self._perform(self._alone.handle(event, now_s), now_s)
+        if not isinstance(event, Observed):
+            return []
+        if self.mode == "coordinated":
+            return self._pass_on(event, now_s)
+        mine = own_picture(self.options, self._views, self.tickets.values(), now_s)
+        return self._perform([mine], now_s)
+
+    def _pass_on(self, event: Passed, now_s: float) -> list[Action]:
         """Let the one decide who decides now."""
         if self._alone is not None:
             return self._perform(self._alone.handle(event, now_s), now_s)
-        if isinstance(event, Observed) and self.mode != "coordinated":
-            mine = own_picture(self.options, self._views, self.tickets.values(), now_s)
-            return self._perform([mine], now_s)
-        if not isinstance(event, OptionsChanged | ShutDown | Ticked | Lent):
-            self.say(event)
+        self.say(event)
         return []
 
     def say(self, item: Up) -> None:
@@ -340,7 +346,7 @@ class Follower:
             if self.generation != generation:
                 break  # it announces anew: the rest is void
             if type(item) is Route or type(item) is Wait:  # nearly all are
-                if self._note(item, now_s):
+                if note(self.tickets, item, now_s):
                     actions.append(item)
             else:
                 actions += self._obey(item, now_s)
@@ -370,7 +376,8 @@ class Follower:
 
     def _perform(self, actions: list[Action], now_s: float) -> list[Action]:
         """Take note of what was decided; leave out what is about tickets that are gone."""
-        return [self._with_totals(action) for action in actions if self._note(action, now_s)]
+        told = (action for action in actions if note(self.tickets, action, now_s))
+        return [self._with_totals(action) for action in told]
 
     def _with_totals(self, action: Action) -> Action:
         """Never let a count go down that was shown once."""
@@ -378,22 +385,6 @@ class Follower:
             return action
         self.totals = highest(self.totals, action.totals)
         return replace(action, totals=self.totals)
-
-    def _note(self, action: Action, now_s: float) -> bool:
-        if isinstance(action, Snapshot):
-            return True
-        held = self.tickets.get(action.id)
-        if held is None:
-            return False  # its owner gave it up, and has said so
-        if isinstance(action, Route):
-            if held.stage == "running":
-                return False  # never two grants at once
-            held.run(action, now_s)
-        elif isinstance(action, Wait):
-            held.wait(action)
-        elif isinstance(action, Reject | Expire):
-            del self.tickets[action.id]
-        return True
 
 
 def _ignore(*_: object) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from forebay.coordination.follower import Follower
     from forebay.coordination.leader import Leader
+    from forebay.coordination.tickets import Member
     from forebay.core import Action
 
 
@@ -20,8 +21,11 @@ def exchange(follower: Follower, leader: Leader, now_s: float) -> list[Action]:
     me = leader.about.member
     actions: list[Action] = []
     while follower.leader == me:
-        if follower.mode == "coordinated" and leader.own_half(follower.generation) is not None:
-            _talk(follower, leader, actions, now_s)
+        own = leader.own_half(follower.generation) if follower.mode == "coordinated" else None
+        if own is not None:
+            if _talk(own, follower, leader, actions, now_s):
+                break
+            continue
         batches = follower.take_batches()
         for batch in batches:
             leader.receive(batch, now_s)
@@ -33,12 +37,16 @@ def exchange(follower: Follower, leader: Leader, now_s: float) -> list[Action]:
     return actions
 
 
-def _talk(follower: Follower, leader: Leader, actions: list[Action], now_s: float) -> None:
-    """Hand over what there is, until there is no more or the follower announces anew."""
-    own = leader.own_half(follower.generation)
-    while own is not None and (follower.has_mail or own.out):
+def _talk(
+    own: Member, follower: Follower, leader: Leader, actions: list[Action], now_s: float
+) -> bool:
+    """Hand over what there is until there is no more; False when the follower begins anew."""
+    generation = follower.generation
+    while follower.has_mail or own.out:
         leader.take(own, follower.take_items(), now_s)
         if own.out:
             items, own.out = own.out, []
             actions += follower.obey(items, now_s)
-            own = leader.own_half(follower.generation)
+            if follower.generation != generation or follower.mode != "coordinated":
+                return False
+    return True

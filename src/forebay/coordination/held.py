@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from forebay.core import Arrived, Expire, Resumed, Route, Wait
+from forebay.core import Arrived, Expire, Reject, Resumed, Route, Snapshot, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from forebay.core import Action
 
 Stage: TypeAlias = Literal[
     "asked",  # the leader has not decided yet
@@ -82,6 +84,24 @@ class Held:
             now_s - self.since_s if running else 0.0,
             self.excluded,
         )
+
+
+def note(tickets: dict[str, Held], action: Action, now_s: float) -> bool:
+    """Take note of what was decided about a ticket; False when it is nothing to anyone here."""
+    if type(action) is not Route and isinstance(action, Snapshot):
+        return True
+    held = tickets.get(action.id)
+    if held is None:
+        return False  # its owner gave it up, and has said so
+    if isinstance(action, Route):
+        if held.stage == "running":
+            return False  # never two grants at once
+        held.run(action, now_s)
+    elif isinstance(action, Wait):
+        held.wait(action)
+    elif isinstance(action, Reject | Expire):
+        del tickets[action.id]
+    return True
 
 
 def announcement(tickets: Iterable[Held], now_s: float) -> list[Arrived | Resumed]:

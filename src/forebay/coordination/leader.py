@@ -269,7 +269,8 @@ class Leader:
 
     def _close(self, ticket: Ticket) -> None:
         self._leave_node(ticket)
-        self._parking.drop(ticket)
+        if ticket.asked_again:
+            self._parking.drop(ticket)
         self._tickets.remove(ticket)
 
     def _leave_node(self, ticket: Ticket) -> None:
@@ -288,7 +289,7 @@ class Leader:
         return True
 
     def _pass_down(self, action: Action, asker: Member | None, now_s: float) -> None:
-        if isinstance(action, Snapshot):
+        if type(action) is not Route and isinstance(action, Snapshot):
             if asker is not None:
                 asker.out.append(replace(action, totals=self.totals(action.totals)))
             return

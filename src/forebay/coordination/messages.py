@@ -98,13 +98,8 @@ class Told(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     payload: bytes
 
 
-Up: TypeAlias = (
-    Announced
-    | Signed
-    | GaveBack
-    | Asked
-    | Told
-    | Arrived
+Passed: TypeAlias = (
+    Arrived
     | Resumed
     | Supplied
     | Finished
@@ -117,6 +112,9 @@ Up: TypeAlias = (
     | NodeRested
     | NodeRemoved
 )
+"""Events that the leader's core must hear of."""
+
+Up: TypeAlias = Announced | Signed | GaveBack | Asked | Told | Passed
 
 
 class Batch(Struct, frozen=True, array_like=True, gc=False):

@@ -10,6 +10,7 @@ At most as many are held back as slots seem idle; each costs O(1).
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from forebay.coordination.tickets import able
@@ -38,36 +39,43 @@ class Parking:
 
     def __init__(self) -> None:
         self._until_s: dict[Ticket, float] = {}
+        self.next_s = inf
+        """When the first of them has been there for long enough."""
 
     def __len__(self) -> int:
         return len(self._until_s)
-
-    @property
-    def next_s(self) -> float:
-        """When the first of them has been there for long enough."""
-        return next(iter(self._until_s.values()), float("inf"))
 
     def hold(self, ticket: Ticket, now_s: float) -> None:
         """Keep a ticket for a moment."""
         ticket.asked_again = True
         self._until_s[ticket] = now_s + PATIENCE_S
+        self.next_s = min(self.next_s, now_s + PATIENCE_S)
 
     def drop(self, ticket: Ticket) -> bool:
         """Forget a ticket; say whether it was here."""
-        return self._until_s.pop(ticket, None) is not None
+        if self._until_s.pop(ticket, None) is None:
+            return False
+        self._look_again()
+        return True
 
     def take(self, node: NodeChanged | None, slots: int) -> list[Ticket]:
         """Return those that so many slots of a node are enough for."""
         if node is None:
             return []
         fitting = [ticket for ticket in self._until_s if able(ticket, (node,))][:slots]
-        for ticket in fitting:
-            del self._until_s[ticket]
-        return fitting
+        return self._take(fitting)
 
     def take_due(self, now_s: float) -> list[Ticket]:
         """Return those that have been here for long enough."""
-        due = [ticket for ticket, until_s in self._until_s.items() if until_s <= now_s]
-        for ticket in due:
+        if now_s < self.next_s:
+            return []
+        return self._take([one for one, until_s in self._until_s.items() if until_s <= now_s])
+
+    def _take(self, tickets: list[Ticket]) -> list[Ticket]:
+        for ticket in tickets:
             del self._until_s[ticket]
-        return due
+        self._look_again()
+        return tickets
+
+    def _look_again(self) -> None:
+        self.next_s = next(iter(self._until_s.values()), inf)  # they are in order
