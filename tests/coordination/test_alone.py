@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from forebay.coordination.alone import Alone, own_picture
+from forebay.coordination.follower import Follower
 from forebay.coordination.held import Held
-from forebay.core import Arrived, Finished, NodeChanged, Options, Reject, Route, Wait
+from forebay.coordination.messages import About
+from forebay.coordination.shares import share_of
+from forebay.core import Arrived, Finished, NodeChanged, NodeRemoved, Options, Reject, Route, Wait
 
 MEMBERS = ("a", "b")
 GPU = NodeChanged("gpu", slots=4, models=("llama",))
@@ -62,6 +67,21 @@ def test_cut_off_nothing_starts_until_the_others_are_alone_as_well() -> None:
     assert isinstance(made.handle(Arrived("x", "llama"), 2.0)[0], Reject)
     assert made.cut(off=True, now_s=2.0) == []
     assert started([*made.cut(off=False, now_s=3.0)]) == ["w"]
+
+
+def test_whether_it_has_a_share_at_all_follows_the_nodes() -> None:
+    one_slot = replace(GPU, slots=1)
+    me, other = sorted(MEMBERS, key=lambda name: share_of(name, MEMBERS, "gpu", 1))
+    follower = Follower(About(me), Options(), 3.0)
+    follower.members = MEMBERS
+    follower.post(one_slot, 0.0)
+    follower.join(1, other, 0.0)
+    follower.lose_store(1.0)
+    modes: list[str] = [follower.mode]
+    for event in (GPU, one_slot, replace(GPU, name="gpu2"), NodeRemoved("gpu2")):
+        follower.post(event, 2.0)
+        modes.append(follower.mode)
+    assert modes == ["cut_off", "alone", "cut_off", "alone", "cut_off"]
 
 
 def test_its_own_picture_has_its_own_tickets() -> None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import pytest
 
 from forebay.coordination.parking import PATIENCE_S
-from forebay.core import Arrived, Cancelled, Finished, NodeChanged, Reject, Ticked
+from forebay.core import (
+    Arrived,
+    Cancelled,
+    Finished,
+    NodeChanged,
+    NodeRested,
+    Reject,
+    Route,
+    Ticked,
+)
 
 from .pair import OPTIONS, Desk, Office
 
 GPU = NodeChanged("gpu1", slots=2, models=("m",))
+SECOND = NodeChanged("gpu3", slots=1, models=("m",))
 OTHER = NodeChanged("gpu2", slots=1, models=("other",))
 
 
@@ -99,6 +109,19 @@ def test_a_slot_that_was_in_use_after_all_refuses_the_second() -> None:
     office.leader.tick(office.now_s)
     office.settle()
     assert codes(one) == ["deadline_unreachable"]
+
+
+def test_a_slot_that_is_of_no_use_is_not_the_last_word_while_others_are_on_their_way() -> None:
+    office = Office()
+    one, two = office.join("one-1", GPU, SECOND), office.join("two-1", GPU, SECOND)
+    for name in ("w", "x", "y"):
+        two.post(Arrived(name, "m"), office, settle=True)
+    for name in ("w", "x", "y"):
+        two.post(Finished(name), office, settle=True)
+    one.post(NodeRested("gpu1", 60.0), office, settle=True)  # it said that it is busy
+    one.post(impatient("a"), office, settle=True)
+    assert (one.started, codes(one)) == (["a"], [])
+    assert next(action for action in one.actions if isinstance(action, Route)).node == "gpu3"
 
 
 def test_one_that_gives_up_meanwhile_leaves_nothing_behind() -> None:

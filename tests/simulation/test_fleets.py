@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from forebay.coordination import parking
 from forebay.coordination.follower import Follower
 from forebay.coordination.replica import Replica
 from forebay.core import Options
@@ -37,6 +38,7 @@ BUSY = FleetPlan(
 
 
 CAUGHT = 0
+SNUBBED = 13
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -88,6 +90,12 @@ def test_loans_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch) -> Non
     play(cut_followers(CAUGHT))
     monkeypatch.setattr(Follower, "may_borrow", lambda *_: True)
     assert FleetSimulation(cut_followers(CAUGHT)).run().problems
+
+
+def test_refusals_beside_slots_on_loan_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    play(random_plan(SNUBBED))
+    monkeypatch.setattr(parking, "SPARED", ())
+    assert "refused beside a free slot" in str(FleetSimulation(random_plan(SNUBBED)).run().problems)
 
 
 def test_the_command_plays_many_seeds_and_replays_one() -> None:

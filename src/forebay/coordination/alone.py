@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from forebay.coordination.shares import share_of
 from forebay.core import (
     NodeChanged,
+    NodeRemoved,
     Observed,
     Options,
     OptionsChanged,
@@ -43,13 +44,14 @@ class Alone:
         self._members = tuple(members)
         self._scheduler = Scheduler(replace(options, enabled=False))
         self._views: dict[str, NodeChanged] = {}
+        self._shares: dict[str, int] = {}
         self.cut_off = False
 
     @property
     def mode(self) -> Mode:
         """How it works: one that has no part of any slot is as good as cut off."""
-        shares = [self._share(view) for view in self._views.values()]
-        return "cut_off" if self.cut_off or (shares and not any(shares)) else "alone"
+        without = bool(self._shares) and not any(self._shares.values())
+        return "cut_off" if self.cut_off or without else "alone"
 
     def begin(
         self, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
@@ -70,7 +72,11 @@ class Alone:
         """Decide by the share."""
         if isinstance(event, NodeChanged):
             self._views[event.name] = event
-            event = replace(event, slots=self._share(event))
+            self._shares[event.name] = share = self._share(event)
+            event = replace(event, slots=share)
+        elif isinstance(event, NodeRemoved):
+            self._views.pop(event.name, None)
+            self._shares.pop(event.name, None)
         elif isinstance(event, OptionsChanged):
             event = OptionsChanged(replace(event.options, enabled=False))
         return [_explained(action) for action in self._scheduler.handle(event, now_s)]

@@ -177,7 +177,10 @@ class Follower:
                 return self._keep(event, now_s)
             case _:
                 pass
-        return self._pass_on(event, now_s)
+        actions = self._pass_on(event, now_s)
+        if self._alone is not None:
+            self.mode = self._alone.mode  # there may be a share now, or none any more
+        return actions
 
     def _keep(self, event: OptionsChanged | Lent | Observed, now_s: float) -> list[Action]:
         """Take what is not for the leader, or not always."""

@@ -269,8 +269,7 @@ class Leader:
 
     def _close(self, ticket: Ticket) -> None:
         self._leave_node(ticket)
-        if ticket.asked_again:
-            self._parking.drop(ticket)
+        self._parking.drop(ticket)
         self._tickets.remove(ticket)
 
     def _leave_node(self, ticket: Ticket) -> None:
@@ -316,7 +315,9 @@ class Leader:
 
     def _is_held_back(self, ticket: Ticket, ending: Reject | Expire, now_s: float) -> bool:
         """Refuse nobody who could have a slot that is idle on loan."""
-        if not is_spared(ticket, ending) or self._loans.call_back_for(ticket) <= len(self._parking):
+        if not is_spared(ticket, ending, now_s) or self._loans.call_back_for(ticket) <= len(
+            self._parking
+        ):
             return False
         self._counts.refuse_again(ending.code)
         self._parking.hold(ticket, now_s)

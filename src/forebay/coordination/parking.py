@@ -1,11 +1,11 @@
-"""Those who were refused while slots are idle on loan: their refusal is held back, once.
+"""Those who were refused while slots are idle on loan: their refusal is held back for a moment.
 
 Who may not wait (a limit of its own, a full line) must start where anything at all is idle, and the
 leader does not see at once what another replica leaves idle of a loan. So it calls the loans back
-and lets the ticket arrive again when slots have come back, in order, as many as there are slots;
-or, when none has come, after `PATIENCE_S`. The second answer stands.
+and lets the ticket arrive again whenever slots have come back, in order, as many as there are
+slots; the answer stands when no more seem idle, or after `PATIENCE_S`.
 
-At most as many are held back as slots seem idle; each costs O(1).
+At most as many are held back as slots seem idle, and each asks again at most once for each of them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SPARED = ("queue_full", "user_queue_full", "deadline_unreachable")
 """Refusals that an idle slot would have spared."""
 
 
-def is_spared(ticket: Ticket, ending: Reject | Expire) -> bool:
-    """Say whether an idle slot would have let a newcomer start, which has not been tried yet."""
-    if ticket.waiting or ticket.asked_again or not isinstance(ending, Reject):
+def is_spared(ticket: Ticket, ending: Reject | Expire, now_s: float) -> bool:
+    """Say whether an idle slot would have let a newcomer start, and there is still time for it."""
+    if ticket.waiting or now_s >= ticket.asked_until_s or not isinstance(ending, Reject):
         return False
     capped = ending.code == "user_queue_full" and ticket.arrival.key_unfinished_max
     return ending.code in SPARED and not capped
@@ -47,13 +47,13 @@ class Parking:
 
     def hold(self, ticket: Ticket, now_s: float) -> None:
         """Keep a ticket for a moment."""
-        ticket.asked_again = True
-        self._until_s[ticket] = now_s + PATIENCE_S
-        self.next_s = min(self.next_s, now_s + PATIENCE_S)
+        ticket.asked_until_s = min(ticket.asked_until_s, now_s + PATIENCE_S)
+        self._until_s[ticket] = ticket.asked_until_s
+        self._look_again()
 
     def drop(self, ticket: Ticket) -> bool:
         """Forget a ticket; say whether it was here."""
-        if self._until_s.pop(ticket, None) is None:
+        if not self._until_s or self._until_s.pop(ticket, None) is None:
             return False
         self._look_again()
         return True
@@ -78,4 +78,4 @@ class Parking:
         return tickets
 
     def _look_again(self) -> None:
-        self.next_s = next(iter(self._until_s.values()), inf)  # they are in order
+        self.next_s = min(self._until_s.values(), default=inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -45,7 +46,7 @@ class Member:
 class Ticket:
     """One ticket of any replica."""
 
-    __slots__ = ("arrival", "asked_again", "id", "lent", "member", "node", "own_id", "waiting")
+    __slots__ = ("arrival", "asked_until_s", "id", "lent", "member", "node", "own_id", "waiting")
 
     def __init__(self, arrival: Arrived, member: Member, own_id: str) -> None:
         self.arrival = arrival
@@ -53,7 +54,7 @@ class Ticket:
         self.id = arrival.id  # in the core: two replicas may have requests of the same id
         self.own_id = own_id  # as its replica knows it
         self.waiting = False
-        self.asked_again = False  # refused once, because a slot was on loan
+        self.asked_until_s = inf  # until when it is asked for again, once it was refused
         self.node = ""  # where it runs
         self.lent = False  # on a slot that is lent to its replica
 

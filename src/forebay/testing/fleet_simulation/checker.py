@@ -65,6 +65,7 @@ class FleetChecker:
         self._window_until_s = 0.0
         self._lost_until_s = 0.0
         self._moment_s = plan.lease_s if plan.drops else MOMENT_S
+        self._answer_s = 10 * plan.delay_s  # there and back, and once more, on a bad day
         self._stormy_s = 0.0  # when it was not calm last
         self._suspects: deque[tuple[float, Request, list[Request]]] = deque()
         self._snubbed: deque[tuple[float, Request, list[Backend]]] = deque()
@@ -222,13 +223,13 @@ class FleetChecker:
             return
         now_s = self._world.monotonic_s()
         idle = [
-            one for one in self._free_for(request) if one.idle_since_s() < now_s - self._moment_s
+            one for one in self._free_for(request) if one.idle_since_s() < now_s - self._answer_s
         ]
         if idle:  # it may be someone else's, who has not been told yet
             self._snubbed.append((now_s, request, idle))
 
     def _look_at_snubbed(self, now_s: float) -> None:
-        while self._snubbed and self._snubbed[0][0] < now_s - self._moment_s:
+        while self._snubbed and self._snubbed[0][0] < now_s - self._answer_s:
             refused_s, request, idle = self._snubbed.popleft()
             names = [one.name for one in idle if one.idle_since_s() < refused_s]
             if names and self.calm:
