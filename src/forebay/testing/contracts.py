@@ -84,6 +84,15 @@ class CoordinatorContract:
         assert len(waits) == 100
         assert [reject.code for reject in rejects] == ["queue_full"] * 9
 
+    def test_who_will_not_wait_gets_whatever_is_idle(self, harness: CoordinatorHarness) -> None:
+        self.post_all(harness, GPU)
+        for number in range(6):  # wherever the slot was used last
+            self.post_all(harness, Arrived(f"r{number}", "llama", max_wait_s=0.0))
+            assert routed(harness)[-1:] == [f"r{number}"]
+            self.post_all(harness, Arrived(f"late{number}", "llama", max_wait_s=0.0))
+            assert isinstance(harness.actions[-1], Reject)
+            self.post_all(harness, Finished(f"r{number}"))
+
     def test_a_waiter_expires_without_anyone_posting(self, harness: CoordinatorHarness) -> None:
         self.post_all(harness, GPU, Arrived("a", "llama"), Arrived("b", "llama"))
         harness.advance(60.0)
