@@ -10,7 +10,8 @@
 
 `rediss+sentinel://` and `rediss+cluster://` speak TLS. The user and the password are the servers';
 sentinels that want some of their own are given `?sentinel_username=` and `?sentinel_password=`.
-What else stands in the query is an option of redis-py, such as `ssl_ca_certs`, and stays in `url`.
+What else stands in the query is an option of redis-py, such as `ssl_ca_certs`, and stays in `url`;
+`store_options` knows which there are.
 """
 
 from typing import Literal, TypeAlias
@@ -19,6 +20,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 from msgspec import Struct
 
 from forebay.settings.hosts import is_host
+from forebay.settings.store_options import wrong_option
 
 Kind: TypeAlias = Literal["single", "sentinel", "cluster"]
 
@@ -100,6 +102,9 @@ def parse_store_url(url: str) -> StoreAddress:
     own = {"sentinel_username": "", "sentinel_password": ""}
     kind, tls = SCHEMES[scheme]
     query = parse_qsl(parts.query, keep_blank_values=True)
+    wrong = wrong_option(query, tls=tls, sentinel=kind == "sentinel")
+    if wrong is not None:
+        raise BadStoreUrl(*wrong)
     if kind == "sentinel":
         own.update({name: value for name, value in query if name in own})
     left_out = ("db", *own)  # a database is said in the path
