@@ -12,11 +12,10 @@ from forebay.coordination.messages import (
     Orders,
     Resigned,
     Resync,
-    Signed,
     Standing,
 )
-from forebay.coordination.tickets import Member
-from forebay.core import Options
+from forebay.coordination.tickets import Member, Tickets
+from forebay.core import Arrived, Options
 
 
 def members(*names: str) -> Members:
@@ -102,8 +101,14 @@ def test_standings_tell_what_each_has() -> None:
     lending.lend("b", "gpu", 2, 0.0)
     replica = made.get("b")
     assert replica is not None
-    replica.signed = Signed(1.0, waiting=3, running=4)
-    assert made.standings(lending, 1.5)[1] == Standing(About("b"), 3, 4, 2, 1.5)
+    tickets = Tickets()
+    for number in range(3):
+        tickets.add(replica, Arrived(f"t{number}", "llama"))
+    for name in ("t1", "t2"):
+        tickets.run(replica.tickets[name], "gpu")
+    assert made.standings(lending, 1.5)[1] == Standing(About("b"), 1, 2, 2, 1.5)
+    tickets.remove(replica.tickets["t2"])
+    assert made.standings(lending, 1.5)[1] == Standing(About("b"), 1, 1, 2, 1.5)
 
 
 def test_others_leave_out_one() -> None:

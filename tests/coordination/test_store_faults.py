@@ -199,15 +199,3 @@ async def test_options_of_the_driver_that_change_its_answers_do_not(
 ) -> None:
     async with Crew(f"{server.url}?{option}", 2) as crew:
         await filled(crew)
-
-
-async def test_an_option_that_the_driver_does_not_know_is_said_once(
-    server: ValkeyServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    crew = Crew(f"{server.url}?timeout=5", 1)
-    (hand,) = crew.hands
-    await hand.replica.start()
-    assert hand.mode == "cut_off"
-    await hand.replica.close()
-    (record,) = caplog.records
-    assert "timeout" in str(vars(record)["error"])

@@ -61,7 +61,7 @@ def test_signs_of_life_are_answered_before_the_line_is_taken() -> None:
     leader = new_leader()
     announce(leader)
     said(leader)
-    leader.receive(Batch(OTHER.member, 1, 1, (Signed(7.0, WAITING),)), 1.0)
+    leader.receive(Batch(OTHER.member, 1, 1, (Signed(7.0),)), 1.0)
     stamps = [item.stamp_s for item in said(leader) if isinstance(item, Pulse)]
     assert 7.0 in stamps
 

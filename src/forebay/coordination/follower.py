@@ -251,7 +251,7 @@ class Follower:
         for held in self.tickets.values():
             held.lent = False  # what runs on a loan is a lease like any other from now on
         tickets = announcement(self.tickets.values(), now_s)
-        last = (Announced(self.about), self._signature(now_s))
+        last = (Announced(self.about), Signed(now_s))
         self._up = [*self._views.values(), *tickets, *last]
 
     def follows(self, epoch: int, leader: str) -> bool:
@@ -300,11 +300,7 @@ class Follower:
 
     def sign(self, now_s: float) -> None:
         """Give a sign of life."""
-        self.say(self._signature(now_s))
-
-    def _signature(self, now_s: float) -> Signed:
-        running = sum(held.stage == "running" for held in self.tickets.values())
-        return Signed(now_s, len(self.tickets) - running, running)
+        self.say(Signed(now_s))
 
     def take_items(self) -> list[Up]:
         """Return what is to be said to the leader, and forget it."""

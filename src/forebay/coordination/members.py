@@ -87,8 +87,8 @@ class Members:
         return tuple(
             Standing(
                 member.about,
-                member.signed.waiting,
-                member.signed.running,
+                len(member.tickets) - member.running,
+                member.running,
                 lending.lent_to(name),
                 now_s - member.heard_s,
             )

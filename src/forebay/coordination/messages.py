@@ -74,8 +74,6 @@ class Signed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
     stamp_s: float
     """By the replica's own clock; `Pulse` sends it back."""
-    waiting: int = 0
-    running: int = 0
 
 
 class GaveBack(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -21,8 +21,8 @@ class Member:
     """One replica, as the leader knows it."""
 
     __slots__ = (
-        "about", "generation", "heard_s", "held", "numbers_in", "numbers_out", "out", "signed",
-        "tickets",
+        "about", "generation", "heard_s", "held", "numbers_in", "numbers_out", "out", "running",
+        "signed", "tickets",
     )  # fmt: skip
 
     def __init__(self, about: About, generation: int, now_s: float) -> None:
@@ -34,6 +34,7 @@ class Member:
         self.signed = Signed(0.0)
         self.held: dict[str, int] = {}  # slots by node, kept for what it is about to announce
         self.tickets: dict[str, Ticket] = {}  # by the id that the replica knows
+        self.running = 0  # of these
         self.out: list[Down] = []
 
     def has_gap_before(self, batch: Batch) -> bool:
@@ -115,12 +116,14 @@ class Tickets:
         """Take note that it runs."""
         self.wait(ticket, waits=False)
         ticket.node, ticket.lent = node, lent
+        ticket.member.running += 1
         self._busy[node] = self._busy.get(node, 0) + 1
 
     def leave(self, ticket: Ticket) -> None:
         """Take note that it does not run any more."""
         if not ticket.node:
             return
+        ticket.member.running -= 1
         left = self._busy[ticket.node] - 1
         if left:
             self._busy[ticket.node] = left

@@ -8,7 +8,10 @@ from collections.abc import Iterable
 
 TIMES = ("health_check_interval", "socket_connect_timeout", "socket_timeout")
 COUNTS = ("max_connections", "protocol", "socket_read_size")
-WORDS = ("client_name", "db", "password", "retry_on_timeout", "socket_keepalive", "username")
+WORDS = (
+    "client_name", "db", "decode_responses", "password", "retry_on_timeout", "socket_keepalive",
+    "username",
+)  # fmt: skip
 TLS = (
     "ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile",
     "ssl_check_hostname", "ssl_ciphers", "ssl_keyfile", "ssl_min_version", "ssl_password",

@@ -40,7 +40,7 @@ def _look_at(leader: Leader, replicas: int) -> list[str]:
     members = list(leader.members)
     if len(members) != replicas:
         found.append(f"the leader knows {len(members)} replicas of {replicas}")
-    found += [f"{one.about.member} has tickets" for one in members if one.tickets]
+    found += [f"{one.about.member} has tickets" for one in members if one.tickets or one.running]
     (*_, seen) = leader._scheduler.handle(Observed(), 0.0)
     assert isinstance(seen, Snapshot)
     if seen.waiting or seen.running:
