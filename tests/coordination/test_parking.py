@@ -151,3 +151,15 @@ def test_one_whose_replica_announces_anew_is_counted_once() -> None:
     assert one.started == ["a"]
     seen = office.observed()
     assert (seen.accepted, seen.cancelled, sum(seen.rejected.values())) == (3, 0, 0)
+
+
+def test_one_whose_refusal_is_never_counted_takes_none_out_of_the_count() -> None:
+    office = Office()
+    one, _ = lent_to_two(office)
+    del office.desks["two-1"]
+    for number in range(OPTIONS.max_size + 2):
+        one.post(Arrived(f"r{number}", "other"), office, settle=True)
+    assert office.observed().rejected == {"queue_full": 1}
+    one.post(Arrived("a", "m", patient=True), office, settle=True)
+    assert codes(one) == ["queue_full"]  # that of before
+    assert office.observed().rejected == {"queue_full": 1}

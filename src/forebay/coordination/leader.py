@@ -32,7 +32,7 @@ from forebay.coordination.messages import (
     Up,
 )
 from forebay.coordination.node_views import NodeViews
-from forebay.coordination.parking import Parking, is_spared
+from forebay.coordination.parking import Parking
 from forebay.coordination.tickets import Member, Ticket, Tickets
 from forebay.coordination.totals import Counts
 from forebay.core import (
@@ -308,19 +308,10 @@ class Leader:
             self._tickets.wait(ticket, waits=True)
         elif isinstance(action, Reject | Expire):
             self._loans.note_ending(action)
-            if self._is_held_back(ticket, action, now_s):
+            if self._parking.hold_back(ticket, action, self._loans, now_s):
+                self._counts.refuse_again(ticket.arrival, action.code)
                 return False
             self._close(ticket)
-        return True
-
-    def _is_held_back(self, ticket: Ticket, ending: Reject | Expire, now_s: float) -> bool:
-        """Refuse nobody who could have a slot that is idle on loan."""
-        if not is_spared(ticket, ending, now_s) or self._loans.call_back_for(ticket) <= len(
-            self._parking
-        ):
-            return False
-        self._counts.refuse_again(ending.code)
-        self._parking.hold(ticket, now_s)
         return True
 
     def balance(self, now_s: float) -> None:

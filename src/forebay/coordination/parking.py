@@ -17,6 +17,7 @@ from forebay.coordination.tickets import able
 from forebay.core import Reject
 
 if TYPE_CHECKING:
+    from forebay.coordination.loans import Loans
     from forebay.coordination.tickets import Ticket
     from forebay.core import Expire, NodeChanged
 
@@ -26,7 +27,7 @@ SPARED = ("queue_full", "user_queue_full", "deadline_unreachable")
 """Refusals that an idle slot would have spared."""
 
 
-def is_spared(ticket: Ticket, ending: Reject | Expire, now_s: float) -> bool:
+def _is_spared(ticket: Ticket, ending: Reject | Expire, now_s: float) -> bool:
     """Say whether an idle slot would have let a newcomer start, and there is still time for it."""
     if ticket.waiting or now_s >= ticket.asked_until_s or not isinstance(ending, Reject):
         return False
@@ -45,11 +46,16 @@ class Parking:
     def __len__(self) -> int:
         return len(self._until_s)
 
-    def hold(self, ticket: Ticket, now_s: float) -> None:
-        """Keep a ticket for a moment."""
+    def hold_back(
+        self, ticket: Ticket, ending: Reject | Expire, loans: Loans, now_s: float
+    ) -> bool:
+        """Keep a newcomer for a moment that could have a slot that is idle on loan."""
+        if not _is_spared(ticket, ending, now_s) or loans.call_back_for(ticket) <= len(self):
+            return False
         ticket.asked_until_s = min(ticket.asked_until_s, now_s + PATIENCE_S)
         self._until_s[ticket] = ticket.asked_until_s
         self._look_again()
+        return True
 
     def drop(self, ticket: Ticket) -> bool:
         """Forget a ticket; say whether it was here."""

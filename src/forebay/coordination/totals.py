@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from forebay.core import Totals
+from forebay.core import NO_ROOM, Arrived, Totals
 
 
 class Counts:
@@ -16,8 +16,10 @@ class Counts:
         self.cancelled_again = 0  # forgotten only to be announced anew
         self._refused_again: dict[str, int] = {}  # held back, and will be answered anew
 
-    def refuse_again(self, code: str) -> None:
-        """Take a refusal out of the count that nobody was told."""
+    def refuse_again(self, arrival: Arrived, code: str) -> None:
+        """Take a refusal out of the count that nobody was told, if it is in there."""
+        if arrival.patient and code in NO_ROOM:
+            return
         self._refused_again[code] = self._refused_again.get(code, 0) + 1
 
     def all(self, now: Totals) -> Totals:
