@@ -12,6 +12,7 @@ from forebay.core import (
     NodeChanged,
     NodeRested,
     Reject,
+    Revoked,
     Route,
     Ticked,
 )
@@ -163,3 +164,17 @@ def test_one_whose_refusal_is_never_counted_takes_none_out_of_the_count() -> Non
     one.post(Arrived("a", "m", patient=True), office, settle=True)
     assert codes(one) == ["queue_full"]  # that of before
     assert office.observed().rejected == {"queue_full": 1}
+
+
+def test_one_that_someone_ends_meanwhile_is_told_so_and_does_not_start() -> None:
+    office = Office()
+    one, _ = lent_to_two(office)
+    desk = office.desks.pop("two-1")
+    one.post(impatient("a"), office, settle=True)
+    one.post(Revoked("a", "cancelled"), office, settle=True)
+    assert codes(one) == ["cancelled"]
+    office.desks["two-1"] = desk
+    office.settle()
+    assert one.started == []
+    seen = office.observed()
+    assert (seen.accepted, seen.cancelled, sum(seen.rejected.values())) == (2, 0, 0)

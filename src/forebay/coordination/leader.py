@@ -49,6 +49,7 @@ from forebay.core import (
     Reject,
     Resumed,
     Returned,
+    Revoked,
     Route,
     Scheduler,
     Snapshot,
@@ -244,6 +245,9 @@ class Leader:
             return  # it has ended, and the replica will hear of it, or has
         if ticket.id != own_id:
             event = replace(event, id=ticket.id)
+        if isinstance(event, Revoked) and self._parking.drop(ticket):  # the core has it no more
+            member.out.append(Reject(own_id, event.code))
+            event = Cancelled(ticket.id)
         if isinstance(event, Finished | Cancelled):
             self._end(ticket, event, now_s)
             return
