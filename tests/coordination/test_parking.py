@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.coordination.parking import PATIENCE_S
 from forebay.core import (
@@ -20,6 +21,7 @@ from forebay.core import (
 from .pair import OPTIONS, Desk, Office
 
 GPU = NodeChanged("gpu1", slots=2, models=("m",))
+THREE = NodeChanged("gpu1", slots=3, models=("m",))
 SECOND = NodeChanged("gpu3", slots=1, models=("m",))
 OTHER = NodeChanged("gpu2", slots=1, models=("other",))
 
@@ -178,3 +180,87 @@ def test_one_that_someone_ends_meanwhile_is_told_so_and_does_not_start() -> None
     assert one.started == []
     seen = office.observed()
     assert (seen.accepted, seen.cancelled, sum(seen.rejected.values())) == (2, 0, 0)
+
+
+def test_those_held_back_for_other_slots_are_not_in_the_way() -> None:
+    office = Office()
+    one, two = lent_to_two(office)
+    two.post(Arrived("z", "other"), office, settle=True)
+    two.post(Finished("z"), office, settle=True)
+    desk = office.desks.pop("two-1")
+    one.post(impatient("a"), office, settle=True)
+    one.post(impatient("b"), office, settle=True)
+    one.post(impatient("c", "other"), office, settle=True)
+    assert codes(one) == []
+    office.desks["two-1"] = desk
+    office.settle()
+    assert sorted(one.started) == ["a", "b", "c"]
+
+
+def test_one_that_asked_again_in_vain_keeps_its_place() -> None:
+    office = Office()
+    single = NodeChanged("gpu1", slots=1, models=("m",))
+    one, two = office.join("one-1", single, SECOND), office.join("two-1", single, SECOND)
+    for name in ("x", "y"):
+        two.post(Arrived(name, "m"), office, settle=True)
+    for name in ("x", "y"):
+        two.post(Finished(name), office, settle=True)
+    one.post(NodeRested("gpu1", 60.0), office, settle=True)  # its slot comes first, for nothing
+    desk = office.desks.pop("two-1")
+    one.post(impatient("a"), office, settle=True)
+    one.post(impatient("b"), office, settle=True)
+    office.desks["two-1"] = desk
+    office.settle()
+    assert (one.started, codes(one)) == (["a"], ["deadline_unreachable"])
+
+
+def with_a_loan_in_use(office: Office) -> tuple[Desk, Desk]:
+    """Return two replicas; what a third has on loan is in use, and nobody knows.
+
+    The third slot is in use by the leader's own replica.
+    """
+    one, two, three = (office.join(name, THREE, OTHER) for name in ("one-1", "two-1", "three-1"))
+    for name in ("x", "y"):
+        three.post(Arrived(name, "m"), office, settle=True)
+    for name in ("x", "y"):
+        three.post(Finished(name), office, settle=True)
+    for name in ("v", "w"):
+        three.post(Arrived(name, "m"), office)
+    del office.desks["three-1"]
+    assert three.started == ["x", "y", "v", "w"]
+    return one, two
+
+
+@pytest.mark.parametrize("who", ["another replica", "the leader"])
+@pytest.mark.parametrize("ending", [Finished("t"), Cancelled("t")])
+def test_a_slot_that_comes_free_elsewhere_meanwhile_is_for_the_one_held_back(
+    who: str, ending: Finished | Cancelled
+) -> None:
+    office = Office()
+    one, two = with_a_loan_in_use(office)
+    runs = two if who == "another replica" else office.desks[office.name]
+    runs.post(Arrived("t", "m"), office, settle=True)
+    one.post(impatient("a"), office, settle=True)
+    assert (one.started, codes(one)) == ([], [])
+    runs.post(ending, office, settle=True)
+    runs.post(impatient("b"), office, settle=True)
+    assert (one.started, runs.started) == (["a"], ["t"])
+
+
+def test_who_waits_after_all_has_loans_called_back_like_anyone() -> None:
+    office = Office()
+    office.leader.change_options(replace(OPTIONS, per_user_max=1), office.now_s)
+    one, two = with_a_loan_in_use(office)
+    two.post(Arrived("t", "m"), office, settle=True)
+    one.post(Arrived("r", "other", user="u"), office, settle=True)
+    one.post(Arrived("s", "other", user="u"), office, settle=True)
+    one.post(NodeRested("gpu1", 60.0), office, settle=True)
+    one.post(Arrived("a", "m", user="u"), office, settle=True)  # its user has one in line
+    two.post(Finished("t"), office, settle=True)  # this slot stays there: nobody waits for it
+    one.post(Finished("r"), office, settle=True)  # now its user has a place again
+    office.now_s += PATIENCE_S
+    office.leader.tick(office.now_s)
+    office.settle()
+    assert one.waiting == ["s", "a"]
+    lent = {each.about.member: each.lent for each in office.leader.standings(office.now_s)}
+    assert lent["two-1"] == 0

@@ -18,7 +18,8 @@ from forebay.core import NodeChanged, NodeRemoved, Resumed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-
+GATHER = 1 / 3
+"""The part of a lease for which a new leader waits for announcements."""
 TAKEN_AT_ONCE = 1000
 """How much is taken between two turns of the loop: some 50 ms of work."""
 SEQ_BITS = 32

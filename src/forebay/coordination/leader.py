@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.gathering import Gathering, first_seq
+from forebay.coordination.gathering import GATHER, Gathering, first_seq
 from forebay.coordination.loans import Loans
 from forebay.coordination.members import Members
 from forebay.coordination.messages import (
@@ -63,9 +63,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forebay.core import Action, Options
-
-GATHER = 1 / 3
-"""The part of a lease for which a new leader waits for announcements."""
 
 
 class Leader:
@@ -207,14 +204,19 @@ class Leader:
 
     def _take_back(self, member: Member, item: GaveBack, now_s: float) -> None:
         slots = self._loans.lending.give_back(member.about.member, item.node, item.slots)
-        self._handle(Lent(item.node, -slots), now_s, member)
-        if len(self._parking):
-            node = self._views.merged.get(item.node)
-            self._arrive_again(self._parking.take(node, slots), now_s)
+        self._free(item.node, slots, now_s)
 
-    def _arrive_again(self, tickets: list[Ticket], now_s: float) -> None:
-        for ticket in tickets:
-            self._handle(ticket.arrival, now_s, ticket.member)
+    def _free(self, node: str, slots: int, now_s: float) -> None:
+        """Have slots back: they are for those who wait, then for those who may not."""
+        self._handle(Lent(node, -slots), now_s)
+        self._offer(node, slots, now_s)
+
+    def _offer(self, node: str, slots: int, now_s: float) -> None:
+        """Let those ask again whose refusal is held back, as long as there are slots for them."""
+        for ticket in self._parking.fitting(self._views.merged.get(node)):
+            if slots > 0:
+                self._ask(ticket, ticket.arrival, now_s)
+                slots -= ticket.node == node
 
     def _take_ticket(self, member: Member, item: Arrived | Resumed, now_s: float) -> None:
         added_one = self._tickets.add(member, item)
@@ -229,9 +231,13 @@ class Leader:
                     self._loans.lending.use(member.about.member, event.node, now_s)
             else:
                 self._tickets.wait(ticket, waits=True)
-        if not self._handle(event, now_s, member) and self._tickets.get(ticket.id) is ticket:
-            self._tickets.remove(ticket)
-            member.out.append(Reject(ticket.own_id, "internal_error"))
+        self._ask(ticket, event, now_s)
+
+    def _ask(self, ticket: Ticket, event: Arrived | Resumed, now_s: float) -> None:
+        """Have the core decide about a ticket that it does not know."""
+        if not self._handle(event, now_s) and self._tickets.get(ticket.id) is ticket:
+            self._close(ticket)
+            ticket.member.out.append(Reject(ticket.own_id, "internal_error"))
         self._loans.make_way_for(ticket)
 
     def _take_event(self, member: Member, event: Event, now_s: float) -> None:
@@ -262,14 +268,11 @@ class Leader:
         self._close(ticket)
         # What runs nowhere cannot finish, as far as the core knows; it must not stay behind there.
         self._handle(event if node else Cancelled(ticket.id), now_s)
-        if isinstance(event, Finished) and node and not lent:
-            self._let_stay(ticket.member, node, now_s)
-
-    def _let_stay(self, member: Member, node: str, now_s: float) -> None:
-        if member.about.member != self.about.member:
-            lent = self._loans.let_stay(member, node, now_s)
-            if lent is not None:
-                self._handle(lent, now_s)
+        if node and not lent:
+            self._offer(node, 1, now_s)
+            if isinstance(event, Finished):
+                for stays in self._loans.let_stay(ticket.member, node, now_s):
+                    self._handle(stays, now_s)
 
     def _close(self, ticket: Ticket) -> None:
         self._leave_node(ticket)
@@ -307,8 +310,10 @@ class Leader:
         """Take note of what was decided; False when its replica need not hear of it yet."""
         if isinstance(action, Route):
             self._loans.lending.line_is_full = False
+            self._parking.drop(ticket)
             self._tickets.run(ticket, action.node)
         elif isinstance(action, Wait):
+            self._parking.drop(ticket)
             self._tickets.wait(ticket, waits=True)
         elif isinstance(action, Reject | Expire):
             self._loans.note_ending(action)
@@ -329,7 +334,8 @@ class Leader:
         if self._gathering is not None and self._gathering.is_over(now_s):
             self._go_to_work(self._gathering, now_s)
         self._handle(Ticked(), now_s)
-        self._arrive_again(self._parking.take_due(now_s), now_s)
+        for ticket in self._parking.due(now_s):
+            self._ask(ticket, ticket.arrival, now_s)
         if now_s >= self._next_silence_s:
             gone, self._next_silence_s = self.members.silent(self._lease_s, now_s)
             for name in gone:
@@ -371,8 +377,7 @@ class Leader:
     def _release(self, held: dict[str, int], now_s: float) -> None:
         """Let others have what was kept for a replica."""
         while held:
-            node, slots = held.popitem()
-            self._handle(Lent(node, -slots), now_s)
+            self._free(*held.popitem(), now_s)
 
     def change_options(self, options: Options, now_s: float) -> None:
         """Take new limits."""

@@ -52,26 +52,29 @@ class Loans:
         if ticket.waiting:
             self.call_back_for(ticket)
 
-    def call_back_for(self, ticket: Ticket) -> int:
-        """Call back what a ticket could use; return how much of it seems idle."""
+    def call_back_for(self, ticket: Ticket) -> frozenset[str]:
+        """Call back what a ticket could use; return of which nodes that is."""
         names = able(ticket, self.lending.of(self._views.merged))
         self._call_back(names)
-        return sum(map(self.lending.idle_of, names))
+        return frozenset(names)
+
+    def idle_of(self, nodes: Iterable[str]) -> int:
+        """Return how many slots of some nodes seem idle on loan."""
+        return sum(map(self.lending.idle_of, nodes))
 
     def _call_back(self, nodes: Iterable[str]) -> None:
         for name, recall in self.lending.recall(nodes):
             self._members.say(name, recall)
 
-    def let_stay(self, member: Member, node: str, now_s: float) -> Lent | None:
+    def let_stay(self, member: Member, node: str, now_s: float) -> Iterator[Lent]:
         """Leave a slot with another replica that used it, where nobody waits for it."""
         name, lending, view = member.about.member, self.lending, self._views.merged.get(node)
-        if view is None or not lending.may_stay(name, node):
-            return None
+        if name == self._members.me or view is None or not lending.may_stay(name, node):
+            return
         busy = self._tickets.busy(node) + 1  # with the one that would stay
-        if lending.is_too_much(view, busy) or self._tickets.is_wanted(view):
-            return None
-        member.out.append(lending.lend(name, node, 1, now_s))
-        return Lent(node, 1)
+        if not lending.is_too_much(view, busy) and not self._tickets.is_wanted(view):
+            member.out.append(lending.lend(name, node, 1, now_s))
+            yield Lent(node, 1)
 
     def balance(self, patience_s: float, now_s: float) -> Iterator[Lent]:
         """Share out what is idle."""

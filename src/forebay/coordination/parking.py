@@ -2,14 +2,16 @@
 
 Who may not wait (a limit of its own, a full line) must start where anything at all is idle, and the
 leader does not see at once what another replica leaves idle of a loan. So it calls the loans back
-and lets the ticket arrive again whenever slots have come back, in order, as many as there are
-slots; the answer stands when no more seem idle, or after `PATIENCE_S`.
+and lets the ticket arrive again whenever slots have come free, in order, until they are taken; the
+answer stands when no more seem idle, or after `PATIENCE_S`.
 
-At most as many are held back as slots seem idle, and each asks again at most once for each of them.
+At most as many are held back as slots seem idle, and for those that a ticket could use; each asks
+again at most once for each of them.
 """
 
 from __future__ import annotations
 
+from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -36,52 +38,50 @@ def _is_spared(ticket: Ticket, ending: Reject | Expire, now_s: float) -> bool:
 
 
 class Parking:
-    """Tickets that the core has refused, in order."""
+    """Tickets that the core has refused, in order; they stay until they are answered."""
 
     def __init__(self) -> None:
-        self._until_s: dict[Ticket, float] = {}
+        self._nodes: dict[Ticket, frozenset[str]] = {}  # on loan, and of use to it
         self.next_s = inf
         """When the first of them has been there for long enough."""
 
     def __len__(self) -> int:
-        return len(self._until_s)
+        return len(self._nodes)
 
     def hold_back(
         self, ticket: Ticket, ending: Reject | Expire, loans: Loans, now_s: float
     ) -> bool:
-        """Keep a newcomer for a moment that could have a slot that is idle on loan."""
-        if not _is_spared(ticket, ending, now_s) or loans.call_back_for(ticket) <= len(self):
+        """Keep a newcomer for a moment, or for longer, that could have a slot idle on loan."""
+        if not _is_spared(ticket, ending, now_s):
+            return False
+        nodes = loans.call_back_for(ticket)
+        before = [self._nodes[one] for one in takewhile(lambda one: one is not ticket, self._nodes)]
+        rivals = sum(held <= nodes for held in before)  # who can only have what it could
+        if rivals >= loans.idle_of(nodes) or len(before) >= loans.idle_of(loans.lending.nodes()):
             return False
         ticket.asked_until_s = min(ticket.asked_until_s, now_s + PATIENCE_S)
-        self._until_s[ticket] = ticket.asked_until_s
+        self._nodes[ticket] = nodes  # one that was here keeps its place
         self._look_again()
         return True
 
     def drop(self, ticket: Ticket) -> bool:
         """Forget a ticket; say whether it was here."""
-        if not self._until_s or self._until_s.pop(ticket, None) is None:
+        if not self._nodes or self._nodes.pop(ticket, None) is None:
             return False
         self._look_again()
         return True
 
-    def take(self, node: NodeChanged | None, slots: int) -> list[Ticket]:
-        """Return those that so many slots of a node are enough for."""
-        if node is None:
+    def fitting(self, node: NodeChanged | None) -> list[Ticket]:
+        """Return those that slots of a node are of use to."""
+        if node is None or not self._nodes:
             return []
-        fitting = [ticket for ticket in self._until_s if able(ticket, (node,))][:slots]
-        return self._take(fitting)
+        return [ticket for ticket in self._nodes if able(ticket, (node,))]
 
-    def take_due(self, now_s: float) -> list[Ticket]:
+    def due(self, now_s: float) -> list[Ticket]:
         """Return those that have been here for long enough."""
         if now_s < self.next_s:
             return []
-        return self._take([one for one, until_s in self._until_s.items() if until_s <= now_s])
-
-    def _take(self, tickets: list[Ticket]) -> list[Ticket]:
-        for ticket in tickets:
-            del self._until_s[ticket]
-        self._look_again()
-        return tickets
+        return [ticket for ticket in self._nodes if ticket.asked_until_s <= now_s]
 
     def _look_again(self) -> None:
-        self.next_s = min(self._until_s.values(), default=inf)
+        self.next_s = min((ticket.asked_until_s for ticket in self._nodes), default=inf)
