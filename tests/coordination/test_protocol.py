@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.coordination.messages import ITEMS_MAX, GaveBack, Orders, Pulse
+from forebay.coordination.messages import ITEMS_MAX, GaveBack, Orders, Pulse, Resigned
 from forebay.core import (
     Arrived,
     Cancelled,
@@ -329,3 +329,22 @@ def test_loans_that_come_back_twice_count_once(office: Office) -> None:
     b.follower._up += [GaveBack("gpu", 1), GaveBack("gpu", 1)]
     office.settle()
     assert office.leader._scheduler._book.cluster.nodes["gpu"].lent == 0
+
+
+@pytest.mark.parametrize("missing", ["orders", "an announcement"])
+def test_last_words_are_heard_whatever_was_missed_before_them(office: Office, missing: str) -> None:
+    b = office.join("b-1", GPU)
+    heard: list[object] = []
+    b.follower.listen = heard.append
+    if missing == "orders":
+        b.post(Arrived("x", "llama"), office)
+        b.send(b.follower.take_batches(), office)
+        assert orders_for(office, "b-1")  # they are lost
+    else:
+        b.follower.join(office.leader.epoch, office.name, office.now_s)
+    office.leader.members.resign(leaves=True)
+    for orders in orders_for(office, "b-1"):
+        b.hear(orders, office)
+    assert b.follower.mode == "seeking"
+    assert heard == [Resigned(leaves=True)]
+    assert b.started == []

@@ -323,10 +323,13 @@ class Follower:
             return []
         if self.mode != "coordinated" or orders.epoch < self.epoch:
             return []
-        if orders.generation != self.generation:
-            return []  # it went by what was announced before
         number, expected = orders.number, self._numbers_in
         known = orders.leader == self.leader  # a store that forgets may give an epoch twice
+        late = orders.generation != self.generation  # it went by what was announced before
+        if known and orders.are_last and (late or number != expected):
+            return self._obey(orders.items[-1], now_s)  # whatever is missing, the next will ask
+        if late:
+            return []
         if not known or number == -1 or number > expected or not self.may_borrow(now_s):
             # It asks for it, we missed something, or it may have given us up already.
             self.join(self.epoch, orders.leader, now_s)

@@ -227,6 +227,11 @@ class Orders(Struct, frozen=True, array_like=True, gc=False):
     """-1 is outside the count: a greeting, or the wish for an announcement."""
     items: tuple[Down, ...]
 
+    @property
+    def are_last(self) -> bool:
+        """Whether the leader ends with them."""
+        return bool(self.items) and type(self.items[-1]) is Resigned
+
 
 encode = msgspec.msgpack.Encoder().encode
 decode_batch = msgspec.msgpack.Decoder(Batch).decode
