@@ -79,3 +79,10 @@ def test_a_namesake_is_told_of_once_and_not_for_a_restart() -> None:
     for _ in range(NAMESAKES - 1):
         assert not made.has_namesake(Standing(1, "", 0.0, (ME, twin)))
     assert not made.has_namesake(Standing(1, "", 0.0, (ME,)))
+
+
+def test_leaders_that_left_one_after_the_other_are_all_not_waited_for() -> None:
+    made = roster(B, C)
+    made.leave("b-1")
+    made.leave("c-1")
+    assert made.expected([Replica(B), Replica(C), Replica(About("d-1"))], 1.0) == {"d-1"}

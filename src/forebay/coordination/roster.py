@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from forebay.coordination.fleet import ReplicaView
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 NAMESAKES = 10
 """Signs of life, three a lease: by then a gateway that was killed and came back is forgotten."""
+LEFT_MAX = 100
+"""Many more than leave in two leases, one after the other; a member never comes back."""
 REMEMBERED = 120
 """How many leases a replica that has vanished is shown as lost: ten minutes by default."""
 
@@ -28,7 +31,7 @@ class Roster:
         self._lease_s = lease_s
         self._about = about
         self._seen: dict[str, tuple[About, float]] = {about.name: (about, 0.0)}
-        self._left = ""  # the last leader that had nothing left when it resigned
+        self._left: deque[str] = deque(maxlen=LEFT_MAX)  # leaders that resigned with nothing left
         self._namesakes = 0  # how often in a row another had this one's name
 
     def introduce(self, about: About) -> None:
@@ -60,7 +63,7 @@ class Roster:
 
     def leave(self, member: str) -> None:
         """Know that a replica goes, and has nothing left."""
-        self._left = member
+        self._left.append(member)
 
     def expected(self, led: Iterable[Standing], now_s: float) -> set[str]:
         """Return the others whom a new leader should hear before it begins.
@@ -72,7 +75,7 @@ class Roster:
         for about, seen_s in self._seen.values():
             if about.name != self._about.name and now_s - seen_s <= 2 * self._lease_s:
                 members.add(about.member)
-        return members - {self._left}
+        return members - set(self._left)
 
     def address_of(self, name: str) -> str | None:
         """Return where another replica is reached."""
