@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 import pytest
 from redis import Redis
 
+from forebay.coordination import keys
 from forebay.coordination.alone import Alone
 from forebay.coordination.follower import Follower
-from forebay.coordination.messages import About
+from forebay.coordination.messages import About, Announced, Batch, encode
 from forebay.core import Arrived, NodeChanged, Options, OptionsChanged, Reject, Resumed
 from forebay.testing.valkey_server import ValkeyServer, free_port
 
-from .crew import TWO_SLOTS, Crew, Hand, arrivals, until
+from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from forebay.coordination.store import Entry
 
 ONE_SLOT = NodeChanged("gpu1", slots=1, models=("llama",))
 
@@ -86,3 +89,27 @@ def test_new_limits_hold_for_those_who_are_alone_and_make_no_line() -> None:
     (refused,) = alone.handle(Arrived("n", "llama"), 0.0)
     assert isinstance(refused, Reject)
     assert refused.code == "coordination_lost"
+
+
+async def test_what_was_said_to_a_leader_is_not_for_the_one_it_is_next(valkey_url: str) -> None:
+    ghost = About("ffffffff-1")
+    crew = Crew(valkey_url, 1, lease_s=100 * PATIENCE_S)
+    (hand,) = crew.hands
+    honest, asked = hand.store.read_up, list[int]()
+
+    async def read_up(epoch: int, after: bytes, wait_s: float) -> list[Entry]:
+        asked.append(epoch)
+        entries = await honest(epoch, after, wait_s)
+        if entries and epoch == asked[0]:  # it takes so long that the lease is lost, and taken anew
+            await hand.store._client.delete(keys.LEASE)
+            hand.replica._links.beat_now()
+            await until(lambda: hand.replica.epoch > epoch)
+        return entries
+
+    hand.store.read_up = read_up  # type: ignore[method-assign] # slowed down
+    async with crew:
+        await until(lambda: bool(asked))
+        batch = Batch(ghost.member, 1, 0, (Announced(ghost),))
+        await hand.store.send_up(asked[0], [encode(batch)])
+        await until(lambda: asked[-1] > asked[0])
+        assert [one.about for one in hand.replica.standings()[1]] == [hand.replica.about]

@@ -209,6 +209,8 @@ class Links:
                 read = [self._reader.batch(entry.payload) for entry in entries]
                 batches = [batch for batch in read if batch is not None]
                 for piece in _pieces(batches, lambda batch: len(batch.items)):
+                    if replica.epoch != epoch:
+                        break  # it leads again, under a number that this was not said to
                     replica.receive(piece)
                     await asyncio.sleep(0)  # signs of life must not wait for a long line
         self._worked("_read_up")
