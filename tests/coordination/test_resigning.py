@@ -99,3 +99,30 @@ async def test_last_words_that_were_not_heard_are_said_again(valkey_url: str) ->
         resign(first)
         await until(lambda: other.replica.leads)
         assert lost.is_set()
+
+
+async def test_one_that_nobody_waits_for_any_more_closes_its_connections(valkey_url: str) -> None:
+    async with Crew(valkey_url, 1, lease_s=LONG_S) as crew:
+        (hand,) = crew.hands
+        honest, said, closed = hand.store.close, asyncio.Event(), asyncio.Event()
+
+        async def leave(member: str) -> None:
+            assert member == hand.replica.about.member
+            said.set()
+            await asyncio.Event().wait()
+
+        async def close() -> None:
+            await honest()
+            closed.set()
+
+        hand.store.leave = leave  # type: ignore[method-assign] # it hangs
+        hand.store.close = close  # type: ignore[method-assign] # listened to
+        closing = asyncio.create_task(hand.replica.close())
+        await said.wait()
+        closing.cancel()
+        await asyncio.wait([closing])
+        try:
+            assert closing.cancelled()
+            assert closed.is_set()
+        finally:
+            await honest()

@@ -80,6 +80,13 @@ class Links:
         if self._closed:
             return
         self._closed = True
+        try:
+            await self._say_goodbye()
+        finally:  # also where nobody wants to wait for it any more
+            with contextlib.suppress(Exception):  # it may be gone; there is nothing to keep
+                await self._store.close()
+
+    async def _say_goodbye(self) -> None:
         replica = self._replica
         with contextlib.suppress(StoreLost):
             await self._resign()
@@ -87,8 +94,6 @@ class Links:
             if batches:  # what ended last frees its slot now, not when this replica is missed
                 await self._store.send_up(replica.epoch, batches)
             await self._store.leave(replica.about.member)
-        with contextlib.suppress(Exception):  # it may be gone; there is nothing to keep
-            await self._store.close()
 
     @property
     def awake(self) -> bool:
