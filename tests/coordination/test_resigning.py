@@ -126,3 +126,23 @@ async def test_one_that_nobody_waits_for_any_more_closes_its_connections(valkey_
             assert closed.is_set()
         finally:
             await honest()
+
+
+async def test_one_that_is_closed_says_it_again_where_one_call_fails(valkey_url: str) -> None:
+    async with Crew(valkey_url, 2, lease_s=LONG_S) as crew:
+        await crew.settled()
+        first, other = crew.leader, crew.follower
+        honest, lost = first.store.send_down, asyncio.Event()
+
+        async def send_down(
+            token: str, payloads: Sequence[tuple[str, bytes]], *, last: bool = False
+        ) -> bool:
+            if last and not lost.is_set():
+                lost.set()
+                raise StoreLost("gone for a moment")
+            return await honest(token, payloads, last=last)
+
+        first.store.send_down = send_down  # type: ignore[method-assign] # listened to
+        await first.replica.close()
+        assert lost.is_set()
+        await until(lambda: other.replica.leads)

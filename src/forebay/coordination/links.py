@@ -89,7 +89,10 @@ class Links:
     async def _say_goodbye(self) -> None:
         replica = self._replica
         with contextlib.suppress(StoreLost):
-            await self._resign()
+            try:
+                await self._resign()
+            except StoreLost:  # one call may fail, and the others would wait for a whole lease
+                await self._resign()
             batches = [encode(batch) for batch in replica.take_batches()]
             if batches:  # what ended last frees its slot now, not when this replica is missed
                 await self._store.send_up(replica.epoch, batches)
