@@ -292,17 +292,22 @@ class FleetChecker:
             self.broken(f"{request.arrival.id} is {request.state} beside a free slot")
 
     def _free_for(self, request: Request) -> list[Backend]:
-        """Return the nodes that have a slot which it should get."""
+        """Return the nodes that have a slot which it should get.
+
+        One that has failed on all of them waits for the first that is well again, so nothing can
+        be said unless all are free.
+        """
         now_s = self._world.monotonic_s()
         able = [one for one in self.backends.values() if request.arrival.model in one.models]
         fresh = [one for one in able if one.name not in request.failed_on]
-        return [
+        free = [
             one
             for one in fresh or able
             if len(one.running) < one.slots
             and now_s >= one.rests_until_s
             and not one.changed_since(now_s - 3.0)
         ]
+        return free if fresh or len(free) == len(able) else []
 
     def _long_calm(self, now_s: float) -> bool:
         """Say whether what waits now came when nothing was wrong."""
