@@ -7,7 +7,7 @@ FLEETS ?= 200
 TRIALS ?= 10
 STORMS ?= 20
 
-.PHONY: help setup long run demo fleet faults check test compile wheel sim fleetsim storms bench lock reference diagram screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test suite compile wheel sim fleetsim storms bench lock reference diagram screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -17,16 +17,20 @@ setup: .venv/.ready  ## make .venv with everything the tests need, too
 # Many Pythons are started here; each would compile the whole package if it may not keep the result.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
-.venv/.run: pyproject.toml requirements.lock
+# uv installs in seconds what takes pip a minute. Where pip is told of an index of its own, or uv cannot, pip does it.
+OWN_INDEX := test -n "$$PIP_INDEX_URL" || $(BIN)/python -m pip config get global.index-url >/dev/null 2>&1
+INSTALL = (! ($(OWN_INDEX)) && $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1)) || $(PIP) --require-hashes -r $(1)
+.venv/.run: pyproject.toml requirements.lock requirements-uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Forebay needs Python 3.11 or newer; try: make setup PYTHON=python3.11") if sys.version_info < (3, 11) else 0'
 	$(PYTHON) -m venv .venv
-	$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --require-hashes -r requirements-uv.lock || true
+	@echo "installing requirements.lock"; $(call INSTALL,requirements.lock)
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 BROWSER := (command -v chromium || command -v chromium-browser || command -v google-chrome) >/dev/null
 .venv/.ready: .venv/.run requirements-dev.lock tests/real/node/package-lock.json
-	$(PIP) --require-hashes -r requirements-dev.lock
+	@echo "installing requirements-dev.lock"; $(call INSTALL,requirements-dev.lock)
 	@if command -v npm >/dev/null; then npm ci --silent --no-audit --no-fund --prefix tests/real/node; fi
 	@$(BROWSER) || (command -v apt-get >/dev/null && test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null) \
 	  || echo "the tests of the page need Chromium: install the package 'chromium', or Google Chrome"
@@ -56,8 +60,11 @@ check: setup  ## lint, types, imports, tidiness
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest -q -p no:cacheprovider tests/test_tidy.py
 
-test: check  ## set up, check, and run every test
-	$(BIN)/pytest -q -n 3 --dist worksteal --ignore tests/test_tidy.py  # of 2 cores: many tests wait for programs
+test: setup  ## set up, check, and run every test
+	@$(MAKE) --no-print-directory -j 2 check suite
+
+suite: setup
+	$(BIN)/pytest -q -n 3 --maxschedchunk 10 --ignore tests/test_tidy.py  # of 2 cores: many tests wait for programs
 
 compile: setup  ## compile the hot path with mypyc into build/compiled (needs a C compiler); 3 times faster
 	$(BIN)/python tools/compile.py
@@ -82,10 +89,12 @@ bench: setup  ## measure the core against heapq, the jobs, the guard, the fleet,
 	$(BIN)/python -m bench.fleet
 	$(BIN)/python -m bench.gateway $(ARGS)
 
-COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade --extra embedded --extra gpu --extra postgres --extra redis --extra tui --extra build
-lock: setup  ## resolve both lock files anew from pyproject.toml
-	$(BIN)/$(COMPILE) -o requirements.lock pyproject.toml
-	$(BIN)/$(COMPILE) --extra docs --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade
+EXTRAS := --extra embedded --extra gpu --extra postgres --extra redis --extra tui --extra build
+lock: setup  ## resolve the lock files anew from pyproject.toml
+	$(BIN)/$(COMPILE) $(EXTRAS) -o requirements.lock pyproject.toml
+	$(BIN)/$(COMPILE) $(EXTRAS) --extra docs --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	echo uv | $(BIN)/$(COMPILE) -c requirements-dev.lock -o requirements-uv.lock -
 
 reference: setup  ## write the reference pages, the example file, the schemas and the dashboard anew from the code
 	$(BIN)/python -m forebay.settings.reference

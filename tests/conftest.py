@@ -38,11 +38,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run those marked long, too")
 
 
+SLOW = ("fleet", "end_to_end", "browser", "docs", "sdk", "guard", "demo")
+"""Folders of tests that start programs: they come first, lest one worker has them left at last."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    items.sort(key=lambda item: not item.path.is_relative_to(here) or _folder(item) not in SLOW)
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="takes long: make long"))
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 @pytest.fixture(scope="session")
