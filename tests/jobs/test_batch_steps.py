@@ -159,7 +159,7 @@ def test_fifty_thousand_lines_are_never_in_memory_at_once(sqlite_url: str, tmp_p
     assert seen["grown_bytes"] < 40_000_000
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
 def test_a_batch_survives_kill_9_at_any_point(database_url: str, tmp_path: Path, seed: int) -> None:
     seen = in_a_program_of_its_own("many_lives", database_url, str(tmp_path / "files"), str(seed))
     assert seen["killed"] >= 5, "it must have been killed in the middle to show anything"
