@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from forebay.coordination.store import StoreLost
 from forebay.core import Finished, ShutDown
 
@@ -81,7 +83,8 @@ async def test_one_that_is_closed_at_once_has_still_said_so(valkey_url: str) -> 
             await until(lambda other=other: other.replica.leads)  # type: ignore[misc]
 
 
-async def test_last_words_that_were_not_heard_are_said_again(valkey_url: str) -> None:
+@pytest.mark.parametrize("how", ["resigns", "is closed"])
+async def test_last_words_that_were_not_heard_are_said_again(valkey_url: str, how: str) -> None:
     async with Crew(valkey_url, 2, lease_s=LONG_S) as crew:
         await crew.settled()
         first, other = crew.leader, crew.follower
@@ -96,7 +99,10 @@ async def test_last_words_that_were_not_heard_are_said_again(valkey_url: str) ->
             return await honest(token, payloads, last=last)
 
         first.store.send_down = send_down  # type: ignore[method-assign] # listened to
-        resign(first)
+        if how == "resigns":
+            resign(first)
+        else:
+            await first.replica.close()
         await until(lambda: other.replica.leads)
         assert lost.is_set()
 
@@ -126,23 +132,3 @@ async def test_one_that_nobody_waits_for_any_more_closes_its_connections(valkey_
             assert closed.is_set()
         finally:
             await honest()
-
-
-async def test_one_that_is_closed_says_it_again_where_one_call_fails(valkey_url: str) -> None:
-    async with Crew(valkey_url, 2, lease_s=LONG_S) as crew:
-        await crew.settled()
-        first, other = crew.leader, crew.follower
-        honest, lost = first.store.send_down, asyncio.Event()
-
-        async def send_down(
-            token: str, payloads: Sequence[tuple[str, bytes]], *, last: bool = False
-        ) -> bool:
-            if last and not lost.is_set():
-                lost.set()
-                raise StoreLost("gone for a moment")
-            return await honest(token, payloads, last=last)
-
-        first.store.send_down = send_down  # type: ignore[method-assign] # listened to
-        await first.replica.close()
-        assert lost.is_set()
-        await until(lambda: other.replica.leads)

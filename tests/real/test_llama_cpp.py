@@ -109,6 +109,9 @@ async def test_a_prompt_that_is_too_long_is_refused_in_its_own_words(
     assert (await (await stage.ask(max_tokens=1)).reply()).status == 200
 
 
+TRIES_MAX = 20
+
+
 def wide_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write a model that takes a while to load."""
     for name, value in (("LAYERS", 4), ("WIDTH", 512), ("HIDDEN", 4096)):
@@ -133,8 +136,10 @@ async def test_while_it_loads_it_says_so_and_then_it_serves(
 ) -> None:
     gguf = wide_model(tmp_path / "wide.gguf", monkeypatch)
     await stage.start()
-    while not await seen_loading(stage, gguf):
-        pass  # it had loaded before it could be asked: once more
+    for _ in range(TRIES_MAX):
+        if await seen_loading(stage, gguf):
+            return  # else it had loaded before it could be asked: once more
+    raise AssertionError("it was never seen loading")
 
 
 async def seen_loading(stage: Stage, gguf: Path) -> bool:

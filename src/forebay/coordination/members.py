@@ -23,22 +23,22 @@ class Members:
     def __init__(self, me: str, epoch: int, expected: Iterable[str]) -> None:
         self.me = me
         self._epoch = epoch
-        self.members: dict[str, Member] = {}
+        self._members: dict[str, Member] = {}
         self._greeted = sorted({*expected} - {me})
         self._unknown: dict[str, int] = {}  # who must announce anew, and its generation
         self._generations: dict[str, int] = {}  # the last of each, of those forgotten, too
 
     def __iter__(self) -> Iterator[Member]:
-        return iter(list(self.members.values()))
+        return iter(list(self._members.values()))
 
     def get(self, name: str) -> Member | None:
         """Return a replica that has announced itself."""
-        return self.members.get(name)
+        return self._members.get(name)
 
     def add(self, member: Member) -> None:
         """Know a replica."""
         name = member.about.member
-        self.members[name] = member
+        self._members[name] = member
         self._generations.pop(name, None)
         self._generations[name] = member.generation
         while len(self._generations) > GENERATIONS_MAX:
@@ -53,12 +53,12 @@ class Members:
 
     def pop(self, name: str) -> Member | None:
         """Forget a replica."""
-        return self.members.pop(name, None)
+        return self._members.pop(name, None)
 
     def others(self, but: str = "") -> list[Member]:
         """Return all but one of them; without a name, all but this replica's own half."""
         but = but or self.me
-        return [member for name, member in self.members.items() if name != but]
+        return [member for name, member in self._members.items() if name != but]
 
     def silent(self, lease_s: float, now_s: float) -> tuple[list[str], float]:
         """Return the others that were not heard for a lease, and when to look again."""
@@ -69,7 +69,7 @@ class Members:
 
     def say(self, name: str, item: Down) -> None:
         """Say something to one of them, if it is still there."""
-        member = self.members.get(name)
+        member = self._members.get(name)
         if member is not None:
             member.out.append(item)
 
@@ -79,7 +79,7 @@ class Members:
 
     def resign(self, *, leaves: bool) -> None:
         """Say goodbye to everyone."""
-        for member in self.members.values():
+        for member in self._members.values():
             member.out.append(Resigned(leaves))
 
     def standings(self, lending: Lending, now_s: float) -> tuple[Standing, ...]:
@@ -92,21 +92,21 @@ class Members:
                 lending.lent_to(name),
                 now_s - member.heard_s,
             )
-            for name, member in self.members.items()
+            for name, member in self._members.items()
         )
 
     def has_mail(self) -> bool:
         """Say whether there is something to be sent to others."""
         if self._greeted or self._unknown:
             return True
-        for name, member in self.members.items():  # noqa: SIM110  # after each event: be cheap
+        for name, member in self._members.items():  # noqa: SIM110  # after each event: be cheap
             if member.out and name != self.me:
                 return True
         return False
 
     def orders_for(self, name: str) -> Orders | None:
         """Return what is to be said to one replica, as much as one message holds; forget it."""
-        member = self.members.get(name)
+        member = self._members.get(name)
         if member is None or not member.out:
             return None
         items, member.out = tuple(member.out[:ITEMS_MAX]), member.out[ITEMS_MAX:]
