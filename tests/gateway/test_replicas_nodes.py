@@ -22,7 +22,7 @@ async def nodes(rig: Rig) -> dict[str, str]:
 
 
 async def until_nodes(rig: Rig, expected: dict[str, str]) -> None:
-    for _ in range(500):
+    for _ in range(2000):
         if await nodes(rig) == expected:
             return
     raise AssertionError(f"{await nodes(rig)}, not {expected}")

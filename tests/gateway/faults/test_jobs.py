@@ -47,7 +47,7 @@ def end_leases(store: JobStore) -> None:
 
 async def until_seen(rig: FaultRig, job_id: int, status: str) -> dict[str, Any]:
     """Like `until`, while time passes: what other programs did is seen now and then."""
-    for _ in range(300):
+    for _ in range(2000):
         reply = await rig.get(f"/jobs/{job_id}")
         if reply.status == 200 and reply.json["status"] == status:
             seen: dict[str, Any] = reply.json
