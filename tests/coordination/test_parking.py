@@ -9,7 +9,9 @@ from forebay.coordination.parking import PATIENCE_S
 from forebay.core import (
     Arrived,
     Cancelled,
+    Describe,
     Finished,
+    Inspected,
     NodeChanged,
     NodeRested,
     Reject,
@@ -212,6 +214,27 @@ def test_one_that_asked_again_in_vain_keeps_its_place() -> None:
     office.desks["two-1"] = desk
     office.settle()
     assert (one.started, codes(one)) == (["a"], ["deadline_unreachable"])
+
+
+def test_one_who_asks_meanwhile_hears_that_it_waits() -> None:
+    office = Office()
+    one, _ = lent_to_two(office)
+    del office.desks["two-1"]  # it is frozen: nothing reaches it
+    for name in ("a", "b"):
+        one.post(impatient(name), office, settle=True)
+    office.now_s += PATIENCE_S / 2
+    for name in ("a", "b"):
+        one.post(Inspected(name), office, settle=True)
+    seen = [action for action in one.actions if isinstance(action, Describe)]
+    assert [(each.id, each.state, each.reason, each.position) for each in seen] == [
+        ("a", "waiting", "busy", 1),
+        ("b", "waiting", "busy", 2),
+    ]
+    assert [each.waited_s for each in seen] == pytest.approx([PATIENCE_S / 2] * 2)
+    office.now_s += PATIENCE_S
+    office.leader.tick(office.now_s)
+    office.settle()
+    assert codes(one) == ["deadline_unreachable"] * 2
 
 
 def with_a_loan_in_use(office: Office) -> tuple[Desk, Desk]:

@@ -49,7 +49,6 @@ from forebay.core import (
     Reject,
     Resumed,
     Returned,
-    Revoked,
     Route,
     Scheduler,
     Snapshot,
@@ -251,9 +250,9 @@ class Leader:
             return  # it has ended, and the replica will hear of it, or has
         if ticket.id != own_id:
             event = replace(event, id=ticket.id)
-        if isinstance(event, Revoked) and self._parking.drop(ticket):  # the core has it no more
-            member.out.append(Reject(own_id, event.code))
-            event = Cancelled(ticket.id)
+        if ticket in self._parking and (answer := self._parking.answer(ticket, event, now_s)):
+            member.out.append(answer)  # the core has it no more
+            event = Cancelled(ticket.id) if isinstance(answer, Reject) else event
         if isinstance(event, Finished | Cancelled):
             self._end(ticket, event, now_s)
             return

@@ -16,12 +16,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from forebay.coordination.tickets import able
-from forebay.core import Reject
+from forebay.core import Describe, Inspected, Reject, Revoked
 
 if TYPE_CHECKING:
     from forebay.coordination.loans import Loans
     from forebay.coordination.tickets import Ticket
-    from forebay.core import Expire, NodeChanged
+    from forebay.core import Event, Expire, NodeChanged
 
 PATIENCE_S = 0.1
 """Enough for a message there and back; who may not wait is waiting meanwhile."""
@@ -45,8 +45,8 @@ class Parking:
         self.next_s = inf
         """When the first of them has been there for long enough."""
 
-    def __len__(self) -> int:
-        return len(self._nodes)
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket in self._nodes
 
     def hold_back(
         self, ticket: Ticket, ending: Reject | Expire, loans: Loans, now_s: float
@@ -70,6 +70,20 @@ class Parking:
             return False
         self._look_again()
         return True
+
+    def answer(self, ticket: Ticket, event: Event, now_s: float) -> Reject | Describe | None:
+        """Answer an event about one of them: as far as anyone can see, it waits."""
+        match event:
+            case Revoked(code=code):
+                return Reject(ticket.own_id, code)
+            case Inspected():
+                waited_s = max(0.0, now_s - (ticket.asked_until_s - PATIENCE_S))
+                place = list(self._nodes).index(ticket) + 1
+                return Describe(
+                    ticket.own_id, "waiting", waited_s, 0, reason="busy", position=place
+                )
+            case _:
+                return None
 
     def fitting(self, node: NodeChanged | None) -> list[Ticket]:
         """Return those that slots of a node are of use to."""
