@@ -6,7 +6,7 @@ gateway alone.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from forebay.testing.fleet.ports import free_port
@@ -29,6 +29,7 @@ class Link:
         self.target_port = target_port
         self.delay_s = 0.0
         """How long each byte takes on its way, in either direction, at most twice as long."""
+        self.pause: Callable[[float], Awaitable[None]] = asyncio.sleep
         self.mode: Mode = "open"
         self.carried = 0
         """Bytes that came through, both directions together."""
@@ -105,7 +106,7 @@ class Link:
         with contextlib.suppress(OSError):
             while data := await source.read(READ_BYTES):
                 if self.delay_s:
-                    await asyncio.sleep(self.delay_s)
+                    await self.pause(self.delay_s)
                 await self._flowing.wait()
                 self.carried += len(data)
                 sink.write(data)
