@@ -110,7 +110,7 @@ def test_the_late_result_of_a_cancelled_job_is_refused(script: Callable[..., Scr
 def test_a_cancellation_by_another_program_arrives_with_the_heartbeat(
     script: Callable[..., Script], open_store: Callable[[str], JobStore], sqlite_url: str
 ) -> None:
-    work = script(lease_seconds=0.03)
+    work = script(lease_seconds=0.3)
     began, ended = threading.Event(), threading.Event()
 
     @work.runner.task("letter")

@@ -65,7 +65,7 @@ def test_a_job_claimed_without_our_knowing_is_given_back(
     script: Callable[..., Script], open_store: Callable[[str], JobStore], sqlite_url: str
 ) -> None:
     """The answer to a claim is lost with the connection, but the claim was committed."""
-    work = script(lease_seconds=0.03)
+    work = script(lease_seconds=0.3)
     store = work.runner._store
     honest, lost = store.claim, threading.Event()
 
