@@ -256,8 +256,10 @@ def test_a_gateway_frozen_in_the_middle_of_a_transaction_does_not_keep_its_rows(
     open_desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its locks would outlast every lease: nobody takes over what is locked."""
-    monkeypatch.setattr(database_module, "IDLE_MS", 200)
-    frozen, other = open_desk(), open_desk()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(database_module, "IDLE_MS", 1_000)
+        frozen = open_desk()
+    other = open_desk()
     frozen.store.add([NewJob("chat", "{}", queue="model:m")]).result()
     (job,) = frozen.claim()
     expire(frozen.store)

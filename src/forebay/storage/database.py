@@ -63,9 +63,10 @@ WAIT_S_MAX = 10.0
 CLOSE_S = 5.0
 STATEMENT_MS, LOCK_MS = 30_000, 2_000
 """How long PostgreSQL may take for a statement, and wait for somebody else's lock."""
-IDLE_MS = 5_000
+IDLE_MS = 10_000
 """How long a transaction may do nothing: a program that is frozen in the middle of one must not
-keep the rows that it has locked from everybody else."""
+keep the rows that it has locked from everybody else, and one on a host that stalls for seconds
+should not lose what it was about to write."""
 GROUP_LOCK_MS = 100
 """How long a group waits for a lock: well below the second after which PostgreSQL would look
 whether it waits for ever, and above what a commit takes."""
