@@ -51,7 +51,7 @@ async def test_a_gguf_of_the_users_own_runs_in_the_built_in_llama_cpp(
     assert "with llama.cpp" in gateway.text
     (model,) = (await shell.get(port, "/v1/models"))["data"]
     assert model["owned_by"] == "forebay"
-    reply = await (await shell.ask(port, model=model["id"], max_tokens=4)).reply()
+    reply = await (await shell.ask(port, model=model["id"], max_tokens=4, ignore_eos=True)).reply()
     assert reply.status == 200
     assert reply.json["usage"]["completion_tokens"] == 4
     assert reply.headers["x-forebay-node"] == "embedded"

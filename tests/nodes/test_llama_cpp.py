@@ -32,7 +32,7 @@ async def test_a_real_llama_cpp_tells_its_model_and_its_slots(llama_url: str) ->
 
 
 async def test_a_real_llama_cpp_serves_the_families_that_its_adapter_names(llama_url: str) -> None:
-    body = {"model": LLAMA_ALIAS, "max_tokens": 4, "messages": PROMPT}
+    body = {"model": LLAMA_ALIAS, "max_tokens": 4, "messages": PROMPT, "ignore_eos": True}
     async with client(llama_url) as llama:
         chat = (await llama.post("/v1/chat/completions", json=body)).json()
         message = (await llama.post("/v1/messages", json=body)).json()
