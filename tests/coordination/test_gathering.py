@@ -59,6 +59,16 @@ def test_nodes_come_first_then_what_runs_then_what_waited_in_its_old_order_then_
     ]  # fmt: skip
 
 
+def test_one_that_has_gone_is_not_waited_for_and_was_not_there() -> None:
+    gathering = Gathering({"a", "b"}, until_s=10.0)
+    gathering.add("a", Announced(About("a")))
+    gathering.add("b", runs("gone"))
+    gathering.leave("b")
+    assert gathering.is_over(0.0)
+    assert gathering.until_s == 0.0
+    assert [type(item) for _, item in gathering.in_order()] == [Announced]
+
+
 def test_who_announces_anew_is_heard_anew() -> None:
     gathering = Gathering({"a"}, 10.0)
     gathering.add("a", waits("old", 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.coordination.messages import ITEMS_MAX, GaveBack, Orders, Pulse, Resigned
+from forebay.coordination.messages import ITEMS_MAX, GaveBack, Left, Orders, Pulse, Resigned
 from forebay.core import (
     Arrived,
     Cancelled,
@@ -281,6 +281,43 @@ def test_a_replica_that_stops_gives_its_loans_back_and_takes_no_more(office: Off
     office.settle()
     assert b.follower._borrowing.slots == 0
     arrive(c, office, "one", "two")
+    assert c.started == ["one", "two"]
+
+
+@pytest.mark.parametrize("missing", ["nothing", "a batch", "an announcement"])
+def test_what_one_that_goes_had_is_free_at_once(office: Office, missing: str) -> None:
+    b, c = office.join("b-1", GPU), office.join("c-1", GPU)
+    heard: list[object] = []
+    c.follower.listen = heard.append
+    arrive(b, office, "x", "y")
+    b.post(ShutDown(), office, settle=True)
+    b.post(Finished("x"), office)
+    if missing == "a batch":
+        b.follower.take_batches()
+    b.post(Finished("y"), office)
+    if missing == "an announcement":
+        b.follower.join(1, "lead-1", office.now_s)
+        b.follower.take_batches()
+    arrive(c, office, "before")
+    b.send(b.follower.last_batches(), office)
+    arrive(c, office, "one")
+    assert c.started == ["before", "one"]
+    assert heard == [Left("b-1")]
+    assert [one.about.member for one in office.leader.standings(office.now_s)] == ["lead-1", "c-1"]
+
+
+def test_one_that_goes_while_announcements_are_gathered_is_not_waited_for() -> None:
+    office = Office(expected=("b-1", "c-1"))
+    b = office.join("b-1", GPU)
+    c = office.join("c-1", GPU)
+    del office.desks["b-1"]
+    new = Office(2, "new-1", expected=("b-1", "c-1"))
+    b.follower.join(2, "new-1", new.now_s)
+    b.follower.post(Arrived("x", "llama"), new.now_s)
+    b.send(b.follower.last_batches(), new)
+    new.take_over(c)
+    new.leader.tick(new.now_s)
+    arrive(c, new, "one", "two")
     assert c.started == ["one", "two"]
 
 

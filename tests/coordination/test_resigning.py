@@ -107,6 +107,20 @@ async def test_last_words_that_were_not_heard_are_said_again(valkey_url: str, ho
         assert lost.is_set()
 
 
+async def test_what_a_follower_had_is_free_when_it_has_closed(valkey_url: str) -> None:
+    async with Crew(valkey_url, 2, lease_s=LONG_S) as crew:
+        crew.everyone(TWO_SLOTS)
+        await crew.settled()
+        leader, other = crew.leader, crew.follower
+        other.post(*arrivals("a", "b"))
+        await until(lambda: other.routed == ["a", "b"])
+        other.post(ShutDown(), Finished("a"), Finished("b"))
+        await other.replica.close()
+        leader.post(*arrivals("c", "d"))
+        await until(lambda: leader.routed == ["c", "d"])
+        await until(lambda: len(leader.replica.standings()[1]) == 1)
+
+
 async def test_one_that_nobody_waits_for_any_more_closes_its_connections(valkey_url: str) -> None:
     async with Crew(valkey_url, 1, lease_s=LONG_S) as crew:
         (hand,) = crew.hands

@@ -46,6 +46,17 @@ def test_one_that_vanished_is_lost_after_two_leases_and_forgotten_much_later() -
     assert [view.name for view in made.views((), "", 0.0)] == ["a"]
 
 
+def test_one_that_said_goodbye_is_not_lost_but_gone_once_the_store_has_forgotten_it() -> None:
+    made = roster(B, C)
+    made.leave("b-1")
+    made.hear(Standing(1, "a-1", 5.0, (ME, B, C)), 1.0)
+    assert made.address_of("b") == "http://b"  # it may still finish something
+    made.hear(Standing(1, "a-1", 5.0, (ME, C)), 2.0)
+    assert [view.name for view in made.views((), "a-1", 2.0)] == ["a", "c"]
+    made.hear(Standing(1, "a-1", 5.0, (ME, C, About("b-2", "http://b"))), 3.0)
+    assert [view.name for view in made.views((), "a-1", 3.0)] == ["a", "b", "c"]
+
+
 def test_views_have_what_the_leader_knows() -> None:
     views = roster(B).views([Replica(B, 3, 4, 2, 0.5)], "b-1", 1.0)
     assert (views[1].waiting, views[1].running, views[1].lent) == (3, 4, 2)

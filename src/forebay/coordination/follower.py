@@ -26,6 +26,7 @@ from forebay.coordination.messages import (
     Batch,
     Down,
     GaveBack,
+    Left,
     Lend,
     Look,
     Orders,
@@ -87,7 +88,7 @@ class Follower:
         self.replicas: tuple[Standing, ...] = ()
         self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
         self.stopping = False
-        self.listen: Callable[[Look | Owner | Told | Resigned], None] = _ignore
+        self.listen: Callable[[Look | Owner | Told | Left | Resigned], None] = _ignore
         self._views: dict[str, NodeChanged] = {}
         self._borrowing = Borrowing(options)
         self._alone: Alone | None = None
@@ -316,6 +317,12 @@ class Follower:
         self._numbers_out += len(batches)
         return batches
 
+    def last_batches(self) -> list[Batch]:
+        """Return what there is to say before this replica goes: nothing runs here now."""
+        me = self.about.member
+        last = Batch(me, self.generation, -1, (Left(me),))
+        return [*self.take_batches(), last] if self.mode == "coordinated" else []
+
     def hear(self, orders: Orders, now_s: float) -> list[Action]:
         """Take what the leader says, unless it is late, early or from another."""
         if orders.epoch > self.epoch:
@@ -370,7 +377,7 @@ class Follower:
                 self.seek()
             case Resync():
                 self.join(self.epoch, self.leader, now_s)
-            case Look() | Owner() | Told():
+            case Look() | Owner() | Told() | Left():
                 self.listen(item)
             case _:
                 return self._perform([item], now_s)

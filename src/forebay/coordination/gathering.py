@@ -58,6 +58,13 @@ class Gathering:
         if isinstance(item, Announced):
             self._missing.discard(member)
 
+    def leave(self, member: str) -> None:
+        """Wait no longer for a replica that has gone, and forget what it said."""
+        self.begin(member)
+        self._missing.discard(member)
+        if not self._missing:
+            self.until_s = 0.0
+
     def is_over(self, now_s: float) -> bool:
         """Say whether all have been heard, or waited for long enough."""
         return self._line is not None or not self._missing or now_s >= self.until_s

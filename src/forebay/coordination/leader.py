@@ -23,9 +23,11 @@ from forebay.coordination.messages import (
     Asked,
     Batch,
     GaveBack,
+    Left,
     Look,
     Owner,
     Pulse,
+    Said,
     Signed,
     Standing,
     Told,
@@ -92,7 +94,10 @@ class Leader:
             self._gathering.until_s = now_s + GATHER * self._lease_s
 
     def receive(self, batch: Batch, now_s: float) -> None:
-        """Take what one replica says, if it is the next thing it said."""
+        """Take what one replica says, if it is the next thing it said, or the last."""
+        if batch.is_last:
+            self._part_with(batch.member, now_s)
+            return
         member = self.members.get(batch.member)
         if self.members.is_news(batch):
             member = self._welcome(batch, now_s)
@@ -111,6 +116,13 @@ class Leader:
                 self._take(member, item, now_s)
         if gathering is not None and gathering.is_over(now_s):
             self._go_to_work(gathering, now_s)
+
+    def _part_with(self, name: str, now_s: float) -> None:
+        """Have all back that a replica had: it is gone, and need not be missed for a lease."""
+        if self._gathering is not None:
+            self._gathering.leave(name)
+        self.forget(name, now_s)
+        self.members.tell(Left(name), but=name)
 
     def own_half(self, generation: int) -> Member | None:
         """Return this replica's own half, once it may be spoken to without batches and numbers."""
@@ -154,10 +166,11 @@ class Leader:
 
     def _take_other(self, member: Member, item: Up, now_s: float) -> None:
         match item:
-            case Announced() | Signed() | Asked() | Told():
+            case Announced() | Signed() | Asked() | Told() | Left():
                 self._listen(member, item, now_s)
             case GaveBack():
-                self._take_back(member, item, now_s)
+                slots = self._loans.lending.give_back(member.about.member, item.node, item.slots)
+                self._free(item.node, slots, now_s)
             case NodeChanged() | NodeRemoved():
                 self._take_view(member, item, now_s)
             case Arrived() | Resumed():
@@ -165,9 +178,7 @@ class Leader:
             case _:
                 self._take_event(member, item, now_s)
 
-    def _listen(
-        self, member: Member, item: Announced | Signed | Asked | Told, now_s: float
-    ) -> None:
+    def _listen(self, member: Member, item: Said, now_s: float) -> None:
         match item:
             case Announced():
                 member.about = item.about
@@ -178,12 +189,9 @@ class Leader:
                 member.signed = item
                 member.out.append(self._pulse(member, now_s))
             case Asked():
-                ticket = self._tickets.get(item.id)
-                name = ticket.member.about.name if ticket is not None else ""
-                member.out.append(Owner(item.id, name))
-            case Told():
-                for other in self.members.others(member.about.member):
-                    other.out.append(item)
+                member.out.append(Owner(item.id, self._tickets.owner_of(item.id)))
+            case Told() | Left():
+                self.members.tell(item, but=member.about.member)
 
     def _take_view(self, member: Member, item: NodeChanged | NodeRemoved, now_s: float) -> None:
         if isinstance(item, NodeRemoved):
@@ -194,16 +202,11 @@ class Leader:
         merged, failed = self._views.change(member.about.member, item)
         self._change_node(merged, now_s)
         if failed:
-            for other in self.members.others(member.about.member):
-                other.out.append(Look(item.name))
+            self.members.tell(Look(item.name), but=member.about.member)
 
     def _change_node(self, change: NodeChanged | NodeRemoved, now_s: float) -> None:
         self._handle(change, now_s)
         self._loans.note_change(change)
-
-    def _take_back(self, member: Member, item: GaveBack, now_s: float) -> None:
-        slots = self._loans.lending.give_back(member.about.member, item.node, item.slots)
-        self._free(item.node, slots, now_s)
 
     def _free(self, node: str, slots: int, now_s: float) -> None:
         """Have slots back: they are for those who wait, then for those who may not."""
@@ -224,12 +227,9 @@ class Leader:
         ticket, event = added_one
         if isinstance(event, Resumed):
             self._counts.accepted_again += not event.lent
-            if event.node:
-                self._tickets.run(ticket, event.node, lent=event.lent)
-                if event.lent:
-                    self._loans.lending.use(member.about.member, event.node, now_s)
-            else:
-                self._tickets.wait(ticket, waits=True)
+            self._tickets.resume(ticket, event)
+            if event.lent:
+                self._loans.lending.use(member.about.member, event.node, now_s)
         self._ask(ticket, event, now_s)
 
     def _ask(self, ticket: Ticket, event: Arrived | Resumed, now_s: float) -> None:

@@ -93,8 +93,8 @@ class Links:
                 await self._resign()
             except StoreLost:  # one call may fail, and the others would wait for a whole lease
                 await self._resign()
-            batches = [encode(batch) for batch in replica.take_batches()]
-            if batches:  # what ended last frees its slot now, not when this replica is missed
+            batches = [encode(batch) for batch in replica.last_batches()]
+            if batches:  # what it had is free now, not when this replica is missed
                 await self._store.send_up(replica.epoch, batches)
             await self._store.leave(replica.about.member)
 

@@ -73,6 +73,11 @@ class Members:
         if member is not None:
             member.out.append(item)
 
+    def tell(self, item: Down, but: str) -> None:
+        """Say something to all but one of them."""
+        for member in self.others(but):
+            member.out.append(item)
+
     def ask_to_announce(self, batch: Batch) -> None:
         """Tell a replica that it is not known, or that something it said is missing."""
         self._unknown[batch.member] = batch.generation

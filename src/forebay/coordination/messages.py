@@ -96,6 +96,15 @@ class Told(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     payload: bytes
 
 
+class Left(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """A replica has gone, and nothing of it runs: the last that it says, and all are told."""
+
+    member: str
+
+
+Said: TypeAlias = Announced | Signed | Asked | Told | Left
+"""What is not about a ticket or a node."""
+
 Passed: TypeAlias = (
     Arrived
     | Resumed
@@ -112,7 +121,7 @@ Passed: TypeAlias = (
 )
 """Events that the leader's core must hear of."""
 
-Up: TypeAlias = Announced | Signed | GaveBack | Asked | Told | Passed
+Up: TypeAlias = Said | GaveBack | Passed
 
 
 class Batch(Struct, frozen=True, array_like=True, gc=False):
@@ -121,8 +130,13 @@ class Batch(Struct, frozen=True, array_like=True, gc=False):
     member: str
     generation: int
     number: int
-    """0 begins an announcement, and with it everything before is void."""
+    """0 begins an announcement, and with it everything before is void; -1 is outside the count."""
     items: tuple[Up, ...]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the replica ends with it, whatever was lost before."""
+        return bool(self.items) and type(self.items[-1]) is Left
 
 
 def in_batches(member: str, generation: int, number: int, items: Sequence[Up]) -> list[Batch]:
@@ -205,6 +219,7 @@ Down: TypeAlias = (
     | Owner
     | Pulse
     | Told
+    | Left
     | Route
     | Wait
     | Reject

@@ -18,7 +18,7 @@ from forebay.coordination.follower import USABLE, Follower
 from forebay.coordination.halves import exchange
 from forebay.coordination.leader import Leader
 from forebay.coordination.links import Links
-from forebay.coordination.messages import Asked, Look, Owner, Resigned, Told
+from forebay.coordination.messages import Asked, Left, Look, Owner, Resigned, Told
 from forebay.coordination.roster import Roster
 from forebay.coordination.totals import highest
 from forebay.coordination.turns import Turns
@@ -57,7 +57,7 @@ class Replica:
     ) -> None:
         self.about = about
         self.lease_s = lease_s
-        self.on_look: Callable[[str], None] = _ignore_look
+        self.on_look: Callable[[str], None] = lambda _: None
         self.ask_peers: Callable[[Sequence[str]], Awaitable[bool]] = _nobody
         """Asks the replicas at these addresses whether one of them has a leader."""
         self._clock = clock
@@ -221,6 +221,10 @@ class Replica:
         """Return what goes to the leader, where that is another."""
         return [] if self._leader is not None else self._follower.take_batches()
 
+    def last_batches(self) -> list[Batch]:
+        """Return what goes to the leader last; this replica has resigned."""
+        return self._follower.last_batches()
+
     def take_orders(self) -> list[tuple[str, Orders]]:
         """Return what goes to the others, where this one leads."""
         self._check_leadership(self._clock.monotonic_s())
@@ -349,12 +353,14 @@ class Replica:
 
     # -- for the directory
 
-    def _listen(self, item: Look | Owner | Told | Resigned) -> None:
+    def _listen(self, item: Look | Owner | Told | Left | Resigned) -> None:
         """Take what is not about tickets."""
         match item:
             case Resigned():
                 if item.leaves:
                     self._roster.leave(self._follower.leader)
+            case Left():
+                self._roster.leave(item.member)
             case Look():
                 self.on_look(item.node)
             case Owner():
@@ -388,10 +394,6 @@ class Replica:
 
 def _say_follows(epoch: int, leader: str) -> None:
     logger.info("follows", extra={"epoch": epoch, "leader": leader})
-
-
-def _ignore_look(_: str) -> None:
-    pass
 
 
 async def _nobody(_: Sequence[str]) -> bool:

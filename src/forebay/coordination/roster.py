@@ -31,7 +31,7 @@ class Roster:
         self._lease_s = lease_s
         self._about = about
         self._seen: dict[str, tuple[About, float]] = {about.name: (about, 0.0)}
-        self._left: deque[str] = deque(maxlen=LEFT_MAX)  # leaders that resigned with nothing left
+        self._left: deque[str] = deque(maxlen=LEFT_MAX)  # who said that it has nothing left
         self._namesakes = 0  # how often in a row another had this one's name
 
     def introduce(self, about: About) -> None:
@@ -45,13 +45,17 @@ class Roster:
         return Sign(self._about, token, epoch, may_lead)
 
     def hear(self, standing: StoreStanding, now_s: float) -> None:
-        """Take note of who is there; one that restarted takes the place of its old self."""
+        """Take note of who is there; one that restarted takes the place of its old self.
+
+        One that said goodbye is not lost: it is shown no more once the store has forgotten it.
+        """
         for about in standing.members:
             if about.name != self._about.name:
                 self._seen[about.name] = (about, now_s)
-        for name, (_, seen_s) in list(self._seen.items()):
+        left = set(self._left) - {about.member for about in standing.members}
+        for name, (about, seen_s) in list(self._seen.items()):
             gone = now_s - seen_s > REMEMBERED * self._lease_s
-            if gone and name != self._about.name:
+            if (gone or about.member in left) and name != self._about.name:
                 del self._seen[name]
 
     def has_namesake(self, standing: StoreStanding) -> bool:

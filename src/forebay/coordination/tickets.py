@@ -77,6 +77,11 @@ class Tickets:
         """Return a ticket by its id in the core."""
         return self._by_id.get(ticket_id)
 
+    def owner_of(self, ticket_id: str) -> str:
+        """Return the name of the replica that has a ticket; empty when it has ended."""
+        ticket = self._by_id.get(ticket_id)
+        return ticket.member.about.name if ticket is not None else ""
+
     def add(
         self, member: Member, event: Arrived | Resumed
     ) -> tuple[Ticket, Arrived | Resumed] | None:
@@ -118,6 +123,13 @@ class Tickets:
         ticket.node, ticket.lent = node, lent
         ticket.member.running += 1
         self._busy[node] = self._busy.get(node, 0) + 1
+
+    def resume(self, ticket: Ticket, event: Resumed) -> None:
+        """Take note of what it does already."""
+        if event.node:
+            self.run(ticket, event.node, lent=event.lent)
+        else:
+            self.wait(ticket, waits=True)
 
     def leave(self, ticket: Ticket) -> None:
         """Take note that it does not run any more."""
