@@ -64,7 +64,9 @@ def test_what_was_not_decided_is_decided_now() -> None:
 def test_cut_off_nothing_starts_until_the_others_are_alone_as_well() -> None:
     made, _ = alone(held("w", seq=1), held("r1", runs=True), held("r2", runs=True), cut_off=True)
     assert made.handle(Finished("r1"), 2.0) == []
-    assert isinstance(made.handle(Arrived("x", "llama"), 2.0)[0], Reject)
+    (refused,) = made.handle(Arrived("x", "llama"), 2.0)
+    assert isinstance(refused, Reject)
+    assert "cannot reach the shared store" in refused.reasons[0]
     assert made.cut(off=True, now_s=2.0) == []
     assert started([*made.cut(off=False, now_s=3.0)]) == ["w"]
 

@@ -17,7 +17,7 @@ from forebay.testing.valkey_server import ValkeyServer, free_port
 from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from forebay.coordination.store import Entry
 
@@ -40,6 +40,47 @@ async def test_a_gateway_that_never_reached_the_store_starts_nothing() -> None:
     hand.post(*arrivals("b"))
     assert (hand.mode, hand.routed) == ("cut_off", [])
     await hand.replica.close()
+
+
+async def test_a_store_that_goes_is_one_line_even_for_the_leader(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Crew(server.url, 2, lease_s=100 * PATIENCE_S) as crew:
+        await crew.settled()
+        caplog.clear()
+        server.stop()
+        await crew.all_are("alone")
+        said = [one.getMessage() for one in caplog.records if one.name == "forebay.coordination"]
+        assert said == ["the store is out of reach: goes on alone"] * 2
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ((True, False, False), []),
+        ((True, True, True), ["cut off from the others"]),
+        ((True, True, False, False), ["cut off from the others", "the others are alone, too"]),
+    ],
+)
+async def test_being_cut_off_is_told_when_others_still_have_a_leader_at_the_second_look(
+    server: ValkeyServer,
+    caplog: pytest.LogCaptureFixture,
+    answers: tuple[bool, ...],
+    told: list[str],
+) -> None:
+    async with Crew(server.url, 1, lease_s=0.6) as crew:
+        (hand,) = crew.hands
+        asked: list[bool] = []
+
+        async def ask_peers(_: Sequence[str]) -> bool:
+            asked.append(answers[min(len(asked), len(answers) - 1)])
+            return asked[-1]
+
+        hand.replica.ask_peers = ask_peers
+        server.stop()
+        await until(lambda: len(asked) > len(answers))
+        said = [one.getMessage() for one in caplog.records if one.name == "forebay.coordination"]
+        assert [words for words in said if "others" in words] == told
 
 
 async def test_a_gateway_that_cannot_hear_the_others_leaves_them_its_slots(

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 NO_SHARE = (
     "the gateways have lost touch with each other, and this one's share of the slots is taken"
 )
+CUT_OFF = (
+    "this gateway cannot reach the shared store, and others may: "
+    "nothing new starts here until it can"
+)
 
 
 class Alone:
@@ -79,7 +83,7 @@ class Alone:
             self._shares.pop(event.name, None)
         elif isinstance(event, OptionsChanged):
             event = OptionsChanged(replace(event.options, enabled=False))
-        return [_explained(action) for action in self._scheduler.handle(event, now_s)]
+        return [self._explained(action) for action in self._scheduler.handle(event, now_s)]
 
     def next_deadline_s(self) -> float | None:
         """Return when to look again if nothing happens."""
@@ -98,6 +102,13 @@ class Alone:
     def _share(self, view: NodeChanged) -> int:
         return 0 if self.cut_off else share_of(self._me, self._members, view.name, view.slots)
 
+    def _explained(self, action: Action) -> Action:
+        """Say why there is no line."""
+        if isinstance(action, Reject) and action.code in ("queue_disabled", "stream_not_queued"):
+            why = CUT_OFF if self.cut_off else NO_SHARE
+            return replace(action, code="coordination_lost", reasons=(why,))
+        return action
+
 
 def own_picture(
     options: Options, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
@@ -112,10 +123,3 @@ def own_picture(
     (*_, seen) = scheduler.handle(Observed(), now_s)
     assert isinstance(seen, Snapshot)
     return seen
-
-
-def _explained(action: Action) -> Action:
-    """Say why there is no line."""
-    if isinstance(action, Reject) and action.code in ("queue_disabled", "stream_not_queued"):
-        return replace(action, code="coordination_lost", reasons=(NO_SHARE,))
-    return action

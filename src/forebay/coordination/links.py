@@ -228,9 +228,14 @@ class Links:
     async def _ask_others(self) -> None:
         """When alone, find out whether that is true of all, or only of this one."""
         await self._alone.wait()
-        replica = self._replica
+        replica, before, said = self._replica, False, False
         while replica.mode in ("alone", "cut_off") and not self._stopped:
-            replica.learn(cut_off=await replica.ask_peers(replica.addresses()))
+            cut_off = await replica.ask_peers(replica.addresses())
+            replica.learn(cut_off=cut_off)
+            if cut_off == before and cut_off != said:  # at first the others may not have noticed
+                said = cut_off
+                logger.warning("cut off from the others" if said else "the others are alone, too")
+            before = cut_off
             await self._pause(self._beat_s)
         self._alone.clear()
 

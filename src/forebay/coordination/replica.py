@@ -335,17 +335,15 @@ class Replica:
         if self._follower.is_alone:
             return
         self.outages += 1
-        logger.warning("the store is out of reach: goes on alone", extra={"error": why})
+        then = "goes on alone" if self._follower.epoch else "starts nothing until it was there once"
+        logger.warning("the store is out of reach: %s", then, extra={"error": why})
         if self._leader is not None:
-            self._step_down("the store is out of reach")
+            self._leave_office(self._leader)
         self._do(self._follower.lose_store)
 
     def learn(self, *, cut_off: bool) -> None:
         """Learn, when alone, whether others have a leader."""
-        before = self._follower.is_cut_off
         self._do(lambda now_s: self._follower.cut(off=cut_off, now_s=now_s))
-        if self._follower.is_cut_off != before:
-            logger.warning("cut off from the others" if cut_off else "the others are alone, too")
 
     def addresses(self) -> list[str]:
         """Return where the others are reached."""
