@@ -15,8 +15,8 @@ MEMBERS = ("a", "b")
 GPU = NodeChanged("gpu", slots=4, models=("llama",))
 
 
-def held(name: str, *, seq: int = 0, runs: bool = False) -> Held:
-    ticket = Held(Arrived(name, "llama"), 0.0)
+def held(name: str, *, seq: int = 0, runs: bool = False, priority: str = "normal") -> Held:
+    ticket = Held(Arrived(name, "llama", priority=priority), 0.0)
     if runs:
         ticket.run(Route(name, "gpu", seq=seq), 0.0)
     elif seq:
@@ -53,6 +53,13 @@ def test_what_runs_counts_first_whatever_the_order_and_beyond_the_share_nothing_
     assert made.handle(Finished("r0"), 2.0) == []
     assert started([*made.handle(Finished("r1"), 2.0)]) == ["w1"]
     assert started([*made.handle(Finished("r2"), 2.0)]) == ["w2"]
+
+
+def test_what_waited_starts_by_the_rules_and_not_by_its_age() -> None:
+    waiting = [held(name, seq=seq, priority=name) for seq, name in enumerate(("low", "normal"), 1)]
+    made, actions = alone(*waiting, held("high", seq=3, priority="high"), held("asked"))
+    assert started(actions) == ["high", "normal"]
+    assert started([*made.handle(Finished("high"), 2.0)]) == ["low"]
 
 
 def test_what_was_not_decided_is_decided_now() -> None:

@@ -105,3 +105,54 @@ def test_what_is_announced_late_stands_before_whoever_came_meanwhile() -> None:
         desk.post(Finished(name), office, settle=True)
     assert frozen.started == ["early", "early too"]
     assert other.started == ["runs", "newcomer"]
+
+
+def late(priority: str, name: str, user: str = "") -> Arrived:
+    return Arrived(name, "llama", user=user, priority=priority)
+
+
+def test_a_slot_that_came_free_without_a_leader_goes_to_who_is_first_by_the_rules() -> None:
+    node = NodeChanged("gpu1", slots=1, models=("llama",))
+    office = Office(epoch=1)
+    b, c = office.join("b-1", node), office.join("c-1", node)
+    b.post(Arrived("runs", "llama"), office, settle=True)
+    b.post(late("low", "low"), office, settle=True)
+    c.post(late("normal", "normal"), office, settle=True)
+    b.post(late("high", "high"), office, settle=True)
+    b.post(Finished("runs"), office)  # nobody leads who would hear of it
+    office = Office(epoch=2, name="next-1", expected=("b-1", "c-1"))
+    office.take_over(b)
+    office.take_over(c)
+    for name in ("high", "normal"):
+        desk = b if name in b.follower.tickets else c
+        desk.post(Finished(name), office, settle=True)
+    assert (b.started, c.started) == (["runs", "high", "low"], ["normal"])
+
+
+def test_one_that_announces_late_starts_by_the_rules_what_may_start() -> None:
+    node = NodeChanged("gpu1", slots=1, models=("llama",))
+    office = Office(epoch=1)
+    frozen, other = office.join("frozen-1", node), office.join("other-1", node)
+    other.post(Arrived("runs", "llama"), office, settle=True)
+    for priority in ("low", "normal", "high"):
+        frozen.post(late(priority, priority), office, settle=True)
+    other.post(Finished("runs"), office)
+    office = Office(epoch=2, name="next-1")
+    office.take_over(other)
+    office.take_over(frozen)
+    for name in ("high", "normal"):
+        frozen.post(Finished(name), office, settle=True)
+    assert frozen.started == ["high", "normal", "low"]
+
+
+def test_who_will_not_wait_is_not_refused_for_slots_that_were_only_kept_for_a_moment() -> None:
+    nodes = [NodeChanged(f"gpu{n}", slots=1, models=(f"llama{n}",)) for n in (1, 2)]
+    for expected in ((), ("frozen-1",)):
+        office = Office(epoch=1)
+        frozen = office.join("frozen-1", *nodes)
+        for name in ("runs", "waits"):
+            frozen.post(Arrived(name, "llama1"), office, settle=True)
+        frozen.post(Arrived("now", "llama2", max_wait_s=0.0), office)
+        office = Office(epoch=2, name="next-1", expected=expected)
+        office.take_over(frozen)
+        assert frozen.started == ["runs", "now"]

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from forebay.coordination.gathering import KEPT
 from forebay.coordination.shares import share_of
+from forebay.coordination.totals import observed
 from forebay.core import (
+    Lent,
     NodeChanged,
     NodeRemoved,
-    Observed,
     Options,
     OptionsChanged,
     Reject,
@@ -62,14 +64,18 @@ class Alone:
     ) -> list[Action]:
         """Take over everything this replica has; return what follows from it at once."""
         actions: list[Action] = []
-        for view in views.values():
+        for view in views.values():  # nobody starts before all who wait are known
             actions += self.handle(view, now_s)
+            actions += self.handle(Lent(view.name, KEPT), now_s)
         decided = sorted(
             (held for held in tickets if held.stage != "asked"),
             key=lambda held: (held.stage != "running", held.seq, held.arrived_s),
         )
-        for held in (*decided, *(held for held in tickets if held.stage == "asked")):
-            actions += self.handle(held.announced(now_s), now_s)
+        events: list[Event] = [held.announced(now_s) for held in decided]
+        events += [Lent(name, -KEPT) for name in views]
+        events += [held.announced(now_s) for held in tickets if held.stage == "asked"]
+        for event in events:
+            actions += self.handle(event, now_s)
         return actions
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
@@ -120,6 +126,4 @@ def own_picture(
     for held in sorted(tickets, key=lambda held: held.stage != "running"):
         told = held.announced(now_s)
         scheduler.handle(told if isinstance(told, Resumed) else Resumed(told), now_s)
-    (*_, seen) = scheduler.handle(Observed(), now_s)
-    assert isinstance(seen, Snapshot)
-    return seen
+    return observed(scheduler, now_s)

@@ -12,16 +12,20 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
-from forebay.coordination.messages import Announced, Up
+from forebay.coordination.messages import Announced, Signed, Up
 from forebay.core import NodeChanged, NodeRemoved, Resumed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from forebay.coordination.messages import Batch
+
 GATHER = 1 / 3
 """The part of a lease for which a new leader waits for announcements."""
 TAKEN_AT_ONCE = 1000
 """How much is taken between two turns of the loop: some 50 ms of work."""
+KEPT = 1 << 20
+"""More slots than any node has: kept back until all is known that has a claim to them."""
 SEQ_BITS = 32
 """For the numbers that one epoch gives; the rest is for the epoch."""
 
@@ -57,6 +61,14 @@ class Gathering:
             self._items.setdefault(member, []).append(item)
         if isinstance(item, Announced):
             self._missing.discard(member)
+
+    def keep(self, batch: Batch) -> Iterator[Signed]:
+        """Keep a batch for later, all but signs of life."""
+        for item in batch.items:
+            if isinstance(item, Signed):
+                yield item
+            else:
+                self.add(batch.member, item)
 
     def leave(self, member: str) -> None:
         """Wait no longer for a replica that has gone, and forget what it said."""

@@ -105,8 +105,11 @@ def note(tickets: dict[str, Held], action: Action, now_s: float) -> bool:
 
 
 def announcement(tickets: Iterable[Held], now_s: float) -> list[Arrived | Resumed]:
-    """Return all that a leader must hear: what runs comes first, for its slots are taken."""
-    in_order = sorted(tickets, key=lambda held: held.stage != "running")
+    """Return all that a leader must hear: what runs comes first, for its slots are taken.
+
+    What was not decided yet comes last: it is for whatever those before it leave.
+    """
+    in_order = sorted(tickets, key=lambda held: (held.stage != "running", held.stage == "asked"))
     return [held.announced(now_s) for held in in_order]
 
 

@@ -36,7 +36,7 @@ from forebay.coordination.messages import (
 from forebay.coordination.node_views import NodeViews
 from forebay.coordination.parking import Parking
 from forebay.coordination.tickets import Member, Ticket, Tickets
-from forebay.coordination.totals import Counts
+from forebay.coordination.totals import Counts, observed
 from forebay.core import (
     Arrived,
     Cancelled,
@@ -46,7 +46,6 @@ from forebay.core import (
     Lent,
     NodeChanged,
     NodeRemoved,
-    Observed,
     OptionsChanged,
     Reject,
     Resumed,
@@ -98,23 +97,20 @@ class Leader:
         if batch.is_last:
             self._part_with(batch.member, now_s)
             return
-        member = self.members.get(batch.member)
         if self.members.is_news(batch):
-            member = self._welcome(batch, now_s)
-        if member is None or member.has_gap_before(batch):
-            self.members.ask_to_announce(batch)
+            self._welcome(batch, now_s)
+        member = self.members.next_from(batch, now_s)
+        if member is None:
             return
-        if batch.generation != member.generation or batch.number != member.numbers_in:
-            return  # seen already
-        member.numbers_in += 1
-        member.heard_s = now_s
         gathering = self._gathering
-        for item in batch.items:
-            if gathering is not None and not isinstance(item, Signed):
-                gathering.add(batch.member, item)
-            else:
-                self._take(member, item, now_s)
-        if gathering is not None and gathering.is_over(now_s):
+        if gathering is None:
+            for item in batch.items:
+                self._take_claim(member, item, now_s)
+            self._release(self._loans.kept, now_s)
+            return
+        for sign in gathering.keep(batch):
+            self._take(member, sign, now_s)
+        if gathering.is_over(now_s):
             self._go_to_work(gathering, now_s)
 
     def _part_with(self, name: str, now_s: float) -> None:
@@ -137,7 +133,7 @@ class Leader:
         for item in items:
             self._take(member, item, now_s)
 
-    def _welcome(self, batch: Batch, now_s: float) -> Member:
+    def _welcome(self, batch: Batch, now_s: float) -> None:
         """Begin anew with a replica that announces itself."""
         held = self.forget(batch.member, now_s, announces=True)
         member = Member(About(batch.member), batch.generation, now_s)
@@ -145,16 +141,26 @@ class Leader:
         self.members.add(member)
         if self._gathering is not None:
             self._gathering.begin(batch.member)
-        return member
 
     def _go_to_work(self, gathering: Gathering, now_s: float) -> None:
         """Take what was announced, in order, piece by piece."""
         for name, item in gathering.in_order():
             member = self.members.get(name)
             if member is not None:
-                self._take(member, item, now_s)
+                self._take_claim(member, item, now_s)
         if gathering.is_empty:
             self._gathering = None
+            self._release(self._loans.kept, now_s)
+
+    def _take_claim(self, member: Member, item: Up, now_s: float) -> None:
+        """Take what may be announced: of those who wait nobody starts before all are known."""
+        if isinstance(item, Resumed):
+            if not item.node:
+                for lent in self._loans.keep():
+                    self._handle(lent, now_s)
+        elif not isinstance(item, NodeChanged):
+            self._release(self._loans.kept, now_s)
+        self._take(member, item, now_s)
 
     def _take(self, member: Member, item: Up, now_s: float) -> None:
         if type(item) is Arrived:  # nearly all are this or the next, and `match` asks them in turn
@@ -194,13 +200,9 @@ class Leader:
                 self.members.tell(item, but=member.about.member)
 
     def _take_view(self, member: Member, item: NodeChanged | NodeRemoved, now_s: float) -> None:
-        if isinstance(item, NodeRemoved):
-            change = self._views.remove(member.about.member, item.name)
-            if change is not None:
-                self._change_node(change, now_s)
-            return
-        merged, failed = self._views.change(member.about.member, item)
-        self._change_node(merged, now_s)
+        change, failed = self._views.take(member.about.member, item)
+        if change is not None:
+            self._change_node(change, now_s)
         if failed:
             self.members.tell(Look(item.name), but=member.about.member)
 
@@ -351,8 +353,7 @@ class Leader:
     def forget(self, name: str, now_s: float, *, announces: bool = False) -> dict[str, int]:
         """End everything of a replica: its slots are free, its places in line are gone.
 
-        Unless it `announces` itself anew: then nobody gets its slots, until all has been heard;
-        they are returned.
+        Unless it `announces` itself anew: then its slots are kept for it, and returned.
         """
         member = self.members.pop(name)
         if member is None:
@@ -392,8 +393,4 @@ class Leader:
 
     def totals(self, now: Totals | None = None) -> Totals:
         """Return all that was counted, by the leaders before this one, too."""
-        if now is None:
-            (*_, seen) = self._scheduler.handle(Observed(), 0.0)
-            assert isinstance(seen, Snapshot)
-            now = seen.totals
-        return self._counts.all(now)
+        return self._counts.all(now or observed(self._scheduler, 0.0).totals)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.coordination.gathering import KEPT
 from forebay.coordination.lending import Lending
 from forebay.coordination.messages import Lend
 from forebay.coordination.tickets import able
@@ -32,6 +33,14 @@ class Loans:
         self._members = members
         self._tickets = tickets
         self._views = views
+        self.kept: dict[str, int] = {}
+        """Slots by node that nobody gets while those who wait are announced."""
+
+    def keep(self) -> Iterator[Lent]:
+        """Keep all back, until the core has back what is `kept`."""
+        if not self.kept:
+            self.kept.update(dict.fromkeys(self._views.merged, KEPT))
+            yield from (Lent(node, slots) for node, slots in self.kept.items())
 
     def note_ending(self, ending: Reject | Expire) -> None:
         """Know whether there is a place in the line: who was just refused found none."""

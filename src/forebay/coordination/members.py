@@ -51,6 +51,18 @@ class Members:
         """
         return batch.number == 0 and batch.generation > self._generations.get(batch.member, 0)
 
+    def next_from(self, batch: Batch, now_s: float) -> Member | None:
+        """Return who says a batch, if it is the next thing it says; ask for what is missing."""
+        member = self._members.get(batch.member)
+        if member is None or member.has_gap_before(batch):
+            self.ask_to_announce(batch)
+            return None
+        if batch.generation != member.generation or batch.number != member.numbers_in:
+            return None  # seen already
+        member.numbers_in += 1
+        member.heard_s = now_s
+        return member
+
     def pop(self, name: str) -> Member | None:
         """Forget a replica."""
         return self._members.pop(name, None)

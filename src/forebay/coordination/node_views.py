@@ -28,6 +28,14 @@ class NodeViews:
         self.merged: dict[str, NodeChanged] = {}
         """The common opinion of each node."""
 
+    def take(
+        self, member: str, event: NodeChanged | NodeRemoved
+    ) -> tuple[NodeChanged | NodeRemoved | None, bool]:
+        """Take a report; return what follows for all, and whether the others should look."""
+        if isinstance(event, NodeRemoved):
+            return self.remove(member, event.name), False
+        return self.change(member, event)
+
     def change(self, member: str, event: NodeChanged) -> tuple[NodeChanged, bool]:
         """Take a report; return the common opinion, and whether the others should look."""
         views = self._views.setdefault(event.name, {})

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from forebay.core import NO_ROOM, Arrived, Totals
+from forebay.core import NO_ROOM, Arrived, Observed, Scheduler, Snapshot, Totals
 
 
 class Counts:
@@ -36,6 +36,13 @@ class Counts:
                 },
             ),
         )
+
+
+def observed(scheduler: Scheduler, now_s: float) -> Snapshot:
+    """Return what a core has to show."""
+    (*_, seen) = scheduler.handle(Observed(), now_s)
+    assert isinstance(seen, Snapshot)
+    return seen
 
 
 def added(before: Totals, now: Totals) -> Totals:
