@@ -69,6 +69,18 @@ def test_one_that_has_gone_is_not_waited_for_and_was_not_there() -> None:
     assert [type(item) for _, item in gathering.in_order()] == [Announced]
 
 
+def test_what_waits_and_runs_goes_on_doing_so_while_the_others_are_heard() -> None:
+    gathering = Gathering({"a", "b"}, 10.0)
+    gathering.begin("a", 2.0)
+    for item in (runs("r"), waits("w", 1, waited_s=5.0)):
+        gathering.add("a", item)
+    taken = [item for _, item in gathering.in_order(9.0)]
+    assert [(item.ran_s, item.waited_s) for item in taken if isinstance(item, Resumed)] == [
+        (7.0, 0.0),
+        (0.0, 12.0),
+    ]
+
+
 def test_who_announces_anew_is_heard_anew() -> None:
     gathering = Gathering({"a"}, 10.0)
     gathering.add("a", waits("old", 1))

@@ -107,6 +107,21 @@ def test_what_is_announced_late_stands_before_whoever_came_meanwhile() -> None:
     assert other.started == ["runs", "newcomer"]
 
 
+def test_waiting_for_the_others_announcements_is_waiting() -> None:
+    node = NodeChanged("gpu1", slots=1, models=("llama",))
+    office = Office(epoch=1)
+    b = office.join("b-1", node)
+    for name in ("runs", "waits"):
+        b.post(Arrived(name, "llama"), office, settle=True)
+    b.post(Finished("runs"), office)
+    office = Office(epoch=2, name="next-1", expected=("b-1", "dead-1"))
+    office.take_over(b)
+    office.now_s += 1.0
+    office.leader.tick(office.now_s)
+    office.settle()
+    assert [action.waited_s for action in b.actions if isinstance(action, Route)] == [0.0, 1.0]
+
+
 def late(priority: str, name: str, user: str = "") -> Arrived:
     return Arrived(name, "llama", user=user, priority=priority)
 

@@ -12,6 +12,8 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from forebay.coordination.messages import Announced, Signed, Up
 from forebay.core import NodeChanged, NodeRemoved, Resumed
 
@@ -45,11 +47,13 @@ class Gathering:
         self._missing = set(expected)
         self.until_s = until_s
         self._items: dict[str, list[Up]] = {}
+        self._heard_s: dict[str, float] = {}
         self._line: deque[tuple[str, Up]] | None = None  # in order, once it is over
 
-    def begin(self, member: str) -> None:
+    def begin(self, member: str, now_s: float = 0.0) -> None:
         """Forget what a replica said before: it announces anew."""
         self._items[member] = []
+        self._heard_s[member] = now_s
         if self._line is not None:
             self._line = deque(said for said in self._line if said[0] != member)
 
@@ -86,8 +90,10 @@ class Gathering:
         """Whether everything was taken."""
         return not self._line
 
-    def in_order(self) -> Iterator[tuple[str, Up]]:
+    def in_order(self, now_s: float = 0.0) -> Iterator[tuple[str, Up]]:
         """Take the next of all that was said, the state of the world before its news.
+
+        What waits or runs has done so while it was kept here, too.
 
         Not all of a long line at once: signs of life, and the lease, must not wait for it.
         """
@@ -97,7 +103,16 @@ class Gathering:
             self._items.clear()
             self.until_s = 0.0  # the rest comes as soon as there is time
         for _ in range(min(TAKEN_AT_ONCE, len(self._line))):
-            yield self._line.popleft()
+            member, item = self._line.popleft()
+            if isinstance(item, Resumed):
+                item = _older(item, now_s - self._heard_s.get(member, now_s))
+            yield member, item
+
+
+def _older(item: Resumed, by_s: float) -> Resumed:
+    if item.node:
+        return replace(item, ran_s=item.ran_s + by_s)
+    return replace(item, waited_s=item.waited_s + by_s)
 
 
 def _place(item: Up) -> tuple[int, float, float]:

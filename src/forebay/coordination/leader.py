@@ -140,11 +140,11 @@ class Leader:
         member.held = held
         self.members.add(member)
         if self._gathering is not None:
-            self._gathering.begin(batch.member)
+            self._gathering.begin(batch.member, now_s)
 
     def _go_to_work(self, gathering: Gathering, now_s: float) -> None:
         """Take what was announced, in order, piece by piece."""
-        for name, item in gathering.in_order():
+        for name, item in gathering.in_order(now_s):
             member = self.members.get(name)
             if member is not None:
                 self._take_claim(member, item, now_s)
