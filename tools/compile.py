@@ -22,8 +22,8 @@ VALUES = {"events", "actions", "options", "snapshot"}
 
 HOT = {
     "coordination": (
-        "borrowing", "follower", "halves", "held", "in_process", "leader", "lending", "loans",
-        "members", "parking", "replica", "tickets", "turns",
+        "borrowing", "deciding", "follower", "halves", "held", "in_process", "leader", "lending",
+        "loans", "members", "parking", "replica", "tickets", "turns",
     ),
     "relay": (
         "answer", "call", "exchange", "fields", "limits", "passage", "relay", "retries",

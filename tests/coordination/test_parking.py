@@ -39,6 +39,7 @@ def impatient(name: str, model: str = "m") -> Arrived:
 def lent_to_two(office: Office) -> tuple[Desk, Desk]:
     """Return two replicas; both slots are on loan to the second."""
     one, two = office.join("one-1", GPU, OTHER), office.join("two-1", GPU, OTHER)
+    office.desks[office.name].post(GPU, office, settle=True)
     for name in ("x", "y"):
         two.post(Arrived(name, "m"), office, settle=True)
     for name in ("x", "y"):
@@ -243,6 +244,7 @@ def with_a_loan_in_use(office: Office) -> tuple[Desk, Desk]:
     The third slot is in use by the leader's own replica.
     """
     one, two, three = (office.join(name, THREE, OTHER) for name in ("one-1", "two-1", "three-1"))
+    office.desks[office.name].post(THREE, office, settle=True)
     for name in ("x", "y"):
         three.post(Arrived(name, "m"), office, settle=True)
     for name in ("x", "y"):

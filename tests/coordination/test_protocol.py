@@ -237,6 +237,7 @@ def test_a_retry_calls_lent_slots_back(office: Office) -> None:
     other = NodeChanged("other", slots=1, models=("llama",))
     b, c = office.join("b-1", GPU), office.join("c-1", GPU)
     arrive(b, office, "x", "y")
+    b.post(other, office)
     c.post(other, office, settle=True)
     arrive(c, office, "z")
     c.post(Finished("z"), office, settle=True)

@@ -4,8 +4,7 @@
 what is lent to whom. A new leader gets it from announcements (`gathering`), and a replica that
 announces anew replaces whatever was known of it.
 
-**Cost.** One dictionary entry for each ticket and O(1) for each message beside the core's own
-work; on the way out one message for each replica that has something to hear.
+**Cost.** O(1) for each message beside the core's own work; one order for each replica it concerns.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from forebay.coordination.deciding import Deciding
 from forebay.coordination.gathering import GATHER, Gathering, first_seq
 from forebay.coordination.loans import Loans
 from forebay.coordination.members import Members
@@ -76,10 +76,11 @@ class Leader:
         self.mistakes: list[ForebayError] = []
         """What replicas asked for that cannot be; to be logged."""
         self._lease_s = lease_s
-        self._scheduler = Scheduler(options, first_seq(epoch))
         self.members = Members(about.member, epoch, expected)
         self._tickets = Tickets()
         self._views = NodeViews()
+        self._scheduler = Scheduler(options, first_seq(epoch))
+        self._deciding = Deciding(self._scheduler, self._tickets, self._views)
         self._loans = Loans(options, self.members, self._tickets, self._views)
         self._parking = Parking()
         self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
@@ -288,7 +289,7 @@ class Leader:
     def _handle(self, event: Event, now_s: float, asker: Member | None = None) -> bool:
         """Let the core decide; False when a replica asked for what cannot be."""
         try:
-            for action in self._scheduler.handle(event, now_s):
+            for action in self._deciding.handle(event, now_s):
                 self._pass_down(action, asker, now_s)
         except ForebayError as error:
             self.mistakes.append(error)

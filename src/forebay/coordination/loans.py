@@ -87,12 +87,13 @@ class Loans:
 
     def balance(self, patience_s: float, now_s: float) -> Iterator[Lent]:
         """Share out what is idle."""
-        others = [member.about.member for member in self._members.others()]
+        members = [member.about.member for member in self._members.others()]
         for node in self._views.merged.values():
             busy = self._tickets.busy(node.name)
             if self.lending.is_too_much(node, busy) or self._tickets.is_wanted(node):
                 self._call_back([node.name])
                 continue
+            others = [name for name in members if self._views.reaches(name, node.name)]
             for name, order in self.lending.balance(node, busy, others, patience_s, now_s):
                 if isinstance(order, Lend):
                     yield Lent(node.name, order.slots)

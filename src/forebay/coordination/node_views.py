@@ -47,6 +47,11 @@ class NodeViews:
         merged = self.merged[event.name] = _merged(views)
         return merged, failed
 
+    def reaches(self, member: str, node: str) -> bool:
+        """Say whether a replica knows a node, and does not hold it to be offline."""
+        view = self._views.get(node, {}).get(member)
+        return view is not None and view.state != "offline"
+
     def remove(self, member: str, node: str) -> NodeChanged | NodeRemoved | None:
         """Forget a report; the node is gone when it was the last."""
         views = self._views.get(node)

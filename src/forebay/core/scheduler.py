@@ -210,9 +210,13 @@ class Scheduler:
         if event.exclude:
             entry.excluded = (entry.excluded or set()) | {node.name}
         book.stand_in_line_again(entry)
+        late = entry.wait_left_s <= 0.0 and not entry.arrival.job
+        if late and not event.begun:
+            book.fill_open(entry.line.lane, entry)
+            late = entry.state != "running"
         if entry.revoked or book.stopping:
             book.move_on(self._reject(entry, entry.revoked or "shutting_down"), node)
-        elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
+        elif late:
             book.move_on(book.expire([entry])[0], node)
         else:
             book.fill_open(entry.line.lane, entry)

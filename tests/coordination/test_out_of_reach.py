@@ -1,0 +1,108 @@
+"""Nodes that only some replicas know, or reach: nobody is sent where it cannot go."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.core import Arrived, Cancelled, Finished, NodeChanged, NodeRemoved, Wait
+
+from .pair import Desk, Office
+
+ONE = NodeChanged("one", slots=1, models=("m",))
+TWO = NodeChanged("two", slots=1, models=("m",))
+
+
+def arrive(desk: Desk, office: Office, *names: str) -> None:
+    for name in names:
+        desk.post(Arrived(name, "m"), office, settle=True)
+
+
+def nodes_of(desk: Desk) -> dict[str, str]:
+    return {held.arrival.id: held.node for held in desk.follower.tickets.values()}
+
+
+@pytest.mark.parametrize("known", [(), (replace(TWO, state="offline"),)])
+def test_a_replica_gets_no_slot_of_a_node_that_it_does_not_reach(
+    known: tuple[NodeChanged, ...],
+) -> None:
+    office = Office()
+    new = office.join("new-1", ONE, *known)
+    old = office.join("old-1", ONE, TWO)
+    arrive(new, office, "a", "b")
+    assert nodes_of(new) == {"a": "one", "b": ""}
+    assert new.waiting == ["b"]  # and it is told so
+    arrive(old, office, "c")
+    assert nodes_of(old) == {"c": "two"}
+    new.post(Finished("a"), office, settle=True)
+    assert nodes_of(new) == {"b": "one"}
+
+
+def test_the_place_in_line_is_kept_and_the_position_told() -> None:
+    office = Office()
+    new, old = office.join("new-1", ONE), office.join("old-1", ONE, TWO)
+    arrive(old, office, "x", "y")
+    arrive(new, office, "a", "b")
+    arrive(old, office, "c")
+    old.post(Finished(next(name for name, at in nodes_of(old).items() if at == "two")),
+             office, settle=True)  # fmt: skip
+    assert nodes_of(old)["c"] == "two"
+    old.post(Finished(next(name for name, at in nodes_of(old).items() if at == "one")),
+             office, settle=True)  # fmt: skip
+    assert nodes_of(new) == {"a": "one", "b": ""}
+    assert [(told.id, told.position) for told in new.actions if isinstance(told, Wait)] == [
+        ("a", 1), ("b", 2)
+    ]  # fmt: skip
+
+
+def test_it_starts_there_as_soon_as_its_replica_has_heard_of_the_node() -> None:
+    office = Office()
+    new, _ = office.join("new-1"), office.join("old-1", TWO)
+    arrive(new, office, "a")
+    assert nodes_of(new) == {"a": ""}
+    new.post(TWO, office, settle=True)
+    assert nodes_of(new) == {"a": "two"}
+
+
+def test_many_who_cannot_go_there_are_passed_over_one_after_the_other() -> None:
+    office = Office()
+    new, old = office.join("new-1", ONE), office.join("old-1", ONE, TWO)
+    arrive(old, office, "x", "y")
+    for number in range(90):
+        new.post(Arrived(f"n{number}", "m"), office)
+    office.settle()
+    arrive(old, office, "z")
+    old.post(Finished("y"), office)
+    old.post(Finished("x"), office, settle=True)
+    assert nodes_of(old) == {"z": "two"}
+    assert new.started == ["n0"]
+    for number in range(90):
+        new.post(Cancelled(f"n{number}"), office, settle=True)
+    assert office.leader._scheduler._book.entries.keys() == {"z"}
+
+
+@pytest.mark.parametrize("known", [ONE, TWO])
+def test_one_that_may_not_wait_starts_where_it_can(known: NodeChanged) -> None:
+    office = Office()
+    _, new = office.join("old-1", ONE, TWO), office.join("new-1", known)
+    new.post(Arrived("a", "m", max_wait_s=0.0), office, settle=True)
+    assert nodes_of(new) == {"a": known.name}
+
+
+def test_no_slot_is_lent_to_those_who_cannot_use_it() -> None:
+    office = Office()
+    new, old = office.join("new-1", ONE), office.join("old-1", ONE, replace(TWO, slots=8))
+    office.leader.balance(office.now_s)
+    office.settle()
+    assert "two" not in new.follower._borrowing.nodes
+    assert "two" in old.follower._borrowing.nodes
+
+
+def test_a_node_that_one_replica_forgets_is_still_there_for_the_others() -> None:
+    office = Office()
+    one, two = office.join("one-1", TWO), office.join("two-1", TWO)
+    one.post(NodeRemoved("two"), office, settle=True)
+    arrive(one, office, "a")
+    arrive(two, office, "b")
+    assert nodes_of(one) == {"a": ""}
+    assert nodes_of(two) == {"b": "two"}
