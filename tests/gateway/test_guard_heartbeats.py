@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.gateway.guarded_nodes import FORGOTTEN_S
+from forebay.gateway.guarded_nodes import FORGOTTEN_S, FOUND_S
 
 from .conftest import CHAT, OK
 from .guard_steps import HEADERS, TURNS, guard, hear, nodes, pass_beats, settle, start, until
@@ -182,3 +182,23 @@ async def test_a_node_that_a_reload_configures_takes_the_name_and_keeps_it(rig: 
     assert (await hear(rig, url=guarded.url)).status == 409
     rig.clock.advance(10.0)
     assert (await until(rig, "g1", "online"))["url"] == configured.url
+
+
+async def test_a_gateway_that_has_just_started_says_come_again_until_guards_had_time_to_find_it(
+    rig: Rig,
+) -> None:
+    await start(rig)
+    body = {"model": "m", "messages": []}
+
+    async def asked(path: str, body: dict[str, object]) -> tuple[int, str]:
+        client = await rig.client()
+        await client.post(path, body)
+        reply = await client.reply()
+        return reply.status, reply.json.get("error", {}).get("code", "")
+
+    assert await asked(CHAT, {**body}) == (503, "model_loading")
+    assert await asked("/jobs", {"type": "chat", "params": body}) == (202, "")
+    rig.clock.advance(FOUND_S)
+    assert await asked(CHAT, {**body}) == (404, "model_not_found")
+    again = {"type": "chat", "params": body, "job_id": 2}
+    assert await asked("/jobs", again) == (404, "model_not_found")

@@ -68,6 +68,7 @@ class Gateway:
         self._listening = await loop.create_server(
             self._server.protocol, server.host, server.port, ssl=_tls(server), backlog=BACKLOG
         )
+        self.parts.guarded.start()
         for node in self.parts.settings.nodes:
             self.parts.nodes.add(node)
         with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe

@@ -12,7 +12,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from forebay.errors import NotAllowed
-from forebay.guard.beat import LOST_S
+from forebay.guard.beat import HEARTBEAT_S, LOST_S
+from forebay.guard.episode import AGAIN_S_MAX
 from forebay.guard.token import TOKEN_HEADER
 from forebay.nodes.gpu import GpuReading
 from forebay.settings import parse_node
@@ -30,6 +31,9 @@ logger = logging.getLogger("forebay.gateway")
 FORGOTTEN_S: Final = 3600.0
 """How long the models of a node that has vanished stay known: longer than a restart takes, or
 than somebody needs to plug a cable in again."""
+
+FOUND_S: Final = AGAIN_S_MAX + HEARTBEAT_S
+"""How long guards may take to find a gateway that was away: they try again only so often."""
 
 
 class Guarded:
@@ -50,9 +54,15 @@ class GuardedNodes:
         self._nodes = nodes
         self.token = token
         """What guards must show; "" lets none register."""
+        self._clock = clock
         self._registered: dict[str, Guarded] = {}
         self._heard = Deadlines(LOST_S, self._fall_silent, clock)
         self._remembered = Deadlines(FORGOTTEN_S, self._forget, clock)
+
+    def start(self) -> None:
+        """Begin to be found: a model that nobody has may be that of a guard on its way."""
+        if self.token:
+            self._nodes.expected_until_s = self._clock.monotonic_s() + FOUND_S
 
     def hear(self, beat: Beat) -> bool:
         """Take a heartbeat; return whether it registered the node.

@@ -34,6 +34,8 @@ class Nodes:
         self._post: Callable[[Event], None] = _nobody
         self.expecting = False
         """Whether nodes are still being looked for or started."""
+        self.expected_until_s = 0.0
+        """Until when some that announce themselves may still be on their way."""
         self.has_ollama = False
         """Whether any node is Ollama, whose models have short names."""
 
@@ -126,7 +128,9 @@ class Nodes:
 
     def is_starting(self) -> bool:
         """Say whether a node has not been asked even once yet: it may have any model."""
-        return self.expecting or any(not backend.was_probed for backend in self._backends.values())
+        if self.expecting or self._clock.monotonic_s() < self.expected_until_s:
+            return True
+        return any(not backend.was_probed for backend in self._backends.values())
 
     def others_have(self, model: str, family: str, but: Sequence[str]) -> bool:
         """Say whether a node other than those can serve the model."""
