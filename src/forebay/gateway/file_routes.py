@@ -18,6 +18,7 @@ from forebay.errors import StoreFailed
 from forebay.gateway.asking import Refused
 from forebay.gateway.multipart import Form
 from forebay.gateway.status_routes import json_answer
+from forebay.gateway.store_answers import in_time
 from forebay.jobs.file import LIST_MAX, FileInUse, FilesFull, Listing, is_name
 from forebay.relay.problem import Problem
 
@@ -160,7 +161,7 @@ async def asked(parts: Parts, request: Request) -> tuple[str, Jobs]:
 async def answered(future: Future[T]) -> T:
     """Wait for the database; raises Refused."""
     try:
-        return await asyncio.wrap_future(future)
+        return await in_time(future)
     except StoreFailed as error:
         _refuse(error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +18,7 @@ from forebay.gateway.job_views import job_detail, job_line
 from forebay.gateway.jobs import from_store
 from forebay.gateway.json_body import decode_body, invalid, read_body
 from forebay.gateway.status_routes import json_answer
+from forebay.gateway.store_answers import in_time
 from forebay.jobs.builtin import ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
 from forebay.relay.problem import Problem
@@ -234,7 +234,7 @@ async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
                 silent_s = 0.0
                 yield b": still here\n\n"
             with contextlib.suppress(StoreFailed):  # it will be seen when the store is back
-                again = await asyncio.wrap_future(jobs.store.look(job.id))
+                again = await in_time(jobs.store.look(job.id))
                 if again is None:
                     return
                 job = again

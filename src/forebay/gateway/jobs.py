@@ -17,6 +17,7 @@ from forebay.errors import StoreFailed
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_figures import JobFigures
 from forebay.gateway.opening import Opening, may_hold
+from forebay.gateway.store_answers import in_time
 from forebay.jobs.builtin import ROUTES
 from forebay.relay.problem import Problem
 
@@ -156,7 +157,7 @@ def _engine_class() -> type[JobEngine]:
 async def from_store(future: Future[T]) -> T:
     """Wait for the store; raises Refused where it fails."""
     try:
-        return await asyncio.wrap_future(future)
+        return await in_time(future)
     except StoreFailed as error:
         logger.warning("%s", error)
         words = "the job database cannot be used now; the log has the details"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from forebay.errors import ForebayError
 from forebay.gateway.asking import Refused
 from forebay.gateway.opening import Opening, may_hold
+from forebay.gateway.store_answers import in_time
 from forebay.relay.problem import Problem
 from forebay.sessions.figures import SessionFigures
 from forebay.sessions.ids import is_plain
@@ -90,7 +91,7 @@ class SessionHost:
         await self._opening.ready()
         assert self._ledger is not None
         with _refusing():
-            return await asyncio.wrap_future(self._ledger.holder(session_id))
+            return await in_time(self._ledger.holder(session_id))
 
     async def settled(self, prompt_id: str) -> None:
         """Wait until what became of a prompt is written; raises Refused where it cannot be now."""

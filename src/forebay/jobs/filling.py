@@ -338,10 +338,11 @@ class Filler:
 
     # -- the clock
 
-    def _spawn(self, work: Coroutine[None, None, object]) -> None:
+    def _spawn(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
@@ -352,9 +353,8 @@ class Filler:
         self, name: str, every_s: float, work: Callable[[], Coroutine[None, None, object]]
     ) -> None:
         def again() -> None:
-            if not self._stopping:
-                self._spawn(work())
-                self._repeat(name, every_s, work)
+            if not self._stopping:  # of a store that hangs nothing more is asked
+                self._spawn(work()).add_done_callback(lambda _: self._repeat(name, every_s, work))
 
         self._timers[name] = self._clock.call_at(self._clock.monotonic_s() + every_s, again)
 
