@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from forebay.gateway import store_answers
@@ -82,3 +83,22 @@ async def test_the_database_is_not_asked_again_and_again_while_it_says_nothing(r
             await rig.queue()
         assert database._reads.qsize() + database._writes.qsize() < 10
     assert (await rig.get("/jobs")).status == 200
+
+
+async def test_the_end_does_not_wait_for_an_answer_that_only_the_database_could_give(
+    rig: Rig,
+) -> None:
+    cold, answers = (await rig.start())._cold, asyncio.Event()
+
+    async def upload() -> None:
+        while not answers.is_set():
+            with suppress(asyncio.CancelledError):
+                await answers.wait()
+
+    waits = asyncio.ensure_future(upload())
+    cold._state.tasks.add(waits)
+    async with asyncio.timeout(LIMIT_S):
+        await cold.stop(0.01)
+    assert not waits.done()
+    answers.set()
+    await waits

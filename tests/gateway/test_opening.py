@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+
+import pytest
 
 from forebay.errors import StoreFailed
+from forebay.gateway import opening as openings
+from forebay.gateway.asking import Refused
 from forebay.gateway.opening import AGAIN_S, Opening
 from forebay.testing import FakeClock
-
-if TYPE_CHECKING:
-    import pytest
 
 
 async def test_what_lasts_is_logged_once_for_each_reason_and_once_when_it_is_over(
@@ -41,3 +41,27 @@ async def test_what_lasts_is_logged_once_for_each_reason_and_once_when_it_is_ove
         f"{waits}: pid 8 has it",
         "the session database is open now",
     ]
+
+
+async def test_a_database_that_hangs_holds_up_neither_the_start_nor_callers_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(openings, "ANSWER_S", 0.05)
+    monkeypatch.setattr(openings, "STOP_S", 0.05)
+    closed = asyncio.Event()
+
+    async def do_open() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    opening = Opening("the session database", do_open, FakeClock())
+    async with asyncio.timeout(30.0):
+        await opening.try_now()
+        with pytest.raises(Refused) as refused:
+            await opening.ready()
+        assert refused.value.problem.code == "store_unavailable"
+        assert not closed.is_set()  # it may come yet
+        assert not await opening.stop()
+    assert closed.is_set()

@@ -62,7 +62,8 @@ class Cold:
             _, late = await asyncio.wait(tasks, timeout=limit_s)
             for task in late:
                 task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            if late:  # one may wait for a database that hangs, and which is closed only after this
+                await asyncio.wait({asyncio.gather(*late, return_exceptions=True)}, timeout=limit_s)
 
 
 class OneRequest(HttpToolsProtocol):

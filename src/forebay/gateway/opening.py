@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
 from forebay.gateway.asking import Refused
+from forebay.gateway.store_answers import ANSWER_S
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ logger = logging.getLogger("forebay.gateway")
 
 AGAIN_S = 5.0
 """How long after a failure it is tried again by itself."""
+HANGS = "the database does not answer"
+STOP_S = 6.0
+"""How long what is being opened may take to end: longer than a connection, or a close, may take."""
 
 
 class Opening:
@@ -45,18 +48,20 @@ class Opening:
         if self.stopped:
             raise Refused(Problem("shutting_down", "the gateway is shutting down"))
         try:
-            await self._opened()
-        except ForebayError as error:
-            logger.warning("%s", error)
+            async with asyncio.timeout(ANSWER_S):
+                await self._opened()
+        except (ForebayError, TimeoutError) as error:
+            logger.warning("%s", str(error) or HANGS)
             words = f"{self._what} cannot be opened; the log has the details"
             raise Refused(Problem("store_unavailable", words)) from error
 
     async def try_now(self) -> None:
         """Open it, or else try again later, until it is open."""
         try:
-            await self._opened()
-        except ForebayError as error:
-            self._tell(str(error))
+            async with asyncio.timeout(ANSWER_S):
+                await self._opened()
+        except (ForebayError, TimeoutError) as error:
+            self._tell(str(error) or HANGS)
             if not self.stopped:
                 at_s = self._clock.monotonic_s() + AGAIN_S
                 self._again = self._clock.call_at(at_s, self._try_soon)
@@ -67,10 +72,16 @@ class Opening:
         if self._again is not None:
             self._again.cancel()
         if self._opening is not None:
-            with contextlib.suppress(ForebayError):
-                await self._opening
+            await self._end(self._opening)
         was_open, self.is_open = self.is_open, False
         return was_open
+
+    async def _end(self, opening: asyncio.Task[None]) -> None:
+        """Wait for what is being opened, but not for ever: a database may hang."""
+        _, late = await asyncio.wait({opening}, timeout=STOP_S)
+        if late:
+            opening.cancel()  # whoever opens it closes what is half open
+            await asyncio.wait({opening}, timeout=STOP_S)
 
     def _tell(self, reason: str) -> None:
         """Log why it is waited for, once for each reason: it may last for days."""
