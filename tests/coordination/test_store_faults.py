@@ -19,6 +19,9 @@ from .crew import LEASE_S, TWO_SLOTS, Crew, arrivals, filled, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SLOW_S = 3.0
+"""A lease with time to announce: who comes too late is not waited for, and its slot given away."""
+
 
 @pytest.fixture
 def server() -> Iterator[ValkeyServer]:
@@ -65,7 +68,7 @@ async def test_without_the_store_each_uses_its_share_and_refuses_the_rest(
 async def test_a_store_that_comes_back_empty_finds_everything_in_its_old_order(
     server: ValkeyServer,
 ) -> None:
-    async with Crew(server.url, 2) as crew:
+    async with Crew(server.url, 2, lease_s=SLOW_S) as crew:
         await filled(crew)
         epoch = crew.leader.replica.epoch
         server.stop()
@@ -114,7 +117,7 @@ async def test_connections_that_the_store_cuts_are_made_again(server: ValkeyServ
 
 
 async def test_a_leader_that_cannot_write_any_more_loses_nothing(server: ValkeyServer) -> None:
-    async with Crew(server.url, 2) as crew:
+    async with Crew(server.url, 2, lease_s=SLOW_S) as crew:
         await filled(crew)
         with Redis.from_url(server.url) as client:
             client.replicaof("127.0.0.1", 1)  # a replica of nobody: every write is READONLY

@@ -137,9 +137,11 @@ async def test_sentinels_that_fail_over(
         await crew.settled()
         first, second = crew.hands
         snapshot = await second.snapshot()
-        assert (snapshot.running, snapshot.waiting) == (2, 2)
+        # One that a busy machine lets announce too late is not waited for, and its slot given away.
+        assert snapshot.running + snapshot.waiting == 4
         first.post(Finished("a"))
-        await until(lambda: first.routed == ["a", "c"])
+        second.post(Finished("b"))
+        await until(lambda: (first.routed, second.routed) == (["a", "c"], ["b", "d"]))
 
 
 async def _says(server: ValkeyServer, so: Callable[[Any], bool], *command: str) -> None:

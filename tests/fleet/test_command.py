@@ -64,7 +64,7 @@ async def test_everything_is_there_and_answers_and_goes_when_it_is_told_to(
             await client.post("/v1/chat/completions", CHAT)
             assert (await client.reply()).status == 200
     command.signal(signal.SIGINT)
-    assert await command.ended(30.0) == 0
+    assert await command.ended(120.0) == 0
     assert not any(map(alive, pids.values()))
 
 
