@@ -23,7 +23,7 @@ VALUES = {"events", "actions", "options", "snapshot"}
 HOT = {
     "coordination": (
         "borrowing", "deciding", "follower", "halves", "held", "in_process", "leader", "lending",
-        "loans", "members", "parking", "replica", "tickets", "turns",
+        "loans", "members", "outbox", "parking", "replica", "tickets", "turns",
     ),
     "relay": (
         "answer", "call", "exchange", "fields", "limits", "passage", "relay", "retries",

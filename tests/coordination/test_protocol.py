@@ -228,7 +228,7 @@ def test_a_new_leader_goes_on_where_the_old_one_was() -> None:
 def test_a_ticket_that_finishes_without_running_leaves_nothing_in_the_core(office: Office) -> None:
     b = office.join("b-1", GPU)
     arrive(b, office, "x", "y", "waits")
-    b.follower._up.append(Finished("waits"))
+    b.follower._outbox.items.append(Finished("waits"))
     office.settle()
     assert set(office.leader._scheduler._book.entries) == {"x", "y"}
 
@@ -364,7 +364,7 @@ def test_loans_that_come_back_twice_count_once(office: Office) -> None:
     b = office.join("b-1", GPU)
     arrive(b, office, "x")
     b.post(Finished("x"), office, settle=True)
-    b.follower._up += [GaveBack("gpu", 1), GaveBack("gpu", 1)]
+    b.follower._outbox.items += [GaveBack("gpu", 1), GaveBack("gpu", 1)]
     office.settle()
     assert office.leader._scheduler._book.cluster.nodes["gpu"].lent == 0
 

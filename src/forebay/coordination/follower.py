@@ -38,8 +38,8 @@ from forebay.coordination.messages import (
     Signed,
     Told,
     Up,
-    in_batches,
 )
+from forebay.coordination.outbox import Outbox
 from forebay.coordination.refusals import refusal
 from forebay.coordination.totals import highest
 from forebay.core import (
@@ -81,20 +81,20 @@ class Follower:
         self.about = about
         self.options = options
         self._lease_s = lease_s
-        self.epoch, self.leader, self.generation = 0, "", 0
+        self.epoch, self.leader = 0, ""
         self.mode: Mode = "seeking"
         self.tickets: dict[str, Held] = {}
         self.totals = Totals()
         self.replicas: tuple[Standing, ...] = ()
         self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
         self.stopping = False
-        self.listen: Callable[[Look | Owner | Told | Left | Resigned], None] = _ignore
+        self.listen: Callable[[Look | Owner | Told | Left | Resigned], None] = lambda _: None
         self._views: dict[str, NodeChanged] = {}
         self._borrowing = Borrowing(options)
         self._alone: Alone | None = None
         self._stamp_s = -lease_s  # the last one that the leader sent back
-        self._numbers_in = self._numbers_out = 0
-        self._up: list[Up] = []
+        self._numbers_in = 0
+        self._outbox = Outbox()
 
     def post(self, event: Event, now_s: float) -> list[Action]:
         """Take an event of this replica; return what can be done about it at once."""
@@ -136,7 +136,12 @@ class Follower:
     @property
     def has_mail(self) -> bool:
         """Whether there is something to send to the leader."""
-        return bool(self._up) and self.mode == "coordinated"
+        return bool(self._outbox.items) and self.mode == "coordinated"
+
+    @property
+    def generation(self) -> int:
+        """Which announcement the leader goes by."""
+        return self._outbox.generation
 
     def _unanswered_max(self) -> int:
         """Return how much may be here while nobody bounds it for all."""
@@ -206,7 +211,7 @@ class Follower:
     def say(self, item: Up) -> None:
         """Have the leader hear of it; without one it will be announced, where it still matters."""
         if self.mode == "coordinated":
-            self._up.append(item)
+            self._outbox.items.append(item)
 
     def _shut_down(self, now_s: float) -> list[Action]:
         """Answer all who wait here, at once: who leads only hears that they are gone."""
@@ -242,8 +247,7 @@ class Follower:
     def join(self, epoch: int, leader: str, now_s: float) -> None:
         """Follow a leader from now on, and announce everything to it."""
         self.epoch, self.leader, self.mode = epoch, leader, "coordinated"
-        self.generation += 1
-        self._numbers_in = self._numbers_out = 0
+        self._numbers_in = 0
         self._stamp_s = now_s  # whatever follows from this announcement is younger than it
         self._alone = None
         self._borrowing = Borrowing(self.options)
@@ -253,7 +257,7 @@ class Follower:
             held.lent = False  # what runs on a loan is a lease like any other from now on
         tickets = announcement(self.tickets.values(), now_s)
         last = (Announced(self.about), Signed(now_s))
-        self._up = [*self._views.values(), *tickets, *last]
+        self._outbox.begin((*self._views.values(), *tickets, *last))
 
     def follows(self, epoch: int, leader: str) -> bool:
         """Say whether it goes by that leader already."""
@@ -263,13 +267,13 @@ class Follower:
         """Know that nobody leads; the store is there, so somebody soon will."""
         if self.mode == "coordinated":
             self.mode = "seeking"
-            self._up.clear()  # it would be announced again
+            self._outbox.items.clear()  # it would be announced again
 
     def lose_store(self, now_s: float) -> list[Action]:
         """Go on alone."""
         if self._alone is not None:
             return []
-        self._up.clear()
+        self._outbox.items.clear()
         for held in self.tickets.values():
             held.lent = False
         self._borrowing = Borrowing(self.options)
@@ -288,11 +292,6 @@ class Follower:
         self.mode = self._alone.mode
         return self._perform(actions, now_s)
 
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether the slots are the others', or may be."""
-        return self._alone is not None and self._alone.cut_off
-
     def find_store(self) -> None:
         """Know that the store is back; who leads will be known soon."""
         if self._alone is not None:
@@ -305,23 +304,17 @@ class Follower:
 
     def take_items(self) -> list[Up]:
         """Return what is to be said to the leader, and forget it."""
-        items, self._up = self._up, []
-        return items
+        return self._outbox.take()
 
     def take_batches(self) -> list[Batch]:
         """Return the same as messages."""
-        if not self.has_mail:
-            return []
-        me, first = self.about.member, self._numbers_out
-        batches = in_batches(me, self.generation, first, self.take_items())
-        self._numbers_out += len(batches)
-        return batches
+        return self._outbox.batches(self.about.member) if self.has_mail else []
 
     def last_batches(self) -> list[Batch]:
         """Return what there is to say before this replica goes: nothing runs here now."""
-        me = self.about.member
-        last = Batch(me, self.generation, -1, (Left(me),))
-        return [*self.take_batches(), last] if self.mode == "coordinated" else []
+        if self.mode != "coordinated":
+            return []
+        return [*self.take_batches(), self._outbox.last(self.about.member)]
 
     def hear(self, orders: Orders, now_s: float) -> list[Action]:
         """Take what the leader says, unless it is late, early or from another."""
@@ -394,7 +387,3 @@ class Follower:
             return action
         self.totals = highest(self.totals, action.totals)
         return replace(action, totals=self.totals)
-
-
-def _ignore(*_: object) -> None:
-    pass
