@@ -23,7 +23,8 @@ VALUES = {"events", "actions", "options", "snapshot"}
 HOT = {
     "coordination": (
         "borrowing", "deciding", "follower", "halves", "held", "in_process", "leader", "lending",
-        "loans", "members", "outbox", "parking", "replica", "tickets", "turns",
+        "loans", "members", "outbox", "parking", "patience", "replica", "tickets",
+        "turns",
     ),
     "relay": (
         "answer", "call", "exchange", "fields", "limits", "passage", "relay", "retries",

@@ -40,6 +40,7 @@ from forebay.coordination.messages import (
     Up,
 )
 from forebay.coordination.outbox import Outbox
+from forebay.coordination.patience import Patience
 from forebay.coordination.refusals import refusal
 from forebay.coordination.totals import highest
 from forebay.core import (
@@ -95,6 +96,7 @@ class Follower:
         self._stamp_s = -lease_s  # the last one that the leader sent back
         self._numbers_in = 0
         self._outbox = Outbox()
+        self._patience = Patience(self.tickets)
 
     def post(self, event: Event, now_s: float) -> list[Action]:
         """Take an event of this replica; return what can be done about it at once."""
@@ -117,8 +119,13 @@ class Follower:
                 return [route]
         if self.mode != "coordinated" and len(self.tickets) >= self._unanswered_max():
             return [refusal(arrival.id, "queue_full")]
-        self.tickets[arrival.id] = Held(arrival, now_s)
+        held = self.tickets[arrival.id] = Held(arrival, now_s)
+        self._watch(held, now_s)
         return self._pass_on(arrival, now_s)
+
+    def _watch(self, held: Held, now_s: float) -> None:
+        if self.mode == "coordinated" and self.leader != self.about.member:  # else it is in time
+            self._patience.watch(held, self.options.wait_s_max, now_s)
 
     def may_borrow(self, now_s: float) -> bool:
         """Say whether what was granted or lent to us is still ours to use."""
@@ -158,6 +165,7 @@ class Follower:
             owed = self._borrowing.end(event.id, node, now_s)
         if isinstance(event, Returned):
             held.come_back(now_s, exclude=event.exclude)
+            self._watch(held, now_s)
         else:
             del self.tickets[event.id]
         actions = self._pass_on(event, now_s)
@@ -230,19 +238,21 @@ class Follower:
             self.say(GaveBack(node, freed))
 
     def tick(self, now_s: float) -> list[Action]:
-        """Let time pass: while nobody leads, waiting ends here."""
+        """Let time pass: waiting ends here while nobody leads, or whoever leads does not say so."""
         if self._alone is not None:
             return self._perform(self._alone.handle(Ticked(), now_s), now_s)
-        if self.mode != "seeking":
-            return []
-        expired = late(self.tickets.values(), self.options.wait_s_max, now_s)
+        if self.mode == "seeking":
+            expired = late(self.tickets.values(), self.options.wait_s_max, now_s)
+        else:
+            expired = self._patience.late(now_s)
         for action in expired:
             del self.tickets[action.id]
+            self.say(Cancelled(action.id))
         return [*expired]
 
     def next_deadline_s(self) -> float | None:
-        """Return when to `tick` if nothing happens; None while the leader keeps the time."""
-        return None if self._alone is None else self._alone.next_deadline_s()
+        """Return when to `tick` if nothing happens."""
+        return self._patience.next_s if self._alone is None else self._alone.next_deadline_s()
 
     def join(self, epoch: int, leader: str, now_s: float) -> None:
         """Follow a leader from now on, and announce everything to it."""
@@ -250,6 +260,7 @@ class Follower:
         self._numbers_in = 0
         self._stamp_s = now_s  # whatever follows from this announcement is younger than it
         self._alone = None
+        self._patience.begin(self.options.wait_s_max, now_s)
         self._borrowing = Borrowing(self.options)
         for view in self._views.values():
             self._borrowing.change(view, now_s)

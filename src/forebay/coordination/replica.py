@@ -141,11 +141,13 @@ class Replica:
             self._timer = self._clock.call_at(due_s, self._tick)
 
     def _next_s(self) -> float | None:
+        own_s = self._follower.next_deadline_s()
         if self._leader is not None:
-            return self._leader.next_deadline_s()
+            due_s = self._leader.next_deadline_s()
+            return due_s if own_s is None else own_s if due_s is None else min(due_s, own_s)
         if self._follower.mode == "seeking" and self._follower.tickets:
             return self._timer_s or self._clock.monotonic_s() + SEEKING_TICK_S
-        return self._follower.next_deadline_s()
+        return own_s
 
     def _tick(self) -> None:
         self._timer = self._timer_s = None

@@ -49,6 +49,8 @@ class Request:
     node: str = ""
     attempt: int = 0
     outcome: str = ""
+    in_storm: bool = False
+    """Whether it came while something was wrong."""
     failed_on: set[str] = field(default_factory=set)
     idle_since_s: float | None = None
     """Since when a slot has been free that it could use."""

@@ -17,6 +17,8 @@ those that came when nothing was wrong: a leader that has not heard of a place c
 
 **Bounds.** No more wait than may, for longer than messages are under way.
 
+**Limits.** Nobody who came when nothing was wrong waits longer than it may, whoever leads.
+
 **Refusals.** Nobody is refused for want of a slot beside one that was free before and stays so.
 
 **Progress.** A slot that someone could use does not stay free; everything ends.
@@ -112,6 +114,7 @@ class FleetChecker:
 
     def arrived(self, request: Request) -> None:
         self.counts["requests"] += 1
+        request.in_storm = not self.calm
         self.note(f"{request.gateway.name} {request.arrival.id} arrives for {request.arrival.user}")
 
     def waits(self, request: Request) -> None:
@@ -261,6 +264,8 @@ class FleetChecker:
             for one in gateway.requests.values()
             if one.state != "running"
         ]
+        for request in waiting:
+            self._look_at_limit(request, now_s)
         settled = set() if self.in_window else set(self.settled())
         patience_s = (0.5 if self.calm and not self._plan.drops else 2.0) * self._plan.lease_s
         for request in waiting:
@@ -279,6 +284,14 @@ class FleetChecker:
             self._crowded_since_s = now_s
         elif now_s - self._crowded_since_s > self._moment_s:
             self.broken(f"{told} wait where {self._plan.options.max_size} may")
+
+    def _look_at_limit(self, request: Request, now_s: float) -> None:
+        if request.attempt or request.gateway.clock.frozen or request.in_storm:
+            return
+        own_s, all_s = request.arrival.max_wait_s, self._plan.options.wait_s_max
+        limit_s = all_s if own_s is None else min(own_s, all_s)
+        if now_s - request.arrived_s > (1 + self._plan.drift) * limit_s + MOMENT_S:
+            self.broken(f"{request.arrival.id} of {request.gateway.name} waits beyond its limit")
 
     def _look_at(self, request: Request, now_s: float, patience_s: float) -> None:
         free = self._free_for(request)
