@@ -37,6 +37,7 @@ class Broken:
     def __init__(self, rig: Rig) -> None:
         ledger = rig.gateway.parts.sessions._ledger
         assert ledger is not None
+        self._rig = rig
         self._database = ledger._database
         self._write = self._database.write
         self._database.write = self._refuse  # type: ignore[method-assign]
@@ -49,6 +50,12 @@ class Broken:
 
     def mend(self) -> None:
         self._database.write = self._write  # type: ignore[method-assign]
+
+    async def end(self) -> None:
+        """Mend it, and let the time come at which what has failed, to the last, is tried again."""
+        self.mend()
+        await written(self._rig)
+        self._rig.clock.advance(2.0)
 
 
 async def written(rig: Rig) -> None:

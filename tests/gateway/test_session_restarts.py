@@ -128,8 +128,7 @@ async def test_an_outcome_that_cannot_be_written_is_told_when_it_can_be(
     assert (await events.until("text_delta", prompt_id))["text"] == "dos"
     while "could not be written" not in caplog.text:
         await rig.queue()
-    broken.mend()
-    rig.clock.advance(2.0)
+    await broken.end()
     assert (await events.end_of(prompt_id))["text"] == "dos"
     await restart(rig)
     assert (await turn(rig, session, prompt_id))["text"] == "dos"
@@ -151,7 +150,6 @@ async def test_a_prompt_cancelled_as_a_request_stays_cancelled_too(rig: Rig) -> 
     broken = Broken(rig)
     said = await Http(rig).ask("DELETE", f"/v1/queue/{prompt_id}")
     assert (said.number, said.code) == (503, "store_unavailable")
-    broken.mend()
-    rig.clock.advance(2.0)
+    await broken.end()
     await (await follow(rig, session)).end_of(prompt_id)
     assert (await turn(rig, session, prompt_id))["status"] == "cancelled"

@@ -107,8 +107,7 @@ async def test_an_end_is_not_told_before_it_could_be_written_however_often_that_
         caplog.clear()
         rig.clock.advance(2.0)
     await until_refused(rig, caplog)
-    broken.mend()
-    rig.clock.advance(2.0)
+    await broken.end()
     assert (await events.end_of(prompt_id))["text"] == "yes"
     await restart(rig)
     again = await follow(rig, session)
@@ -124,9 +123,8 @@ async def test_cancelling_and_removing_are_refused_while_they_cannot_be_written(
         assert (said.number, said.code) == (503, "store_unavailable")
         assert "retry-after" in said.headers
     assert b"turn_error" not in told(rig, session)
-    broken.mend()
     events = await follow(rig, session)
-    rig.clock.advance(2.0)
+    await broken.end()
     assert (await events.end_of(prompts[0]))["error"]["code"] == "cancelled"
     assert (await events.end_of(prompts[2]))["error"]["code"] == "removed"
     assert (await Http(rig).ask("DELETE", path)).number == 200
@@ -187,8 +185,7 @@ async def test_what_comes_behind_an_unwritten_end_waits_for_it_and_none_of_it_is
     await until_turn(rig, session, second, "running")
     assert b"turn_complete" not in told(rig, session)
     await until_refused(rig, caplog)
-    broken.mend()
-    rig.clock.advance(2.0)
+    await broken.end()
     await events.end_of(first)
     await finish(call)
     end = await events.end_of(second)
@@ -282,8 +279,7 @@ async def test_what_became_of_a_prompt_is_not_said_before_it_is_written(
     await answer(call, "yes")
     await until_refused(rig, caplog)
     assert (await turn(rig, session, prompt_id))["status"] == "running"
-    broken.mend()
-    rig.clock.advance(2.0)
+    await broken.end()
     assert (await until_turn(rig, session, prompt_id, "completed"))["text"] == "yes"
 
 
