@@ -30,8 +30,12 @@ class Deciding:
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Take one event; return what must be done about it, in order. Raises as the core does."""
         actions = self._scheduler.handle(event, now_s)
-        if not any(type(action) is Route and self._is_astray(action) for action in actions):
-            return actions
+        for action in actions:
+            if type(action) is Route and self._is_astray(action):
+                return self._put_right(actions, now_s)
+        return actions
+
+    def _put_right(self, actions: list[Action], now_s: float) -> list[Action]:
         found = deque(actions)
         kept: list[Action] = []
         while found:
@@ -44,9 +48,9 @@ class Deciding:
 
     def _is_astray(self, route: Route) -> bool:
         ticket = self._tickets.get(route.id)
-        return ticket is not None and not self._views.reaches(
-            ticket.member.about.member, route.node
-        )
+        if ticket is None:
+            return False
+        return not self._views.reaches(ticket.member.about.member, route.node)
 
     def _take_back(self, route: Route, now_s: float) -> list[Action]:
         """Return what follows when a ticket does not start there; it is told that it waits."""

@@ -49,7 +49,8 @@ class NodeViews:
 
     def reaches(self, member: str, node: str) -> bool:
         """Say whether a replica knows a node, and does not hold it to be offline."""
-        view = self._views.get(node, {}).get(member)
+        views = self._views.get(node)
+        view = None if views is None else views.get(member)
         return view is not None and view.state != "offline"
 
     def remove(self, member: str, node: str) -> NodeChanged | NodeRemoved | None:
