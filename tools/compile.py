@@ -22,8 +22,8 @@ VALUES = {"events", "actions", "options", "snapshot"}
 
 HOT = {
     "coordination": (
-        "borrowing", "deciding", "follower", "halves", "held", "in_process", "leader", "lending",
-        "loans", "members", "outbox", "parking", "patience", "replica", "tickets",
+        "borrowing", "follower", "halves", "held", "in_process", "leader", "lending",
+        "loans", "members", "outbox", "parking", "patience", "reach", "replica", "tickets",
         "turns",
     ),
     "relay": (

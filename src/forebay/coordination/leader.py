@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.deciding import Deciding
 from forebay.coordination.gathering import GATHER, Gathering, first_seq
 from forebay.coordination.loans import Loans
 from forebay.coordination.members import Members
@@ -35,6 +34,7 @@ from forebay.coordination.messages import (
 )
 from forebay.coordination.node_views import NodeViews
 from forebay.coordination.parking import Parking
+from forebay.coordination.reach import Reach
 from forebay.coordination.tickets import Member, Ticket, Tickets
 from forebay.coordination.totals import Counts, observed
 from forebay.core import (
@@ -79,8 +79,8 @@ class Leader:
         self.members = Members(about.member, epoch, expected)
         self._tickets = Tickets()
         self._views = NodeViews()
-        self._scheduler = Scheduler(options, first_seq(epoch))
-        self._deciding = Deciding(self._scheduler, self._tickets, self._views)
+        reach = Reach(self._tickets, self._views)
+        self._scheduler = Scheduler(options, first_seq(epoch), reach.allows)
         self._loans = Loans(options, self.members, self._tickets, self._views)
         self._parking = Parking()
         self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
@@ -289,7 +289,7 @@ class Leader:
     def _handle(self, event: Event, now_s: float, asker: Member | None = None) -> bool:
         """Let the core decide; False when a replica asked for what cannot be."""
         try:
-            for action in self._deciding.handle(event, now_s):
+            for action in self._scheduler.handle(event, now_s):
                 self._pass_down(action, asker, now_s)
         except ForebayError as error:
             self.mistakes.append(error)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from forebay.core.actions import NO_ROOM, Reject, Wait
-from forebay.core.positions import ahead_of_newcomer
+from forebay.core.positions import ahead_of_newcomer, exact_ahead
+from forebay.core.retries import NOWHERE
 from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Arrivals:
             return
         if book.cluster.open:
             line = lane.lines[book.rank_of(arrival)]
-            node = book.cluster.choose(line, arrival, None)
+            node = book.choose(line, arrival, NOWHERE)
             if node is not None:
                 book.start(book.accept(arrival, lane, line), node)
                 return
@@ -86,7 +87,7 @@ class Arrivals:
             lane = book.cluster.lanes.get((model, arrival.family))
             if lane is None or not lane.is_up:
                 continue
-            if book.cluster.choose(lane.lines[rank], arrival, None) is not None:
+            if book.choose(lane.lines[rank], arrival, NOWHERE) is not None:
                 return replace(arrival, model=model)
             up = up or model
         return arrival if up is None else replace(arrival, model=up)
@@ -113,12 +114,10 @@ class Arrivals:
             wait_s = lane.newcomer_wait_s(book.now_s)
         book.actions.append(Reject(arrival.id, code, (REASONS[code],), wait_s, wait_s))
 
-    def reason(self, lane: Lane, excluded: set[str] | None = None) -> WaitReason:
+    def reason(self, lane: Lane, excluded: frozenset[str] = NOWHERE) -> WaitReason:
         """Say why entries of a lane wait."""
         open_nodes = self._book.cluster.open
-        if open_nodes and any(
-            name in open_nodes and name not in (excluded or ()) for name in lane.nodes
-        ):
+        if open_nodes and any(name in open_nodes and name not in excluded for name in lane.nodes):
             return "turn"
         return "busy" if lane.is_up else "offline"
 
@@ -151,7 +150,7 @@ class Arrivals:
         book = self._book
         if not self._must_hold(arrival):
             line = lane.lines[book.rank_of(arrival)]
-            node = book.cluster.choose(line, arrival, None) if book.cluster.open else None
+            node = book.choose(line, arrival, NOWHERE) if book.cluster.open else None
             if node is None:
                 self._wait_or_refuse(arrival, lane)
                 return
@@ -267,11 +266,15 @@ class Arrivals:
         older = account.live - 1
         unit = book.charging.typical_price(lane, entry.prompt_tokens, entry.output_limit)
         tag = account.counter + older * unit / account.weight
-        ahead = ahead_of_newcomer(entry.line, account, older, tag, unit, book.options)
+        if entry.goes_first:
+            ahead = exact_ahead(entry, book.options, book.charging.price)
+        else:
+            ahead = ahead_of_newcomer(entry.line, account, older, tag, unit, book.options)
         estimate = lane.wait_s(ahead, book.now_s)
         header_s = None
         if estimate is not None:
             entry.p50_s, entry.p90_s, header_s = estimate
         return Wait(
-            entry.id, self.reason(lane), ahead + 1, header_s, entry.p50_s, entry.p90_s, entry.seq
+            entry.id, self.reason(lane, entry.excluded), ahead + 1, header_s, entry.p50_s,
+            entry.p90_s, entry.seq,
         )  # fmt: skip

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forebay.core.actions import Action, ExpireCode
+    from forebay.core.cluster import Reaches
     from forebay.core.events import Arrived
     from forebay.core.fairness import Line
     from forebay.core.lanes import Lane
@@ -37,16 +38,20 @@ class Book:
     """Everything unfinished, and where it stands."""
 
     __slots__ = (
-        "_keys", "actions", "bounds", "charging", "cluster", "dispatch", "entries", "job_rank",
-        "now_s", "options", "ranks", "seq", "sessions", "stopping", "tally", "timers", "users",
-        "waiting_jobs",
+        "_keys", "actions", "bounds", "charging", "choose", "cluster", "dispatch", "entries",
+        "job_rank", "now_s", "options", "ranks", "reaches", "seq", "sessions", "stopping", "tally",
+        "timers", "users", "waiting_jobs",
     )  # fmt: skip
 
-    def __init__(self, options: Options, first_seq: int = 0) -> None:
+    def __init__(
+        self, options: Options, first_seq: int = 0, reaches: Reaches | None = None
+    ) -> None:
         self.options = options
         self.job_rank = len(options.priorities)
         self.ranks = {name: rank for rank, name in enumerate(options.priorities)}
         self.cluster = Cluster(options)
+        self.reaches = reaches or _everywhere
+        self.choose = self.cluster.choose if reaches is None else self._choose_within
         self.timers = Timers()
         self.dispatch = Dispatch(options, self.timers)
         self.bounds = Bounds(options)
@@ -146,6 +151,28 @@ class Book:
         entry.line.running -= 1
         return node
 
+    def _choose_within(self, line: Line, arrival: Arrived, excluded: frozenset[str]) -> Node | None:
+        """Return the best open node that the owner of an arrival reaches, or None."""
+        node = self.cluster.choose(line, arrival, excluded)
+        while node is not None and not self.reaches(arrival.id, node.name):
+            excluded |= {node.name}
+            node = self.cluster.choose(line, arrival, excluded)
+        return node
+
+    def _keep_off(self, entry: Entry, node: Node) -> None:
+        """Pass over who is next for a node that its owner does not reach.
+
+        It is charged as if it ran, once, and goes first wherever else it can: it was its turn.
+        """
+        line = entry.line
+        self.charging.charge(entry, node)
+        self.charging.come_back(entry, node)
+        line.take(entry)
+        entry.excluded |= {node.name}
+        entry.unreached |= {node.name}
+        line.rejoin(entry)
+        self.dispatch.note_leave(line)
+
     def fill(self, node: Node, fresh: Entry | None = None) -> None:
         """Start what may start on a node, until it is full or nothing fits.
 
@@ -164,10 +191,13 @@ class Book:
             if entry is None:
                 self.cluster.open[node.name] = node
                 return
+            if not self.reaches(entry.id, node.name):
+                self._keep_off(entry, node)
+                continue
             better = None
             if entry is fresh:
                 self.cluster.open[node.name] = node
-                better = self.cluster.choose(entry.line, entry.arrival, entry.excluded)
+                better = self.choose(entry.line, entry.arrival, entry.excluded)
             self._take_out(entry)
             self.start(entry, better or node)  # a node that is full is open no more
 
@@ -355,3 +385,7 @@ class Book:
             self._keys[key] = left
         else:
             del self._keys[key]
+
+
+def _everywhere(_ticket: str, _node: str) -> bool:
+    return True

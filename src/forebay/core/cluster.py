@@ -14,9 +14,14 @@ from forebay.core.lanes import Lane
 from forebay.core.nodes import Node
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     from forebay.core.events import Arrived, NodeChanged
     from forebay.core.fairness import Line
     from forebay.core.options import Options
+
+    Reaches: TypeAlias = Callable[[str, str], bool]
 
 
 class Cluster:
@@ -101,25 +106,30 @@ class Cluster:
         if not node.leases and not node.lent and self._leaving.get(node.name) is node:
             del self._leaving[node.name]
 
-    def readmit(self, node: Node) -> None:
-        """After a good probe, give the node back to retries that no other node can take."""
+    def readmit(self, node: Node, reaches: Reaches) -> None:
+        """After a good probe, give the node back to retries that no other node can take.
+
+        And to those who did not reach it before, and do now.
+        """
         for key in self._lanes_of(node):
             lane = self.lanes[key]
             for line in lane.lines:
-                for entry in line.returned:
-                    excluded = entry.excluded
-                    if excluded and not any(
+                for excluded, entries in line.returned.kept_off(node.name):
+                    stuck = not any(
                         other.state == "online" and name not in excluded
                         for name, other in lane.nodes.items()
-                    ):
-                        excluded.discard(node.name)
+                    )
+                    for entry in entries:
+                        wanted = stuck or node.name in entry.unreached
+                        if wanted and reaches(entry.id, node.name):
+                            line.returned.let_on(entry, node.name)
 
     def recount(self, node: Node) -> None:
         """Add up the lanes' slots again after one node's changed."""
         for key in self._lanes_of(node):
             self.lanes[key].count_slots()
 
-    def choose(self, line: Line, arrival: Arrived, excluded: set[str] | None) -> Node | None:
+    def choose(self, line: Line, arrival: Arrived, excluded: frozenset[str]) -> Node | None:
         """Return the best open node for an entry of that line, or None."""
         lane = line.lane
         affinity = arrival.affinity

@@ -57,7 +57,7 @@ class Dispatch:
             if not waiting:
                 continue
             (line, *others) = waiting
-            if not others and not line.returned:  # by far the most common: nothing to compare
+            if not others and not line.returned.count:  # by far the most common: nothing to compare
                 if node.name in line.lane.nodes:
                     return line.best()
             elif lines := self._lines_for(node, rank):
@@ -110,7 +110,7 @@ class Dispatch:
         best: Entry | None = None
         best_key: tuple[float, int] | None = None
         for line in lines:
-            entry = line.first_returned(node) if line.returned else None
+            entry = line.first_returned(node) if line.returned.count else None
             if entry is not None:
                 key = (node.shares.clocks[line.rank], entry.seq)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.core.retries import NOWHERE
 from forebay.core.states import NEXT, after
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ class Entry:
 
     __slots__ = (
         "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_line",
-        "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "id", "lent",
-        "line", "node", "output_limit", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s",
-        "prompt_tokens", "revoked", "seq", "session", "since_s", "size_bytes", "state", "told",
-        "user", "wait_left_s", "waited_s",
+        "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "goes_first",
+        "id", "lent", "line", "node", "output_limit", "p50_s", "p90_s", "promotes_at_s",
+        "promotes_in_s", "prompt_tokens", "revoked", "seq", "session", "since_s", "size_bytes",
+        "state", "told", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -62,7 +63,9 @@ class Entry:
         self.line: Line
         self.capped = False  # whether it counts against the cap of its key
         self.revoked = ""  # the code to answer with, once its owner was told to abort it
-        self.excluded: set[str] | None = None  # nodes that failed it
+        self.excluded = NOWHERE  # nodes that failed it, or that its owner does not reach
+        self.unreached = NOWHERE  # the latter of these
+        self.goes_first = False  # whether it stands, or stood last, before all others of its line
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
         self.deadline_s = 0.0  # valid while waiting
         self.promotes_in_s = 0.0  # what is left of the interval before it counts one class higher

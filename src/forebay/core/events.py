@@ -104,8 +104,6 @@ class Returned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     exclude: bool = True
     """Keep it off that node from now on. False when the node was merely busy: then post
     `NodeRested` first, or it goes straight back there."""
-    begun: bool = True
-    """False when it was not even tried there: who may not wait may still start elsewhere."""
 
 
 class Cancelled(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -27,15 +27,15 @@ Dead entries are dropped when met, and swept when they are more than half.
 
 **Retries** go before everything else in their class and lane, oldest first: each of them was the
 best entry once, so that is its old place. They are not charged again, and being served out of
-turn they do not move the clock.
+turn they do not move the clock. So does who was the best entry for a node that it may not use.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from heapq import heapify, heappop, heappush, heapreplace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
+
+from forebay.core.retries import Retries
 
 if TYPE_CHECKING:
     from forebay.core.entries import Entry, User
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 SWEEP_SLACK: Final = 64
 """Dead items always tolerated, so that small heaps are never swept."""
-
-
-_by_seq = attrgetter("seq")
 
 
 class Account:
@@ -98,7 +95,7 @@ class Line:
         self.heap: list[tuple[float, int, int, Account]] = []  # counter, head seq, push, account
         self.backlogged = 0  # accounts with something live
         self.waiting = 0  # live entries, returned ones included
-        self.returned: list[Entry] = []  # by seq
+        self.returned = Retries()
         self.running = 0
         self.charge_max = 0.0  # the largest charge made here
         self.unserved_since_s = 0.0  # when it became non-empty, or was last served
@@ -115,6 +112,7 @@ class Line:
 
     def join(self, entry: Entry) -> None:
         """Put an entry in line, behind its user's older ones."""
+        entry.goes_first = False
         account = entry.account
         heappush(account.entries, (entry.seq, entry))
         self.waiting += 1
@@ -129,14 +127,15 @@ class Line:
             self._push(account, entry.seq)
 
     def rejoin(self, entry: Entry) -> None:
-        """Put an entry that was dispatched back into its place."""
-        insort(self.returned, entry, key=_by_seq)
+        """Put an entry that was the best once back into its place, before all that never were."""
+        entry.goes_first = True
+        self.returned.add(entry)
         self.waiting += 1
 
     def drop(self, entry: Entry) -> bool:
         """Let an entry go, to its end or to another line; return whether it is a retry."""
         self.waiting -= 1
-        if entry.attempt:
+        if entry.goes_first:
             self.returned.remove(entry)
             return True
         self._leave(entry.account)
@@ -168,15 +167,12 @@ class Line:
 
     def first_returned(self, node: Node) -> Entry | None:
         """Return the oldest retry that may run on that node."""
-        for entry in self.returned:
-            if entry.excluded is None or node.name not in entry.excluded:
-                return entry
-        return None
+        return self.returned.first_for(node.name)
 
     def take(self, entry: Entry) -> None:
         """Take an entry out of line: the head of the best account, or a retry."""
         self.waiting -= 1
-        if entry.attempt:
+        if entry.goes_first:
             self.returned.remove(entry)
             return
         account = entry.account

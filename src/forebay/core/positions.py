@@ -36,7 +36,7 @@ def ahead_of_newcomer(
         own = min(line.waiting - 1, (older + 1) * line.backlogged - 1)
     else:
         own = older + _others_ahead(line, mine, tag, unit)
-    own += len(line.returned)
+    own += line.returned.count
     if line.rank == 0 and options.class_order == "strict":
         return own
     return own + _ahead_in_other_classes(line, own, options)
@@ -45,13 +45,13 @@ def ahead_of_newcomer(
 def exact_ahead(entry: Entry, options: Options, charge: Callable[[Entry], float]) -> int:
     """Count what runs before a waiting entry, looking at each; `charge` says what one costs."""
     line = entry.line
-    if entry in line.returned:
-        own = line.returned.index(entry)
+    if entry.goes_first:
+        own = line.returned.ahead_of(entry)
     elif line.waiting > EXACT_MAX:
         older = sum(1 for seq, _ in entry.account.entries if seq < entry.seq)
         own = min(line.waiting - 1, (older + 1) * line.backlogged - 1)
     else:
-        own = len(line.returned) + _ahead_by_tags(line, entry, charge)
+        own = line.returned.count + _ahead_by_tags(line, entry, charge)
     return own + _ahead_in_other_classes(line, own, options)
 
 

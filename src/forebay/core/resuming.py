@@ -32,7 +32,7 @@ def resume(book: Book, arrivals: Arrivals, event: Resumed) -> None:
     entry.promotes_in_s -= event.waited_s
     entry.attempt = event.attempt
     if event.excluded:
-        entry.excluded = set(event.excluded)
+        entry.excluded = frozenset(event.excluded)
     if event.node:
         _hold_lease(book, entry, event)
     else:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from forebay.core.actions import Action
+    from forebay.core.cluster import Reaches
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
 
@@ -74,11 +75,20 @@ class Scheduler:
     ['b']
     """
 
-    def __init__(self, options: Options | None = None, first_seq: int = 0) -> None:
-        """`first_seq`: one that takes over begins above all that may yet be announced to it."""
+    def __init__(
+        self,
+        options: Options | None = None,
+        first_seq: int = 0,
+        reaches: Reaches | None = None,
+    ) -> None:
+        """`first_seq`: one that takes over begins above all that may yet be announced to it.
+
+        `reaches` says whether the owner of a ticket gets to a node: its answer may change only
+        before a `NodeChanged` about that node. Without it everybody gets everywhere.
+        """
         options = options or Options()
         _refuse_bad(options)
-        self._book = Book(options, first_seq)
+        self._book = Book(options, first_seq, reaches)
         self._arrivals = Arrivals(self._book)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
@@ -208,15 +218,11 @@ class Scheduler:
         book.charging.come_back(entry, node)
         book.tally.returned += 1
         if event.exclude:
-            entry.excluded = (entry.excluded or set()) | {node.name}
+            entry.excluded |= {node.name}
         book.stand_in_line_again(entry)
-        late = entry.wait_left_s <= 0.0 and not entry.arrival.job
-        if late and not event.begun:
-            book.fill_open(entry.line.lane, entry)
-            late = entry.state != "running"
         if entry.revoked or book.stopping:
             book.move_on(self._reject(entry, entry.revoked or "shutting_down"), node)
-        elif late:
+        elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
             book.move_on(book.expire([entry])[0], node)
         else:
             book.fill_open(entry.line.lane, entry)
@@ -301,7 +307,7 @@ class Scheduler:
         book = self._book
         node = book.cluster.change(event, book.now_s)
         if event.state == "online":
-            book.cluster.readmit(node)
+            book.cluster.readmit(node, book.reaches)
         book.fill(node)
 
     def _rest_node(self, event: NodeRested) -> None:

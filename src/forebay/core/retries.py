@@ -1,0 +1,69 @@
+"""What stands before all others of its line, oldest first, by the nodes that it is kept off.
+
+Those are the retries, and who was next for a node that it may not use. There can be thousands that
+are all kept off the same node, so they are kept in groups: what a node may have is the oldest of
+the heads of those groups that are not kept off it. Groups are few; each operation is O(groups +
+log n), beside moving pointers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from forebay.core.entries import Entry
+
+NOWHERE: Final[frozenset[str]] = frozenset()
+_by_seq = attrgetter("seq")
+
+
+class Retries:
+    """The retries of one line."""
+
+    __slots__ = ("_groups", "count")
+
+    def __init__(self) -> None:
+        self._groups: dict[frozenset[str], list[Entry]] = {}  # nodes kept off -> entries by seq
+        self.count = 0
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry in its place."""
+        insort(self._groups.setdefault(entry.excluded, []), entry, key=_by_seq)
+        self.count += 1
+
+    def remove(self, entry: Entry) -> None:
+        """Take an entry out; it must be here."""
+        group = self._groups[entry.excluded]
+        place = bisect_left(group, entry.seq, key=_by_seq)
+        while group[place] is not entry:  # two taken over from different cores may have one place
+            place += 1
+        del group[place]
+        if not group:
+            del self._groups[entry.excluded]
+        self.count -= 1
+
+    def first_for(self, node: str) -> Entry | None:
+        """Return the oldest that may run on a node."""
+        first: Entry | None = None
+        for excluded, group in self._groups.items():
+            if node not in excluded and (first is None or group[0].seq < first.seq):
+                first = group[0]
+        return first
+
+    def ahead_of(self, entry: Entry) -> int:
+        """Count those that are older than one of them."""
+        return sum(bisect_left(group, entry.seq, key=_by_seq) for group in self._groups.values())
+
+    def kept_off(self, node: str) -> list[tuple[frozenset[str], list[Entry]]]:
+        """Return those that are kept off a node, by all that they are kept off."""
+        return [(nodes, [*group]) for nodes, group in self._groups.items() if node in nodes]
+
+    def let_on(self, entry: Entry, node: str) -> None:
+        """Keep an entry off a node no more."""
+        self.remove(entry)
+        entry.excluded -= {node}
+        if entry.unreached:
+            entry.unreached -= {node}
+        self.add(entry)
