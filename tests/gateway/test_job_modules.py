@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import textwrap
+import threading
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -116,6 +119,33 @@ async def test_a_module_that_cannot_be_imported_keeps_the_gateway_from_starting(
 ) -> None:
     with pytest.raises(BadModule, match=r"jobs\.modules: no_such_module"):
         await rig.start(await rig.node(), jobs={"modules": ["no_such_module"]})
+
+
+async def test_who_asks_while_the_types_are_loaded_waits_and_fails_nobodys_jobs(
+    rig: Rig, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = await rig.start(await rig.node(), jobs={"modules": [module], "available_vram_gb": 2})
+    await until(rig, await submit(rig, {"type": "hold", "params": {"n": 1}}), "running")
+    queued = await submit(rig, {"type": "shout", "params": {"text": "left over"}})
+    await gateway.stop(0.0)
+
+    gate = ModuleType("gate")
+    reached, opened = threading.Event(), threading.Event()
+    vars(gate).update(reached=reached, opened=opened)
+    monkeypatch.setitem(sys.modules, "gate", gate)
+    monkeypatch.delitem(sys.modules, module)
+    waits = "import gate\ngate.reached.set()\ngate.opened.wait(30)\n"
+    (tmp_path / f"{module}_slow.py").write_text(waits + textwrap.dedent(TASKS))
+    starting = asyncio.create_task(rig.start(jobs={"modules": [f"{module}_slow"]}))
+    assert await asyncio.to_thread(reached.wait, 30)
+    early = asyncio.create_task(rig.get("/jobs"))
+    new = asyncio.create_task(post(rig, {"type": "shout", "params": {"text": "new"}}))
+    _, waiting = await asyncio.wait({early, new}, timeout=0.2)
+    opened.set()
+    await starting
+    assert waiting == {early, new}
+    assert ((await early).status, (await new).status) == (200, 202)
+    assert (await until(rig, queued, "completed"))["result"] == "LEFT OVER"
 
 
 async def test_a_second_gateway_on_the_same_file_has_no_jobs_but_serves(

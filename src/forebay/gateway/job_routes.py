@@ -77,6 +77,7 @@ class JobRoutes:
             raise Refused(Problem("shutting_down", "the gateway is shutting down"))
         limit_s = self._parts.settings.server.body_seconds
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
+        await self._parts.jobs.know_types()
         new = self._new_job(decode_body(body, Submission), caller)
         jobs = await self._jobs()
         depth_max = jobs.settings.max_queue_depth

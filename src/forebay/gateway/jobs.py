@@ -13,11 +13,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from forebay.errors import StoreFailed
+from forebay.errors import ForebayError, StoreFailed
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_figures import JobFigures
 from forebay.gateway.opening import Opening, may_hold
-from forebay.gateway.store_answers import in_time
+from forebay.gateway.store_answers import ANSWER_S, in_time
 from forebay.jobs.builtin import ROUTES
 from forebay.relay.problem import Problem
 
@@ -62,6 +62,7 @@ class Jobs:
         self.figures = around.figures
         self._around = around
         self._engine: JobEngine | None = None
+        self._loading: asyncio.Task[JobEngine] | None = None
         self._opening = Opening("the job database", self._open, around.clock)
 
     # -- once it is ready
@@ -93,7 +94,7 @@ class Jobs:
         return self.engine.feed
 
     def task_types(self) -> list[str]:
-        """Return the types that jobs may have here; known from the start."""
+        """Return the types that jobs may have here; all of them after `know_types`."""
         return list(ROUTES) if self._engine is None else self._engine.task_types()
 
     def ask_batch_progress(self, told: Callable[[Future[tuple[int, int, int, int]]], None]) -> None:
@@ -108,21 +109,43 @@ class Jobs:
 
         Raises BadModule where an app's own task types cannot be imported.
         """
-        if self.settings.modules:
-            engine = await self._made()
-            await asyncio.to_thread(engine.load_modules)
         wanted = bool(self.settings.modules)
+        if wanted:
+            await self._loaded()
         if wanted or await asyncio.to_thread(may_hold, self.settings.database):
             await self._opening.try_now()
 
-    async def _made(self) -> JobEngine:
-        if self._engine is None:
-            make = await asyncio.to_thread(_engine_class)
-            self._engine = make(self._around)
+    async def know_types(self) -> None:
+        """Wait for an app's own task types, which the gateway imports while it listens already.
+
+        Raises Refused where that takes long: a type that is not known yet is not unknown.
+        """
+        if not self.settings.modules:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._loaded()
+        except (ForebayError, TimeoutError) as error:
+            words = "the gateway is still loading the modules of jobs.modules"
+            raise Refused(Problem("store_unavailable", words)) from error
+
+    async def _loaded(self) -> JobEngine:
+        """Return the engine, once it knows an app's own task types; raises BadModule."""
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+        return await asyncio.shield(self._loading)
+
+    async def _load(self) -> JobEngine:
+        make = await asyncio.to_thread(_engine_class)
+        self._engine = make(self._around)
+        if self.settings.modules:
+            await asyncio.to_thread(self._engine.load_modules)
         return self._engine
 
     async def _open(self) -> None:
-        await (await self._made()).open()
+        # Not before the types are known: jobs of others would be failed for want of a handler.
+        engine = await self._loaded()
+        await engine.open()
 
     async def ready(self) -> None:
         """Open the database unless that has been done; raises Refused where it cannot be."""
