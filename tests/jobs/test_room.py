@@ -193,6 +193,23 @@ def test_beats_keep_what_is_held(open_store: Callable[[str], JobStore], postgres
     assert one.take("letter", 5.0, 0)
 
 
+def test_beats_do_not_keep_what_could_not_be_given_back(
+    open_store: Callable[[str], JobStore], postgres_url: str
+) -> None:
+    store = open_store(postgres_url)
+    one, other = room(store, "one"), room(store, "other")
+    assert one.take("letter", 5.0, 0)
+    assert one.take("small", 3.0, 0)
+    sql(store, "ALTER TABLE gpu_holds RENAME TO gpu_holds_away")
+    one.give_back("small")  # fails
+    sql(store, "ALTER TABLE gpu_holds_away RENAME TO gpu_holds")
+    assert not other.take("report", 3.0, 0)
+    sql(store, "UPDATE gpu_holds SET until = until - 3600 WHERE task_type = 'small'")
+    one.beat()
+    sql(store, "SELECT 1")  # behind the beat, in the same line
+    assert other.take("report", 3.0, 0)
+
+
 def test_a_database_that_is_away_gives_no_room(
     open_store: Callable[[str], JobStore], postgres_url: str
 ) -> None:

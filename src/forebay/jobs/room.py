@@ -103,11 +103,13 @@ class Room:
         types = set(self._types)
         if not types:
             return
+        c = gpu_holds.c
         lengthened = (
             update(gpu_holds)
-            .where(gpu_holds.c.worker == self._worker)
+            # Not all that is ours: what could not be given back must end with its lease.
+            .where(c.worker == self._worker, c.task_type.in_(types))
             .values(until=now_s() + self._lease_s)
-            .returning(gpu_holds.c.task_type)
+            .returning(c.task_type)
         )
 
         def done(future: Future[set[str]]) -> None:
