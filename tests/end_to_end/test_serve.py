@@ -37,6 +37,16 @@ async def test_the_first_answer_comes_through_and_the_console_says_what_to_try(
     assert reply.headers["x-request-id"] in line
 
 
+async def test_the_console_says_so_where_the_store_is_out_of_reach(shell: Shell) -> None:
+    node = await shell.sim_node(*FAST)
+    with socket.socket() as nobody:  # bound, so that nobody else is, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{nobody.getsockname()[1]}/0"
+        gateway, port = await shell.serve("--node", node, "--set", f"coordination.url={url}")
+        assert "coordination.url is out of reach: 503 until it is back" in gateway.text
+        assert (await (await shell.ask(port, model="m")).reply()).status == 503
+
+
 async def test_nodes_of_several_processes_share_one_queue(shell: Shell) -> None:
     nodes = [await shell.sim_node(*FAST) for _ in range(2)]
     _, port = await shell.serve("--node", nodes[0], "--node", nodes[1])
