@@ -95,6 +95,7 @@ async def test_a_port_that_is_taken_is_said_and_nothing_is_left(tmp_path: Path) 
             assert await program.ended(60.0) == 1
         finally:
             await program.stop()
-    assert "gateway-1 ended" in program.text
-    assert str(port) in program.text
+    assert f"port {port} is in use" in program.text
+    assert f"--port {port + 100}" in program.text
+    assert "starting" not in program.text
     assert "Traceback" not in program.text

@@ -15,6 +15,7 @@ from pathlib import Path
 from forebay.testing.fleet.balancer import haproxy_binary
 from forebay.testing.fleet.fleet import Fleet
 from forebay.testing.fleet.plan import FleetPlan, NodePlan
+from forebay.testing.fleet.ports import is_taken
 from forebay.testing.fleet.program import Program, ProgramFailed
 
 FIRST_PORT = 7801
@@ -50,11 +51,23 @@ def _haproxy(file: Path | None) -> str:
     return file.read_text()
 
 
+def refuse_taken_ports(plan: FleetPlan) -> None:
+    """Raise ProgramFailed where another program has a port: before anything is started."""
+    first = plan.first_port - 1 if plan.haproxy else plan.first_port
+    for port in range(first, plan.first_port + plan.gateways) if plan.first_port else ():
+        if is_taken(port):
+            raise ProgramFailed(
+                f"port {port} is in use: stop what listens there (`make run`?), or choose others: "
+                f"make fleet ARGS='--port {plan.first_port + 100}'"
+            )
+
+
 async def play(plan: FleetPlan, folder: Path) -> None:
     """Run a fleet until told to stop (Ctrl-C, SIGTERM)."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    refuse_taken_ports(plan)
     say(f"starting; logs are in {folder}")
     async with Fleet(plan, folder) as fleet:
         say("\n".join(shown(fleet)))

@@ -20,3 +20,9 @@ def free_port(draw: random.Random | None = None) -> int:
             except OSError:
                 continue
             return port
+
+
+def is_taken(port: int) -> bool:
+    """Say whether something listens on a loopback port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
