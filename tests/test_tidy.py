@@ -14,7 +14,7 @@ SOURCES = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if not any(name in path.parts for name in ELSEWHERE)
 )
-LINES_MAX = 400
+LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 BANNED_FILE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 BANNED_WORDS = {"process", "handle_data", "info"}
