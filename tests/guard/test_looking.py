@@ -204,6 +204,6 @@ def test_every_refusal_of_the_reader_has_a_status() -> None:
         (b"PUT", [(b"host", b"localhost"), (b"x-forebay-guard-token", b"t")]),
         (b"POST", [(b"host", b"localhost"), (b"x-forebay-guard-token", b"t")]),
     ):
-        asked = reader.read(RequestHead(method, b"/x", headers, True))
+        asked = reader.read(RequestHead(method, b"/x", headers))
         assert asked.refusal is not None
         assert asked.refusal.code in STATUS

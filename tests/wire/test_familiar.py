@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.testing import FakeClock
+from forebay.wire.budget import Budget
 from forebay.wire.client import NodeConnection, Pool
 from forebay.wire.server import Server
 from forebay.wire.target import Target
 
 if TYPE_CHECKING:
+    from forebay.wire.answering import Delegate
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import AnswerHead, RequestHead
     from forebay.wire.refusals import Refusal
@@ -52,6 +54,9 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         self.closed = True
 
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
 
 class Desk:
     """A site that answers at once and remembers what it was asked."""
@@ -65,9 +70,11 @@ class Desk:
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
         return None
 
-    def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
-        self.asked.append(("handed over", raw))
-        connection.abort()
+    def owner(self, head: RequestHead, peer: str) -> str:
+        return peer
+
+    def delegate(self, connection: ServerConnection) -> Delegate:
+        return Other(self, connection)
 
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         headers = [
@@ -80,9 +87,28 @@ class Desk:
         self.asked.append((refusal.code, refusal.param))
 
 
+class Other:
+    """Answers what is not the desk's."""
+
+    def __init__(self, desk: Desk, connection: ServerConnection) -> None:
+        self._desk = desk
+        self._connection = connection
+
+    def take(self, data: bytes) -> None:
+        self._desk.asked.append(("handed over", data))
+        self._connection.abort()
+
+    def has_begun(self) -> bool:
+        return False
+
+    def client_left(self, error: Exception | None) -> None: ...
+    def client_is_slow(self) -> None: ...
+    def client_keeps_up(self) -> None: ...
+
+
 def connected() -> tuple[Desk, ServerConnection]:
     desk = Desk()
-    connection = Server(desk, LIMITS, FakeClock()).protocol()
+    connection = Server(desk, LIMITS, FakeClock(), Budget(1_000_000)).protocol()
     connection.connection_made(Wire())
     return desk, connection
 

@@ -95,8 +95,10 @@ class Asking:
 
     def _read(self, request: Request) -> Caller:
         path = request.url.path.encode()
-        head = RequestHead(request.method.encode(), path, list(request.headers.raw), True)
-        return self._callers.read(head, request.client.host if request.client else "")
+        head = RequestHead(request.method.encode(), path, list(request.headers.raw))
+        caller = self._callers.read(head, request.client.host if request.client else "")
+        request.state.body_owner = caller.key_name or caller.address
+        return caller
 
 
 def seen_by(caller: Caller) -> str | None:
@@ -119,7 +121,7 @@ def _is_at_this_machine(request: Request) -> bool:
     return (
         is_loopback(peer)
         and is_loopback(host_name(request.headers.get("host", "")))
-        and not any(name.startswith(FORWARDING) for name in request.headers)
+        and not any(name.replace("_", "-").startswith(FORWARDING) for name in request.headers)
         and _is_own_page(request)
     )
 

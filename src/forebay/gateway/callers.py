@@ -206,7 +206,10 @@ def _passed_on(headers: Headers) -> bytes:
         [
             b"%b: %b\r\n" % pair
             for pair in headers
-            if pair[0] not in OURS and pair[0] not in HOP_BY_HOP and pair[0] not in named
+            if pair[0] not in OURS
+            and pair[0] not in HOP_BY_HOP
+            and pair[0] not in named
+            and b"_" not in pair[0]  # some servers read X_Real_IP as X-Real-IP
         ]
     )
 

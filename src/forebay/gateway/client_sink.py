@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forebay.gateway.problem import Problems
     from forebay.relay.exchange import Exchange
     from forebay.relay.problem import Problem
+    from forebay.wire.budget import Charge
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import AnswerHead, RequestHead
 
@@ -64,6 +65,11 @@ class ClientSink(Sink, Answering):
         self._begun = False
         self._stream = False  # of the kind that may end in an error of its own
         self._exchange: Exchange | None = None
+
+    @property
+    def charge(self) -> Charge:
+        """What the body of the request takes of the memory that bodies may take."""
+        return self._connection.charge
 
     def carries(self, exchange: Exchange) -> None:
         """Know whom to tell when the client leaves."""

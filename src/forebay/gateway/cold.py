@@ -1,25 +1,29 @@
 """Everything that is not hot: Starlette on uvicorn's protocol, one request at a time.
 
-Our own protocol has read the head and hands the connection over with the bytes so far; when
-uvicorn has answered, it comes back. So a client may mix hot and other requests on one connection,
-and the limits on heads and idle connections hold everywhere.
+Our own protocol reads the head and cuts out the body, and feeds both to uvicorn's, which writes
+its answer through a `BorrowedTransport`; the connection itself never changes hands. So a client
+may mix hot and other requests on one connection, and limits on heads, framing and idle
+connections hold everywhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from forebay.gateway.json_body import BODY_ROOM
 from forebay.gateway.replica_passage import CUT
+from forebay.wire.budget import NOTHING
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from forebay.wire.budget import Budget, Charge
     from forebay.wire.connection import ServerConnection
 
 WARNING = logging.WARNING
@@ -28,7 +32,8 @@ WARNING = logging.WARNING
 class Cold:
     """The application, and the protocols that are answering for it now."""
 
-    def __init__(self, app: ASGIApp, idle_s: float) -> None:
+    def __init__(self, app: ASGIApp, idle_s: float, bodies: Budget) -> None:
+        self._bodies = bodies
         self._config = Config(
             app,
             http=HttpToolsProtocol,
@@ -45,13 +50,9 @@ class Cold:
         logging.getLogger("uvicorn.error").setLevel(WARNING)
         self._state = ServerState()
 
-    def take_over(self, connection: ServerConnection, raw: bytes) -> None:
-        """Answer one request on a connection, then give it back."""
-        protocol = OneRequest(self._config, self._state, connection)
-        transport = connection.transport
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        protocol.data_received(raw)
+    def borrow(self, connection: ServerConnection) -> OneRequest:
+        """Return who answers one request of a connection."""
+        return OneRequest(self._config, self._state, connection, BodyRoom(self._bodies))
 
     async def stop(self, limit_s: float) -> None:
         """Let what is being answered finish, for a while."""
@@ -66,60 +67,138 @@ class Cold:
                 await asyncio.wait({asyncio.gather(*late, return_exceptions=True)}, timeout=limit_s)
 
 
+class BodyRoom:
+    """What the body of one request takes of the memory that bodies may take."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._charge: Charge = NOTHING
+        self._granted: asyncio.Event | None = None
+        self._left = False
+
+    async def take(self, owner: str, size_bytes: int) -> None:
+        """Wait until there is room; what has been taken is given back when the request ends."""
+        charge = self._budget.take(owner, size_bytes)
+        if charge is None:
+            self._granted = asyncio.Event()
+            self._budget.wait(self, owner, size_bytes, 0)
+            try:
+                await self._granted.wait()
+            finally:
+                self._budget.forget(self)
+        else:
+            self.has_room(charge)
+
+    def has_room(self, charge: Charge) -> None:
+        """Take what was waited for."""
+        if self._left:
+            charge.release()
+            return
+        self._charge = charge
+        if self._granted is not None:
+            self._granted.set()
+
+    def leave(self) -> None:
+        """Give it back: the request has ended, or its client is gone."""
+        self._left = True
+        self._charge.release()
+
+
+class BorrowedTransport:
+    """A client's connection as uvicorn sees it: closing it ends the answer, our way."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+        self._transport = connection.transport
+        self._closing = False
+        self.has_sent = False
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the answer; nothing happens where the client is gone."""
+        if not self._closing:
+            self.has_sent = True
+            self._connection.write(data)
+
+    def close(self) -> None:
+        """End the answer, and the connection."""
+        self.end(keep_alive=False)
+
+    def end(self, *, keep_alive: bool) -> None:
+        """Give the connection back; only the first call counts."""
+        if not self._closing:
+            self._closing = True
+            self._connection.delegate_is_done(keep_alive=keep_alive)
+
+    def leave(self) -> None:
+        """Know that the client is gone."""
+        self._closing = True
+
+    def is_closing(self) -> bool:
+        """Say whether nothing more can be sent."""
+        return self._closing or self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the socket."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Have the client send no more of its body for now."""
+        if not self.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Let the client go on."""
+        if not self.is_closing():
+            self._transport.resume_reading()
+
+
 class OneRequest(HttpToolsProtocol):
-    """Uvicorn's protocol for exactly one request of a borrowed connection."""
+    """Uvicorn's protocol for exactly one request of a borrowed connection: a `Delegate`."""
 
     def __init__(
-        self, config: Config, server_state: ServerState, connection: ServerConnection
+        self, config: Config, state: ServerState, connection: ServerConnection, room: BodyRoom
     ) -> None:
-        super().__init__(config, server_state, {}, asyncio.get_running_loop())
-        self._borrowed = connection
-        self._begun = 0
-        self._whole = False
+        super().__init__(config, state, {}, asyncio.get_running_loop())
+        self._room = room
+        self._borrowed = BorrowedTransport(connection)
+        self._abort = connection.abort
+        self.connection_made(cast("asyncio.Transport", self._borrowed))
 
-    def data_received(self, data: bytes) -> None:
-        """Read the request; what follows it is not ours."""
-        if self._whole:
-            self._borrowed.keep_early(data)
-        else:
-            super().data_received(data)
+    def take(self, data: bytes) -> None:
+        """Take the head, and what follows of the body."""
+        if not self._borrowed.is_closing():
+            self.data_received(data)
 
-    def pause_writing(self) -> None:
-        """Hold back, and have the lender count the time."""
-        super().pause_writing()
-        self._borrowed.pause_writing()
+    def has_begun(self) -> bool:
+        """Say whether anything of an answer has been sent."""
+        return self._borrowed.has_sent
 
-    def resume_writing(self) -> None:
+    def client_left(self, error: Exception | None) -> None:
+        """Stop: the connection is gone."""
+        self._borrowed.leave()
+        self._room.leave()
+        self.connection_lost(error)
+
+    def client_is_slow(self) -> None:
+        """Hold back."""
+        self.pause_writing()
+
+    def client_keeps_up(self) -> None:
         """Go on."""
-        super().resume_writing()
-        self._borrowed.resume_writing()
+        self.resume_writing()
 
     def on_message_begin(self) -> None:
-        """Take one request only; where a second begins in the same bytes, close after the first."""
-        self._begun += 1
-        if self._begun > 1:
-            self.cycle.keep_alive = False
+        """Offer what the routes need besides: memory for a body, an end without an end."""
         super().on_message_begin()
-        self.scope["extensions"] = {CUT: {"abort": self.transport.abort}}
-
-    def on_message_complete(self) -> None:
-        """Know that the request is whole."""
-        self._whole = True
-        super().on_message_complete()
+        self.scope["extensions"] = {
+            CUT: {"abort": self._abort},
+            BODY_ROOM: {"take": self._room.take},
+        }
 
     def on_response_complete(self) -> None:
-        """Give the connection back, or close it where the request was not read to its end."""
+        """Give the connection back."""
         self._unset_keepalive_if_required()
         self.connections.discard(self)
-        if self.transport.is_closing():
-            return
-        if not self._whole or self._begun > 1:
-            self.transport.close()
-            return
+        self._room.leave()
         self.flow.resume_reading()
-        self._borrowed.come_back()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the lender, too."""
-        super().connection_lost(exc)
-        self._borrowed.connection_lost(exc)
+        self._borrowed.end(keep_alive=True)

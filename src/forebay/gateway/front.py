@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from forebay.gateway.cold import Cold
     from forebay.gateway.parts import Parts
     from forebay.relay.family import Family
+    from forebay.wire.answering import Delegate
     from forebay.wire.connection import ServerConnection
 
 
@@ -52,13 +53,18 @@ class Front(Site):
         return head.method == b"POST" and _path(head.target) in HOT_ROUTES
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
-        """Say why a request would be refused whatever its body, before a large one is sent."""
+        """Say why a request is refused whatever its body, of which nothing is read then."""
         problem = self._recall(peer, head).problem
         return None if problem is None else Refusal(problem.code, problem.message, problem.param)
 
-    def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
+    def owner(self, head: RequestHead, peer: str) -> str:
+        """Say whom the bytes of a body are counted for: a key, else an address."""
+        caller = self._recall(peer, head)
+        return caller.key_name or caller.address
+
+    def delegate(self, connection: ServerConnection) -> Delegate:
         """Let the application answer."""
-        self._cold.take_over(connection, raw)
+        return self._cold.borrow(connection)
 
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         """Admit a request and send it on its way."""
@@ -83,7 +89,7 @@ class Front(Site):
         connection.write(
             b"%b%bcontent-length: %d\r\nconnection: close\r\n\r\n%b"
             % (
-                status_line(rendered.status),
+                status_line(refusal.status or rendered.status),
                 header_block(rendered.headers),
                 len(rendered.body),
                 rendered.body,
@@ -105,6 +111,7 @@ class Front(Site):
     def go_on(self, sink: ClientSink, route: str, admitted: Call | Problem) -> None:
         """Send an admitted call on its way, or say what is wrong with it."""
         if isinstance(admitted, Call):
+            admitted.charge = sink.charge
             exchange = self._relay.submit(admitted, sink)
             if not exchange.ended:
                 sink.carries(exchange)

@@ -54,9 +54,9 @@ class Gateway:
             settings, self._clock, environ=environ, log=log, read_settings=read_settings
         )
         server = settings.server
-        self._cold = Cold(make_application(parts), server.idle_seconds)
+        self._cold = Cold(make_application(parts), server.idle_seconds, parts.bodies)
         front = Front(parts, self._cold)
-        self._server = Server(front, server, self._clock)
+        self._server = Server(front, server, self._clock, parts.bodies)
         self._listening: asyncio.Server | None = None
         self._stopping = False
         self._hurried = asyncio.Event()

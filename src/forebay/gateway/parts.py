@@ -40,6 +40,7 @@ from forebay.settings import (
     read_secret,
     resolve_keys,
 )
+from forebay.wire.budget import Budget
 from forebay.wire.hosts import HostGuard
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class Parts:
         )
         self.lookout = Lookout(self.relay.observe, lambda: self.settings.queue.options(), clock)
         self.watch = make_watch(self, clock)
+        self.bodies = Budget(queue.max_bytes)
+        """What bodies of requests take of the memory."""
         self.readers = ThreadPoolExecutor(2, "large-bodies")
 
     def _make_sessions(self, clock: Timers) -> SessionHost:
@@ -188,6 +191,7 @@ class Parts:
         self.settings = new
         self.problems.change(new.queue)
         self.relay.change(new.queue, new.retry)
+        self.bodies.change(new.queue.max_bytes)
         if plan.queue:
             self.coordinator.post(OptionsChanged(new.queue.options()))
         self.admission.change(new.models)

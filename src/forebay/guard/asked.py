@@ -94,7 +94,7 @@ class Reader:
         headers = [
             pair
             for pair in without_token(end_to_end(head.headers), self._token)
-            if pair[0] not in dropped
+            if pair[0] not in dropped and b"_" not in pair[0]
         ]
         return b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b" % (
             head.method, head.target, self._host, header_block(headers), self._credentials

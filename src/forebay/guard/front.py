@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.guard.asked import Reader
     from forebay.guard.slots import Lease
+    from forebay.wire.answering import Delegate
     from forebay.wire.client import Pool
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import RequestHead
@@ -65,7 +66,7 @@ class Front:
         return True
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
-        """Say why a request would be refused whatever its body, before a large one is sent."""
+        """Say why a request is refused whatever its body, of which nothing is read then."""
         asked = self._reader.read(head)
         if asked.what != "run":
             return asked.refusal
@@ -76,7 +77,11 @@ class Front:
             return BUSY
         return None
 
-    def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
+    def owner(self, head: RequestHead, peer: str) -> str:
+        """Say whom the bytes of a body are counted for: gateways are told apart by address."""
+        return peer
+
+    def delegate(self, connection: ServerConnection) -> Delegate:
         """Never asked for: `takes` takes everything."""
         raise AssertionError("a guard answers everything itself")
 

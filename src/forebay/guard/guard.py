@@ -21,6 +21,7 @@ from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
 from forebay.settings import parse_node
 from forebay.settings.addresses import is_loopback_name, name_of_url
+from forebay.wire.budget import Budget
 from forebay.wire.hosts import HostGuard
 from forebay.wire.server import Server
 
@@ -38,6 +39,8 @@ FIRST_PROBE_S: Final = 5.0
 CLOSING_S: Final = 1.0
 """How long the last bytes may take to leave."""
 BACKLOG: Final = 1024
+BODIES_BYTES_MAX: Final = 1_073_741_824
+"""What all bodies that have not been answered may weigh together; gateways hold fewer."""
 EVERYWHERE: Final = ("0.0.0.0", "::", "")
 """Hosts to listen on that are no address to be reached at."""
 
@@ -66,7 +69,7 @@ class Guard:
         self._front.pool = self.backend.pool
         self._front.backend_failed = self._lost
         self._front.status = self.status
-        self._server = Server(self._front, GuardLimits(), self._clock)
+        self._server = Server(self._front, GuardLimits(), self._clock, Budget(BODIES_BYTES_MAX))
         self._instance = secrets.token_hex(8)
         self._listening: asyncio.Server | None = None
         self.port = options.port

@@ -17,6 +17,7 @@ RETRY_AFTER_S: Final = 1
 """What the refused are told: a gateway keeps their place in its line, and asks again soon."""
 STATUS: Final[Mapping[str, int]] = {
     "node_busy": 429,
+    "queue_full": 429,
     "shutting_down": 503,
     "too_many_probes": 503,
     "too_many_connections": 503,
@@ -37,7 +38,7 @@ STATUS: Final[Mapping[str, int]] = {
 
 def answer(refusal: Refusal, connection: bytes = b"") -> bytes:
     """Return a whole answer; `connection` is a header line for the end of the head."""
-    status = STATUS[refusal.code]
+    status = refusal.status or STATUS[refusal.code]
     error = {
         "message": refusal.message,
         "type": refusal.code,

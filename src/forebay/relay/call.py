@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from forebay.wire.budget import NOTHING
+
 if TYPE_CHECKING:
     from forebay.relay.family import Family
+    from forebay.wire.budget import Charge
 
 
 class Call:
     """What is asked, for whom, and the exact bytes to pass on."""
 
     __slots__ = (
-        "affinity", "asked_model", "body", "credentials", "fallbacks", "family", "header_block",
-        "id", "key", "key_running_max", "max_wait_s", "model", "model_span", "output_limit",
-        "patient", "priority", "prompt_tokens", "route", "stream", "target", "user", "weight",
+        "affinity", "asked_model", "body", "charge", "credentials", "fallbacks", "family",
+        "header_block", "id", "key", "key_running_max", "max_wait_s", "model", "model_span",
+        "output_limit", "patient", "priority", "prompt_tokens", "route", "stream", "target",
+        "user", "weight",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - it is a record
@@ -78,3 +82,10 @@ class Call:
         """The share of the user against others."""
         self.patient = patient
         """Whether its sink keeps it where there is no room in the queue, and submits it again."""
+        self.charge: Charge = NOTHING
+        """What the body takes of the memory that bodies may take."""
+
+    def drop_body(self) -> None:
+        """Let the body go: an answer has begun, and it will not be sent again."""
+        self.body = b""
+        self.charge.release()

@@ -357,6 +357,7 @@ class Exchange(Passage, Listener):
         """Let the answer reach the sink, from its head on."""
         relay = self._relay
         self.flowing = True
+        self.call.drop_body()
         self.status = answer.status
         if not self.first_byte_s:
             self.first_byte_s = relay.now_s()

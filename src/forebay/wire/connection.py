@@ -1,12 +1,14 @@
-"""One client connection: an httptools protocol that hands over whole requests.
+"""One client connection: a protocol that hands over whole requests, one at a time.
 
-It answers one request at a time. Reading goes on while a request is answered, because a vanished
-client is seen only by reading; what arrives then (pipelining) is kept as raw bytes, up to a
-bound, and parsed when its turn comes.
+llhttp (httptools) reads heads; bodies are cut out by `framing`. Reading goes on while a request is
+answered, because a vanished client is seen only by reading; what arrives then (pipelining) is kept
+as raw bytes, up to a bound, and parsed when its turn comes.
 
-A request that is not for us to answer is handed to another protocol with its raw bytes
-(`Site.takes` says so when the head is complete). So that these are at hand, the bytes of a head
-are kept until it is whole.
+A request that is not for us to answer goes to a `Delegate` (`Site.takes` says so when the head is
+complete), which is fed its head and body and nothing else.
+
+Nothing starts for a connection that is lost, and a write to one never raises: whoever answers may
+be in the middle of giving back a slot.
 """
 
 from __future__ import annotations
@@ -17,13 +19,24 @@ from typing import TYPE_CHECKING, Final
 
 import httptools
 
-from forebay.wire.body import LARGE_BYTES, RequestBody
-from forebay.wire.heads import HeadMemory, make_request_head
-from forebay.wire.refusals import Refusal, body_too_large, find_fault, from_parser
+from forebay.wire.body import RequestBody
+from forebay.wire.budget import NOTHING
+from forebay.wire.framing import BadFraming, BodyFraming, TooManyChunks
+from forebay.wire.heads import HeadMemory, make_request_head, without_upgrade
+from forebay.wire.refusals import (
+    BUSY,
+    CROWDED,
+    STOPPING,
+    Refusal,
+    body_too_large,
+    find_fault,
+    from_parser,
+)
 from forebay.wire.sockets import watch_for_dead_peer
 
 if TYPE_CHECKING:
-    from forebay.wire.answering import Answering
+    from forebay.wire.answering import Answering, Delegate
+    from forebay.wire.budget import Charge
     from forebay.wire.heads import RequestHead
     from forebay.wire.server import Server
 
@@ -34,17 +47,15 @@ HEAD_BYTES_MAX: Final = 65_536
 HEADERS_MAX: Final = 128
 EARLY_BYTES_MAX: Final = 65_536
 """Pipelined bytes kept while a request is answered."""
-BODIES_BYTES_MAX: Final = 1_073_741_824
-"""What all large bodies that are arriving may weigh together."""
 
 
 class ServerConnection(asyncio.Protocol):
     """The protocol; `Site` sees it as the way to answer."""
 
     __slots__ = (
-        "_answering", "_away", "_body", "_broken", "_closing", "_early",
-        "_fed_bytes", "_head", "_head_bytes", "_heads", "_overrun", "_parser", "_raw", "_server",
-        "_slow", "_whole", "peer", "transport",
+        "_answering", "_body", "_charge", "_closing", "_delegate", "_early", "_framing", "_head",
+        "_heads", "_is_head_whole", "_keeps_alive", "_lost", "_marked_bytes", "_mute", "_parked",
+        "_parser", "_raw", "_server", "_slow", "peer", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -53,24 +64,22 @@ class ServerConnection(asyncio.Protocol):
         self._server = server
         self.peer = ""
         self._answering: Answering | None = None
-        self._away = False  # another protocol is answering
+        self._delegate: Delegate | None = None  # answers in our place
         self._closing = False
+        self._lost = False
+        self._mute = False  # nothing can be sent any more
         self._slow = False  # more has been written than the client takes
         self._early = b""
         self._heads = HeadMemory(make_request_head)
-        self._parser = httptools.HttpRequestParser(self)
-        self._body = RequestBody()
-        self._broken: Refusal | None = None
-        self._head: RequestHead | None = None
-        self._reset()
-
-    def _reset(self) -> None:
-        """Be ready for the next request."""
-        self._head = None
+        self._parser: httptools.HttpRequestParser | None = None  # of the head that is coming
+        self._is_head_whole = self._keeps_alive = False  # as the parser says
         self._raw = b""  # what has come of the head
-        self._head_bytes = 0
-        self._fed_bytes = 0  # of this request, before the piece being parsed
-        self._whole = self._overrun = False
+        self._head: RequestHead | None = None  # of the request that is being read
+        self._framing: BodyFraming | None = None  # while a body is coming
+        self._body = RequestBody()
+        self._marked_bytes = 0  # of the body, when its pace was looked at
+        self._parked = False  # waits for room in the budget
+        self._charge: Charge = NOTHING
 
     # -- for the one who answers
 
@@ -88,6 +97,11 @@ class ServerConnection(asyncio.Protocol):
         return words[1] if len(words) == 3 else b""
 
     @property
+    def charge(self) -> Charge:
+        """What the body of the present request takes of the budget."""
+        return self._charge
+
+    @property
     def is_closing(self) -> bool:
         """Whether the connection ends with the present answer."""
         return self._closing
@@ -97,12 +111,19 @@ class ServerConnection(asyncio.Protocol):
         self._answering = answering
 
     def write(self, data: bytes) -> None:
-        """Send bytes of an answer."""
-        self.transport.write(data)
+        """Send bytes of an answer; nothing happens where the client is gone. Never raises."""
+        if self._mute:
+            return
+        try:
+            self.transport.write(data)
+        except Exception:
+            logger.exception("writing to a client failed")
+            self.abort()
 
     def done(self, *, keep_alive: bool) -> None:
         """End an answer: take the next request, or close."""
         self._answering = None
+        self._charge.release()
         if not keep_alive or self._closing:
             self.close()
         elif self._early:
@@ -113,39 +134,58 @@ class ServerConnection(asyncio.Protocol):
     def close(self) -> None:
         """Close after what has been written is sent; a client that does not take it is cut off."""
         self._closing = True
-        if not self.transport.is_closing():
+        if not self._lost and not self.transport.is_closing():
             self._server.writes.add(self)
             self.transport.close()
 
     def close_when_idle(self) -> None:
         """Close now, or after the present answer."""
         self._closing = True
-        if self._answering is None and not self._away:
+        if self._framing is not None and self._delegate is None:
+            self._refuse(STOPPING)
+        elif self._answering is None and self._delegate is None:
             self.close()
 
     def abort(self) -> None:
         """Close at once."""
         self._closing = True
-        self.transport.abort()
+        if not self._lost:
+            self.transport.abort()
 
     def linger(self) -> None:
         """Close, but let the client read the answer first although it may still be sending."""
         self._closing = True
-        self._answering = None
+        self._answering = self._delegate = None
+        self._stop_reading()
+        if self._lost:
+            return
         self._server.lingering.add(self)
-        if self.transport.can_write_eof() and not self.transport.is_closing():
-            self.transport.write_eof()
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+        self._mute = True
 
     def head_is_late(self) -> None:
         """Refuse a request whose head did not come in time."""
-        if not self._raw.strip():  # an empty line after the last request: nothing was asked
-            self.close()
-            return
         self._refuse(Refusal("request_timeout", "the request head took too long to arrive"))
 
     def body_is_late(self) -> None:
-        """Refuse a request whose body did not come in time."""
-        self._refuse(Refusal("request_timeout", "the request body took too long to arrive"))
+        """Refuse a request whose body did not come in time, or found no room in all that time."""
+        if self._parked:
+            self._refuse(BUSY)
+        else:
+            self._refuse(Refusal("request_timeout", "the request body took too long to arrive"))
+
+    def pace_is_due(self) -> None:
+        """Look how a body is coming on: one that is too slow does not keep others out for long."""
+        if self._framing is None or self._parked:
+            return
+        before, self._marked_bytes = self._marked_bytes, self._body.size_bytes
+        if self._server.is_too_slow(self._charge, self._marked_bytes - before):
+            self.body_is_late()
+        else:
+            self._server.paces.add(self)
 
     # -- from the event loop
 
@@ -165,18 +205,22 @@ class ServerConnection(asyncio.Protocol):
         elif len(server.lingering) >= server.limits.connections_max:
             self.abort()  # those who are told so must not become too many themselves
         else:
-            self._refuse(
-                Refusal("too_many_connections", "the gateway has as many connections as it may")
-            )
+            self._refuse(CROWDED)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Leave, and tell whoever answers."""
-        self._server.body_bytes -= self._body.large_bytes
-        self._body.clear()
+        self._lost = self._mute = self._closing = True
+        self._early = b""
+        self._stop_reading()
         self._server.forget(self)
         answering, self._answering = self._answering, None
-        if answering is not None:
-            answering.client_left()
+        delegate, self._delegate = self._delegate, None
+        try:
+            if answering is not None:
+                answering.client_left()
+        finally:
+            if delegate is not None:
+                delegate.client_left(error)
 
     def pause_writing(self) -> None:
         """Give the client `write_seconds` to take what has been written."""
@@ -184,6 +228,8 @@ class ServerConnection(asyncio.Protocol):
         self._server.writes.add(self)
         if self._answering is not None:
             self._answering.client_is_slow()
+        elif self._delegate is not None:
+            self._delegate.client_is_slow()
 
     def resume_writing(self) -> None:
         """Go on: the client has taken it."""
@@ -192,129 +238,233 @@ class ServerConnection(asyncio.Protocol):
             self._server.writes.discard(self)
         if self._answering is not None:
             self._answering.client_keeps_up()
-        elif not self._away and not self._closing:
+        elif self._delegate is not None:
+            self._delegate.client_keeps_up()
+        elif not self._closing:
             self.done(keep_alive=True)
 
     def data_received(self, data: bytes) -> None:
-        """Parse a request, or keep what came too early."""
-        if self._answering is not None or self._early or self._slow:
-            self.keep_early(data)
-        elif not self._closing:
-            self._server.idle.discard(self)
-            if self._raw or self._head is not None or not self._is_familiar(data):
-                self._feed(data)
+        """Read a request, or keep what came too early."""
+        if self._closing and self._answering is None and self._delegate is None:
+            return
+        if self._answering is not None or self._early or self._slow or self._parked:
+            self._keep_early(data)
+        elif self._framing is not None:
+            self._take_body(data)
+        elif self._delegate is not None:
+            self._keep_early(data)
+        elif self._raw or not self._is_familiar(data):
+            self._take_head(data)
 
-    def keep_early(self, data: bytes) -> None:
+    def _keep_early(self, data: bytes) -> None:
         """Keep what came while a request is being answered, here or by another.
 
         A client that sends on and on without waiting is cut off: we must go on reading to see
         whether it is still there, and cannot keep what we read.
         """
         self._early += data
-        if len(self._early) > EARLY_BYTES_MAX:
+        if len(self._early) > EARLY_BYTES_MAX and self._framing is None:
             self.abort()
 
     def _go_on(self) -> None:
         """Take what came while the last request was answered, once the client has taken that."""
-        if self._answering is None and not self._slow and not self._closing and not self._away:
+        if self._answering is None and not (self._slow or self._closing or self._parked):
             early, self._early = self._early, b""
-            if early:
-                self._feed(early)
+            if not early:
+                return
+            if self._framing is not None:
+                self._take_body(early)
+            elif self._delegate is None:
+                self._take_head(early)
+
+    # -- the head
 
     def _is_familiar(self, data: bytes) -> bool:
         """Answer a whole request whose head has come before, unparsed; False if it is another."""
         heads, server = self._heads, self._server
         at = heads.body_at(data)
-        if not at or not 0 <= len(data) - at <= min(LARGE_BYTES, server.body_bytes_max):
+        if not at or not 0 <= len(data) - at <= server.body_bytes_max:
             return False
-        self._ask(heads.last, data[at:])
+        server.idle.discard(self)
+        self._take_whole(heads.last, data[at:])
         return True
 
-    def _feed(self, data: bytes) -> None:
-        head = self._head
-        if head is None:
-            self._raw = self._raw + data if self._raw else data
-        fault = self._parse(data)
-        if self._broken is not None:
-            self._refuse(self._broken)
-        elif head is None and self._head is not None and not self._head.is_ours:
-            self._hand_over(self._head)
-        elif self._whole:
-            if fault or self._overrun:
-                self._keep_the_rest(data)
-            self._answer()
-        elif fault:
-            self._refuse(from_parser(fault, self._raw))
-        else:
-            self._wait_for_more(data)
+    def _take_head(self, data: bytes) -> None:
+        """Parse what has come of a head, up to its end and no further."""
+        seen = len(self._raw)
+        if not seen:
+            data = data.lstrip(b"\r\n")  # blank lines before a request (RFC 9112, 2.2)
+            if not data:
+                return  # nothing was asked: it stays idle
+            self._server.idle.discard(self)
+        self._raw = raw = self._raw + data if seen else data
+        end = raw.find(b"\r\n\r\n", max(0, seen - 3)) + 4
+        whole = end >= 4
+        fault = self._parse(raw[seen:end] if whole else data)
+        if fault or (whole and not self._is_head_whole):
+            self._refuse(from_parser(fault or "its head does not end", raw))
+        elif end > HEAD_BYTES_MAX or (not whole and len(raw) > HEAD_BYTES_MAX):
+            self._refuse(Refusal("headers_too_large", "the request head is too large"))
+        elif whole:
+            self._parser = None  # it expects the body now, which is not its affair
+            self._begin(raw, end)
+        elif not seen:
+            self._server.heads.add(self)
 
     def _parse(self, data: bytes) -> str:
         """Feed the parser; return what it does not like, "" for nothing."""
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = httptools.HttpRequestParser(self)
+            self._is_head_whole = False
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._overrun = True  # an offer that we do not take; its parser is spent
-        except httptools.HttpParserCallbackError:
-            logger.exception("reading a request failed")
-            return "it could not be read"
+            pass  # after the whole head; an offer that we do not take
         except httptools.HttpParserError as error:
             return str(error) or "unreadable"
         return ""
 
-    def _wait_for_more(self, data: bytes) -> None:
-        """Bound what is unfinished in size and time."""
-        server = self._server
-        first = not self._fed_bytes
-        self._fed_bytes += len(data)
-        if self._head is None:
-            if self._fed_bytes > HEAD_BYTES_MAX:
-                self._refuse(Refusal("headers_too_large", "the request head is too large"))
-            elif first:
-                server.heads.add(self)
-        elif self._raw:
-            self._raw = b""
-            server.heads.discard(self)
-            server.bodies.add(self)
+    def on_headers_complete(self) -> None:
+        """Take what only the parser knows."""
+        assert self._parser is not None
+        self._is_head_whole = True
+        self._keeps_alive = self._parser.should_keep_alive()
 
-    def _hand_over(self, head: RequestHead) -> None:
-        """Give the connection away for one request; what follows it in these bytes stays here."""
-        raw = self._raw
-        if head.get(b"transfer-encoding") is None:
-            end = self._head_bytes + int(self._heads.length or 0)
-            raw, self._early = raw[:end], raw[end:]
-        server = self._server
+    def _begin(self, raw: bytes, end: int) -> None:
+        """Decide who answers, and refuse what nobody may."""
+        server, heads = self._server, self._heads
         server.heads.discard(self)
-        self._parser = httptools.HttpRequestParser(self)  # the present one is in the middle
-        self._reset()
-        self._away = True
-        server.site.hand_over(self, raw)
-
-    def come_back(self) -> None:
-        """Take the connection back after the request that was handed over."""
-        self._away = False
-        self.transport.set_protocol(self)
-        self.done(keep_alive=True)
-
-    def _keep_the_rest(self, data: bytes) -> None:
-        """Keep what follows a whole request in the same bytes; the parser has run into it."""
-        self._parser = httptools.HttpRequestParser(self)
-        head = self._head
-        assert head is not None
-        if head.get(b"transfer-encoding") is not None:
-            self._closing = True  # where it ended is not known; closing is always allowed
+        lines = raw[: end - 4].split(b"\r\n")
+        if len(lines) > HEADERS_MAX:
+            self._refuse(Refusal("headers_too_large", "the request has too many headers"))
             return
-        end = self._head_bytes + int(self._heads.length or 0) - self._fed_bytes
-        self._early = data[end:]
+        head, is_known = heads.read(lines)
+        self._head = head
+        if not is_known:
+            head.keep_alive = self._keeps_alive
+            fault = find_fault(head)
+            if fault is not None:
+                self._refuse(fault)
+                return
+            head.is_ours = server.site.takes(head)
+        elif head.is_ours and head.keep_alive and not (head.expects or head.upgrades):
+            heads.learn(raw[:end])
+        self._raw = b""
+        length = -1 if head.is_chunked else int(heads.length or 0)
+        if not head.is_ours:
+            self._hand_over(head, raw[:end], length, raw[end:])
+        elif length > server.body_bytes_max:
+            self._refuse(body_too_large(server.body_bytes_max))
+        elif 0 <= length <= len(raw) - end:
+            self._early = raw[end + length :]
+            self._take_whole(head, raw[end : end + length])
+        else:
+            self._expect_body(head, length, raw[end:])
+
+    def _take_whole(self, head: RequestHead, body: bytes) -> None:
+        """Answer a request that has come in one piece."""
+        if body:
+            server = self._server
+            charge = server.budget.take_whole(server.site.owner(head, self.peer), len(body))
+            if charge is None:
+                self._head = head
+                self._refuse(server.site.refusal(head, self.peer) or BUSY)
+                return
+            self._charge = charge
+        self._ask(head, body)
+
+    # -- the body
+
+    def _expect_body(self, head: RequestHead, length: int, data: bytes) -> None:
+        """Refuse a body that nobody would read; else let it come, once there is room for it."""
+        server = self._server
+        refusal = server.site.refusal(head, self.peer)
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        self._framing = BodyFraming(length)
+        self._marked_bytes = 0
+        size_bytes = length if length >= 0 else server.body_bytes_max
+        owner = server.site.owner(head, self.peer)
+        charge = server.budget.take(owner, size_bytes)
+        server.bodies.add(self)
+        if charge is None:
+            self._early = data
+            self._park(owner, size_bytes)
+            return
+        self._charge = charge
+        server.paces.add(self)
+        if head.expects:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if data:
+            self._take_body(data)
+
+    def _park(self, owner: str, size_bytes: int) -> None:
+        """Wait for room; nothing more is read meanwhile."""
+        if self._server.budget.wait(self, owner, size_bytes, len(self._early)):
+            self._parked = True
+            self.transport.pause_reading()
+        else:
+            self._refuse(BUSY)
+
+    def has_room(self, charge: Charge) -> None:
+        """Go on with a body that waited for room in the budget."""
+        self._parked = False
+        self._charge = charge
+        self._server.paces.add(self)
+        self.transport.resume_reading()
+        if self._head is not None and self._head.expects:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._go_on()
+
+    def _take_body(self, data: bytes) -> None:
+        """Take what has come of a body, and answer when it is whole."""
+        framing = self._framing
+        assert framing is not None
+        pieces: list[bytes] = []
+        try:
+            at = framing.take(data, 0, pieces)
+        except BadFraming as error:
+            code = "body_too_large" if isinstance(error, TooManyChunks) else "invalid_request"
+            self._refuse(Refusal(code, f"the body is not framed right: {error}"))
+            return
+        if self._delegate is not None:
+            self._pass_on(framing, pieces)
+        elif not self._collect(pieces):
+            return
+        if framing.is_whole:
+            self._early = data[at:]
+            if self._delegate is None:
+                self._answer()
+            else:
+                self._framing = None
+        elif at < len(data):  # thousands of tiny chunks: others first
+            self._early = data[at:]
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self._closing:
+            self.transport.resume_reading()
+            self._go_on()
+
+    def _collect(self, pieces: list[bytes]) -> bool:
+        """Keep pieces of the body; False if it is larger than it may be, and was refused."""
+        body, bytes_max = self._body, self._server.body_bytes_max
+        for piece in pieces:
+            if not body.add(piece, bytes_max):
+                self._refuse(body_too_large(bytes_max))
+                return False
+        return True
 
     def _answer(self) -> None:
-        head, server = self._head, self._server
+        head = self._head
         assert head is not None
-        server.body_bytes -= self._body.large_bytes
         body = self._body.take()
-        if self._fed_bytes:
-            server.heads.discard(self)
-            server.bodies.discard(self)
-        self._reset()
+        charge = self._charge
+        self._stop_reading(keeps_charge=True)
+        charge.shrink(len(body))
         self._ask(head, body)
 
     def _ask(self, head: RequestHead, body: bytes) -> None:
@@ -325,70 +475,72 @@ class ServerConnection(asyncio.Protocol):
             self.abort()
 
     def _refuse(self, refusal: Refusal) -> None:
-        server = self._server
-        server.heads.discard(self)
-        server.bodies.discard(self)
         self._closing = True
-        server.site.refuse(self, refusal)
+        delegate, self._delegate = self._delegate, None
+        if delegate is not None:
+            has_begun = delegate.has_begun()
+            delegate.client_left(None)
+            if has_begun:  # two answers to one request would be worse than half of one
+                self.abort()
+                return
+        self._server.site.refuse(self, refusal)
         self.linger()
 
-    # -- from the parser
-
-    def on_message_begin(self) -> None:
-        """Start a request; one that begins while another is at hand has to wait."""
-        if self._whole:
-            self._overrun = True
-
-    def on_headers_complete(self) -> None:
-        """Decide who answers, and refuse what nobody may."""
-        if self._overrun:
-            return
-        raw, heads = self._raw, self._heads
-        start = 0 if raw[0] > 32 else len(raw) - len(raw.lstrip(b"\r\n"))
-        end = raw.find(b"\r\n\r\n", start)
-        self._head_bytes = end + 4
-        lines = raw[start:end].split(b"\r\n")
-        if len(lines) > HEADERS_MAX or end > HEAD_BYTES_MAX:
-            self._broken = Refusal("headers_too_large", "the request head is too large")
-            return
-        head, is_known = heads.read(lines)
-        self._head = head
-        if not is_known:
-            head.keep_alive = self._parser.should_keep_alive()
-            self._broken = find_fault(head)
-            head.is_ours = self._broken is None and self._server.site.takes(head)
-        elif head.is_ours and head.keep_alive and not (start or head.expects or head.upgrades):
-            heads.learn(raw[: end + 4])
-        if self._broken is None and head.is_ours:
-            self._expect_body(head, -1 if heads.length is None else int(heads.length))
-
-    def _expect_body(self, head: RequestHead, length: int) -> None:
-        """Refuse a body that is too large, or that nobody would read; else let it come."""
+    def _stop_reading(self, *, keeps_charge: bool = False) -> None:
+        """Forget the request that is being read: what has come of it, its room, its deadlines."""
         server = self._server
-        if length > server.body_bytes_max:
-            self._broken = body_too_large(server.body_bytes_max)
-        elif head.expects or not 0 <= length <= LARGE_BYTES:
-            self._broken = server.site.refusal(head, self.peer)
-            if head.expects and self._broken is None:
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        server.heads.discard(self)
+        if self._framing is not None:
+            server.bodies.discard(self)
+            server.paces.discard(self)
+            self._framing = None
+        if self._parked:
+            self._parked = False
+            server.budget.forget(self)
+        self._raw = b""
+        self._head = None
+        self._parser = None
+        self._body.clear()
+        if not keeps_charge:
+            self._charge.release()
 
-    def on_body(self, data: bytes) -> None:
-        """Collect the body, up to its bound."""
-        head = self._head
-        if self._overrun or self._broken is not None or head is None or not head.is_ours:
+    # -- requests that another answers
+
+    def _hand_over(self, head: RequestHead, raw: bytes, length: int, data: bytes) -> None:
+        """Have a delegate answer one request; it gets the head without offers of an upgrade."""
+        self._framing = BodyFraming(length)
+        self._early = data
+        self._delegate = self._server.site.delegate(self)
+        self._delegate.take(without_upgrade(raw) if head.upgrades else raw)
+        self._pass_on_body()
+
+    def _pass_on_body(self) -> None:
+        """Feed the delegate what came with the head, unless it was answered by that alone."""
+        if self._delegate is not None and self._framing is not None:
+            if self._framing.is_whole:
+                self._framing = None
+            else:
+                self._go_on()
+
+    def _pass_on(self, framing: BodyFraming, pieces: list[bytes]) -> None:
+        """Feed the delegate a part of the body, framed anew where it comes in chunks."""
+        delegate = self._delegate
+        assert delegate is not None
+        if not framing.is_chunked:
+            for piece in pieces:
+                delegate.take(piece)
             return
-        server, body = self._server, self._body
-        before = body.large_bytes
-        if not body.add(data, server.body_bytes_max):
-            self._broken = body_too_large(server.body_bytes_max)
-        server.body_bytes += body.large_bytes - before
-        if server.body_bytes > BODIES_BYTES_MAX:
-            self._broken = Refusal("too_many_connections", "too many large requests are arriving")
-        if self._broken is not None:
-            server.body_bytes -= body.large_bytes
-            body.clear()
+        for piece in pieces:
+            delegate.take(b"%x\r\n%b\r\n" % (len(piece), piece))
+        if framing.is_whole:
+            delegate.take(b"0\r\n\r\n")
 
-    def on_message_complete(self) -> None:
-        """Know that the request is whole."""
-        if not self._overrun:
-            self._whole = True
+    def delegate_is_done(self, *, keep_alive: bool) -> None:
+        """Take the connection back after the answer of a delegate."""
+        self._delegate = None
+        if self._framing is not None and not self._framing.is_whole:
+            self.linger()  # it was answered before it had been read
+        else:
+            self._framing = None
+            self._head = None
+            self.done(keep_alive=keep_alive)

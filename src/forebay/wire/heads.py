@@ -46,15 +46,18 @@ class RequestHead:
     """
 
     __slots__ = (
-        "expects", "headers", "is_http_11", "is_ours", "keep_alive", "memory", "method", "target",
-        "upgrades",
+        "expects", "headers", "is_chunked", "is_http_11", "is_ours", "keep_alive", "memory",
+        "method", "target", "upgrades", "version",
     )  # fmt: skip
 
-    def __init__(self, method: bytes, target: bytes, headers: Headers, is_http_11: bool) -> None:
+    def __init__(
+        self, method: bytes, target: bytes, headers: Headers, version: bytes = b"HTTP/1.1"
+    ) -> None:
         self.method = method
         self.target = target
         self.headers = headers
-        self.is_http_11 = is_http_11
+        self.version = version
+        self.is_http_11 = is_http_11 = version == b"HTTP/1.1"
         self.keep_alive = True
         self.is_ours = True
         """Whether the site answers it itself."""
@@ -62,7 +65,9 @@ class RequestHead:
         self.expects = is_http_11 and expect is not None and expect.lower() == b"100-continue"
         """Whether the client holds its body back until it is encouraged."""
         self.upgrades = self.get(b"upgrade") is not None
-        """Whether it offers another protocol, after which its parser is spent."""
+        """Whether it offers another protocol; no offer is taken."""
+        self.is_chunked = self.get(b"transfer-encoding") is not None
+        """Whether the body comes in chunks, and not by its length."""
         self.memory: object = None
         """Whatever the site has made of it."""
 
@@ -173,7 +178,13 @@ class HeadMemory(Generic[H]):
 def make_request_head(lines: list[bytes]) -> RequestHead:
     """Return the head that these lines are."""
     method, target, version = lines[0].split(b" ", 2)
-    return RequestHead(method, target, split_headers(lines), version.strip() == b"HTTP/1.1")
+    return RequestHead(method, target, split_headers(lines), version.strip())
+
+
+def without_upgrade(raw: bytes) -> bytes:
+    """Return a whole request head without offers of another protocol."""
+    lines = raw.split(b"\r\n")
+    return b"\r\n".join([line for line in lines if line[:8].lower() != b"upgrade:"])
 
 
 def make_answer_head(lines: list[bytes]) -> AnswerHead:

@@ -13,9 +13,13 @@ from forebay.wire.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from forebay.clock import Timers
+    from forebay.wire.answering import Delegate
+    from forebay.wire.budget import Budget, Charge
     from forebay.wire.heads import RequestHead
     from forebay.wire.refusals import Refusal
 
+PACE_S = 5.0
+"""How often the pace of an arriving body is looked at."""
 LINGER_S = 5.0
 """How long we go on reading and dropping after a refusal: closing at once would reset the
 connection, and the client would lose the answer while it is still sending."""
@@ -38,18 +42,19 @@ class Site(Protocol):
     __slots__ = ()
 
     def takes(self, head: RequestHead) -> bool:
-        """Say whether a request is answered here, or by another protocol."""
+        """Say whether a request is answered here, or by a delegate."""
         ...
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
-        """Say why a request would be refused whatever its body, before a large one is sent."""
+        """Say why a request is refused whatever its body, of which nothing is read then."""
         ...
 
-    def hand_over(self, connection: ServerConnection, raw: bytes) -> None:
-        """Let another protocol answer one request, of which this much has been read.
+    def owner(self, head: RequestHead, peer: str) -> str:
+        """Say whom the bytes of a body are counted for: a key, else an address."""
+        ...
 
-        It returns the connection with `come_back`.
-        """
+    def delegate(self, connection: ServerConnection) -> Delegate:
+        """Return who answers one request that is not answered here."""
         ...
 
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
@@ -64,17 +69,17 @@ class Site(Protocol):
 class Server:
     """All connections of one listening socket, their bound and their time limits."""
 
-    def __init__(self, site: Site, limits: Limits, clock: Timers) -> None:
+    def __init__(self, site: Site, limits: Limits, clock: Timers, budget: Budget) -> None:
         self.site = site
+        self.budget = budget
         self.limits = limits
         self.body_bytes_max = limits.body_max_bytes
         self.connections: set[ServerConnection] = set()
-        self.body_bytes = 0
-        """What large bodies that are arriving weigh together."""
         self._emptied: asyncio.Event | None = None  # while someone waits for the end
         self.idle = Deadlines(limits.idle_seconds, ServerConnection.close, clock)
         self.heads = Deadlines(limits.header_seconds, ServerConnection.head_is_late, clock)
         self.bodies = Deadlines(limits.body_seconds, ServerConnection.body_is_late, clock)
+        self.paces = Deadlines(PACE_S, ServerConnection.pace_is_due, clock)
         self.writes = Deadlines(limits.write_seconds, ServerConnection.abort, clock)
         self.lingering = Deadlines(LINGER_S, ServerConnection.abort, clock)
 
@@ -94,12 +99,23 @@ class Server:
         return True
 
     def forget(self, connection: ServerConnection) -> None:
-        """Know that a connection is closed, or belongs to another protocol now."""
+        """Know that a connection is closed."""
         self.connections.discard(connection)
-        for deadlines in (self.idle, self.heads, self.bodies, self.writes, self.lingering):
+        for deadlines in (
+            self.idle, self.heads, self.bodies, self.paces, self.writes, self.lingering
+        ):  # fmt: skip
             deadlines.discard(connection)
         if self._emptied is not None and not self.connections:
             self._emptied.set()
+
+    def is_too_slow(self, charge: Charge, progress_bytes: int) -> bool:
+        """Say whether a body that came on so far in `PACE_S` must make room for those who wait.
+
+        At that pace it would not be whole within `body_seconds`.
+        """
+        if not self.budget.waiting:
+            return False
+        return progress_bytes * self.limits.body_seconds < charge.size_bytes * PACE_S
 
     async def emptied(self) -> None:
         """Wait until no connection is open."""
