@@ -188,6 +188,9 @@ class Ear:
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
         self.heard.append((cause, stale))
 
+    def answer_is_lost(self) -> None:
+        raise AssertionError("a listener failed")
+
 
 def answer(body: bytes, status: bytes = b"200 OK", *lines: bytes) -> bytes:
     head = [b"HTTP/1.1 " + status, b"A: b", *lines, b"content-length: %d" % len(body)]
@@ -223,5 +226,5 @@ def heard_after(count: int, usual: bytes, data: bytes) -> tuple[list[tuple[objec
         b"nonsense",
     ],
 )
-def test_an_answer_is_heard_the_same_after_many_as_alone(usual: bytes, data: bytes) -> None:
+async def test_an_answer_is_heard_the_same_after_many_as_alone(usual: bytes, data: bytes) -> None:
     assert heard_after(4, usual, data) == heard_after(0, usual, data)

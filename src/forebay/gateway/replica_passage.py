@@ -114,6 +114,10 @@ class Passage:
         if not self.begun.done():
             self.begun.set_exception(Stale(cause) if stale else BackendFailed(cause))
 
+    def answer_is_lost(self) -> None:
+        """Know that no more will come, for a reason of our own."""
+        self.answer_breaks("an internal error", stale=False)
+
 
 class PassedOn(Response):
     """The answer as the client gets it: the same, as it comes.

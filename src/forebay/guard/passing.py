@@ -124,6 +124,11 @@ class Passing:
         self._front.backend_failed("lost")
         self.give_up(Refusal("backend_failed", f"the backend failed: {cause}"))
 
+    def answer_is_lost(self) -> None:
+        """Give the slot back: a bug of ours costs its own request only."""
+        self._end()
+        self._client.abort()
+
     def _open(self) -> None:
         self._fresh = True
         self._opening = self._front.pool.open(self._opened)

@@ -1,8 +1,9 @@
 """One request on its way: waiting, running, answered; and every way that this can go wrong.
 
 Whatever happens, an exchange ends exactly once (`_end`), and only then is its ticket given up: by
-`Finished`, by `Cancelled`, or because the core ended it itself. So every lease comes back, on
-every path.
+`Finished`, by `Cancelled`, or because the core ended it itself. Whoever calls one from a callback
+(the connection to the node, a deadline, the relay) calls `answer_is_lost` where that raises. So
+every lease comes back, on every path, bugs included.
 
 Until the first byte of an answer reaches the sink, a node that dies costs an attempt, not the
 request. Small unary answers and, with `retry.stream = "buffer"`, streams are held until whole.
@@ -10,6 +11,7 @@ request. Small unary answers and, with `retry.stream = "buffer"`, streams are he
 
 from __future__ import annotations
 
+import logging
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from forebay.relay.sink import Sink
     from forebay.wire.client import NodeConnection, Opening
     from forebay.wire.heads import AnswerHead
+
+logger = logging.getLogger("forebay.relay")
 
 REST_S: Final = 1.0  # how long a busy node rests that does not say how long
 REST_S_MAX: Final = 60.0
@@ -159,10 +163,14 @@ class Exchange(Passage, Listener):
 
     def _opened(self, result: NodeConnection | BackendFailed) -> None:
         self._opening = None
-        if isinstance(result, BackendFailed):
-            self._attempt_failed("connect", str(result))
-        else:
-            self._send(result)
+        try:
+            if isinstance(result, BackendFailed):
+                self._attempt_failed("connect", str(result))
+            else:
+                self._send(result)
+        except Exception:
+            logger.exception("sending a request failed")
+            self.answer_is_lost()
 
     def _send(self, connection: NodeConnection) -> None:
         backend, call, self._connection = self._backend, self.call, connection
@@ -263,6 +271,13 @@ class Exchange(Passage, Listener):
             self._opening = self._backend.pool.open(self._opened)
         else:
             self._break("lost", cause)
+
+    def answer_is_lost(self) -> None:
+        """End after a bug of ours, whatever the state: the slot comes back. Never raises."""
+        try:
+            self.abort(Problem("internal_error", "an internal error; the log has the details"))
+        except Exception:
+            logger.exception("ending a request failed")
 
     # -- what becomes of it
 
@@ -383,8 +398,12 @@ class Exchange(Passage, Listener):
 
     def _count_tokens(self) -> None:
         """Learn the real cost."""
-        if self._answer is not None:
+        if self._answer is None:
+            return
+        try:
             self.prompt_tokens, self.output_tokens = self._answer.tokens()
+        except Exception:  # nothing may keep a request from its end
+            logger.exception("counting tokens failed")
 
     def _drop_connection(self) -> None:
         """Close the way to the node at once: that frees what it holds there."""
@@ -397,5 +416,7 @@ class Exchange(Passage, Listener):
 
     def _end(self, outcome: str) -> None:
         self.ended = True
-        self._drop_connection()
-        self._relay.forget(self, outcome)
+        try:
+            self._drop_connection()
+        finally:
+            self._relay.forget(self, outcome)

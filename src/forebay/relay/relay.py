@@ -83,9 +83,10 @@ class Relay:
         set only while somebody waits for it."""
         self._idle: asyncio.Event | None = None  # while someone waits for the end
         self.keepalive = Deadlines(queue.keepalive_seconds, self._ask_about, clock)
-        self.first_bytes = Deadlines(queue.first_byte_seconds, Exchange.too_late_to_begin, clock)
-        self.runs = Deadlines(queue.run_seconds, Exchange.too_long_in_all, clock)
-        self.gaps = Deadlines(queue.chunk_gap_seconds, Exchange.too_long_between, clock)
+        late = guarded(Exchange.too_late_to_begin)
+        self.first_bytes = Deadlines(queue.first_byte_seconds, late, clock)
+        self.runs = Deadlines(queue.run_seconds, guarded(Exchange.too_long_in_all), clock)
+        self.gaps = Deadlines(queue.chunk_gap_seconds, guarded(Exchange.too_long_between), clock)
         self._budget = RetryBudget(retry.budget)
         self._asked: dict[str, list[Callable[[Describe], None]]] = {}
         self._watchers: list[Callable[[Snapshot], None]] = []
@@ -240,7 +241,10 @@ class Relay:
             self.keepalive.discard(exchange)
         if not outcome:
             return
-        self._observer.ended(exchange, outcome)
+        try:
+            self._observer.ended(exchange, outcome)
+        except Exception:  # whoever counts must not keep a slot from coming back
+            logger.exception("counting a request failed")
         if self.freed is not None:
             self.freed(call.key, call.user)
         if self._idle is not None and not self.exchanges:
@@ -268,7 +272,7 @@ class Relay:
             return
         exchange = self.exchanges.get(action.id)
         if exchange is not None:
-            exchange.abort(Problem("internal_error", "an internal error; the log has the details"))
+            exchange.answer_is_lost()
         elif (reservation := self.reservations.get(action.id)) is not None:
             reservation.give_up()
 
@@ -336,6 +340,19 @@ class Relay:
             return
         self.keepalive.add(exchange)
         self.inspect(exchange.call.id, exchange.describe)
+
+
+def guarded(react: Callable[[Exchange], None]) -> Callable[[Exchange], None]:
+    """Return a reaction to a deadline which ends its exchange if it fails."""
+
+    def react_or_end(exchange: Exchange) -> None:
+        try:
+            react(exchange)
+        except Exception:
+            logger.exception("ending a request that took too long failed")
+            exchange.answer_is_lost()
+
+    return react_or_end
 
 
 def _nobody(_: Event) -> None:

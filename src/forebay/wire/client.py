@@ -8,12 +8,18 @@ way to say so, and the server can free what it holds.
 What could leak here is a connection that nobody owns: a connect that ends after its caller has
 gone (the opening is cancelled, and the socket closed if it was too late), and an answer that ends
 after its listener has gone (`_listener` is None then, and the connection was aborted).
+
+What must not happen is that an answer reaches somebody else. A server that sends more than it was
+asked for would answer the next request on that connection, so one is used again only after a whole
+turn of the event loop in which nothing more could be read (`Pool.rest`), any byte that belongs to
+no answer closes it, and a server that was caught once gets a connection per request.
 """
 
 import asyncio
 import logging
 import os
 import ssl
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -59,13 +65,17 @@ class Listener(Protocol):
         """
         ...
 
+    def answer_is_lost(self) -> None:
+        """Give back all that is held, whatever its state: one of the calls above has raised."""
+        ...
+
 
 class NodeConnection(asyncio.Protocol):
     """One connection to a server."""
 
     __slots__ = (
-        "_close_after", "_completed", "_framed", "_head_bytes", "_listener", "_parser", "_pool",
-        "_raw", "_sent_much", "_status", "_streamed", "_transport", "_used", "paused",
+        "_close_after", "_completed", "_framed", "_head_bytes", "_listener", "_lost", "_parser",
+        "_pool", "_raw", "_sent_much", "_status", "_streamed", "_transport", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -82,6 +92,7 @@ class NodeConnection(asyncio.Protocol):
         self._used = False  # has carried an exchange before
         self._streamed = False  # the last answer came in chunks
         self._sent_much = False  # more than fits into a socket's buffer
+        self._lost = False
         self.paused = False  # its answer is not being read
 
     # -- for the one who asks
@@ -94,6 +105,7 @@ class NodeConnection(asyncio.Protocol):
         self._status = 0
         self._head_bytes = 0
         self._raw = b""
+        self._completed = False
         self._sent_much = len(body) >= 65_536
         if not self._sent_much:
             transport.write(request + body)
@@ -115,12 +127,17 @@ class NodeConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; the listener hears nothing more."""
         self._listener = None
-        if self._transport is not None:
+        if self._transport is not None and not self._lost:
             self._transport.abort()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+        return not self._lost and self._transport is not None and not self._transport.is_closing()
 
     def close(self) -> None:
         """Close an idle connection."""
-        if self._transport is not None:
+        if self._transport is not None and not self._lost:
             self._transport.close()
 
     # -- from the event loop
@@ -135,11 +152,12 @@ class NodeConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; anything while nobody has asked is a fault of the server."""
-        if self._listener is None:
-            self.abort()
+        listener = self._listener
+        if listener is None:
+            self._is_excess()
             return
         if not (self._status or self._raw) and (at := self._pool.heads.body_at(data)):
-            self._take_familiar(self._listener, data, at)
+            self._take_familiar(listener, data, at)
             return
         if not self._status:
             self._head_bytes += len(data)
@@ -148,11 +166,13 @@ class NodeConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError:
-            logger.exception("taking an answer failed")
-            self._break("an internal error")
+            self._fail(listener)
             return
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._break(f"the answer is not HTTP/1.1: {error}")
+            if self._completed:
+                self._is_excess()
+            else:
+                self._break(f"the answer is not HTTP/1.1: {error}")
             return
         if not self._status and self._head_bytes > HEAD_BYTES_MAX:
             self._break("the answer's head is too large")
@@ -170,23 +190,29 @@ class NodeConnection(asyncio.Protocol):
                 listener.answer_goes_on(data[at:])
             self.on_message_complete()
         except Exception:
-            logger.exception("taking an answer failed")
-            self._break("an internal error")
+            self._fail(listener)
 
     def eof_received(self) -> None:
         """Take the end of an answer that is framed by the end of the connection."""
-        if self._listener is not None and self._status and not self._framed:
+        listener = self._listener
+        if listener is not None and self._status and not self._framed:
             self._close_after = True
-            self.on_message_complete()
+            try:
+                self.on_message_complete()
+            except Exception:
+                self._fail(listener)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the listener, and leave the pool."""
+        self._lost = True
         self._pool.forget(self)
         if self._listener is not None:
             cause = "the connection was lost" if error is None else f"connection lost: {error}"
             stale = self._used and not self._head_bytes
             if stale and self._streamed:
                 self._pool.streams_closed += 1
+            if self._status:
+                self._pool.distrust("an answer ended before it was whole")
             self._break(cause, stale=stale)
 
     # -- from the parser
@@ -194,7 +220,7 @@ class NodeConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """Start a new head; a second answer to one question must not become another's."""
         if self._completed:
-            self._break("the node sent more than it was asked for", stale=True)
+            self._is_excess()
 
     def on_headers_complete(self) -> None:
         """Hand the head over, unless it is an interim answer (1xx)."""
@@ -205,7 +231,11 @@ class NodeConnection(asyncio.Protocol):
         end = raw.find(b"\r\n\r\n", start)
         lines = raw[start:end].split(b"\r\n")
         self._raw = b""
-        if self._parser.get_status_code() < 200:
+        status = self._parser.get_status_code()
+        if not 100 <= status <= 599:
+            self._break(f"the answer has no HTTP status ({status:03d})")
+            return
+        if status < 200:
             self._raw = raw[end + 4 :]
             return
         if len(lines) > HEADERS_MAX or end > HEAD_BYTES_MAX:
@@ -244,18 +274,33 @@ class NodeConnection(asyncio.Protocol):
         ):
             self.abort()
         else:
-            self._pool.give_back(self)
+            self._pool.rest(self)
         listener.answer_ends()
 
     def _is_still_sending(self) -> bool:
         """Say whether the answer came before the whole request was sent: the rest must not."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
+    def _is_excess(self) -> None:
+        """Close: the server has sent what nobody asked for, or what nobody waits for any more."""
+        if self._completed:  # else it was aborted, and this was on its way
+            self._pool.distrust("it sent more than it was asked for")
+        self.abort()
+
     def _break(self, cause: str, *, stale: bool = False) -> None:
         listener = self._listener
         self.abort()
         if listener is not None:
-            listener.answer_breaks(cause, stale=stale)
+            try:
+                listener.answer_breaks(cause, stale=stale)
+            except Exception:
+                self._fail(listener)
+
+    def _fail(self, listener: Listener) -> None:
+        """Have the listener give back what it holds: a bug of ours costs its own request only."""
+        logger.exception("taking an answer failed")
+        self.abort()
+        listener.answer_is_lost()
 
 
 def _in_words(error: OSError) -> str:
@@ -266,7 +311,7 @@ def _in_words(error: OSError) -> str:
 
 
 class Opening:
-    """A connect under way; cancelling it leaves nothing behind."""
+    """A connection that is wanted; cancelling it leaves nothing behind."""
 
     __slots__ = ("_done", "_pool", "_task")
 
@@ -275,15 +320,29 @@ class Opening:
     ) -> None:
         self._pool = pool
         self._done: Callable[[NodeConnection | BackendFailed], None] | None = done
-        self._task = asyncio.get_running_loop().create_task(self._open())
+        self._task: asyncio.Task[None] | None = None  # while it connects
+
+    def connect(self) -> None:
+        """Open a connection of its own."""
+        if self._done is not None:
+            self._task = asyncio.get_running_loop().create_task(self._connect())
 
     def cancel(self) -> None:
         """Give up; `done` will not be called. May be called twice."""
         self._done = None
         self._pool.openings.discard(self)  # a task cancelled before it began runs no `finally`
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
-    async def _open(self) -> None:
+    def give(self, result: NodeConnection | BackendFailed) -> bool:
+        """Hand over what was wanted; False if nobody wants it any more."""
+        done, self._done = self._done, None
+        self._pool.openings.discard(self)
+        if done is not None:
+            done(result)
+        return done is not None
+
+    async def _connect(self) -> None:
         result: NodeConnection | BackendFailed
         try:
             result = await self._pool.connect()
@@ -291,9 +350,7 @@ class Opening:
             result = error
         finally:
             self._pool.openings.discard(self)
-        if self._done is not None:
-            self._done(result)
-        elif isinstance(result, NodeConnection):
+        if not self.give(result) and isinstance(result, NodeConnection):
             result.abort()
 
 
@@ -304,10 +361,16 @@ class Pool:
         self.target = target
         self._idle_max = idle_max
         self._idle: dict[NodeConnection, None] = {}  # the most recently used is last
+        self._ended: list[NodeConnection] = []  # carried an answer in this turn of the loop
+        self._resting: list[NodeConnection] = []  # in the turn before
+        self._settles = False  # a turn is awaited
+        self._wanted: deque[Opening] = deque()  # those who wait for one that rests
         self.heads = HeadMemory(make_answer_head)
         self.openings: set[Opening] = set()
         self.streams_closed = 0
         """How often in a row a connection turned out to be closed that a stream had come on."""
+        self.reuses = True
+        """Whether connections are used again; not of a server that was caught once."""
         self._closed = False
 
     def take(self) -> NodeConnection | None:
@@ -315,9 +378,16 @@ class Pool:
         return self._idle.popitem()[0] if self._idle else None
 
     def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> Opening:
-        """Connect; `done` is called from the loop with the connection or with what went wrong."""
+        """Get a connection; `done` is called from the loop with it or with what went wrong.
+
+        One that rests will do, which takes less time than connecting.
+        """
         opening = Opening(self, done)
         self.openings.add(opening)
+        if len(self._ended) + len(self._resting) > len(self._wanted):
+            self._wanted.append(opening)
+        else:
+            opening.connect()
         return opening
 
     async def connect(self) -> NodeConnection:
@@ -337,12 +407,24 @@ class Pool:
             raise BackendFailed("the node has been removed")
         return connection
 
-    def give_back(self, connection: NodeConnection) -> None:
-        """Keep a connection for the next exchange."""
-        if self._closed or len(self._idle) >= self._idle_max:
+    def rest(self, connection: NodeConnection) -> None:
+        """Keep a connection for the next exchange, if nothing more comes on it for a turn."""
+        if self._closed or not self.reuses:
             connection.close()
-        else:
-            self._idle[connection] = None
+            return
+        self._ended.append(connection)
+        if not self._settles:
+            self._settles = True
+            asyncio.get_running_loop().call_soon(self._settle)
+
+    def distrust(self, cause: str) -> None:
+        """Use no connection twice from now on."""
+        if self.reuses:
+            self.reuses = False
+            host, port = self.target.host, self.target.port
+            logger.warning("connections to %s:%d are used once from now on: %s", host, port, cause)
+            while self._idle:
+                self._idle.popitem()[0].close()
 
     def forget(self, connection: NodeConnection) -> None:
         """Know that a connection is no more."""
@@ -353,3 +435,30 @@ class Pool:
         self._closed = True  # connects under way end by hearing so
         while self._idle:
             self._idle.popitem()[0].close()
+
+    def _settle(self) -> None:
+        """End a turn: what has rested through a whole one, sockets looked at, may be used."""
+        rested, self._resting, self._ended = self._resting, self._ended, []
+        self._settles = bool(self._resting)
+        if self._settles:
+            asyncio.get_running_loop().call_soon(self._settle)
+        for connection in rested:
+            if not connection.is_open:
+                continue
+            if self._closed or not self.reuses or not self._give(connection):
+                self._keep(connection)
+        while len(self._wanted) > len(self._resting) + len(self._ended):
+            self._wanted.popleft().connect()  # the one that it waited for is lost
+
+    def _give(self, connection: NodeConnection) -> bool:
+        """Hand a connection to the first who waits for one; False if nobody does."""
+        while self._wanted:
+            if self._wanted.popleft().give(connection):
+                return True
+        return False
+
+    def _keep(self, connection: NodeConnection) -> None:
+        if self._closed or not self.reuses or len(self._idle) >= self._idle_max:
+            connection.close()
+        else:
+            self._idle[connection] = None

@@ -54,6 +54,9 @@ class _Collector:
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
         self._fail(cause)
 
+    def answer_is_lost(self) -> None:
+        self._fail("an internal error")
+
     def abort(self) -> None:
         if self._connection is not None:
             self._connection.abort()

@@ -1,0 +1,156 @@
+"""Nothing starts for a client that is gone, and nothing that is said to one raises."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from forebay.testing import FakeClock
+from forebay.wire.budget import Budget
+from forebay.wire.server import Server
+
+if TYPE_CHECKING:
+    from forebay.wire.answering import Delegate
+    from forebay.wire.connection import ServerConnection
+    from forebay.wire.heads import RequestHead
+    from forebay.wire.refusals import Refusal
+
+LIMITS: Any = SimpleNamespace(
+    body_max_bytes=1000, header_seconds=10.0, body_seconds=10.0, idle_seconds=10.0,
+    write_seconds=10.0, connections_max=10,
+)  # fmt: skip
+POST = b"POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class ClosedWire(asyncio.Transport):
+    """A transport that fails as uvloop's does once its handle is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+        self.sent = b""
+
+    def write(self, data: Any) -> None:
+        if self.closed:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+        self.sent += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = write_eof = close
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class Site:
+    """Answers when it is told to, and remembers what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.left = 0
+        self.connection: ServerConnection
+
+    def takes(self, head: RequestHead) -> bool:
+        return True
+
+    def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
+        return None
+
+    def owner(self, head: RequestHead, peer: str) -> str:
+        return peer
+
+    def delegate(self, connection: ServerConnection) -> Delegate:
+        raise AssertionError("everything is answered here")
+
+    def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
+        self.asked.append(head.target)
+        connection.answered_by(self)
+
+    def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
+        connection.write(refusal.code.encode())
+
+    def client_left(self) -> None:
+        self.left += 1
+
+    def client_is_slow(self) -> None: ...
+    def client_keeps_up(self) -> None: ...
+
+
+def connected() -> tuple[Site, Server, ServerConnection, ClosedWire]:
+    site, wire = Site(), ClosedWire()
+    server = Server(site, LIMITS, FakeClock(), Budget(1_000_000))
+    connection = server.protocol()
+    connection.connection_made(wire)
+    return site, server, connection, wire
+
+
+async def test_no_pipelined_request_starts_for_a_client_that_left_as_the_last_one_ended() -> None:
+    site, server, connection, wire = connected()
+    connection.data_received(POST % 1 + POST % 2)
+    connection.write(b"answer")
+    connection.done(keep_alive=True)  # the next one is scheduled
+    wire.close()
+    connection.connection_lost(None)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert site.asked == [b"/1"]
+    assert (server.budget.used_bytes, len(server.connections)) == (0, 0)
+
+
+async def test_pipelined_requests_are_answered_one_after_the_other() -> None:
+    site, server, connection, _ = connected()
+    connection.data_received(b"".join(POST % number for number in range(5)))
+    for number in range(5):
+        assert site.asked[-1] == b"/%d" % number
+        connection.done(keep_alive=True)
+        await asyncio.sleep(0)
+    assert len(site.asked) == 5
+    assert server.budget.used_bytes == 0
+
+
+async def test_nothing_that_is_said_to_a_client_that_left_raises() -> None:
+    site, _, connection, wire = connected()
+    connection.data_received(POST % 1)
+    wire.close()
+    connection.connection_lost(ConnectionResetError())
+    assert site.left == 1
+    connection.write(b"an answer")
+    connection.done(keep_alive=True)
+    connection.linger()
+    connection.close()
+    connection.abort()
+    connection.close_when_idle()
+    assert wire.sent == b""
+
+
+async def test_a_write_that_fails_ends_the_connection_and_not_the_one_who_writes() -> None:
+    _, _, connection, wire = connected()
+    connection.data_received(POST % 1)
+    wire.closed = True  # and nobody has heard of it yet
+    connection.write(b"an answer")
+    assert connection.is_closing
+
+
+async def test_a_body_that_is_half_here_gives_back_its_room_when_the_client_leaves() -> None:
+    site, server, connection, _ = connected()
+    connection.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nxx")
+    assert server.budget.used_bytes == 900
+    connection.connection_lost(None)
+    assert (server.budget.used_bytes, len(server.bodies), site.asked) == (0, 0, [])
+
+
+async def test_a_body_that_is_being_read_when_the_server_stops_is_told_so() -> None:
+    site, server, connection, wire = connected()
+    connection.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nxx")
+    server.stop()
+    assert wire.sent == b"shutting_down"
+    assert (server.budget.used_bytes, site.asked) == (0, [])
