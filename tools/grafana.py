@@ -178,6 +178,19 @@ ROWS: dict[str, list[Panel]] = {
               {"{{instance}}": "max by (instance) (forebay_fleet_counted_seconds_ago)"}, "s",
               width=12),
     ],
+    "The gateway itself": [
+        Panel("Leases", "Slots of nodes that the gateways hold. With nothing running it is 0.",
+              {"{{instance}}": "max by (instance) (forebay_leases)"}),
+        Panel("Leases orphaned", "Slots that the watchdog found without a request, per minute; "
+              "anything but 0 is a bug, and the log says more.",
+              {"orphaned": f"60 * sum(rate(forebay_leases_orphaned_total[{RANGE}]))"}),
+        Panel("Tasks", "Tasks of the event loop: a level that only rises is a leak.",
+              {"{{instance}}": "max by (instance) (forebay_tasks)"}),
+        Panel("Connections", "Open connections, idle ones included, to clients and to nodes.",
+              {"{{side}}": "sum by (side) (forebay_connections)"}, width=12),
+        Panel("Request bodies", "Bytes of request bodies that are counted now.",
+              {"{{instance}}": "max by (instance) (forebay_body_bytes)"}, "bytes", width=12),
+    ],
     "Jobs and sessions": [
         Panel("Jobs under way", "Jobs queued and running, by type. At jobs.max_queue_depth (500) "
               "queued of a type, more are refused.",

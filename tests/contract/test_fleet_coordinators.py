@@ -19,6 +19,7 @@ from forebay.coordination.valkey import ValkeyStore
 from forebay.core import (
     Action,
     Arrived,
+    Audited,
     Event,
     NodeChanged,
     NodeRemoved,
@@ -74,7 +75,7 @@ class FleetHarness:
             self.settle()
 
     def _where(self, event: Event) -> list[Replica]:
-        if isinstance(event, NodeChanged | NodeRemoved | NodeRested | ShutDown):
+        if isinstance(event, NodeChanged | NodeRemoved | NodeRested | ShutDown | Audited):
             return self.replicas
         if isinstance(event, Arrived):
             self.turn += 1

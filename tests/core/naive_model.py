@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from forebay.core import (
     Abort,
     Arrived,
+    Audit,
+    Audited,
     Cancelled,
     Describe,
     Finished,
@@ -114,7 +116,7 @@ class NaiveModel(NaiveArrivals):
             case Finished() | Returned():
                 pass
 
-    def take_whole(self, event: OptionsChanged | ShutDown | Observed | Ticked) -> None:
+    def take_whole(self, event: OptionsChanged | ShutDown | Observed | Audited | Ticked) -> None:
         match event:
             case OptionsChanged():
                 self.options = event.options
@@ -122,6 +124,8 @@ class NaiveModel(NaiveArrivals):
                 self.shut_down()
             case Observed():
                 self.observe()
+            case Audited():
+                self.audit()
             case Ticked():
                 pass
 
@@ -221,3 +225,10 @@ class NaiveModel(NaiveArrivals):
         seen = self.expect(lambda action: isinstance(action, Snapshot), "Snapshot")
         assert isinstance(seen, Snapshot)
         self.snapshot = seen
+
+    def audit(self) -> None:
+        held = {(ticket.id, ticket.node) for ticket in self.in_state("running")}
+        seen = self.expect(lambda action: isinstance(action, Audit), "Audit")
+        assert isinstance(seen, Audit)
+        assert {(lease.id, lease.node) for lease in seen.leases} == held
+        assert (len(seen.leases), seen.tickets) == (len(held), len(self.tickets))

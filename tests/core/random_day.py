@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core import (
     Arrived,
+    Audited,
     Cancelled,
     Finished,
     Inspected,
@@ -178,9 +179,9 @@ class Day:
 
     def speak_of_the_dead(self) -> Event | None:
         name = self.any_of(self.known)
-        kind = self.rng.choice((Finished, Returned, Inspected, Observed))
-        if kind is Observed:
-            return Observed()
+        kind = self.rng.choice((Finished, Returned, Inspected, Observed, Audited))
+        if kind is Observed or kind is Audited:
+            return kind()
         return None if name is None else kind(name)
 
     def tick(self) -> Event:

@@ -36,6 +36,11 @@ LABELS = {
     "forebay_sessions": set(),
     "forebay_sessions_pending_prompts": set(),
     "forebay_session_prompts": {"outcome"},
+    "forebay_leases": set(),
+    "forebay_leases_orphaned": set(),
+    "forebay_connections": {"side"},
+    "forebay_body_bytes": set(),
+    "forebay_tasks": set(),
     "nexus_queue_depth": set(),
     "nexus_backend_pending_requests": {"backend"},
 }

@@ -12,7 +12,7 @@ from forebay.cli.exits import FAILED, USAGE
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
 from forebay.cli.start_failures import why_not_started
-from forebay.errors import BackendFailed, NotAllowed
+from forebay.errors import BackendFailed, InvariantBroken, NotAllowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,12 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     max_pending_prompts: Annotated[
         str | None, typer.Option(help="Prompts one session may have pending; 0 is no limit.")
     ] = None,
+    self_check: Annotated[
+        bool,
+        typer.Option(
+            "--self-check", help="Compare the parts every second; exit 1 when they disagree."
+        ),
+    ] = False,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,10 +69,14 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
 
     if gguf is not None and not gguf.is_file():
         fail(f"--gguf {gguf}: there is no such file. Name a model in GGUF format.", code=USAGE)
-    _run(lambda: load_settings(config, set_ or (), flags=flags), config, gguf)
+    _run(
+        lambda: load_settings(config, set_ or (), flags=flags), config, gguf, self_check=self_check
+    )
 
 
-def _run(read: Callable[[], Settings], config: Path | None, gguf: Path | None) -> None:
+def _run(
+    read: Callable[[], Settings], config: Path | None, gguf: Path | None, *, self_check: bool
+) -> None:
     """Run the gateway, or end the command with why that is not possible, and what to do."""
     from forebay.cli.serving import run_gateway  # heavy, and of no use to a list of options
     from forebay.settings import SettingsError
@@ -77,10 +87,10 @@ def _run(read: Callable[[], Settings], config: Path | None, gguf: Path | None) -
         checked = as_called(f"config check{f' {config}' if config else ''}")
         fail(f"{error}\nNothing was started. Correct this, then: {checked}", code=USAGE)
     try:
-        run_gateway(settings, read, gguf)
+        run_gateway(settings, read, gguf, self_check=self_check)
     except NotAllowed as error:  # the settings, or an app's own modules
         fail(str(error), code=USAGE)
-    except BackendFailed as error:
+    except (BackendFailed, InvariantBroken) as error:
         fail(str(error))
     except OSError as error:
         why = why_not_started(error, settings.server)

@@ -15,6 +15,7 @@ from forebay.cli.console import counted, say
 from forebay.cli.invocation import with_url
 from forebay.cli.loops import loop_factory
 from forebay.clock import LoopClock
+from forebay.errors import InvariantBroken
 from forebay.gateway.access_line import json_lines, short_lines
 from forebay.gateway.access_log import AccessLog
 from forebay.gateway.default_node import DefaultNodes, find_default_nodes
@@ -35,12 +36,17 @@ SWITCH_S = 0.0005
 """How long a thread that reads a large body may hold up the event loop at a time."""
 
 
-def run_gateway(settings: Settings, read: Callable[[], Settings], gguf: Path | None) -> None:
-    """Serve until told to stop; `read` reads the settings anew."""
+def run_gateway(
+    settings: Settings, read: Callable[[], Settings], gguf: Path | None, *, self_check: bool
+) -> None:
+    """Serve until told to stop; `read` reads the settings anew.
+
+    Raises InvariantBroken where `self_check` finds that the parts do not agree.
+    """
     set_up_logging()
     _allow_many_connections()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(settings, read, gguf))
+        runner.run(_serve(settings, read, gguf, self_check=self_check))
 
 
 def _allow_many_connections() -> None:
@@ -50,7 +56,9 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | None) -> None:
+async def _serve(
+    settings: Settings, read: Callable[[], Settings], gguf: Path | None, *, self_check: bool
+) -> None:
     loop = asyncio.get_running_loop()
     clock = LoopClock(loop)
     encode = short_lines if sys.stdout.isatty() else json_lines
@@ -60,6 +68,9 @@ async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | 
     gateway = Gateway(settings, clock=clock, log=log, read_settings=read)
     stop = asyncio.Event()
     _on_signals(gateway, stop)
+    faults: list[str] = []
+    if self_check:
+        _check(gateway, stop, faults)
     try:
         gateway.parts.nodes.expecting = gguf is not None or not (
             settings.nodes or settings.guard.token_env  # those are told where their nodes are
@@ -84,6 +95,20 @@ async def _serve(settings: Settings, read: Callable[[], Settings], gguf: Path | 
         await gateway.stop()
         if defaults is not None:
             await defaults.stop()
+    if faults:
+        raise InvariantBroken(f"the self-check failed: {'; '.join(faults)}")
+
+
+def _check(gateway: Gateway, stop: asyncio.Event, faults: list[str]) -> None:
+    """Stop at once when the parts of the gateway do not agree, and remember why."""
+
+    def broken(found: list[str]) -> None:
+        faults.extend(found)
+        logger.error("the self-check failed", extra={"faults": found})
+        gateway.hurry()
+        stop.set()
+
+    gateway.check_itself(broken)
 
 
 async def _watch(gateway: Gateway, defaults: DefaultNodes | None) -> None:

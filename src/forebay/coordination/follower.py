@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from forebay.coordination.alone import Alone, own_picture
 from forebay.coordination.borrowing import Borrowing
-from forebay.coordination.held import Held, announcement, late, note
+from forebay.coordination.held import Held, announcement, audit, late, note
 from forebay.coordination.messages import (
     About,
     Announced,
@@ -45,6 +45,7 @@ from forebay.coordination.refusals import refusal
 from forebay.coordination.totals import highest
 from forebay.core import (
     Arrived,
+    Audited,
     Cancelled,
     Finished,
     Lent,
@@ -158,8 +159,7 @@ class Follower:
         held = self.tickets.get(event.id)
         if held is None:
             return []
-        owed = 0
-        node = held.node
+        owed, node = 0, held.node
         if held.lent:
             held.lent = False
             owed = self._borrowing.end(event.id, node, now_s)
@@ -187,7 +187,7 @@ class Follower:
                 return self._shut_down(now_s)
             case Ticked():
                 return self.tick(now_s)
-            case OptionsChanged() | Lent() | Observed():
+            case OptionsChanged() | Lent() | Observed() | Audited():
                 return self._keep(event, now_s)
             case _:
                 pass
@@ -196,8 +196,10 @@ class Follower:
             self.mode = self._alone.mode  # there may be a share now, or none any more
         return actions
 
-    def _keep(self, event: OptionsChanged | Lent | Observed, now_s: float) -> list[Action]:
+    def _keep(self, event: Event, now_s: float) -> list[Action]:
         """Take what is not for the leader, or not always."""
+        if isinstance(event, Audited):
+            return [audit(self.tickets)]
         if isinstance(event, OptionsChanged):
             self.options = event.options
         if self._alone is not None:
@@ -226,15 +228,13 @@ class Follower:
         self.stopping = True
         actions: list[Action] = []
         for name in [name for name, held in self.tickets.items() if held.stage != "running"]:
-            actions.append(refusal(name, "shutting_down"))
-            actions += self._move(Cancelled(name), now_s)
+            actions += [refusal(name, "shutting_down"), *self._move(Cancelled(name), now_s)]
         for node in self._borrowing.nodes:  # others need not wait until we are missed
             self._give_back(node, 0, now_s)
         return actions
 
     def _give_back(self, node: str, keep: int, now_s: float) -> None:
-        freed = self._borrowing.recall(node, keep, now_s)
-        if freed:
+        if freed := self._borrowing.recall(node, keep, now_s):
             self.say(GaveBack(node, freed))
 
     def tick(self, now_s: float) -> list[Action]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from forebay.core import Arrived, Expire, Reject, Resumed, Route, Snapshot, Wait
+from forebay.core import Arrived, Audit, Expire, Lease, Reject, Resumed, Route, Snapshot, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,7 +88,7 @@ class Held:
 
 def note(tickets: dict[str, Held], action: Action, now_s: float) -> bool:
     """Take note of what was decided about a ticket; False when it is nothing to anyone here."""
-    if type(action) is not Route and isinstance(action, Snapshot):
+    if type(action) is not Route and isinstance(action, Snapshot | Audit):
         return True
     held = tickets.get(action.id)
     if held is None:
@@ -111,6 +111,12 @@ def announcement(tickets: Iterable[Held], now_s: float) -> list[Arrived | Resume
     """
     in_order = sorted(tickets, key=lambda held: (held.stage != "running", held.stage == "asked"))
     return [held.announced(now_s) for held in in_order]
+
+
+def audit(tickets: dict[str, Held]) -> Audit:
+    """Return the leases that this replica goes by, whoever leads and whether anybody does."""
+    running = (held for held in tickets.values() if held.stage == "running")
+    return Audit(tuple(Lease(held.arrival.id, held.node) for held in running), len(tickets))
 
 
 def late(tickets: Iterable[Held], limit_s: float, now_s: float) -> list[Expire]:

@@ -39,6 +39,7 @@ from forebay.coordination.tickets import Member, Ticket, Tickets
 from forebay.coordination.totals import Counts, observed
 from forebay.core import (
     Arrived,
+    Audit,
     Cancelled,
     Event,
     Expire,
@@ -297,8 +298,8 @@ class Leader:
         return True
 
     def _pass_down(self, action: Action, asker: Member | None, now_s: float) -> None:
-        if type(action) is not Route and isinstance(action, Snapshot):
-            if asker is not None:
+        if type(action) is not Route and isinstance(action, Snapshot | Audit):
+            if asker is not None and isinstance(action, Snapshot):
                 asker.out.append(replace(action, totals=self.totals(action.totals)))
             return
         ticket = self._tickets.get(action.id)

@@ -4,9 +4,11 @@ from forebay.core.actions import (
     NO_ROOM,
     Abort,
     Action,
+    Audit,
     Decision,
     Describe,
     Expire,
+    Lease,
     Reject,
     RejectCode,
     Route,
@@ -16,6 +18,7 @@ from forebay.core.actions import (
 )  # fmt: skip
 from forebay.core.events import (
     Arrived,
+    Audited,
     Cancelled,
     Event,
     Finished,
@@ -39,9 +42,10 @@ from forebay.core.scheduler import Scheduler
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, Totals
 
 __all__ = [
-    "NO_ROOM", "Abort", "Action", "Arrived", "Cancelled", "Decision", "Describe", "Event", "Expire",
-    "Finished", "Inspected", "LaneView", "Lent", "NodeChanged", "NodeRemoved", "NodeRested",
-    "NodeView", "Observed", "Options", "OptionsChanged", "Reject", "RejectCode", "Resumed",
-    "Returned", "Revoked", "Route", "Scheduler", "ShutDown", "Snapshot", "Supplied", "Supply",
-    "Ticked", "Totals", "Wait", "WaitReason", "capped_priority", "parse_priority",
+    "NO_ROOM", "Abort", "Action", "Arrived", "Audit", "Audited", "Cancelled", "Decision",
+    "Describe", "Event", "Expire", "Finished", "Inspected", "LaneView", "Lease", "Lent",
+    "NodeChanged", "NodeRemoved", "NodeRested", "NodeView", "Observed", "Options", "OptionsChanged",
+    "Reject", "RejectCode", "Resumed", "Returned", "Revoked", "Route", "Scheduler", "ShutDown",
+    "Snapshot", "Supplied", "Supply", "Ticked", "Totals", "Wait", "WaitReason", "capped_priority",
+    "parse_priority",
 ]  # fmt: skip

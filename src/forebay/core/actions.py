@@ -122,5 +122,20 @@ class Describe(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     p90_s: float | None = None
 
 
+class Lease(Struct, frozen=True, gc=False):
+    """One slot that a ticket holds."""
+
+    id: str
+    node: str
+
+
+class Audit(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """The answer to `Audited`: everything that is kept for who asked, and for nobody else."""
+
+    leases: tuple[Lease, ...] = ()
+    tickets: int = 0
+    """What is unfinished, with or without a lease."""
+
+
 Decision: TypeAlias = Route | Wait | Reject
-Action: TypeAlias = Route | Wait | Reject | Expire | Supply | Abort | Describe | Snapshot
+Action: TypeAlias = Route | Wait | Reject | Expire | Supply | Abort | Describe | Snapshot | Audit

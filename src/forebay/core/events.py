@@ -184,6 +184,10 @@ class Observed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Someone asks for the whole picture; answered by `Snapshot`."""
 
 
+class Audited(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """A caller compares its books: which leases does it hold? Answered by `Audit`."""
+
+
 class ShutDown(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """No more: every waiter is answered, every newcomer refused; what runs may finish."""
 
@@ -204,5 +208,6 @@ Event: TypeAlias = (
     | Ticked
     | Inspected
     | Observed
+    | Audited
     | ShutDown
 )

@@ -18,6 +18,7 @@ from forebay.core.arrivals import REASONS, Arrivals
 from forebay.core.book import Book
 from forebay.core.events import (
     Arrived,
+    Audited,
     Cancelled,
     Event,
     Finished,
@@ -37,7 +38,7 @@ from forebay.core.events import (
 )  # fmt: skip
 from forebay.core.options import Options
 from forebay.core.resuming import resume
-from forebay.core.view import describe, snapshot
+from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         | NodeRemoved
         | OptionsChanged
         | Observed
+        | Audited
         | ShutDown
     )
 
@@ -161,6 +163,8 @@ class Scheduler:
                 self._book.change_options(event.options)
             case Observed():
                 self._book.actions.append(snapshot(self._book))
+            case Audited():
+                self._book.actions.append(audit(self._book))
             case ShutDown():
                 self._shut_down()
 

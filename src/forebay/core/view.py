@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.actions import Describe
+from forebay.core.actions import Audit, Describe, Lease
 from forebay.core.positions import exact_ahead
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 
@@ -45,6 +45,17 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         p50_s=p50_s,
         p90_s=p90_s,
     )
+
+
+def audit(book: Book) -> Audit:
+    """List every lease; a walk over what runs."""
+    leases = (
+        Lease(entry.id, entry.node.name)
+        for lane in book.cluster.lanes.values()
+        for entry in lane.running
+        if entry.node is not None
+    )
+    return Audit(tuple(leases), len(book.entries))
 
 
 def snapshot(book: Book) -> Snapshot:

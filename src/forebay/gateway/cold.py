@@ -18,7 +18,6 @@ from uvicorn.server import ServerState
 
 from forebay.gateway.json_body import BODY_ROOM
 from forebay.gateway.replica_passage import CUT
-from forebay.wire.budget import NOTHING
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -52,7 +51,8 @@ class Cold:
 
     def borrow(self, connection: ServerConnection) -> OneRequest:
         """Return who answers one request of a connection."""
-        return OneRequest(self._config, self._state, connection, BodyRoom(self._bodies))
+        room = BodyRoom(self._bodies, connection)
+        return OneRequest(self._config, self._state, connection, room)
 
     async def stop(self, limit_s: float) -> None:
         """Let what is being answered finish, for a while."""
@@ -68,40 +68,30 @@ class Cold:
 
 
 class BodyRoom:
-    """What the body of one request takes of the memory that bodies may take."""
+    """Takes memory for the body of one request; its connection gives it back at the end."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, connection: ServerConnection) -> None:
         self._budget = budget
-        self._charge: Charge = NOTHING
-        self._granted: asyncio.Event | None = None
-        self._left = False
+        self._connection = connection
+        self._granted = asyncio.Event()
 
     async def take(self, owner: str, size_bytes: int) -> None:
-        """Wait until there is room; what has been taken is given back when the request ends."""
+        """Wait until there is room."""
         charge = self._budget.take(owner, size_bytes)
-        if charge is None:
-            self._granted = asyncio.Event()
-            self._budget.wait(self, owner, size_bytes, 0)
-            try:
-                await self._granted.wait()
-            finally:
-                self._budget.forget(self)
-        else:
-            self.has_room(charge)
+        if charge is not None:
+            self._connection.hold(charge)
+            return
+        if not self._budget.wait(self, owner, size_bytes, 0):
+            raise TimeoutError
+        try:
+            await self._granted.wait()
+        finally:
+            self._budget.forget(self)
 
     def has_room(self, charge: Charge) -> None:
         """Take what was waited for."""
-        if self._left:
-            charge.release()
-            return
-        self._charge = charge
-        if self._granted is not None:
-            self._granted.set()
-
-    def leave(self) -> None:
-        """Give it back: the request has ended, or its client is gone."""
-        self._left = True
-        self._charge.release()
+        self._connection.hold(charge)
+        self._granted.set()
 
 
 class BorrowedTransport:
@@ -176,7 +166,6 @@ class OneRequest(HttpToolsProtocol):
     def client_left(self, error: Exception | None) -> None:
         """Stop: the connection is gone."""
         self._borrowed.leave()
-        self._room.leave()
         self.connection_lost(error)
 
     def client_is_slow(self) -> None:
@@ -199,6 +188,5 @@ class OneRequest(HttpToolsProtocol):
         """Give the connection back."""
         self._unset_keepalive_if_required()
         self.connections.discard(self)
-        self._room.leave()
         self.flow.resume_reading()
         self._borrowed.end(keep_alive=True)

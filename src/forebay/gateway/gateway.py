@@ -14,16 +14,19 @@ from forebay.core import ShutDown
 from forebay.gateway.application import make_application
 from forebay.gateway.cold import Cold
 from forebay.gateway.front import Front
+from forebay.gateway.holdings import Ledger
 from forebay.gateway.membership import about
 from forebay.gateway.parts import Parts
 from forebay.wire.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from typing import Self
 
     from forebay.clock import Timers
+    from forebay.core import Audit
     from forebay.gateway.access_log import AccessLog
+    from forebay.relay.watchdog import Orphan
     from forebay.settings import ServerSettings, Settings
 
 BACKLOG = 4096
@@ -57,6 +60,7 @@ class Gateway:
         self._cold = Cold(make_application(parts), server.idle_seconds, parts.bodies)
         front = Front(parts, self._cold)
         self._server = Server(front, server, self._clock, parts.bodies)
+        parts.ledger = Ledger(parts, self._server)
         self._listening: asyncio.Server | None = None
         self._stopping = False
         self._hurried = asyncio.Event()
@@ -77,6 +81,7 @@ class Gateway:
         await self.parts.jobs.start()
         await self.parts.sessions.start()
         self.parts.watch.start()
+        self.parts.watchdog.start()
 
     async def _join(self) -> None:
         """Become one of several gateways, where a store is named."""
@@ -121,6 +126,7 @@ class Gateway:
         await parts.sessions.finish()
         parts.replicas.stop()
         parts.watch.stop()
+        parts.watchdog.stop()
         self._server.stop()
         await self._cold.stop(CLOSING_S)
         await parts.jobs.stop()
@@ -139,6 +145,17 @@ class Gateway:
         parts.readers.shutdown(wait=False, cancel_futures=True)
         if self._log is not None:
             self._log.stop()
+
+    def check_itself(self, broken: Callable[[list[str]], None]) -> None:
+        """Compare core, relay and sockets once a second; `broken` hears what does not agree."""
+        ledger = self.parts.ledger
+        assert ledger is not None
+
+        def looked(audit: Audit, orphans: Collection[Orphan]) -> None:
+            if faults := ledger.faults(audit, orphans):
+                broken(faults)
+
+        self.parts.watchdog.on_look = looked
 
     def hurry(self) -> None:
         """Stop without waiting for what runs."""

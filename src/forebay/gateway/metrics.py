@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from forebay.core.snapshot import Totals
     from forebay.dashboard.lookout import Look
     from forebay.gateway.accounting import Accounting, Histogram
+    from forebay.gateway.holdings import Holdings
     from forebay.gateway.job_figures import JobFigures
     from forebay.nodes.registry import Nodes
     from forebay.sessions.figures import SessionFigures
@@ -59,19 +60,24 @@ class Metrics:
         self._jobs = jobs
         self._sessions = sessions
 
-    def text(self, look: Look, retries: int, fleet: FleetPicture | None = None) -> bytes:
+    def text(
+        self, look: Look, retries: int, held: Holdings, fleet: FleetPicture | None = None
+    ) -> bytes:
         """Return all metrics in the text format."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected(self.families(look, retries, fleet)))
+        registry.register(_Collected(self.families(look, retries, held, fleet)))
         return generate_latest(registry)
 
-    def families(self, look: Look, retries: int, fleet: FleetPicture | None) -> list[Metric]:
+    def families(
+        self, look: Look, retries: int, held: Holdings, fleet: FleetPicture | None
+    ) -> list[Metric]:
         """Return all metrics there are, those without a sample included."""
         snapshot = look.snapshot
         # What a leader has counted must not seem to fall, and then to leap, while there is none.
         totals = snapshot.totals if fleet is None or fleet.mode == "coordinated" else None
         return [*self._queue(snapshot), *_queue_totals(totals), *self._traffic(retries),
                 *self._of_nodes(snapshot), *self._of_jobs(), *self._of_sessions(),
+                *_of_itself(held),
                 *(fleet_families(fleet, look.age_s) if fleet else ())]  # fmt: skip
 
     def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
@@ -212,6 +218,27 @@ def _queue_totals(totals: Totals | None) -> Iterator[Metric]:
         "Model loads caused by dispatching.",
         value=None if totals is None else totals.swaps,
     )
+
+
+def _of_itself(held: Holdings) -> Iterator[Metric]:
+    """Draw what this gateway holds; without a request, no lease and no body."""
+    yield _gauge("forebay_leases", "Slots of nodes that this gateway holds now.", held.leases)
+    yield _counter(
+        "forebay_leases_orphaned_total",
+        "Leases that the watchdog found without a request, or requests without their lease; "
+        "given back. Anything but 0 is a bug.",
+        held.orphaned,
+    )
+    connections = GaugeMetricFamily(
+        "forebay_connections", "Connections open now, the idle ones included.", labels=["side"]
+    )
+    connections.add_metric(["client"], held.client_connections)
+    connections.add_metric(["node"], held.node_connections)
+    yield connections
+    yield _gauge(
+        "forebay_body_bytes", "Bytes of request bodies that are counted now.", held.body_bytes
+    )
+    yield _gauge("forebay_tasks", "Tasks of the event loop, this answer's included.", held.tasks)
 
 
 class _Collected:

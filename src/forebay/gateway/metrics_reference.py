@@ -14,6 +14,7 @@ from forebay.coordination import FleetPicture
 from forebay.core import Observed, Scheduler, Snapshot
 from forebay.dashboard.lookout import Look
 from forebay.gateway.accounting import BUCKETS_S, Accounting
+from forebay.gateway.holdings import Holdings
 from forebay.gateway.job_figures import JobFigures
 from forebay.gateway.metrics import OF_THE_FLEET, Metrics
 from forebay.nodes.registry import Nodes
@@ -61,6 +62,7 @@ LABELS: Final = {
     "kind": "of tokens: `prompt`, `output`; of failures: `connect`, `lost`, `status`, `garbage`, "
     "`too_large`, `refused`, `missing`, `removed` and the timeouts",
     "node": "the node's name",
+    "side": "of connections: `client`, `node`",
     "backend": "the node's name, in the metric that Nexus had",
     "type": "the task type of a job; `other` beyond the first 64",
     "state": "of a gateway: `leading`, `following`, `lost`",
@@ -101,7 +103,7 @@ def described() -> list[Described]:
     assert isinstance(snapshot, Snapshot)
     metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures())
     fleet = FleetPicture("coordinated", 1, "", ())
-    return [_described(family) for family in metrics.families(Look(snapshot), 0, fleet)]
+    return [_described(family) for family in metrics.families(Look(snapshot), 0, Holdings(), fleet)]
 
 
 def _described(family: Metric) -> Described:

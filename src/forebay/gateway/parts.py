@@ -31,6 +31,7 @@ from forebay.gateway.session_host import SessionHost
 from forebay.nodes.registry import Nodes
 from forebay.relay.problem import Problem
 from forebay.relay.relay import Relay
+from forebay.relay.watchdog import Watchdog
 from forebay.sessions.ids import session_id
 from forebay.sessions.surroundings import Surroundings as SessionSurroundings
 from forebay.settings import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from forebay.coordination import Fleet
     from forebay.core import Describe, Event, Snapshot
     from forebay.gateway.access_log import AccessLog
+    from forebay.gateway.holdings import Ledger
     from forebay.settings import NodeSettings, ReloadPlan, Settings
 
 DESCRIBE_S = 1.0
@@ -89,6 +91,7 @@ class Parts:
         self.coordinator = make_coordinator(settings, self.relay.perform, clock, chance)
         self.fleet: Fleet | None = None
         """The gateways that share one queue with this one; None where it works alone."""
+        self.watchdog = Watchdog(self.relay, clock)
         self.replicas = Replicas(self)
         self.relay.connect(self.coordinator)
         self.nodes.connect(self._node_changed)
@@ -112,6 +115,8 @@ class Parts:
         self.watch = make_watch(self, clock)
         self.bodies = Budget(queue.max_bytes)
         """What bodies of requests take of the memory."""
+        self.ledger: Ledger | None = None
+        """Counts what this gateway holds, once it has a server."""
         self.readers = ThreadPoolExecutor(2, "large-bodies")
 
     def _make_sessions(self, clock: Timers) -> SessionHost:

@@ -91,8 +91,11 @@ class StatusRoutes:
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus' text format."""
         self._parts.asking.observer(request)
-        look = await self._parts.lookout.taken()
-        text = self._parts.metrics.text(look, self._parts.relay.retries_total, self._fleet())
+        parts = self._parts
+        look = await parts.lookout.taken()
+        assert parts.ledger is not None
+        held = parts.ledger.count()
+        text = parts.metrics.text(look, parts.relay.retries_total, held, self._fleet())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def capabilities(self, request: Request) -> Response:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.core import Event
     from forebay.settings import NodeSettings
+    from forebay.wire.client import Pool
 
 NODES_MAX = 1000
 """Each node has timers, connections and labels of its own."""
@@ -36,6 +37,7 @@ class Nodes:
         """Whether nodes are still being looked for or started."""
         self.expected_until_s = 0.0
         """Until when some that announce themselves may still be on their way."""
+        self._leaving: list[Pool] = []  # of nodes that were removed while requests ran there
         self.has_ollama = False
         """Whether any node is Ollama, whose models have short names."""
 
@@ -65,7 +67,7 @@ class Nodes:
         """Put a node in the place of the one of that name; what is known of it is kept."""
         old = self._backends.pop(settings.name, None)
         if old is not None:
-            old.stop()
+            self._stop(old)
         return self._begin(settings, old, token_header)
 
     def _begin(self, settings: NodeSettings, old: Backend | None, token_header: bytes) -> Backend:
@@ -87,8 +89,17 @@ class Nodes:
         backend = self._backends.pop(name, None)
         if backend is None:
             return False
-        backend.stop()
+        self._stop(backend)
         return True
+
+    def _stop(self, backend: Backend) -> None:
+        backend.stop()
+        self._leaving = [pool for pool in (*self._leaving, backend.pool) if pool.connections]
+
+    def connections(self) -> int:
+        """Return how many connections to nodes are open, idle or in use."""
+        pools = (*(backend.pool for backend in self._backends.values()), *self._leaving)
+        return sum(pool.connections for pool in pools)
 
     async def first_probes(self, limit_s: float) -> None:
         """Wait until every node has been asked once, but not for ever."""

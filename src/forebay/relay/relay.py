@@ -13,6 +13,8 @@ from forebay.core import (
     Abort,
     Action,
     Arrived,
+    Audit,
+    Audited,
     Describe,
     Expire,
     Inspected,
@@ -90,6 +92,7 @@ class Relay:
         self._budget = RetryBudget(retry.budget)
         self._asked: dict[str, list[Callable[[Describe], None]]] = {}
         self._watchers: list[Callable[[Snapshot], None]] = []
+        self._audit: Audit | None = None
         self._performers: dict[type, Callable[..., None]] = {
             Route: self._route,
             Wait: self._wait,
@@ -99,6 +102,7 @@ class Relay:
             Describe: self._describe,
             Snapshot: self._show,
             Supply: self._supply,
+            Audit: self._audited,
         }
         self.change(queue, retry)
 
@@ -190,6 +194,15 @@ class Relay:
             self._watchers.append(told)
         self.post(Observed())
 
+    def audit(self) -> Audit | None:
+        """Return the leases kept for this gateway; None once all is stopped.
+
+        It is answered here, whoever leads; not to be called while an action is performed.
+        """
+        self._audit = None
+        self.post(Audited())
+        return self._audit
+
     async def finished(self) -> None:
         """Wait until no exchange is under way."""
         self._idle = asyncio.Event()
@@ -268,7 +281,7 @@ class Relay:
             self._crashed(action)
 
     def _crashed(self, action: Action) -> None:
-        if isinstance(action, Snapshot):
+        if isinstance(action, Snapshot | Audit):
             return
         exchange = self.exchanges.get(action.id)
         if exchange is not None:
@@ -330,6 +343,9 @@ class Relay:
         watchers, self._watchers = self._watchers, []
         for told in watchers:
             told(action)
+
+    def _audited(self, action: Audit) -> None:
+        self._audit = action
 
     def _supply(self, action: Supply) -> None:
         raise AssertionError("a request knows its sizes when it arrives")

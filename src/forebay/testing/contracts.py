@@ -10,10 +10,13 @@ from typing import Protocol
 from forebay.core import (
     Action,
     Arrived,
+    Audit,
+    Audited,
     Cancelled,
     Event,
     Expire,
     Finished,
+    Lease,
     NodeChanged,
     Observed,
     Reject,
@@ -145,6 +148,14 @@ class CoordinatorContract:
         picture = harness.actions[-1]
         assert isinstance(picture, Snapshot)
         assert (picture.waiting, picture.running, picture.nodes[0].in_flight) == (0, 0, 0)
+
+    def test_an_audit_lists_the_leases_that_are_held(self, harness: CoordinatorHarness) -> None:
+        self.post_all(harness, GPU, *(Arrived(name, "llama") for name in "abc"), Audited())
+        told = [action for action in harness.actions if isinstance(action, Audit)]
+        assert [lease for one in told for lease in one.leases] == [Lease("a", GPU.name)]
+        assert sum(one.tickets for one in told) == 3
+        self.post_all(harness, Cancelled("c"), Finished("a"), Finished("b"), Audited())
+        assert harness.actions[-len(told) :] == [Audit()] * len(told)
 
     def test_nothing_is_performed_after_stop(self, harness: CoordinatorHarness) -> None:
         self.post_all(harness, GPU, Arrived("a", "llama"), Arrived("b", "llama"))

@@ -38,6 +38,11 @@ class Charge:
         self._owner = owner
         self.size_bytes = size_bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """What has not been given back."""
+        return 0 if self._budget is None else self.size_bytes
+
     def shrink(self, size_bytes: int) -> None:
         """Give back what turned out not to be needed."""
         if self._budget is not None and size_bytes < self.size_bytes:
@@ -85,6 +90,11 @@ class Budget:
         self._scheduled = False
 
     @property
+    def in_memory_bytes(self) -> int:
+        """All bytes that are counted, those of bodies that wait for room included."""
+        return self.used_bytes + self.parked_bytes
+
+    @property
     def waiting(self) -> int:
         """How many bodies wait for room."""
         return len(self._places)
@@ -100,7 +110,7 @@ class Budget:
         limit = self.limit_bytes
         if self._owned.get(owner, 0) + size_bytes > limit // 4:
             limit -= limit // 8
-        if self.used_bytes + self.parked_bytes + size_bytes > max(limit, READ_BYTES):
+        if self.in_memory_bytes + size_bytes > max(limit, READ_BYTES):
             return None
         return self._grant(owner, size_bytes)
 
@@ -109,8 +119,7 @@ class Budget:
 
         `parked_bytes` are in memory already.
         """
-        in_memory = self.used_bytes + self.parked_bytes + parked_bytes
-        if in_memory > max(self.limit_bytes, READ_BYTES):
+        if self.in_memory_bytes + parked_bytes > max(self.limit_bytes, READ_BYTES):
             return False
         self._sequence += 1
         self.parked_bytes += parked_bytes

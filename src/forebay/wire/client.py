@@ -135,6 +135,10 @@ class NodeConnection(asyncio.Protocol):
         """Whether it can be used."""
         return not self._lost and self._transport is not None and not self._transport.is_closing()
 
+    def carries(self, listener: Listener) -> bool:
+        """Say whether the answer that comes here is for this listener."""
+        return self._listener is listener
+
     def close(self) -> None:
         """Close an idle connection."""
         if self._transport is not None and not self._lost:
@@ -148,6 +152,7 @@ class NodeConnection(asyncio.Protocol):
     ) -> None:
         """Remember the transport."""
         self._transport = transport
+        self._pool.connections += 1
         watch_for_dead_peer(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
@@ -205,6 +210,7 @@ class NodeConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the listener, and leave the pool."""
         self._lost = True
+        self._pool.connections -= 1
         self._pool.forget(self)
         if self._listener is not None:
             cause = "the connection was lost" if error is None else f"connection lost: {error}"
@@ -367,6 +373,8 @@ class Pool:
         self._wanted: deque[Opening] = deque()  # those who wait for one that rests
         self.heads = HeadMemory(make_answer_head)
         self.openings: set[Opening] = set()
+        self.connections = 0
+        """Those that are open, idle and in use."""
         self.streams_closed = 0
         """How often in a row a connection turned out to be closed that a stream had come on."""
         self.reuses = True

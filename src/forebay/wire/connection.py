@@ -535,6 +535,14 @@ class ServerConnection(asyncio.Protocol):
         if framing.is_whole:
             delegate.take(b"0\r\n\r\n")
 
+    def hold(self, charge: Charge) -> None:
+        """Give back with the end of the request what its delegate has taken of the budget."""
+        if self._delegate is None:
+            charge.release()
+        else:
+            self._charge.release()
+            self._charge = charge
+
     def delegate_is_done(self, *, keep_alive: bool) -> None:
         """Take the connection back after the answer of a delegate."""
         self._delegate = None

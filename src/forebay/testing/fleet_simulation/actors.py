@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from forebay.core import (
+    Audit,
+    Audited,
     Cancelled,
     Expire,
     Finished,
@@ -158,6 +160,7 @@ class Gateway:
         for backend in self.stage.backends.values():
             self.replica.post(NodeChanged(backend.name, backend.slots, backend.models))
         self.replica.post(Observed())
+        self.replica.post(Audited())
         self.later(self.stage.random.uniform(0.5, 1.0) * PROBE_S, self.probe)
 
     # -- what is decided
@@ -166,6 +169,9 @@ class Gateway:
         checker = self.stage.checker
         if isinstance(action, Snapshot):
             checker.observed(self, action)
+            return
+        if isinstance(action, Audit):
+            checker.audited(self, action)
             return
         request = self.requests.get(action.id)
         if request is None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from forebay.core import Route, Snapshot, Totals
+    from forebay.core import Audit, Route, Snapshot, Totals
     from forebay.testing.clock import FakeClock
     from forebay.testing.fleet_simulation.actors import Backend, Gateway, Request
     from forebay.testing.fleet_simulation.plans import FleetPlan
@@ -251,6 +251,14 @@ class FleetChecker:
             for name, count in msgspec.structs.asdict(before).items():
                 if name != "rejected" and getattr(now, name) < count:
                     self.broken(f"{gateway.name} saw {count} {name}, and now {getattr(now, name)}")
+
+    def audited(self, gateway: Gateway, audit: Audit) -> None:
+        """See that its coordinator keeps just the leases that it uses, whoever leads."""
+        kept = {lease.id: lease.node for lease in audit.leases}
+        running = (one for one in gateway.requests.values() if one.state == "running")
+        used = {one.arrival.id: one.node for one in running}
+        if kept != used or audit.tickets != len(gateway.requests):
+            self.broken(f"{gateway.name} uses {used} of {len(gateway.requests)}, kept is {audit}")
 
     # -- from time to time
 

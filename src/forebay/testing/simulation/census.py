@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forebay.core.actions import Describe
+    from forebay.core.actions import Audit, Describe
     from forebay.core.snapshot import Snapshot
     from forebay.testing.simulation.mirror import Mirror, Ticket
 
@@ -44,6 +44,14 @@ class Census:
         assert found == expected, f"the snapshot says {found}, true is {expected}"
         self._check_nodes(seen, mirror)
         self._check_totals(seen, mirror)
+
+    def check_leases(self, seen: Audit, mirror: Mirror) -> None:
+        """Compare the leases with what runs."""
+        found = {lease.id: lease.node for lease in seen.leases}
+        running = (one for one in mirror.tickets.values() if one.state == "running")
+        expected = {ticket.arrived.id: ticket.node for ticket in running}
+        assert found == expected, f"the leases are {found}, true is {expected}"
+        assert seen.tickets == len(mirror.tickets), f"{seen.tickets} tickets are {mirror.tickets}"
 
     def _check_nodes(self, seen: Snapshot, mirror: Mirror) -> None:
         shown = {node.name: (node.slots, node.in_flight, node.state) for node in seen.nodes}

@@ -9,9 +9,20 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from forebay.core.actions import Abort, Action, Describe, Expire, Reject, Route, Supply, Wait
+from forebay.core.actions import (
+    Abort,
+    Action,
+    Audit,
+    Describe,
+    Expire,
+    Reject,
+    Route,
+    Supply,
+    Wait,
+)
 from forebay.core.events import (
     Arrived,
+    Audited,
     Cancelled,
     Event,
     Finished,
@@ -39,7 +50,7 @@ if TYPE_CHECKING:
 
     from forebay.core.options import Options
 
-WITHOUT_EFFECT = (Arrived, Ticked, Observed, Inspected, Revoked)
+WITHOUT_EFFECT = (Arrived, Ticked, Observed, Audited, Inspected, Revoked)
 """Events that by themselves change nothing that can be seen: only what is done about them does."""
 
 
@@ -152,7 +163,7 @@ class Checker:
                 self._options = event.options
             case ShutDown():
                 self._stopping = True
-            case Revoked() | Ticked() | Inspected() | Observed() | Resumed() | Lent():
+            case Revoked() | Ticked() | Inspected() | Observed() | Audited() | Resumed() | Lent():
                 pass  # the last two come of several replicas, and are not played here
 
     def _change_node(self, event: NodeChanged | NodeRested | NodeRemoved) -> None:
@@ -229,19 +240,21 @@ class Checker:
                 self._supply(action)
             case Abort():
                 self._abort(action)
-            case Describe() | Snapshot():
+            case Describe() | Snapshot() | Audit():
                 self._compare(action)
 
-    def _compare(self, action: Describe | Snapshot) -> None:
+    def _compare(self, action: Describe | Snapshot | Audit) -> None:
         if isinstance(action, Snapshot):
             self._snapshot = action
             self._census.check(action, self._mirror)
+        elif isinstance(action, Audit):
+            self._census.check_leases(action, self._mirror)
         else:
             self._census.check_description(self._of(action), action, self._mirror)
 
     def _of(self, action: Action) -> Ticket:
         """Return the ticket an action is about; acting on one that is over is a mistake."""
-        assert not isinstance(action, Snapshot)
+        assert not isinstance(action, Snapshot | Audit)
         if self._newcomer is not None and self._newcomer.arrived.id == action.id:
             return self._newcomer
         ticket = self._mirror.tickets.get(action.id)

@@ -19,6 +19,7 @@ import msgspec
 from forebay.core import Scheduler
 from forebay.core.actions import Abort, Action, Expire, Reject, Route, Supply
 from forebay.core.events import (
+    Audited,
     Cancelled,
     Event,
     Finished,
@@ -132,7 +133,11 @@ class Simulation:
             self._at(disturbance.at_s, partial(self._disturb, disturbance))
         self._every(scenario.probe_s, self._probe)
         if scenario.observe_s:
-            self._every(scenario.observe_s, lambda: self._post(Observed()))
+            self._every(scenario.observe_s, self._observe)
+
+    def _observe(self) -> None:
+        self._post(Observed())
+        self._post(Audited())
 
     def _is_going_on(self) -> bool:
         """Say whether anything can still happen; probes alone go on for ever."""
@@ -147,7 +152,7 @@ class Simulation:
         self._checker.nothing_is_starved()
         for request_id in list(self._asks):
             self._post(Cancelled(request_id))
-        self._post(Observed())
+        self._observe()
         self._checker.everything_is_zero()
 
     # The loop
@@ -173,7 +178,7 @@ class Simulation:
         self._instant_steps = self._instant_steps + 1 if now_s == self._acted_at_s else 0
         if self._instant_steps > STEPS_IN_ONE_INSTANT_MAX:
             raise AssertionError("time stands still")
-        if actions and not isinstance(event, Observed):
+        if actions and not isinstance(event, Observed | Audited):
             self._acted_at_s = now_s
         match event:
             case Finished() | Cancelled():
