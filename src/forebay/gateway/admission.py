@@ -51,13 +51,13 @@ class Admission:
             for name, targets in models.fallbacks.items()
         }
 
-    def admit(self, head: RequestHead, caller: Caller, body: bytes) -> Call | Problem:
-        """Read a body that is small enough to be read at once."""
+    def admit(self, head: RequestHead, caller: Caller, body: bytes) -> Call | Problem | None:
+        """Read a body that can be read at once; None for one that must be read in slices."""
         try:
             reading = caller.family.reader.look_at(body)
         except InvalidBody as error:
             return Problem(error.code, str(error), error.param)
-        return self.make(head, caller, body, reading)
+        return None if reading is None else self.make(head, caller, reading)
 
     def refusal(self, caller: Caller) -> Problem | None:
         """Say what is wrong with a request before its body is looked at."""
@@ -69,9 +69,7 @@ class Admission:
             return Problem("unsupported", "send the body as it is", "content-encoding")
         return None
 
-    def make(
-        self, head: RequestHead, caller: Caller, body: bytes, reading: Reading
-    ) -> Call | Problem:
+    def make(self, head: RequestHead, caller: Caller, reading: Reading) -> Call | Problem:
         """Return the call that a body asks for."""
         family, fields, unsupported = caller.family, reading.fields, reading.unsupported
         if unsupported is not None:
@@ -89,10 +87,7 @@ class Admission:
                 return Problem("forbidden", "this key may not use this model", "model")
             fallbacks = tuple(name for name in fallbacks if name in key.models)
         if (model != asked or fallbacks) and reading.model_span == (0, 0):
-            try:
-                reading.model_span = find_model(body)
-            except InvalidBody as error:
-                return Problem(error.code, str(error), error.param)
+            reading.model_span = find_model(reading.body)
         request_id = self._unique_id(caller.request_id)
         return Call(
             request_id,
@@ -100,7 +95,7 @@ class Admission:
             head.target,
             caller.route,
             model,
-            body,
+            reading.body,
             reading.model_span,
             asked,
             fallbacks,

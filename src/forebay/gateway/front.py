@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 from forebay.gateway.admission import HOT_ROUTES
 from forebay.gateway.callers import Caller
 from forebay.gateway.client_sink import ClientSink
 from forebay.gateway.problem import preferred_language
 from forebay.relay.call import Call
-from forebay.relay.fields import LARGE_BYTES, Reading, prompt_tokens
 from forebay.relay.members import InvalidBody
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
@@ -24,14 +24,19 @@ from forebay.wire.refusals import Refusal
 from forebay.wire.server import Site
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from forebay.gateway.cold import Cold
     from forebay.gateway.parts import Parts
-    from forebay.relay.family import Family
+    from forebay.relay.fields import Reading
     from forebay.wire.answering import Delegate
     from forebay.wire.connection import ServerConnection
 
 
 logger = logging.getLogger("forebay.gateway")
+
+SLICES_AT_ONCE: Final = 2
+"""Of a body that is the only one to be read: together a millisecond at most."""
 
 
 class Front(Site):
@@ -39,7 +44,7 @@ class Front(Site):
 
     def __init__(self, parts: Parts, cold: Cold) -> None:
         self.admission = parts.admission
-        self.readers = parts.readers
+        self.reader = BodyReader()
         self._callers = parts.callers
         self._relay = parts.relay
         self._problems = parts.problems
@@ -73,10 +78,12 @@ class Front(Site):
         connection.answered_by(sink)
         if caller.problem is not None:
             self._refuse(sink, caller.route, caller.problem)
-        elif len(body) < LARGE_BYTES:
-            self.go_on(sink, caller.route, self.admission.admit(head, caller, body))
         else:
-            LargeBody(self, sink, connection).read(head, caller, body)
+            admitted = self.admission.admit(head, caller, body)
+            if admitted is None:
+                LargeBody(self, sink, connection, head).begin(caller, body)
+            else:
+                self.go_on(sink, caller.route, admitted)
 
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
         """Answer a request that could not be read; the connection closes after it."""
@@ -123,62 +130,86 @@ class Front(Site):
         sink.failed(problem, None)
 
 
+class BodyReader:
+    """Reads large bodies on the loop, a slice a turn, of one body after the other.
+
+    So nobody waits for longer than a slice takes, however many bodies come and whatever is in
+    them, and a body whose client leaves is dropped at once.
+    """
+
+    __slots__ = ("_bodies",)
+
+    def __init__(self) -> None:
+        self._bodies: deque[LargeBody] = deque()
+
+    def read(self, body: LargeBody) -> None:
+        """Read a body from now on; a few slices at once where no other is being read."""
+        if not self._bodies:
+            for _ in range(SLICES_AT_ONCE):
+                if not body.step():
+                    return
+            asyncio.get_running_loop().call_soon(self._turn)
+        self._bodies.append(body)
+
+    def _turn(self) -> None:
+        body = self._bodies.popleft()
+        if body.step():
+            self._bodies.append(body)
+        if self._bodies:
+            asyncio.get_running_loop().call_soon(self._turn)
+
+
 class LargeBody:
-    """A body that is read off the loop, while its client may leave."""
+    """A body that is read in slices, while its client may leave."""
 
-    __slots__ = ("_connection", "_front", "_left", "_sink")
+    __slots__ = ("_caller", "_connection", "_front", "_head", "_sink", "_slices")
 
-    def __init__(self, front: Front, sink: ClientSink, connection: ServerConnection) -> None:
+    def __init__(
+        self, front: Front, sink: ClientSink, connection: ServerConnection, head: RequestHead
+    ) -> None:
         self._front = front
         self._sink = sink
         self._connection = connection
-        self._left = False
-        connection.answered_by(self)
+        self._head = head
+        self._caller: Caller
+        self._slices: Generator[int, None, Reading] | None = None
 
-    def read(self, head: RequestHead, caller: Caller, body: bytes) -> None:
-        """Start reading in a thread, and go on when it is done."""
-        front = self._front
-        future = asyncio.get_running_loop().run_in_executor(
-            front.readers, _read_large, caller.family, body
-        )
+    def begin(self, caller: Caller, body: bytes) -> None:
+        """Read it; the request goes on when that is done."""
+        self._caller = caller
+        self._slices = caller.family.reader.read_in_slices(body)
+        self._connection.answered_by(self)
+        self._front.reader.read(self)
 
-        def done(result: asyncio.Future[Reading | Problem]) -> None:
-            if self._left or result.cancelled():
-                return
-            self._connection.answered_by(self._sink)
-            error = result.exception()
-            if error is not None:  # a bug of ours: the client must not wait for ever
-                logger.error("reading a large body failed", exc_info=error)
-                problem = Problem("internal_error", "an internal error; the log has the details")
-                front.go_on(self._sink, caller.route, problem)
-                return
-            read = result.result()
-            admitted: Call | Problem
-            if isinstance(read, Problem):
-                admitted = read
-            else:
-                admitted = front.admission.make(head, caller, body, read)
-            front.go_on(self._sink, caller.route, admitted)
-
-        future.add_done_callback(done)
+    def step(self) -> bool:
+        """Read one slice; False where there is nothing more to read."""
+        slices, admitted = self._slices, None
+        if slices is None:
+            return False  # its client has left
+        try:
+            next(slices)
+            return True
+        except StopIteration as end:
+            admitted = self._front.admission.make(self._head, self._caller, end.value)
+        except InvalidBody as error:
+            admitted = Problem(error.code, str(error), error.param)
+        except Exception:  # a bug of ours: the client must not wait for ever
+            logger.exception("reading a large body failed")
+            admitted = Problem("internal_error", "an internal error; the log has the details")
+        self._slices = None
+        self._connection.answered_by(self._sink)
+        self._front.go_on(self._sink, self._caller.route, admitted)
+        return False
 
     def client_left(self) -> None:
-        """Forget the request once it is read."""
-        self._left = True
+        """Drop the body."""
+        self._slices = None
 
     def client_is_slow(self) -> None:
         """Nothing is being written yet."""
 
     def client_keeps_up(self) -> None:
         """Nothing is being written yet."""
-
-
-def _read_large(family: Family, body: bytes) -> Reading | Problem:
-    try:
-        fields, span = family.reader.read_large(body)
-        return Reading(fields, prompt_tokens(body), span)
-    except InvalidBody as error:
-        return Problem(error.code, str(error), error.param)
 
 
 def _path(target: bytes) -> bytes:

@@ -142,7 +142,6 @@ class Gateway:
         parts.coordinator.stop()
         if not isinstance(parts.coordinator, InProcess):
             await parts.coordinator.close()
-        parts.readers.shutdown(wait=False, cancel_futures=True)
         if self._log is not None:
             self._log.stop()
 

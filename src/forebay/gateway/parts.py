@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from forebay.coordination import InProcess
@@ -117,7 +116,6 @@ class Parts:
         """What bodies of requests take of the memory."""
         self.ledger: Ledger | None = None
         """Counts what this gateway holds, once it has a server."""
-        self.readers = ThreadPoolExecutor(2, "large-bodies")
 
     def _make_sessions(self, clock: Timers) -> SessionHost:
         entropy = random.SystemRandom()

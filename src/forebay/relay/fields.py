@@ -1,16 +1,19 @@
 """Reading the few fields of a body that the gateway must know, and refusing what is not JSON.
 
-msgspec reads them in under a microsecond and skips the rest, but lets three things pass: bytes
-that are not UTF-8 inside skipped strings, a name given twice (the node might read the other one:
-whom do we queue for then?), and depth, which it answers with RecursionError. So the text must be
-UTF-8, and where a name might come twice the members are looked at one by one (`members`).
+msgspec reads JSON very fast, but lets three things pass that must not: bytes that are not UTF-8, a
+depth that others choke on, and names that a node may take for ours: one of ours given twice, or
+written with other capitals (servers in Go match names without case, and take the last). So every
+name of the outermost object is looked at, and none further down.
 
-A decode of 30 MiB holds the interpreter for 20-60 ms, in a thread too. Large bodies are
-therefore read in small steps by `members`, and meant to be read in a thread.
+Small bodies are read where they arrive, in microseconds: msgspec gives the members as a dict, which
+keeps one of two that have the same name. Written down again it is then shorter than the body, so
+one comparison of lengths says that none came twice. All else (larger, deep, or not that clear) is
+read in slices by a generator, so that no body can hold the event loop.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias, cast
 
@@ -19,22 +22,41 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
 from forebay.relay.limits import bounded_limit
-from forebay.relay.members import InvalidBody, base64_bytes, check_utf8, scan_members
+from forebay.relay.members import (
+    DEPTH_MAX,
+    SLICE,
+    InvalidBody,
+    count_opening,
+    cut_short,
+    find_member,
+    scan_members,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from forebay.relay.problem import Unsupported
 
-LARGE_BYTES: Final = 524_288
-"""From here on a body is read off the event loop; below, it takes under a millisecond."""
+INLINE_BYTES: Final = 32_768
+"""A body up to here is read at once, whatever is in it: in under a millisecond."""
+TEXT_BYTES_MAX: Final = 16_384
+"""More than any name that is believed; of a text in a large body no more is read."""
+MEMBERS_MAX: Final = 1024
+"""How many members the outermost object may have; requests have a few dozen."""
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 Limit: TypeAlias = int | float | UnsetType | None
 Text: TypeAlias = str | UnsetType | None
 Flag: TypeAlias = bool | UnsetType | None
 
-_ESCAPED_LETTER = re.compile(rb"\\u00[2-7]")
 _PATH = re.compile(r"`\$\.?([^`]*)`")
-STEP: Final = 4096
+_BOM: Final = b"\xef\xbb\xbf"
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ENCODER: Final = msgspec.json.Encoder()
+_KNOWN_MAX: Final = 1024
+_REBUILT_MAX: Final = 64
+_OPEN_OBJECT, _QUOTE = 0x7B, 0x22
+_STEP: Final = 4096
 
 
 class Fields(Protocol):
@@ -53,13 +75,14 @@ class Reading:
     """What has been read of a body."""
 
     __slots__ = (
-        "fields", "is_plain", "model_span", "output_limit", "prompt_tokens", "tier",
+        "body", "fields", "is_plain", "model_span", "output_limit", "prompt_tokens", "tier",
         "unsupported", "user",
     )  # fmt: skip
 
     def __init__(
         self,
         fields: Fields,
+        body: bytes,
         prompt_tokens: int,
         model_span: tuple[int, int] = (0, 0),
         plain_limit: int = -1,
@@ -69,6 +92,8 @@ class Reading:
         Of such a body, as most are, they need not be asked: their methods are not compiled.
         """
         self.fields = fields
+        self.body = body
+        """What to pass on: all that came, but for a byte order mark."""
         self.prompt_tokens = prompt_tokens
         self.model_span = model_span
         """Where `model` is; (0, 0) when nobody has looked."""
@@ -100,23 +125,60 @@ class FieldsReader:
         self._limits = [self._names.index(name) for name in limits]
         plain = ("model", *limits)
         self._others = [at for at, name in enumerate(self._names) if name not in plain]
-        self._quoted = [b'"%b"' % name.encode() for name in self._names]
-        self._nested = nested
-        self._nested_quoted = b'"%b"' % nested[1].encode()
+        self._outer, inner = nested
+        self._rule = _Names(self._names)
+        self._inner_rule = _Names([inner], f"{self._outer}.")
 
     def read(self, body: bytes) -> Fields:
-        """Return the fields of a body; raises InvalidBody."""
-        return self.look_at(body).fields
+        """Return the fields of a body, however long it takes; raises InvalidBody."""
+        reading = self.look_at(body)
+        slices = self.read_in_slices(body)
+        while reading is None:
+            try:
+                next(slices)
+            except StopIteration as end:
+                reading = end.value
+        return reading.fields
 
-    def look_at(self, body: bytes) -> Reading:
-        """Like `read`, and say what else is known of the body."""
+    def look_at(self, body: bytes) -> Reading | None:
+        """Return what a body says; None where it must be read in slices; raises InvalidBody."""
+        if len(body) > INLINE_BYTES:
+            return None
+        if body.startswith(_BOM):
+            body = body[len(_BOM) :]
+        members = _members(body)
+        if not self._rule.are_plain(members, body):
+            return None
+        if self._outer in members:
+            inside = bytes(members[self._outer])
+            if inside[:1] == b"{" and not self._inner_rule.are_plain(_members(inside), inside):
+                return None
+        if len(body) > 2 * DEPTH_MAX and count_opening(body) > DEPTH_MAX:
+            return None
         if not body.isascii():
-            check_utf8(body)
-        fields = self._decode(body)
+            _check_utf8(body)
+        fields = self._decode(
+            [(name, bytes(members[name])) for name in self._names if name in members]
+        )
         values = astuple(cast("msgspec.Struct", fields))
-        if self._may_repeat(values, body):
-            self._refuse_repeated(body)
-        return Reading(fields, prompt_tokens(body), (0, 0), self._plain_limit(values))
+        return Reading(fields, body, prompt_tokens(body), (0, 0), self._plain_limit(values))
+
+    def read_in_slices(self, body: bytes) -> Generator[int, None, Reading]:
+        """Read a body in steps of half a millisecond at most; raises InvalidBody.
+
+        Yields after each step, saying how many bytes were looked at; may be dropped at any time.
+        """
+        if body.startswith(_BOM):
+            body = body[len(_BOM) :]
+        text_bytes = yield from _text_bytes(body)
+        spans = yield from _spans(body, self._rule)
+        if self._outer in spans:
+            start, end = spans[self._outer]
+            if body[start] == _OPEN_OBJECT:
+                yield from _spans(body[start:end], self._inner_rule)
+        given = [(name, _given(body, name, *spans[name])) for name in self._names if name in spans]
+        fields = self._decode(given)
+        return Reading(fields, body, text_bytes // 4, spans["model"])
 
     def _plain_limit(self, values: tuple[Any, ...]) -> int:
         """Return the limit of a body that gives only a model and limits; -1 where it says more."""
@@ -129,53 +191,68 @@ class FieldsReader:
                 return bounded_limit(values[index])
         return 0
 
-    def read_large(self, body: bytes) -> tuple[Fields, tuple[int, int]]:
-        """Like `read`, in small steps that let other threads on; also says where `model` is."""
-        check_utf8(body)
-        spans = self._refuse_repeated(body)
-        small = b",".join(
-            [
-                b'"%b":%b' % (name.encode(), body[spans[name][0] : spans[name][1]])
-                for name in self._names
-                if name in spans
-            ]
-        )
-        return self._decode(b"{%b}" % small), spans["model"]
-
-    def _decode(self, body: bytes) -> Fields:
+    def _decode(self, given: list[tuple[str, bytes]]) -> Fields:
+        """Return the fields, given what stands in the body for each."""
+        small = b",".join([b'"%b":%b' % (name.encode(), value) for name, value in given])
         try:
-            return cast("Fields", self._decoder.decode(body))
+            return cast("Fields", self._decoder.decode(b"{%b}" % small))
         except msgspec.ValidationError as error:
             raise InvalidBody(*_explain(str(error))) from None
-        except msgspec.DecodeError as error:
-            raise InvalidBody(f"the body is not valid JSON: {error}", "body") from None
-        except RecursionError:
-            raise InvalidBody("the body is nested too deeply", "body") from None
 
-    def _may_repeat(self, values: tuple[Any, ...], body: bytes) -> bool:
-        """Say whether a name that was found may be there again, as far as a quick look tells."""
-        absent = UNSET
-        for index, quoted in enumerate(self._quoted):
-            if values[index] is not absent and body.count(quoted) > 1:
-                return True
-        if self._nested[0] and body.count(self._nested_quoted) > 1:
-            return True
-        # Not `in`: inside CPython it raises and swallows an exception before it looks, for 0.4 µs.
-        slash = body.find(b"\\")
-        return slash >= 0 and _ESCAPED_LETTER.search(body, slash) is not None
 
-    def _refuse_repeated(self, body: bytes) -> dict[str, tuple[int, int]]:
-        spans: dict[str, tuple[int, int]] = {}
-        for name, span in scan_members(body):
-            if name in spans and name in self._names:
-                raise InvalidBody(f"`{name}` is given more than once", name)
-            spans[name] = span
-        outer, inner = self._nested
-        if outer in spans and body[spans[outer][0] : spans[outer][0] + 1] == b"{":
-            names = [name for name, _ in scan_members(body[spans[outer][0] : spans[outer][1]])]
-            if names.count(inner) > 1:
-                raise InvalidBody(f"`{outer}.{inner}` is given more than once", f"{outer}.{inner}")
-        return spans
+class _Names:
+    """The names that are read of an object, and what may not stand beside them."""
+
+    def __init__(self, names: list[str], path: str = "") -> None:
+        self.ours = frozenset(names)
+        self._path = path
+        self._longest = 6 * max(map(len, names)) + 2
+        """Bytes that a name may take, with every letter escaped; longer ones are not ours."""
+        self._again = min(map(len, names)) + len('"":0,')
+        """Bytes that another member with the shortest name takes at least."""
+        self._known = set(names)
+        """Ours, and others that have been looked at."""
+
+    def are_plain(self, members: dict[str, msgspec.Raw], body: bytes) -> bool:
+        """Say whether no name of ours can be there twice; raises InvalidBody for other capitals.
+
+        A member that was there twice is missing from what the members come to.
+        """
+        if not self._known.issuperset(members):
+            for name in members:
+                self._look_at(name)
+        left = len(body) - len(_ENCODER.encode(members))
+        if left < self._again:
+            return len(members) <= MEMBERS_MAX
+        if left != 2 * len(members) - 1 or len(members) > _REBUILT_MAX:
+            return False
+        parts = [b'"%b": %b' % (name.encode(), bytes(raw)) for name, raw in members.items()]
+        return b"{%b}" % b", ".join(parts) == body  # as Python writes it, blanks and all
+
+    def named(self, quoted: bytes) -> str:
+        """Return which of ours a name is, or nothing; raises InvalidBody for other capitals."""
+        if len(quoted) > self._longest:
+            return ""
+        name = msgspec.json.decode(quoted, type=str)
+        if name in self.ours:
+            return name
+        self._look_at(name)
+        return ""
+
+    def refuse_twice(self, name: str) -> InvalidBody:
+        """Return the refusal of a name that is given twice."""
+        path = self._path + name
+        return InvalidBody(f"`{path}` is given more than once", path)
+
+    def _look_at(self, name: str) -> None:
+        if name in self._known:
+            return
+        folded = name.casefold()
+        if folded in self.ours and len(folded) == len(name):  # what becomes longer is not folded
+            path = self._path + folded
+            raise InvalidBody(f"write `{path}` as it is spelled here", path)
+        if len(name) <= self._longest and len(self._known) < _KNOWN_MAX:
+            self._known.add(name)
 
 
 def prompt_tokens(body: bytes) -> int:
@@ -185,15 +262,21 @@ def prompt_tokens(body: bytes) -> int:
     tokens have commas.
     """
     size = len(body)
-    if size >= 2 * STEP:
-        size -= base64_bytes(body, STEP)
+    if size >= 2 * _STEP:
+        size -= _base64_bytes(body)
     return size // 4
 
 
 def find_model(body: bytes) -> tuple[int, int]:
-    """Return where the value of `model` lies; raises InvalidBody for what cannot be rewritten."""
-    members = list(scan_members(body))  # to its end: all of it must be readable
-    return next(span for name, span in members if name == "model")
+    """Return where the value of `model` lies in a body that has been read."""
+    if len(body) <= INLINE_BYTES:
+        span = find_member(body, _members(body), "model")
+        if span != (0, 0):
+            return span
+    for found in scan_members(body):
+        if isinstance(found, tuple) and msgspec.json.decode(found[0], type=str) == "model":
+            return found[1], found[2]
+    raise InvalidBody("`model` is required", "model")
 
 
 def replace_model(body: bytes, span: tuple[int, int], model: str) -> bytes:
@@ -210,3 +293,79 @@ def _explain(text: str) -> tuple[str, str]:
     if not param:
         return "the body must be a JSON object", "body"
     return f"`{param}`: {text.split(' - at ')[0]}", param
+
+
+def _members(body: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _MEMBERS.decode(body)
+    except msgspec.ValidationError:
+        raise InvalidBody("the body must be a JSON object") from None
+    except UnicodeDecodeError:
+        raise InvalidBody("the body is not valid UTF-8") from None
+    except msgspec.DecodeError as error:
+        raise InvalidBody(f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise InvalidBody("the body is nested too deeply") from None
+
+
+def _spans(body: bytes, rule: _Names) -> Generator[int, None, dict[str, tuple[int, int]]]:
+    """Return where the values of our names are; raises InvalidBody where a name is wrong."""
+    spans: dict[str, tuple[int, int]] = {}
+    count = 0
+    for found in scan_members(body):
+        if isinstance(found, int):
+            yield found
+            continue
+        quoted, start, end = found
+        count += 1
+        if count > MEMBERS_MAX:
+            raise InvalidBody(f"the body has more than {MEMBERS_MAX} members")
+        name = rule.named(quoted)
+        if name in spans:
+            raise rule.refuse_twice(name)
+        if name:
+            spans[name] = (start, end)
+    return spans
+
+
+def _given(body: bytes, name: str, start: int, end: int) -> bytes:
+    """Return what is given for a name; of a text that is very long, as much as can matter."""
+    if end - start <= INLINE_BYTES:
+        return body[start:end]
+    if body[start] == _QUOTE:
+        return cut_short(body, start, TEXT_BYTES_MAX)
+    raise InvalidBody(f"`{name}` is too long", name)
+
+
+def _text_bytes(body: bytes) -> Generator[int, None, int]:
+    """Return the size without base64; raises InvalidBody for what is not UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    left_out = 0
+    try:
+        for start in range(0, len(body), SLICE):
+            piece = body[start : start + SLICE]
+            decoder.decode(piece)
+            if len(body) >= 2 * _STEP:
+                left_out += _base64_bytes(piece)
+            yield 2 * len(piece)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        raise InvalidBody("the body is not valid UTF-8") from None
+    return len(body) - left_out
+
+
+def _check_utf8(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        raise InvalidBody("the body is not valid UTF-8") from None
+
+
+def _base64_bytes(body: bytes) -> int:
+    """Return how many bytes lie in steps of ASCII without a blank or a comma."""
+    found = 0
+    for start in range(0, len(body), _STEP):
+        end = min(start + _STEP, len(body))
+        if body.find(b" ", start, end) < 0 and body.find(b",", start, end) < 0:
+            found += (end - start) * body[start:end].isascii()
+    return found

@@ -1,37 +1,84 @@
 """The members of a JSON object, one by one, in small steps.
 
-A scanner of the outermost object: it finds each member's name and where its value lies, skipping
-nested values by brackets and strings. Work is linear in the body and done in slices of 64 KiB at
-most, so that a thread that scans 30 MiB lets others on every few milliseconds; a decoder written
-in C would hold the interpreter for the whole of it.
+`scan_members` reads the outermost object as RFC 8259 has it and says where each member's value
+lies. It is a generator that pauses (yields a number) after 64 KiB at most, so that the event loop
+can do other things between two steps.
 
-It does not validate what is inside nested values: the node does that when it reads the body.
-
-This module is not compiled, and must not be: compiled code never looks whether another thread
-wants the interpreter, so that 10 MiB of brackets held up the event loop for 4.8 s; here it is 9 ms.
+Large pieces are read by msgspec, which is fifty times faster than anything in Python: a piece that
+ends before a comma, put in brackets, is valid JSON only if it holds whole values (`_take_piece`).
+Where that fails, patterns run over plain values to the next bracket (`_FIRST` after an opening one,
+`_NEXT` after a comma, `_AFTER` after a value), and where a pattern cannot move, because a text goes
+on beyond its window, one value is read by hand. A stack of closing brackets is all the memory.
 """
 
 from __future__ import annotations
 
-import codecs
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from forebay.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
-SLICE = 65_536
-DEPTH_MAX = 512
+SLICE: Final = 65_536
+"""How much msgspec is given at once, and what may be done between two pauses."""
+WINDOW: Final = 4_096
+"""How much a pattern is given at once."""
+STEP_WORK: Final = 160
+"""What a step in Python counts for beside its bytes: it takes as long as msgspec for so many."""
+PATTERN_WORK: Final = 12
+"""What a byte read by a pattern counts for."""
+DEPTH_MAX: Final = 512
 """How deep values may nest; more than any request needs, less than any parser's limit."""
 
-_BLANK = re.compile(rb"[ \t\r\n]*")
-_BRACKET = re.compile(rb'["{}\[\]]')
-_LITERAL = re.compile(rb"(?:true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
-_CLOSING = {ord("{"): ord("}"), ord("["): ord("]")}
+Member: TypeAlias = tuple[bytes, int, int]
+"""The name as it is written, quotes and all, and where the value begins and ends."""
+
+_BLANKS = rb"[ \t\r\n]*+"
+_HEX = rb"[0-9a-fA-F]"
+_ESCAPE = (
+    rb'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F])%b{4}|[dD][89abAB]%b{2}\\u[dD][c-fC-F]%b{2}))'
+    % (_HEX, _HEX, _HEX)
+)
+ESCAPE_BYTES: Final = 12
+"""The longest escape, a pair of surrogates."""
+_TEXT = rb'(?:[^"\\\x00-\x1f]++|%b)*+' % _ESCAPE
+_LITERAL = rb"(?:true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)"
+_PLAIN = rb'(?:"%b"|%b)' % (_TEXT, _LITERAL)
+
+
+def _patterns(name: bytes, closing: bytes) -> tuple[re.Pattern[bytes], ...]:
+    """Return the three patterns of a container; a group is there where one ends at a bracket."""
+    blanks, plain = _BLANKS, _PLAIN
+    run = rb"(?:%b%b%b%b,)*+(?:%b%b(?:([\[{])|%b%b(%b)))?+" % (
+        blanks, name, plain, blanks, blanks, name, plain, blanks, closing,
+    )  # fmt: skip
+    first = rb"(?:%b(%b)|%b)" % (blanks, closing, run)
+    after = rb"%b(?:(%b)|,%b)" % (blanks, closing, run)
+    return re.compile(first), re.compile(run), re.compile(after)
+
+
+_FIRST, _NEXT, _AFTER = 0, 1, 2
+_OBJECT: Final = _patterns(rb'"%b"%b:%b' % (_TEXT, _BLANKS, _BLANKS), rb"\}")
+_ARRAY: Final = _patterns(b"", rb"\]")
+_BLANK_RUN: Final = re.compile(_BLANKS)
+_TEXT_RUN: Final = re.compile(_TEXT)
+_DIGIT_RUN: Final = re.compile(rb"[0-9]*+")
+_LITERAL_ALONE: Final = re.compile(_LITERAL)
+_NAME: Final = re.compile(rb'%b("%b")%b:%b' % (_BLANKS, _TEXT, _BLANKS, _BLANKS))
+_ENDS: Final = {0x22: b'",', 0x5B: b"],", 0x7B: b"},"}
+"""What the last comma between two values follows, where they are like the one that comes next."""
+PIECE_MIN: Final = 256
+"""Less than this is not worth a call."""
+_RAW: Final = msgspec.json.Decoder(msgspec.Raw)
+_MEMBER: Final = re.compile(rb"%b[{,]%b" % (_BLANKS, _NAME.pattern))
+_BLANK_MAX, _QUOTE, _COMMA, _COLON = 0x20, 0x22, 0x2C, 0x3A
+_MINUS, _POINT, _EXPONENT, _SIGNS = 0x2D, 0x2E, (0x45, 0x65), (0x2B, 0x2D)
+_OPEN_OBJECT, _CLOSE_OBJECT, _CLOSE_ARRAY = 0x7B, 0x7D, 0x5D
+_OPENING: Final = (0x7B, 0x5B)
 
 
 class InvalidBody(NotAllowed):
@@ -44,123 +91,315 @@ class InvalidBody(NotAllowed):
         self.param = param
 
 
-def check_utf8(body: bytes) -> None:
-    """Raise unless the bytes are UTF-8 throughout."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        for start in range(0, len(body), SLICE):
-            decoder.decode(body[start : start + SLICE])
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        raise InvalidBody("the body is not valid UTF-8") from None
+def scan_members(body: bytes) -> Generator[int | Member, None, None]:
+    """Yield each member of the outermost object, and now and then the bytes looked at since.
 
-
-def base64_bytes(body: bytes, step: int) -> int:
-    """Return how many bytes lie in steps of ASCII without a blank or a comma."""
-    found = 0
-    for start in range(0, len(body), step):
-        end = min(start + step, len(body))
-        if body.find(b" ", start, end) < 0 and body.find(b",", start, end) < 0:
-            found += (end - start) * body[start:end].isascii()
-    return found
-
-
-def scan_members(body: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the name and the span of the value of each member of the outermost object.
-
-    >>> [(name, b'{"a": [1, "]"], "b":2}'[i:j]) for name, (i, j) in scan_members(
-    ...     b'{"a": [1, "]"], "b":2}')]
-    [('a', b'[1, "]"]'), ('b', b'2')]
+    >>> [found[0] for found in scan_members(b'{"a": [1, "]"], "b":2}') if isinstance(found, tuple)]
+    [b'"a"', b'"b"']
     """
-    at = _expect(body, _skip(body, 0), b"{")
-    at = _skip(body, at)
-    if body[at : at + 1] != b"}":
+    return _Scan(body).members()
+
+
+def find_member(body: bytes, members: dict[str, msgspec.Raw], wanted: str) -> tuple[int, int]:
+    """Return where a value is in an object whose members are known; (0, 0) if that is not clear."""
+    at = 0
+    for name, raw in members.items():
+        value = bytes(raw)
+        found = _MEMBER.match(body, at)
+        if found is None or not body.startswith(value, found.end()):
+            break
+        at = found.end() + len(value)
+        if name == wanted:
+            return found.end(), at
+    return 0, 0
+
+
+def cut_short(body: bytes, start: int, size_bytes: int) -> bytes:
+    """Return the text that begins at `start`, as JSON, but no more of it than so many bytes."""
+    found = _TEXT_RUN.match(body, start + 1, start + size_bytes)
+    end = found.end() if found is not None else start + 1
+    return b'"%b"' % body[start + 1 : end].decode(errors="ignore").encode()
+
+
+class _Scan:
+    """One pass over a body."""
+
+    __slots__ = ("_at", "_body", "_closing", "_reach", "_scanned", "_text_at", "_wasted", "_work")
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+        self._closing = bytearray()
+        """The brackets that must come yet, the next one last."""
+        self._reach = SLICE
+        """How far to look for the end of a piece."""
+        self._wasted = 0
+        """Bytes of pieces that were none."""
+        self._text_at = 0
+        """Where a text is worth another try."""
+        self._scanned = 0
+        self._work = 0
+
+    def members(self) -> Generator[int | Member, None, None]:
+        """Yield the members, and numbers for pauses."""
+        yield from self._blanks()
+        self._expect(_OPEN_OBJECT, "{")
+        yield from self._blanks()
+        if self._next() != _CLOSE_OBJECT:
+            yield from self._member()
+            while self._next() == _COMMA:
+                self._goes_to(self._at + 1)
+                yield from self._blanks()
+                yield from self._member()
+        self._expect(_CLOSE_OBJECT, "}")
+        yield from self._blanks()
+        if self._at != len(self._body):
+            raise self._wrong("trailing characters")
+
+    # -- inside
+
+    def _member(self) -> Generator[int | Member, None, None]:
+        name = yield from self._name()
+        start = self._at
+        yield from self._value()
+        yield name, start, self._at
+        yield from self._blanks()
+        if self._work >= SLICE:
+            yield self._paused()
+
+    def _blanks(self) -> Generator[int, None, None]:
+        while self._are_blanks_cut():
+            yield self._paused()
+
+    def _name(self) -> Generator[int, None, bytes]:
+        """Go past a name and its colon, to the value; return the name."""
+        start, end = self._at, self._at + WINDOW
+        found = _NAME.match(self._body, start, end)
+        if found is not None and found.end() < end:
+            self._goes_to(found.end())
+            return found[1]
+        self._looked(end - start)  # it is wrong, or longer than any that matters
+        yield from self._text()
+        name = self._body[start : self._at]
+        yield from self._blanks()
+        self._expect(_COLON, ":")
+        yield from self._blanks()
+        return name
+
+    def _value(self) -> Generator[int, None, None]:
+        """Go past one value, whatever it is."""
+        first = self._next()
+        if first in _OPENING:
+            self._opens(first)
+            yield from self._container()
+        elif first == _QUOTE:
+            yield from self._text()
+        else:
+            yield from self._literal()
+
+    def _container(self) -> Generator[int, None, None]:
+        """Go past what is in an object or a list, and its end."""
+        body, closing, state = self._body, self._closing, _FIRST
+        while closing:
+            if 2 * self._wasted <= self._at + len(body):
+                state = yield from self._pieces(state)
+            start, end = self._at, self._at + WINDOW
+            patterns = _OBJECT if closing[-1] == _CLOSE_OBJECT else _ARRAY
+            found = patterns[state].match(body, start, end)
+            if found is None or found.end() == start:
+                self._looked(min(end, len(body)) - start)
+                state = yield from self._by_hand(state)
+            elif found.lastindex is None:  # the window ends here, or what follows is wrong
+                self._looked(min(end, len(body)) - found.end())
+                self._goes_to(found.end())
+                state = _NEXT
+            else:
+                self._goes_to(found.end() - 1)
+                state = self._bracket(body[self._at])
+            if self._work >= SLICE:
+                yield self._paused()
+
+    def _pieces(self, state: int) -> Generator[int, None, int]:
+        """Go past as many values as msgspec can be asked about; return the next state."""
         while True:
-            end = _string_end(body, _expect(body, at, b'"'))
-            name = _text(body[at:end])
-            start = _skip(body, _expect(body, _skip(body, end), b":"))
-            end = _value_end(body, start)
-            yield name, (start, end)
-            at = _skip(body, end)
-            if body[at : at + 1] != b",":
-                break
-            at = _skip(body, at + 1)
-    at = _skip(body, _expect(body, at, b"}"))
-    if at != len(body):
-        raise InvalidBody(f"the body is not valid JSON: trailing characters (byte {at})")
+            while self._are_blanks_cut():
+                yield self._paused()
+            first = self._next()
+            if state == _AFTER and first == _COMMA:
+                self._at += 1
+                state = _NEXT
+            elif state == _AFTER or first == self._closing[-1] or not self._take_piece(first):
+                return state
+            else:
+                state = _NEXT
+                if self._work >= SLICE:
+                    yield self._paused()
+
+    def _take_piece(self, first: int) -> bool:
+        """Go past as many whole values, each with its comma, as msgspec may read at once."""
+        body, start = self._body, self._at
+        is_object = self._closing[-1] == _CLOSE_OBJECT
+        end = min(start + self._reach, len(body))
+        ending = b"}," if is_object else _ENDS.get(first, b",")
+        comma = body.find(b",", body.rfind(ending, start, end))
+        if start + PIECE_MIN <= comma < end:
+            piece = body[start:comma]
+            depth_left = DEPTH_MAX - len(self._closing)
+            opening = count_opening(piece)
+            self._work += 2 * len(piece) + STEP_WORK
+            if opening > depth_left:  # so many might be too deep: take less
+                self._reach = max((end - start) * depth_left // opening * 3 // 4, PIECE_MIN)
+            elif _is_json(b"{%b}" % piece if is_object else b"[%b]" % piece):
+                self._looked(end - start)
+                self._at = comma + 1
+                if opening < depth_left // 4:
+                    self._reach = min(2 * self._reach, SLICE)
+                return True
+            else:
+                self._reach = max(self._reach // 4, 4 * PIECE_MIN)
+        else:
+            self._reach = max(self._reach // 4, 4 * PIECE_MIN)
+        self._work += STEP_WORK
+        self._looked(end - start)
+        self._wasted += end - start
+        return False
+
+    def _by_hand(self, state: int) -> Generator[int, None, int]:
+        """Go past one value inside a container, or what is between two; return the next state."""
+        yield from self._blanks()
+        if state != _NEXT and self._next() == self._closing[-1]:
+            return self._bracket(self._closing[-1])
+        if state == _AFTER:
+            self._expect(_COMMA, "a comma or the end")
+            return _NEXT
+        if self._closing[-1] == _CLOSE_OBJECT:
+            yield from self._name()
+        first = self._next()
+        if first in _OPENING:
+            return self._bracket(first)
+        yield from self._value()
+        return _AFTER
+
+    def _bracket(self, bracket: int) -> int:
+        """Go past a bracket that opens or closes; return the next state."""
+        if bracket not in _OPENING:
+            self._closing.pop()
+            self._goes_to(self._at + 1)
+            return _AFTER
+        self._opens(bracket)
+        return _FIRST
+
+    def _opens(self, bracket: int) -> None:
+        self._closing.append(_CLOSE_OBJECT if bracket == _OPEN_OBJECT else _CLOSE_ARRAY)
+        if len(self._closing) > DEPTH_MAX:
+            raise InvalidBody("the body is nested too deeply")
+        self._goes_to(self._at + 1)
+
+    def _text(self) -> Generator[int, None, None]:
+        """Go past a text, however long it is."""
+        self._expect(_QUOTE, "a text")
+        while True:
+            start, end = self._at, self._at + WINDOW
+            if not self._take_text():
+                found = _TEXT_RUN.match(self._body, start, end)
+                self._goes_to(found.end() if found is not None else start)
+                if self._next() != _QUOTE and self._at < end - ESCAPE_BYTES:
+                    raise self._wrong("invalid text")  # it was not the window's end that stopped it
+            if self._next() == _QUOTE:
+                self._at += 1
+                return
+            if self._work >= SLICE:
+                yield self._paused()
+
+    def _take_text(self) -> bool:
+        """Go on in a text with msgspec, as far as no quote and no escape is in doubt."""
+        body, start = self._body, self._at
+        if start < self._text_at:
+            return False
+        end = min(start + SLICE, len(body))
+        quote = body.find(b'"', start, end)
+        stop = quote if quote >= 0 else end
+        self._looked(stop - start)
+        edge = max(start, stop - ESCAPE_BYTES)
+        if stop - start >= PIECE_MIN and body.rfind(b"\\", edge, stop) < 0:
+            self._work += 2 * (stop - start) + STEP_WORK
+            if not _is_json(b'"%b"' % body[start:stop]):
+                raise self._wrong("invalid text")
+            self._at = stop
+            return True
+        self._text_at = stop
+        return False
+
+    def _literal(self) -> Generator[int, None, None]:
+        found = _LITERAL_ALONE.match(self._body, self._at, self._at + WINDOW)
+        if found is None:
+            raise self._wrong("no value")
+        if found.end() - self._at < WINDOW - len(".e+"):  # else it may go on beyond the window
+            self._goes_to(found.end())
+            return
+        self._at += self._next() == _MINUS
+        yield from self._digits()
+        if self._next() == _POINT:
+            self._at += 1
+            yield from self._digits()
+        if self._next() in _EXPONENT:
+            self._at += 1
+            self._at += self._next() in _SIGNS
+            yield from self._digits()
+
+    def _digits(self) -> Generator[int, None, None]:
+        start = self._at
+        while True:
+            end = self._at + SLICE
+            found = _DIGIT_RUN.match(self._body, self._at, end)
+            self._goes_to(found.end() if found is not None else self._at)
+            if self._at == start:
+                raise self._wrong("a digit is missing")
+            if self._at < end:
+                return
+            yield self._paused()
+
+    def _are_blanks_cut(self) -> bool:
+        """Go past blanks; say whether there may be more of them after a pause."""
+        if self._next() > _BLANK_MAX:
+            return False
+        end = self._at + SLICE
+        found = _BLANK_RUN.match(self._body, self._at, end)
+        self._goes_to(found.end() if found is not None else self._at)
+        return self._at == end
+
+    def _next(self) -> int:
+        return self._body[self._at] if self._at < len(self._body) else -1
+
+    def _expect(self, what: int, words: str) -> None:
+        if self._next() != what:
+            raise self._wrong(f"expected {words}")
+        self._goes_to(self._at + 1)
+
+    def _goes_to(self, at: int) -> None:
+        self._looked(at - self._at)
+        self._work += PATTERN_WORK * (at - self._at) + STEP_WORK
+        self._at = at
+
+    def _looked(self, size_bytes: int) -> None:
+        self._scanned += size_bytes
+
+    def _paused(self) -> int:
+        scanned, self._scanned, self._work = self._scanned, 0, 0
+        return scanned
+
+    def _wrong(self, words: str) -> InvalidBody:
+        return InvalidBody(f"the body is not valid JSON: {words} (byte {self._at})")
 
 
-def _expect(body: bytes, at: int, what: bytes) -> int:
-    if body[at : at + 1] != what:
-        raise InvalidBody(f"the body is not valid JSON: expected {what.decode()} (byte {at})")
-    return at + 1
+def count_opening(text: bytes) -> int:
+    """Return how many opening brackets there are; faster than `count`, which has no memchr."""
+    return 2 * len(text) - len(text.replace(b"[", b"")) - len(text.replace(b"{", b""))
 
 
-def _skip(body: bytes, at: int) -> int:
-    """Return where the next character that is not blank is."""
-    while True:
-        match = _BLANK.match(body, at, at + SLICE)
-        end = match.end() if match else at
-        if end - at < SLICE:
-            return end
-        at = end
-
-
-def _string_end(body: bytes, start: int) -> int:
-    """Return where a string ends whose first character is at `start`."""
-    at = start
-    while at < len(body):
-        quote = body.find(b'"', at, at + SLICE)
-        if quote < 0:
-            at += SLICE
-            continue
-        slash = quote
-        while slash > start and body[slash - 1] == 0x5C:
-            slash -= 1
-        if (quote - slash) % 2 == 0:
-            return quote + 1
-        at = quote + 1
-    raise InvalidBody("the body is not valid JSON: a string does not end")
-
-
-def _text(raw: bytes) -> str:
+def _is_json(text: bytes) -> bool:
     try:
-        return msgspec.json.decode(raw, type=str)
-    except msgspec.MsgspecError as error:
-        raise InvalidBody(f"the body is not valid JSON: {error}") from None
-
-
-def _value_end(body: bytes, start: int) -> int:
-    first = body[start : start + 1]
-    if first == b'"':
-        return _string_end(body, start + 1)
-    if first in (b"{", b"["):
-        return _nested_end(body, start)
-    literal = _LITERAL.match(body, start, start + SLICE)
-    if literal is None:
-        raise InvalidBody(f"the body is not valid JSON: no value (byte {start})")
-    return literal.end()
-
-
-def _nested_end(body: bytes, start: int) -> int:
-    """Return where the object or list that begins at `start` ends."""
-    open_brackets = bytearray()
-    at = start
-    while at < len(body):
-        match = _BRACKET.search(body, at, at + SLICE)
-        if match is None:
-            at += SLICE
-            continue
-        at = match.end()
-        bracket = body[at - 1]
-        if bracket == 0x22:
-            at = _string_end(body, at)
-        elif bracket in _CLOSING:
-            open_brackets.append(_CLOSING[bracket])
-            if len(open_brackets) > DEPTH_MAX:
-                raise InvalidBody("the body is nested too deeply")
-        elif open_brackets.pop() != bracket:
-            raise InvalidBody(f"the body is not valid JSON: brackets do not match (byte {at - 1})")
-        if not open_brackets:
-            return at
-    raise InvalidBody("the body is not valid JSON: it ends too early")
+        _RAW.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
