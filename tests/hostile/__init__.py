@@ -1,0 +1,1 @@
+"""Clients and nodes that do anything to HTTP, against the real command; one oracle judges."""

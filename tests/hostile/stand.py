@@ -1,0 +1,270 @@
+"""The real commands in subprocesses: nodes, and the gateway or the guard in front of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from .answers import take_answer
+from .odd_plays import BODY_BYTES_MAX
+from .wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .answers import Answer
+
+ROOT = Path(__file__).parent.parent.parent
+COMMAND = str(Path(sys.executable).parent / "forebay")
+LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)|http://127\.0\.0\.1:(\d+)")
+GOOD_NODES, BAD_NODES = 3, 8
+GOOD_SLOTS, BAD_SLOTS = 4, 2
+PLACE = re.compile(r'.*/forebay/(.*)", line (\d+), in .*')
+START_S = 30.0
+LOOK_S = 10.0
+"""How long the gateway may take to show its metrics or its health."""
+
+SETTINGS = f"""
+[server]
+body_max_bytes = {BODY_BYTES_MAX}
+header_seconds = 1.0
+body_seconds = 1.0
+idle_seconds = 5.0
+write_seconds = 1.0
+connections_max = 400
+access_log = false
+shutdown_seconds = 5
+
+[queue]
+max_size = 30
+max_bytes = 8000000
+max_wait_seconds = 3.0
+keepalive_seconds = 0.2
+first_byte_seconds = 1.0
+run_seconds = 3.0
+chunk_gap_seconds = 1.0
+answer_max_bytes = 2000000
+"""
+"""Small limits, so that they are reached."""
+
+
+class Program:
+    """One command that runs, and the last of what it has said."""
+
+    def __init__(self, child: Process) -> None:
+        self._child = child
+        self.said: list[str] = []
+        self.complaints: Counter[str] = Counter()
+        """Tracebacks in its log, by what they end with."""
+        self.port = 0
+        self._started = asyncio.Event()
+        self._readers = [
+            asyncio.create_task(self._read(stream))
+            for stream in (child.stdout, child.stderr)
+            if stream is not None
+        ]
+
+    @classmethod
+    async def start(
+        cls, *command: str, folder: Path, environment: Mapping[str, str] | None = None
+    ) -> Program:
+        env = {"PATH": "/usr/bin:/bin", **(environment or {})}
+        child = await asyncio.create_subprocess_exec(
+            *command, stdout=PIPE, stderr=PIPE, stdin=PIPE, cwd=folder, env=env, limit=2**20
+        )
+        program = cls(child)
+        try:
+            async with asyncio.timeout(START_S):
+                await program._started.wait()
+        except TimeoutError:
+            await program.stop()
+            raise AssertionError("it did not start: " + "".join(program.said)) from None
+        return program
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        while line := (await stream.readline()).decode(errors="replace"):
+            self.said.append(line)
+            del self.said[:-400]
+            if "Traceback" in line or "never retrieved" in line:
+                self.complaints[_gist(line)] += 1
+            matched = LISTENING.search(line)
+            if matched is not None and not self.port:
+                self.port = int(matched[1] or matched[2])
+                self._started.set()
+        self._started.set()
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._child.returncode
+
+    async def stop(self) -> int:
+        with contextlib.suppress(ProcessLookupError):
+            self._child.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(15.0):
+                await self._child.wait()
+        except TimeoutError:
+            self._child.kill()
+            await self._child.wait()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        assert self._child.returncode is not None
+        return self._child.returncode
+
+
+def _gist(line: str) -> str:
+    """Return what a line of the log complains of, without what differs each time."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return line.strip()[:200]
+    frames = [at.strip() for at in told.get("traceback", "").strip().split("\n")]
+    ours = [at for at in frames if "forebay" in at]
+    places = [PLACE.sub(r"\1:\2", at) for at in ours[-3:]]
+    text = f"{told.get('message', '')[:60]}: {frames[-1][:120]} ({' < '.join(reversed(places))})"
+    return re.sub(r"0x[0-9a-f]+|\n.*", "", text)
+
+
+class Nodes:
+    """The process of all nodes."""
+
+    def __init__(self, child: Process, ports: list[int]) -> None:
+        self._child = child
+        self.good, self.bad = ports[:GOOD_NODES], ports[GOOD_NODES:]
+
+    @classmethod
+    async def start(cls) -> Nodes:
+        command = (sys.executable, "-m", "tests.hostile.node", str(GOOD_NODES), str(BAD_NODES))
+        child = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
+        assert child.stdout is not None
+        async with asyncio.timeout(START_S):
+            ports = json.loads(await child.stdout.readline())
+        return cls(child, ports)
+
+    async def report(self) -> dict[str, object]:
+        told: dict[str, object] = json.loads((await fetch(self.good[0], "/report")).body)
+        return told
+
+    async def stop(self) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        try:
+            async with asyncio.timeout(5.0):
+                await self._child.wait()
+        except TimeoutError:
+            self._child.kill()
+            await self._child.wait()
+
+
+async def fetch(port: int, path: str, method: str = "GET", body: bytes = b"") -> Answer:
+    """Ask for one page on a connection of its own."""
+    async with asyncio.timeout(LOOK_S):
+        wire = await Wire.connect(port)
+        try:
+            head = f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
+            wire.send(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+            while (answer := take_answer(wire.received, ended=wire.ended)) is None:
+                if wire.ended:
+                    raise ConnectionError(f"no answer from {path}")
+                await wire.more()
+            return answer
+        finally:
+            wire.close()
+
+
+def node_json(name: str, port: int, *, slots: int) -> dict[str, object]:
+    url = f"http://127.0.0.1:{port}"
+    return {"name": name, "url": url, "kind": "openai-compatible", "slots": slots}
+
+
+class Stand:
+    """A gateway under test, with its nodes."""
+
+    def __init__(self, nodes: Nodes, program: Program, *, is_guard: bool) -> None:
+        self.nodes = nodes
+        self.program = program
+        self.is_guard = is_guard
+
+    @property
+    def port(self) -> int:
+        return self.program.port
+
+    @classmethod
+    async def gateway(
+        cls, folder: Path, compiled: Path | None = None, *, self_check: bool = True
+    ) -> Stand:
+        nodes = await Nodes.start()
+        listed = [node_json(f"good{i}", p, slots=GOOD_SLOTS) for i, p in enumerate(nodes.good)]
+        listed += [node_json(f"bad{i}", p, slots=BAD_SLOTS) for i, p in enumerate(nodes.bad)]
+        tables = "".join(
+            "\n[[nodes]]\n"
+            + "".join(f"{key} = {json.dumps(value)}\n" for key, value in one.items())
+            for one in listed
+        )
+        settings = folder / "hostile.toml"
+        settings.write_text(SETTINGS + tables)
+        environment = {"PYTHONPATH": str(compiled)} if compiled is not None else None
+        try:
+            program = await Program.start(
+                COMMAND, "serve", "--config", str(settings), "--port", "0",
+                *(("--self-check",) if self_check else ()),
+                "--set", f"jobs.database=sqlite:///{folder}/jobs.db",
+                folder=folder, environment=environment,
+            )  # fmt: skip
+        except BaseException:
+            await nodes.stop()
+            raise
+        return cls(nodes, program, is_guard=False)
+
+    @classmethod
+    async def guard(cls, folder: Path) -> Stand:
+        nodes = await Nodes.start()
+        try:
+            program = await Program.start(
+                COMMAND, "node", "--backend", f"http://127.0.0.1:{nodes.bad[0]}", "--slots", "8",
+                "--port", "0", folder=folder,
+            )  # fmt: skip
+        except BaseException:
+            await nodes.stop()
+            raise
+        return cls(nodes, program, is_guard=True)
+
+    async def stop(self) -> int:
+        try:
+            return await self.program.stop()
+        finally:
+            await self.nodes.stop()
+
+    # -- looking in
+
+    async def health(self) -> int:
+        return (await fetch(self.port, "/guard/status" if self.is_guard else "/health")).status
+
+    async def figures(self) -> dict[str, float]:
+        """Return what is held now, by metric and label."""
+        if self.is_guard:
+            told = json.loads((await fetch(self.port, "/guard/status")).body)
+            return {"node_in_flight": float(told["in_flight"])}
+        text = (await fetch(self.port, "/metrics")).body.decode()
+        return {
+            " ".join((sample.name.removeprefix("forebay_"), *sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    async def renew_bad_node(self, number: int) -> None:
+        """Take a bad node out and in again: what was held against it is forgotten."""
+        name = f"bad{number}"
+        node = node_json(name, self.nodes.bad[number], slots=BAD_SLOTS)
+        await fetch(self.port, f"/admin/nodes/{name}", "DELETE")
+        await fetch(self.port, "/admin/nodes", "POST", json.dumps(node).encode())
