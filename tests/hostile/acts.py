@@ -17,7 +17,7 @@ from .tokens import new_token
 if TYPE_CHECKING:
     from random import Random
 
-LARGE_BYTES = 600_000
+LARGE_BYTES = 300_000
 """More than the gateway holds back, so that a broken answer is seen by the client."""
 
 
@@ -262,9 +262,14 @@ async def twice(line: Line, asked: Asked) -> None:
 
 
 async def twice_later(line: Line, asked: Asked) -> None:
+    """Answer once more when the connection may carry another request already.
+
+    HTTP/1.1 cannot rule out that this is taken for the answer to that one, so it holds nothing
+    that could pass for one: it must be noticed, and cost no more than an attempt.
+    """
     line.send(answer(asked))
     await asyncio.sleep(asked.rng.choice((0.0, 0.0, 0.001, 0.003)))
-    line.send(unasked(asked))
+    line.send(sized(b"hello again"))
 
 
 async def too_short(line: Line, asked: Asked) -> None:
@@ -273,9 +278,9 @@ async def too_short(line: Line, asked: Asked) -> None:
     line.send(head(content_length=str(len(body))) + body + unasked(asked))
 
 
-async def half_said(line: Line, asked: Asked) -> None:
-    body = unary(asked.token)
-    line.send(head(content_length=str(len(body) // 2)) + body)
+async def says_more(line: Line, asked: Asked) -> None:
+    """Send more than was said."""
+    line.send(sized(unary(asked.token)) + b"and another thing")
 
 
 async def garbage(line: Line, asked: Asked) -> None:
@@ -343,7 +348,7 @@ async def falls_silent(line: Line, asked: Asked) -> None:
 LYING: dict[str, Act] = {
     act.__name__: act
     for act in (
-        twice, twice_later, too_short, half_said, garbage, odd_status, odd_version, huge_head,
+        twice, twice_later, too_short, says_more, garbage, odd_status, odd_version, huge_head,
         many_headers, unclear_length, odd_chunks, nothing, not_json, upgraded, silent, falls_silent,
     )
 }  # fmt: skip

@@ -117,12 +117,14 @@ class NodeLine(asyncio.Protocol):
         elif target == b"/report":
             told = {"acts": dict(self._log.acts), "faults": self._log.faults}
             self._answer(json.dumps(told).encode())
-        else:
+        elif body.startswith(b"{"):
             self._perform(target, body)
+        else:  # a probe, or what a guard passes on as it is
+            self._answer(b'{"error": {"message": "what is it?", "code": "not_json"}}', 400)
 
-    def _answer(self, body: bytes) -> None:
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        self.send(head % len(body) + body)
+    def _answer(self, body: bytes, status: int = 200) -> None:
+        head = b"HTTP/1.1 %d Yes\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        self.send(head % (status, len(body)) + body)
 
     def _perform(self, target: bytes, body: bytes) -> None:
         found, script = TOKEN.search(body), SCRIPT.search(body)

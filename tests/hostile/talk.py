@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 30.0
 """How long a client waits for an answer: far above every limit of the gateway under test."""
+SOME_S = 0.5
+"""How long a client waits that means to leave in the middle."""
 CHAT = "/v1/chat/completions"
 
 
@@ -62,7 +65,9 @@ class Talk:
         lines += ["content-type: application/json", f"content-length: {len(body)}", *headers]
         if may is None:
             may = CLEAR if model == "good" else IF_CUT
-        return self.raw(token, "\r\n".join(lines).encode() + b"\r\n\r\n" + body, may)
+        self.oracle.asked += 1
+        data = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+        return Ask(token, data, may, script=" ".join((script, *headers))[:80])
 
     def raw(self, token: str, data: bytes, may: frozenset[Ending], *, hot: bool = True) -> Ask:
         """Count a request of any form."""
@@ -134,10 +139,10 @@ class Talk:
                         break
                     await wire.more()
         except TimeoutError:
-            self.oracle.fail(self.name, f"{ask.token} has no answer in {PATIENCE_S:g} s")
+            self.oracle.fail(self.name, f"{ask} has no answer in {PATIENCE_S:g} s")
             raise Stopped from None
         except Malformed as error:
-            self.oracle.fail(self.name, f"{ask.token} got no HTTP: {error}")
+            self.oracle.fail(self.name, f"{ask} got no HTTP: {error}")
             raise Stopped from None
         self.oracle.judge(self.name, ask, answer)
         self.closes = answer is None or answer.closes or not answer.whole
@@ -151,11 +156,12 @@ class Talk:
             await self.hear()
 
     async def hear_some(self, size_bytes: int) -> None:
-        """Wait until so much has come, without looking at it, or nothing more can."""
+        """Wait until so much has come, without looking at it, but not for long."""
         wire = await self.open()
-        async with asyncio.timeout(PATIENCE_S):
-            while len(wire.received) < size_bytes and not wire.ended:
-                await wire.more()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SOME_S):
+                while len(wire.received) < size_bytes and not wire.ended:
+                    await wire.more()
 
     # -- leaving
 
@@ -190,9 +196,7 @@ class Talk:
     async def hush(self, seconds: float) -> None:
         """Wait whether something comes that was not asked for."""
         wire = await self.open()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not wire.received and not wire.ended:
                     await wire.more()
-        except TimeoutError:
-            return

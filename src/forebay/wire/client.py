@@ -74,8 +74,9 @@ class NodeConnection(asyncio.Protocol):
     """One connection to a server."""
 
     __slots__ = (
-        "_close_after", "_completed", "_framed", "_head_bytes", "_listener", "_lost", "_parser",
-        "_pool", "_raw", "_sent_much", "_status", "_streamed", "_transport", "_used", "paused",
+        "_close_after", "_completed", "_counted", "_framed", "_head_bytes", "_listener", "_lost",
+        "_parser", "_pool", "_raw", "_sent_much", "_status", "_streamed", "_transport", "_used",
+        "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -92,6 +93,7 @@ class NodeConnection(asyncio.Protocol):
         self._used = False  # has carried an exchange before
         self._streamed = False  # the last answer came in chunks
         self._sent_much = False  # more than fits into a socket's buffer
+        self._counted = False  # among the open ones of the pool
         self._lost = False
         self.paused = False  # its answer is not being read
 
@@ -144,6 +146,16 @@ class NodeConnection(asyncio.Protocol):
         if self._transport is not None and not self._lost:
             self._transport.close()
 
+    def opened(self) -> None:
+        """Count as open from now on: there is someone to have it.
+
+        Not in `connection_made`: uvloop calls no `connection_lost` for a connect that is cancelled
+        just after it.
+        """
+        if not self._lost:
+            self._counted = True
+            self._pool.connections += 1
+
     # -- from the event loop
 
     def connection_made(
@@ -152,7 +164,6 @@ class NodeConnection(asyncio.Protocol):
     ) -> None:
         """Remember the transport."""
         self._transport = transport
-        self._pool.connections += 1
         watch_for_dead_peer(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
@@ -210,7 +221,8 @@ class NodeConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the listener, and leave the pool."""
         self._lost = True
-        self._pool.connections -= 1
+        if self._counted:
+            self._pool.connections -= 1
         self._pool.forget(self)
         if self._listener is not None:
             cause = "the connection was lost" if error is None else f"connection lost: {error}"
@@ -410,6 +422,7 @@ class Pool:
             raise BackendFailed(f"no connection within {target.connect_s:g} s") from None
         except (OSError, ssl.SSLError) as error:
             raise BackendFailed(f"cannot connect: {_in_words(error)}") from error
+        connection.opened()
         if self._closed:
             connection.abort()
             raise BackendFailed("the node has been removed")
