@@ -177,8 +177,9 @@ class HeadMemory(Generic[H]):
 
 def make_request_head(lines: list[bytes]) -> RequestHead:
     """Return the head that these lines are."""
-    method, target, version = lines[0].split(b" ", 2)
-    return RequestHead(method, target, split_headers(lines), version.strip())
+    method, target, *version = lines[0].split(b" ", 2)  # HTTP/0.9 says no version
+    headers = split_headers(lines)
+    return RequestHead(method, target, headers, version[0].strip() if version else b"")
 
 
 def without_upgrade(raw: bytes) -> bytes:

@@ -120,6 +120,7 @@ async def test_curl_with_http2_just_works_over_http11(rig: FaultRig, chunked: bo
         ((b"HTTP/1.1\r\n", b"HTTP/0.9\r\n"), 505),
         ((b"HTTP/1.1\r\n", b"HTTP/1.2\r\n"), 505),
         ((b"HTTP/1.1\r\n", b"HTTP/9.9\r\n"), 505),
+        ((b" HTTP/1.1\r\n", b"\r\n"), 505),
         ((b"\r\nHost", b"\r\nExpect: junk\r\nHost"), 417),
         ((b"\r\nHost", b"\r\nExpect: 100-continue, more\r\nHost"), 417),
     ],
