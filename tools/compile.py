@@ -28,7 +28,7 @@ HOT = {
     ),
     "relay": (
         "answer", "call", "exchange", "fields", "limits", "passage", "relay", "retries",
-        "sink", "usage",
+        "sink", "time_limits", "usage",
     ),
     "wire": ("answering", "body", "client", "connection", "deadlines", "heads", "server"),
     "nodes": ("backend", "health", "registry"),

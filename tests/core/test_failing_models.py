@@ -1,21 +1,120 @@
-"""A model that a node lists but cannot load (FAULTS 35): its lane rests, the others go on."""
+"""A model that keeps failing on a node (FAULTS 35): it rests there, is tried, the others go on."""
 
 from __future__ import annotations
 
-from forebay.core import Reject, Route, Wait
+from forebay.core import Arrived, Expire, Reject, Resumed, Route, Wait
 
 from .rig import Rig
 
 
-def test_fault_35_a_model_that_fails_to_load_rests_while_the_others_go_on() -> None:
+def test_fault_35_a_model_that_rests_is_waited_for_while_the_others_go_on() -> None:
     rig = Rig()
     rig.node("n", 1, "big", "small")
     rig.node("n", 1, "big", "small", failing=("big",))
-    (refusal,) = rig.give_arrival("a", "big")
-    assert isinstance(refusal, Reject)
-    assert refusal.code == "no_node"
-    (served,) = rig.give_arrival("b", "small")
-    assert isinstance(served, Route)
+    assert rig.wait("a", "big").reason == "busy"
+    assert rig.start("b", "small").node == "n"
+    rig.finish("b")
+    rig.node("n", 1, "big", "small", on_trial=("big",))
+    assert [route.id for route in rig.routed] == ["b", "a"]
+
+
+def test_who_may_not_wait_is_not_told_that_the_nodes_are_offline() -> None:
+    rig = Rig(enabled=False)
+    rig.node("n", 1, "m", failing=("m",))
+    assert rig.refuse("a").code == "queue_disabled"
+
+
+def test_the_wait_for_a_model_that_rests_ends_as_any_wait_for_a_slot() -> None:
+    rig = Rig(wait_s_max=3.0)
+    rig.node("n", 1, "m", failing=("m",))
+    rig.wait("a")
+    assert rig.only(Expire, rig.tick(3.0)).code == "queue_timeout"
+
+
+def test_a_resting_model_of_an_offline_node_is_not_waited_for() -> None:
+    rig = Rig()
+    rig.node("n", 1, "m", state="offline", failing=("m",))
+    assert rig.refuse("a").code == "no_node"
+
+
+def test_on_trial_one_request_at_a_time_runs_and_other_models_have_the_other_slots() -> None:
+    rig = Rig()
+    rig.node("n", 4, "m", "other", on_trial=("m",))
+    rig.start("a")
+    for name in "bcd":
+        rig.wait(name)
+    rig.start("e", "other")
+    assert rig.finish("a", ok=False) == ["b"], "it says nothing: the next one is the probe"
+    rig.cancel("b")
+    assert [route.id for route in rig.routed] == ["a", "e", "b", "c"]
+    rig.node("n", 4, "m", "other")
+    assert rig.routed[-1].id == "d", "it has succeeded: now all at once"
+
+
+def test_a_trial_holds_for_all_families_of_a_model() -> None:
+    rig = Rig()
+    rig.node("n", 4, "m", families=("openai", "anthropic"), on_trial=("m",))
+    rig.start("a")
+    rig.wait("b", family="anthropic")
+    assert rig.finish("a") == ["b"]
+
+
+def test_a_probe_that_fails_puts_the_model_to_rest_before_it_leaves() -> None:
+    rig = Rig()
+    rig.node("n", 4, "m", on_trial=("m",))
+    rig.start("a")
+    rig.wait("b")
+    rig.node("n", 4, "m", failing=("m",))
+    rig.come_back("a", exclude=False)
+    assert [route.id for route in rig.routed] == ["a"]
+    rig.node("n", 4, "m", on_trial=("m",))
+    assert rig.routed[-1].id == "a", "at its old place"
+    assert rig.finish("a") == ["b"]
+
+
+def test_a_report_amid_a_trial_lets_no_second_one_in() -> None:
+    rig = Rig()
+    rig.node("n", 4, "m", on_trial=("m",))
+    rig.start("a")
+    rig.wait("b")
+    rig.node("n", 4, "m", on_trial=("m",))
+    assert [route.id for route in rig.routed] == ["a"]
+
+
+def test_while_one_node_tries_another_serves() -> None:
+    rig = Rig()
+    rig.node("n1", 2, "m", on_trial=("m",))
+    rig.node("n2", 2, "m")
+    nodes = [rig.start(name).node for name in "abc"]
+    assert sorted(nodes) == ["n1", "n2", "n2"]
+    rig.wait("d")
+
+
+def test_a_ticket_taken_over_counts_as_the_one_on_trial() -> None:
+    rig = Rig()
+    rig.node("n", 4, "m", on_trial=("m",))
+    rig.give(Resumed(Arrived("a", "m"), node="n", attempt=1))
+    rig.wait("b")
+    assert rig.finish("a") == ["b"]
+
+
+def test_a_node_that_is_removed_amid_a_trial_leaves_nothing_behind() -> None:
+    rig = Rig()
+    rig.node("n", 4, "m", on_trial=("m",))
+    rig.start("a")
+    rig.give_removal("n")
+    rig.finish("a")
+    assert rig.refuse("b").code == "model_not_found"
+
+
+def test_a_retry_that_may_run_on_the_same_node_runs_there_at_once() -> None:
+    rig = Rig()
+    rig.node("n", 1)
+    rig.start("a")
+    rig.wait("b")
+    (route,) = rig.come_back("a", exclude=False)
+    assert isinstance(route, Route)
+    assert (route.id, route.node, route.attempt) == ("a", "n", 2)
 
 
 def test_what_waits_for_a_failing_model_runs_when_it_can_be_loaded_again() -> None:

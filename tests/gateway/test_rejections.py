@@ -203,10 +203,10 @@ async def test_a_node_that_fails_every_attempt_is_a_502_with_its_cause(rig: Rig)
     await rig.start(*nodes)
     client = await rig.ask()
     for node in nodes:
-        await (await node.next_call()).answer({"error": "broken"}, 500)
+        (await node.next_call()).reset()
     reply = await client.reply()
     assert (reply.status, reply.json["error"]["code"]) == (502, "node_failed")
-    assert reply.json["error"]["cause"] == "the node answered 500"
+    assert reply.json["error"]["cause"].startswith("connection lost")
     assert reply.json["error"]["attempts"] == 3
     assert "retry-after" not in reply.headers
 

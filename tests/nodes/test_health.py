@@ -2,9 +2,12 @@
 
 from itertools import pairwise
 
+import pytest
+
 from forebay.core import NodeChanged
 from forebay.nodes.health import (
     CONFIRM_PROBE_S,
+    ERRORS_KEPT_S,
     FLAP_PROBE_S_MAX,
     LOADING_PROBE_S,
     OFFLINE_PROBE_S,
@@ -92,20 +95,20 @@ def test_failures_with_a_success_between_them_do_not_add_up() -> None:
     for turn in range(5):
         health.probe_failed(20.0 * turn)
         health.probe_succeeded(REPORT, 20.0 * turn + 1)
-        health.request_failed("a", "connect", 20.0 * turn + 2)
-        health.request_succeeded("a", 20.0 * turn + 3)
+        health.request_failed("a", "connect", "u", 20.0 * turn + 2)
+        health.request_answered("a", 20.0 * turn + 3, ok=True)
     assert health.state == "online"
 
 
 def test_a_failed_request_asks_for_a_probe_at_once() -> None:
     health = online()
-    assert health.request_failed("a", "timeout", 5.0) is None
+    assert health.request_failed("a", "timeout", "u", 5.0) is None
     assert health.next_probe_s() == 5.0
 
 
 def test_a_failed_request_and_a_failed_probe_are_two_failures() -> None:
     health = online()
-    health.request_failed("a", "connect", 5.0)
+    health.request_failed("a", "connect", "u", 5.0)
     told = health.probe_failed(5.1)
     assert told is not None
     assert told.state == "offline"
@@ -113,7 +116,7 @@ def test_a_failed_request_and_a_failed_probe_are_two_failures() -> None:
 
 def test_two_requests_that_broke_together_take_it_offline_and_the_rest_is_no_news() -> None:
     health = online()
-    told = [health.request_failed("a", "broken", 5.0) for _ in range(4)]
+    told = [health.request_failed("a", "broken", "u", 5.0) for _ in range(4)]
     assert [event is not None for event in told] == [False, True, False, False]
     assert 5.0 < health.next_probe_s() <= 5.0 + OFFLINE_PROBE_S
 
@@ -121,7 +124,7 @@ def test_two_requests_that_broke_together_take_it_offline_and_the_rest_is_no_new
 def test_many_failing_requests_do_not_ask_for_many_probes() -> None:
     health = online()
     health.probe_started(5.0)
-    health.request_failed("a", "status", 5.01)
+    health.request_failed("a", "status", "u", 5.01)
     assert health.next_probe_s() == 5.0 + PROBE_GAP_S
 
 
@@ -142,7 +145,7 @@ def test_the_single_slot_holds_even_against_the_operator() -> None:
 def test_a_request_that_succeeds_gives_the_slots_back() -> None:
     health = offline()
     health.probe_succeeded(REPORT, 30.0)
-    told = health.request_succeeded("a", 31.0)
+    told = health.request_answered("a", 31.0, ok=True)
     assert told is not None
     assert told.slots == 4
 
@@ -157,14 +160,14 @@ def test_a_second_good_probe_gives_the_slots_back() -> None:
 def test_one_failure_while_half_open_is_enough() -> None:
     health = offline()
     health.probe_succeeded(REPORT, 30.0)
-    told = health.request_failed("a", "connect", 31.0)
+    told = health.request_failed("a", "connect", "u", 31.0)
     assert told is not None
     assert told.state == "offline"
 
 
 def test_an_answer_that_ends_after_its_node_went_away_does_not_bring_it_back() -> None:
     health = offline()
-    assert health.request_succeeded("a", 1.0) is None
+    assert health.request_answered("a", 1.0, ok=True) is None
     assert health.state == "offline"
 
 
@@ -194,7 +197,7 @@ def comebacks_of_a_node_that_flaps(period_s: float, lasts_s: float) -> list[floa
             # Requests flow in as soon as it is back, and break when it goes down again.
             down_s = (int(now_s / period_s) + 1) * period_s
             for _ in range(2):
-                health.request_failed("a", "broken", down_s)
+                health.request_failed("a", "broken", "u", down_s)
         else:
             health.probe_failed(now_s)
     return back_at_s
@@ -212,12 +215,12 @@ def test_a_node_that_stays_up_is_forgiven_its_flaps() -> None:
     health = offline(0.0)
     for now_s in (10.0, 30.0):
         health.probe_succeeded(REPORT, now_s)
-        health.request_failed("a", "connect", now_s + 1.0)
+        health.request_failed("a", "connect", "u", now_s + 1.0)
     assert health.next_probe_s() >= 31.0 + 0.75 * 4 * OFFLINE_PROBE_S
     health.probe_succeeded(REPORT, 40.0)
     health.probe_succeeded(REPORT, 42.0)
     for _ in range(2):
-        health.request_failed("a", "connect", 200.0)
+        health.request_failed("a", "connect", "u", 200.0)
     assert health.next_probe_s() <= 200.0 + OFFLINE_PROBE_S
 
 
@@ -229,113 +232,162 @@ def test_a_node_that_loads_is_asked_again_soon_and_its_models_stay_known() -> No
     assert health.next_probe_s() == 10.0 + LOADING_PROBE_S
 
 
-def test_a_model_that_fails_twice_rests_alone_and_the_node_stays_online() -> None:
+def fail(health: NodeHealth, users: str, now_s: float, model: str = "a") -> NodeChanged | None:
+    """Have requests of a model end in a 5xx, one for each letter; return what was told last."""
+    told = None
+    for user in users:
+        told = health.request_failed(model, "status", user, now_s) or told
+    return told
+
+
+def test_a_model_whose_last_five_answers_to_two_users_were_5xx_rests_alone() -> None:
     health = online()
-    assert health.request_failed("a", "status", 1.0) is None
-    told = health.request_failed("a", "status", 2.0)
+    assert fail(health, "xxxy", 1.0) is None
+    told = fail(health, "x", 2.0)
     assert told is not None
-    assert (told.state, told.failing, told.slots) == ("online", ("a",), 4)
+    assert (told.state, told.failing, told.on_trial, told.slots) == ("online", ("a",), (), 4)
     assert health.next_wake_s() <= 2.0 + REST_S
 
 
-def test_a_rest_ends_by_itself() -> None:
+def test_one_user_alone_never_puts_a_model_to_rest() -> None:
     health = online()
-    health.request_failed("a", "status", 1.0)
-    health.request_failed("a", "status", 2.0)
+    for turn in range(100):
+        assert fail(health, "x", 0.1 * turn) is None
+    told = health.changed(10.0)
+    assert (told.state, told.failing, told.on_trial) == ("online", (), ())
+
+
+def test_another_user_counts_only_among_the_last_five() -> None:
+    health = online()
+    assert fail(health, "xxxxxxxx", 1.0) is None
+    assert fail(health, "y", 1.0) is not None
+    health = online()
+    fail(health, "y", 1.0)
+    health.request_answered("a", 1.5, ok=True)
+    assert fail(health, "xxxxxxxx", 2.0) is None
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_an_answer_below_500_between_them_starts_the_count_anew(ok: bool) -> None:
+    health = online()
+    fail(health, "xyxy", 1.0)
+    health.request_answered("a", 2.0, ok=ok)
+    assert fail(health, "xyxy", 3.0) is None
+    assert fail(health, "x", 3.0) is not None
+
+
+def test_a_rest_ends_by_itself_and_then_the_model_is_on_trial() -> None:
+    health = online()
+    fail(health, "xxxxy", 2.0)
     health.probe_succeeded(REPORT, 2.5)
     assert health.next_wake_s() == 2.0 + REST_S
     assert health.woken(2.0 + REST_S - 0.001) is None
     told = health.woken(2.0 + REST_S)
     assert told is not None
-    assert told.failing == ()
+    assert (told.failing, told.on_trial) == ((), ("a",))
     assert health.next_wake_s() == health.next_probe_s()
 
 
-def test_each_failure_after_a_rest_doubles_the_next_up_to_a_minute() -> None:
+@pytest.mark.parametrize("ok", [True, False])
+def test_an_answer_below_500_ends_the_trial(ok: bool) -> None:
     health = online()
-    health.request_failed("a", "status", 0.0)
-    now_s, rests = 0.0, []
-    for _ in range(6):
-        health.request_failed("a", "status", now_s)
-        health.probe_succeeded(REPORT, now_s)
+    fail(health, "xxxxy", 1.0)
+    health.woken(1.0 + REST_S)
+    told = health.request_answered("a", 9.0, ok=ok)
+    assert told is not None
+    assert (told.failing, told.on_trial) == ((), ())
+
+
+def test_a_probe_that_fails_too_puts_it_to_rest_again_for_five_seconds_at_most() -> None:
+    health, now_s, rests = online(), 0.0, []
+    fail(health, "xyxy", now_s)
+    for turn in range(6):
+        fail(health, "xy"[turn % 2], now_s)
         ends_s = now_s
         while "a" in health.changed(ends_s).failing:
-            ends_s += 1.0
+            ends_s += 0.5
         rests.append(ends_s - now_s)
         now_s = ends_s
-    assert rests == [REST_S, 10.0, 20.0, 40.0, REST_S_MAX, REST_S_MAX]
+    assert rests == [1.0, 2.0, 4.0, REST_S_MAX, REST_S_MAX, REST_S_MAX]
+    assert REST_S_MAX == 5.0
+
+
+def test_who_alone_keeps_failing_after_a_rest_ends_the_suspicion() -> None:
+    health, now_s = online(), 0.0
+    fail(health, "xyxyx", now_s)
+    for _ in range(5):
+        now_s += REST_S_MAX
+        fail(health, "x", now_s)
+    told = health.changed(now_s)
+    assert (told.failing, told.on_trial) == ((), ())
 
 
 def test_failures_that_arrive_during_a_rest_do_not_lengthen_it() -> None:
     health = online()
-    for _ in range(10):
-        health.request_failed("a", "status", 1.0)
+    fail(health, "xyxyxyxyxyxy", 1.0)
     health.probe_succeeded(REPORT, 1.5)
     told = health.woken(1.0 + REST_S)
     assert told is not None
     assert told.failing == ()
 
 
-def test_a_success_wipes_the_slate_of_its_model() -> None:
+def test_a_trial_that_nobody_comes_for_is_forgotten() -> None:
     health = online()
-    health.request_failed("a", "status", 1.0)
-    health.request_succeeded("a", 2.0)
-    health.request_failed("a", "status", 3.0)
-    assert health.changed(3.0).failing == ()
-
-
-def test_a_success_during_a_rest_ends_it_also_on_a_node_that_is_well() -> None:
-    health = online()
-    health.request_failed("a", "status", 1.0)
-    health.request_failed("a", "status", 2.0)
-    health.probe_succeeded(REPORT, 2.5)
-    told = health.request_succeeded("a", 3.0)
-    assert told is not None
-    assert told.failing == ()
+    fail(health, "xyxyx", 1.0)
+    assert health.probe_succeeded(REPORT, 1.0 + ERRORS_KEPT_S - 1.0).on_trial == ("a",)
+    assert health.probe_succeeded(REPORT, 1.0 + ERRORS_KEPT_S).on_trial == ()
 
 
 def test_a_success_of_another_model_does_not_end_a_rest() -> None:
     health = online()
-    health.request_failed("a", "status", 1.0)
-    health.request_failed("a", "status", 2.0)
-    health.request_succeeded("b", 3.0)
-    assert health.changed(3.0).failing == ("a",)
+    fail(health, "xyxyx", 2.0)
+    health.request_answered("b", 2.5, ok=True)
+    assert health.changed(2.5).failing == ("a",)
 
 
-def test_5xx_of_one_model_never_take_the_node_offline() -> None:
+def test_5xx_never_take_the_node_offline_of_however_many_models() -> None:
     health = online()
     for turn in range(100):
-        health.request_failed("a", "status", 0.1 * turn)
+        fail(health, "xyz"[turn % 3], 0.1 * turn, "ab"[turn % 2])
     assert health.state == "online"
 
 
-def test_5xx_of_different_models_in_a_row_take_the_node_offline() -> None:
+def test_a_5xx_asks_for_a_probe_and_does_not_count_beside_it() -> None:
     health = online()
-    health.request_failed("a", "status", 1.0)
-    health.request_failed("b", "status", 1.1)
-    assert health.state == "offline"
+    fail(health, "x", 1.0)
+    assert health.next_probe_s() == 1.0
+    assert health.probe_failed(1.1) is None
+    told = health.probe_failed(2.1)
+    assert told is not None
+    assert told.state == "offline"
 
 
-def test_a_5xx_and_then_a_failed_probe_take_the_node_offline() -> None:
-    health = online()
-    health.request_failed("a", "status", 1.0)
-    health.probe_failed(1.1)
-    assert health.state == "offline"
+def test_a_5xx_does_not_close_a_half_open_node() -> None:
+    health = offline()
+    health.probe_succeeded(REPORT, 30.0)
+    fail(health, "x", 31.0)
+    assert health.phase == "half_open"
+
+
+def test_a_refusal_of_its_own_says_nothing_of_a_half_open_node() -> None:
+    health = offline()
+    health.probe_succeeded(REPORT, 30.0)
+    health.request_answered("a", 31.0, ok=False)
+    assert health.phase == "half_open"
 
 
 def test_a_model_that_is_no_longer_listed_is_forgotten() -> None:
     health = online()
-    health.request_failed("a", "status", 1.0)
-    health.request_failed("a", "status", 2.0)
-    told = health.probe_succeeded(Report(("b",), ("openai",), "ollama"), 3.0)
+    fail(health, "xyxyx", 2.0)
+    told = health.probe_succeeded(Report(("b",), ("openai",), "ollama"), 2.5)
     assert told.failing == ()
 
 
 def test_a_model_that_the_node_does_not_list_leaves_no_trace() -> None:
     health = online()
-    for turn in range(10):
-        health.request_failed("unheard-of", "status", float(turn))
-    assert health.changed(10.0).failing == ()
+    fail(health, "xyxyxyxyxy", 1.0, "unheard-of")
+    assert health.changed(1.0).failing == ()
+    assert health.is_steady
 
 
 def test_draining_lets_nothing_start_and_survives_good_probes() -> None:
@@ -370,7 +422,7 @@ def test_draining_twice_is_no_news() -> None:
 
 def test_an_ordinary_success_is_no_news() -> None:
     health = online()
-    assert health.request_succeeded("a", 1.0) is None
+    assert health.request_answered("a", 1.0, ok=True) is None
 
 
 def test_a_probe_on_its_way_is_not_started_again() -> None:

@@ -112,6 +112,8 @@ class Book:
                 self.dispatch.stale[node.name] = node
         self.seq += 1
         node.take(entry, line.lane.model, self.seq)
+        if node.on_trial:
+            self.cluster.count_trial(node, line.lane.model)
         if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
             self.cluster.open.pop(node.name, None)
         line.lane.running[entry] = None
@@ -144,6 +146,8 @@ class Book:
         if node.loaded is not None:
             node.measure_load(self.now_s)
         node.give_back(entry)
+        if node.on_trial:
+            self.cluster.count_trial(node, entry.line.lane.model)
         if entry.lent:
             entry.lent = False
             node.lent += 1

@@ -64,8 +64,20 @@ class Cluster:
         for key in before - wanted:
             self._detach(node, key)
         for key in sorted(wanted):
-            self._attach(node, self.lane(*key), serves=key[0] not in event.failing)
+            serves = key[0] not in event.failing and node.may_run(key[0])
+            self._attach(node, self.lane(*key), serves=serves)
         return node
+
+    def count_trial(self, node: Node, model: str) -> None:
+        """Keep others off a model on trial while one of its requests runs there, and no longer.
+
+        Call it when a lease was taken or given back on a node with models on trial.
+        """
+        if model in node.on_trial:
+            for family in node.families:
+                lane = self.lanes.get((model, family))
+                if lane is not None and self._lists(lane, node):
+                    self._attach(node, lane, serves=node.may_run(model))
 
     def change_options(self, options: Options) -> None:
         """Take over new options, in the lanes that exist too."""
@@ -82,7 +94,7 @@ class Cluster:
         for key in self._lanes_of(node):
             self._detach(node, key)
         node.removed = True
-        node.models = ()
+        node.models = node.on_trial = ()
         if node.leases or node.lent:
             self._leaving[name] = node
         node.state = "offline"

@@ -138,7 +138,9 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     load_s: float = 0.0
     """How long it takes to load a model; 0 when unknown."""
     failing: tuple[str, ...] = ()
-    """Models it lists but cannot serve now (a load that fails): known here, nothing is sent."""
+    """Models that rest there for seconds, because they failed: known and up, nothing is sent."""
+    on_trial: tuple[str, ...] = ()
+    """Models that have rested there: one request at a time may run, until one has succeeded."""
 
 
 class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from forebay.core.estimates import RESIDUALS_MAX, ServiceTimes
 from forebay.core.fairness import Line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
 
@@ -35,17 +38,17 @@ class Lane:
         self.model = model
         self.family = family
         self.nodes: dict[str, Node] = {}  # all that can serve the model when they are online
-        self.resting: dict[str, Node] = {}  # that list it, but fail to serve it now
+        self.resting: dict[str, Node] = {}  # that list it, but may not be sent anything just now
         self.lines = [Line(self, rank, burst) for rank in range(ranks)]
         self.running: dict[Entry, None] = {}
         self.unfinished = 0  # everything accepted for it and not ended
-        self.slots = 0  # of nodes that are online
-        self.is_up = False  # whether any node is online
+        self.slots = 0  # of nodes that are online, resting or not
+        self.is_up = False  # whether any node is online, resting or not
         self.times = ServiceTimes()
 
     def count_slots(self) -> None:
         """Add up the slots that are online, after a node changed."""
-        online = [node for node in self.nodes.values() if node.state == "online"]
+        online = [node for node in self._listing() if node.state == "online"]
         self.slots = sum(node.slots for node in online)
         self.is_up = bool(online)
 
@@ -55,7 +58,11 @@ class Lane:
 
     def is_loading(self) -> bool:
         """Say whether every node says by itself that it is still loading or starting."""
-        return bool(self.nodes) and all(node.state == "loading" for node in self.nodes.values())
+        return self.is_known() and all(node.state == "loading" for node in self._listing())
+
+    def _listing(self) -> Iterator[Node]:
+        """Return the nodes that list the model; who rests for seconds is worth waiting for."""
+        return chain(self.nodes.values(), self.resting.values())
 
     def waiting(self) -> int:
         """Return how many live requests wait here; the last line, of jobs, is left out."""

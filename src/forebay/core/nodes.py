@@ -31,8 +31,8 @@ class Node:
 
     __slots__ = (
         "_busy", "_busy_at_s", "families", "gpu_load", "leases", "lent", "load_s", "loaded",
-        "loaded_max", "models", "name", "removed", "rest_until_s", "seq", "shares", "slots",
-        "state", "swap_rank", "swap_target", "used_at", "wake_s",
+        "loaded_max", "models", "name", "on_trial", "removed", "rest_until_s", "seq", "shares",
+        "slots", "state", "swap_rank", "swap_target", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -43,6 +43,7 @@ class Node:
         self.gpu_load = 0.0
         self.models: tuple[str, ...] = ()
         self.families: tuple[str, ...] = ()
+        self.on_trial: tuple[str, ...] = ()  # models of which one request at a time may run here
         self.leases: dict[Entry, str] = {}  # what runs here, and its model
         self.lent = 0  # slots set aside for others to fill, and not filled as far as we know
         self.rest_until_s = 0.0
@@ -90,6 +91,10 @@ class Node:
         del self.leases[entry]
         entry.node = None
 
+    def may_run(self, model: str) -> bool:
+        """Say whether another request of a model that does not rest here may start."""
+        return model not in self.on_trial or model not in self.leases.values()
+
     def is_warm(self, model: str) -> bool:
         """Say whether the model can serve at once."""
         return self.loaded is None or model in self.loaded
@@ -129,6 +134,7 @@ class Node:
         self.gpu_load = event.gpu_load
         self.models = event.models
         self.families = event.families
+        self.on_trial = event.on_trial
         self.loaded_max = max(1, event.loaded_max)
         self.load_s = event.load_s
         if event.loaded is None:

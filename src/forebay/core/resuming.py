@@ -52,6 +52,8 @@ def _hold_lease(book: Book, entry: Entry, event: Resumed) -> None:
         entry.lent = True
     book.seq += 1
     node.take(entry, line.lane.model, book.seq)
+    if node.on_trial:
+        book.cluster.count_trial(node, line.lane.model)
     if not node.has_room():
         book.cluster.open.pop(node.name, None)
     line.lane.running[entry] = None

@@ -239,7 +239,7 @@ class Guard:
             self._hasten()
 
     def _lost(self, kind: str) -> None:
-        self.backend.failed(kind, "")
+        self.backend.failed(kind, "", "")
 
     def _hasten(self) -> None:
         for announcer in self.announcers:

@@ -51,6 +51,8 @@ def answer(refusal: Refusal, connection: bytes = b"") -> bytes:
         later = b"retry-after: %d\r\nx-should-retry: true\r\n" % RETRY_AFTER_S
     elif status == 401:
         later = b"www-authenticate: Bearer\r\n"
+    elif status >= 500:  # so that a gateway does not take it for an answer of the server
+        later = b"x-forebay-guard: %b\r\n" % refusal.code.encode()
     return b"%bcontent-type: application/json\r\n%bcontent-length: %d\r\n%b\r\n%b" % (
         status_line(status), later, len(body), connection, body
     )  # fmt: skip

@@ -17,6 +17,7 @@ import msgspec
 from forebay.errors import InvariantBroken, StoreFailed
 from forebay.jobs.job import Failure
 from forebay.jobs.job_sink import Answered, Gone
+from forebay.relay.answer import said
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -68,15 +69,15 @@ class Recorder:
             text = as_result(job, request_id, status, body)
         else:
             text = await asyncio.to_thread(as_result, job, request_id, status, body)
-        if text is None:
-            failure = Failure("the node's answer is not JSON", "node_failed")
-            await self._insist(job, lambda: self._store.fail(job, failure))
-        elif status < 400:
+        if status < 400 and text is not None:
             await self._insist(job, lambda: self._store.complete(job, text))
+            return
+        if status < 400:
+            failure = Failure("the node's answer is not JSON", "node_failed")
         else:
-            failure = Failure(f"the node answered {status}: {_words(body)}", "node_refused",
-                              result=text)  # fmt: skip
-            await self._insist(job, lambda: self._store.fail(job, failure))
+            code = "node_refused" if status < 500 else "node_failed"
+            failure = Failure(said(status, _words(body)), code, result=text)
+        await self._insist(job, lambda: self._store.fail(job, failure))
 
     async def _insist(self, job: Job, write: Callable[[], Future[bool]]) -> None:
         pause_s, unstorable = FIRST_S, False
@@ -126,12 +127,12 @@ def as_result(job: Job, request_id: str, status: int, body: bytes) -> str | None
     return msgspec.json.encode(whole).decode()
 
 
-def _words(body: bytes) -> str:
-    """Return a node's own error message, as far as it has one."""
+def _words(body: bytes) -> bytes:
+    """Return a node's own error message; all that it said where that is not to be found."""
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return "no JSON"
+        return body
     error = answer.get("error") if isinstance(answer, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
-    return str(message)[:500] if message else "no message"
+    return str(message).encode(errors="replace") if message else body

@@ -120,18 +120,18 @@ class Backend:
             target, self._line, headers, self._credentials or credentials, length
         )  # fmt: skip
 
-    def failed(self, kind: str, model: str) -> None:
-        """Take note of a request that failed here."""
+    def failed(self, kind: str, model: str, user: str) -> None:
+        """Take note of a request of that user that failed here."""
         self.failures[kind] = self.failures.get(kind, 0) + 1
         self.last_error = f"a request failed: {WAYS_TO_FAIL.get(kind, kind)}"
         known = _HEALTH_KINDS.get(kind)
         if known is not None:
-            self._tell(self.health.request_failed(model, known, self._clock.monotonic_s()))
+            self._tell(self.health.request_failed(model, known, user, self._clock.monotonic_s()))
 
-    def succeeded(self, model: str) -> None:
-        """Take note of a request that was answered in full."""
+    def answered(self, model: str, *, ok: bool) -> None:
+        """Take note of a request that was answered in full, well (`ok`) or with a refusal."""
         if not self.health.is_steady:
-            self._tell(self.health.request_succeeded(model, self._clock.monotonic_s()))
+            self._tell(self.health.request_answered(model, self._clock.monotonic_s(), ok=ok))
 
     def busy(self) -> None:
         """Take note of a node that says it is full: it has fewer slots than we thought.

@@ -12,15 +12,18 @@ doubles the wait before it is asked again, up to `FLAP_PROBE_S_MAX`, until it ha
 `STABLE_S`. A node that flaps every 2 s is thus let in a few times in its first two minutes, then
 at most about once a minute.
 
-A model that keeps answering 5xx while its node is otherwise well (it does not fit in memory, its
-file is broken) is put to rest alone: two in a row rest it for `REST_S`, and each failure after a
-rest doubles that, up to `REST_S_MAX`. Repeated 5xx of one model never count as more than one
-failure of the node; 5xx of different models in a row do.
+A whole answer of 5xx is no failure of the node: engines give it to requests that are wrong
+themselves, and then one client could take a model from all others. It asks for a probe, no more.
+Only a model whose last `ERRORS_MAX` answers here were all 5xx, to `USERS_MIN` users or more (it
+does not fit in memory, its file is broken), rests alone: for `REST_S`, and again after each further
+5xx, twice as long each time up to `REST_S_MAX`. Between rests it is on *trial*: one request at a
+time is the probe, and any answer below 500 ends the matter. Nothing of that takes the node offline.
 
 What it does not do: it keeps no timers and asks nobody. Ask `next_wake_s()` when to call `woken`,
 and `next_probe_s()` when to probe.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 from zlib import crc32
@@ -49,10 +52,15 @@ GOLDEN_STEP = 0.6180339887498949
 """Steps of this share of a circle come closest to never meeting again."""
 LOAD_STEP = 0.05
 """A smaller change of the GPU's load between probes is not worth telling."""
-REST_S = 5.0
-REST_S_MAX = 60.0
-MODEL_FAILURES_MAX = 2
-"""5xx in a row that put a model to rest; one alone may be a bad request."""
+ERRORS_MAX = 5
+"""Answers of 5xx in a row that put a model to rest; DESIGN 4.1."""
+USERS_MIN = 2
+"""To how many users: one alone may send nothing but bad requests; DESIGN 4.1."""
+REST_S = 1.0
+REST_S_MAX = 5.0
+"""Requests wait meanwhile, and where no other node has the model it helps nobody; DESIGN 4.1."""
+ERRORS_KEPT_S = 60.0
+"""Without a further 5xx a model is no longer held to its past; others may know better by then."""
 
 Phase: TypeAlias = Literal["new", "online", "half_open", "offline"]
 Cause: TypeAlias = Literal["probed", "served", "failed", "failed_often"]
@@ -79,15 +87,30 @@ TRANSITIONS: Mapping[tuple[Phase, Cause], Phase] = {
 }
 
 
-class _Rest:
-    """What is known of a model that failed: how often, how long it rests, until when."""
+class _Errors:
+    """The 5xx of one model since its last good answer."""
 
-    __slots__ = ("failures", "length_s", "until_s")
+    __slots__ = ("last_s", "rest_s", "rests_until_s", "users")
 
     def __init__(self) -> None:
-        self.failures = 0
-        self.length_s = 0.0  # of the last rest; 0 before the first
-        self.until_s = 0.0
+        self.users: deque[str] = deque(maxlen=ERRORS_MAX)  # to whom, the latest last
+        self.last_s = 0.0
+        self.rest_s = 0.0  # the length of the last rest; 0 before the first
+        self.rests_until_s = 0.0
+
+    def add(self, user: str, now_s: float) -> None:
+        """Count one; it may be one too many."""
+        if now_s < self.rests_until_s:
+            return  # it began before the rest did
+        self.users.append(user)
+        self.last_s = now_s
+        if self.is_suspect():
+            self.rest_s = min(REST_S_MAX, self.rest_s * 2.0 or REST_S)
+            self.rests_until_s = now_s + self.rest_s
+
+    def is_suspect(self) -> bool:
+        """Say whether it is the model that fails, as far as can be told, and not its callers."""
+        return len(self.users) == ERRORS_MAX and len(set(self.users)) >= USERS_MIN
 
 
 class NodeHealth:
@@ -108,15 +131,15 @@ class NodeHealth:
         self._silent = False  # its guard has not been heard of
         self._report = Report(models=(), families=("openai",), kind="")
         self._failures = 0  # in a row
-        self._failed_model = ""  # whose 5xx was the last failure; "" for any other
         self._offline_tries = 0  # failed probes since it went offline
         self._flaps = 0
         self._place = crc32(name.encode()) / 2**32  # in the cycle of `_spread`
         self._up_since_s = now_s
         self._probe_at_s = now_s
         self._probe_started_s = now_s - PROBE_GAP_S
-        self._rests: dict[str, _Rest] = {}
+        self._errors: dict[str, _Errors] = {}  # by model
         self._told: NodeChanged | None = None
+        self._told_s = now_s
 
     @property
     def phase(self) -> Phase:
@@ -131,7 +154,7 @@ class NodeHealth:
     @property
     def is_steady(self) -> bool:
         """Say whether a request that succeeds is no news: the usual case, once per request."""
-        return self._phase == "online" and not self._failures and not self._rests
+        return self._phase == "online" and not self._failures and not self._errors
 
     @property
     def state(self) -> NodeState:
@@ -146,7 +169,7 @@ class NodeHealth:
 
     def next_wake_s(self) -> float:
         """Return when something happens by time alone: the next probe, or the end of a rest."""
-        ends = (rest.until_s for rest in self._rests.values() if rest.until_s > 0.0)
+        ends = [e.rests_until_s for e in self._errors.values() if e.rests_until_s > self._told_s]
         return min((self._probe_at_s, *ends))
 
     def probe_started(self, now_s: float) -> None:
@@ -161,36 +184,48 @@ class NodeHealth:
         if report.state == "online" or self._phase in {"new", "offline"}:
             self._move("probed", now_s)
         self._failures = 0
-        self._failed_model = ""
         known = set(self._models())
-        self._rests = {model: rest for model, rest in self._rests.items() if model in known}
+        self._errors = {
+            model: errors
+            for model, errors in self._errors.items()
+            if model in known and now_s < errors.last_s + ERRORS_KEPT_S
+        }
         self._probe_at_s = now_s + self._interval_s()
         return self._tell(now_s)
 
     def probe_failed(self, now_s: float) -> NodeChanged | None:
         """Take a probe that found nobody, or nonsense."""
         self._probe_at_s = now_s + PROBE_GAP_S
-        self._fail("", now_s, self._probe_at_s)
+        self._fail(now_s, self._probe_at_s)
         return self._tell_if_changed(now_s)
 
-    def request_failed(self, model: str, kind: FailureKind, now_s: float) -> NodeChanged | None:
-        """Take a request that failed by the node's fault; busy answers (429) are no failures."""
+    def request_failed(
+        self, model: str, kind: FailureKind, user: str, now_s: float
+    ) -> NodeChanged | None:
+        """Take a request that failed by the node's fault; busy answers (429) are no failures.
+
+        A `status` may be the fault of the request, so it counts against the model alone, and
+        there only together with those of other users.
+        """
         if self._phase == "offline":
             return None  # one of many that broke together: it says nothing new
-        if kind == "status":
-            self._rest(model, now_s)
         ask_at_s = max(now_s, self._probe_started_s + PROBE_GAP_S)
-        self._fail(model if kind == "status" else "", now_s, ask_at_s)
+        if kind != "status":
+            self._fail(now_s, ask_at_s)
+        else:
+            self._probe_at_s = min(self._probe_at_s, ask_at_s)
+            if model in self._models():
+                self._errors.setdefault(model, _Errors()).add(user, now_s)
         return self._tell_if_changed(now_s)
 
-    def request_succeeded(self, model: str, now_s: float) -> NodeChanged | None:
-        """Take a request that was answered in full."""
+    def request_answered(self, model: str, now_s: float, *, ok: bool) -> NodeChanged | None:
+        """Take a request that was answered in full; not `ok` where the node refused it (4xx)."""
         if self.is_steady:
             return None
-        self._rests.pop(model, None)
-        self._failures = 0
-        self._failed_model = ""
-        self._move("served", now_s)
+        self._errors.pop(model, None)
+        if ok:
+            self._failures = 0
+            self._move("served", now_s)
         return self._tell_if_changed(now_s)
 
     def take_over(self, other: "NodeHealth", *, same_server: bool) -> None:
@@ -241,14 +276,12 @@ class NodeHealth:
         """Return all that is to be told now; for a core that has not heard of the node yet."""
         return self._tell(now_s)
 
-    def _fail(self, model: str, now_s: float, ask_at_s: float) -> None:
-        """Count one failure; the same model's 5xx again is no further sign about the node.
+    def _fail(self, now_s: float, ask_at_s: float) -> None:
+        """Count one failure.
 
         The next probe is at `ask_at_s`, unless the node is offline: then its backoff holds.
         """
-        if not model or model != self._failed_model:
-            self._failures += 1
-        self._failed_model = model
+        self._failures += 1
         was_offline = self._phase == "offline"
         self._move("failed_often" if self._failures >= FAILURES_MAX else "failed", now_s)
         if was_offline:
@@ -290,19 +323,6 @@ class NodeHealth:
         self._place = (self._place + GOLDEN_STEP) % 1.0
         return 0.75 + 0.25 * self._place
 
-    def _rest(self, model: str, now_s: float) -> None:
-        """Count a 5xx of a model that the node lists; put it to rest when it is one too many."""
-        if model not in self._models():
-            return
-        rest = self._rests.setdefault(model, _Rest())
-        if now_s < rest.until_s:
-            return  # it began before the rest did
-        rest.failures += 1
-        if rest.length_s == 0.0 and rest.failures < MODEL_FAILURES_MAX:
-            return
-        rest.length_s = min(REST_S_MAX, rest.length_s * 2.0 or REST_S)
-        rest.until_s = now_s + rest.length_s
-
     def _models(self) -> tuple[str, ...]:
         return self._models_set or self._report.models
 
@@ -311,14 +331,10 @@ class NodeHealth:
             return 1
         return self._slots_set or self._report.slots or 1
 
-    def _failing(self, now_s: float) -> tuple[str, ...]:
-        for rest in self._rests.values():
-            if rest.until_s <= now_s:
-                rest.until_s = 0.0
-        return tuple(model for model, rest in self._rests.items() if rest.until_s > 0.0)
-
     def _tell(self, now_s: float) -> NodeChanged:
         report = self._report
+        suspects = [(m, e.rests_until_s > now_s) for m, e in self._errors.items() if e.is_suspect()]
+        self._told_s = now_s
         self._told = NodeChanged(
             name=self._name,
             slots=self._slots(),
@@ -328,7 +344,8 @@ class NodeHealth:
             gpu_load=min(1.0, max(0.0, report.gpu_load or 0.0)),
             loaded=report.loaded,
             loaded_max=report.loaded_max,
-            failing=self._failing(now_s),
+            failing=tuple(model for model, rests in suspects if rests),
+            on_trial=tuple(model for model, rests in suspects if not rests),
         )
         return self._told
 

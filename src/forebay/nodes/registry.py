@@ -144,10 +144,11 @@ class Nodes:
         return any(not backend.was_probed for backend in self._backends.values())
 
     def others_have(self, model: str, family: str, but: Sequence[str]) -> bool:
-        """Say whether a node other than those can serve the model."""
+        """Say whether a node other than those can serve the model now."""
         return any(
             name not in but
             and model in backend.told.models
+            and model not in backend.told.failing
             and family in backend.told.families
             and backend.told.state == "online"
             for name, backend in self._backends.items()

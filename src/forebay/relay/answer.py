@@ -15,6 +15,10 @@ HOLD_BYTES: Final = 262_144
 """How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
 BUFFER_BYTES: Final = 8_388_608
 """The same for a stream under `retry.stream = "buffer"`; a longer one is passed on from there."""
+CAUSE_BYTES: Final = 2048
+"""How much of a node's own words is told where its answer itself cannot be passed on."""
+REST_S: Final = 1.0  # how long a busy node rests that does not say how long
+REST_S_MAX: Final = 60.0
 
 
 class Answer:
@@ -22,7 +26,7 @@ class Answer:
 
     __slots__ = (
         "_family", "_tail", "events", "head", "held", "held_bytes", "is_stream", "length",
-        "size_bytes", "status",
+        "node", "size_bytes", "status",
     )  # fmt: skip
 
     def __init__(
@@ -32,6 +36,7 @@ class Answer:
         self.status = head.status
         self.head = head
         self.length = length
+        self.node = ""  # who gave it, where it is kept beyond its attempt
         self._family = family
         kind = head.content_type
         self.is_stream = head.status == 200 and (
@@ -78,6 +83,16 @@ class Answer:
             return False
         return b"".join(self.held).lstrip()[:1] not in (b"{", b"[")
 
+    def is_server_error(self) -> bool:
+        """Say whether it is a 5xx that may be the request's own fault; 501 is a plain refusal."""
+        return self.status >= 500 and self.status != 501
+
+    def cause(self, held: list[bytes]) -> str:
+        """Say what it was, to one who cannot be given it: a stream has begun already."""
+        if self.status < 400:
+            return f"the node answered {self.status}, no stream, after one had begun"
+        return said(self.status, b"".join(held))
+
     def is_cut_off(self) -> bool:
         """Say whether a stream that only the end of its connection ends has ended in mid-event."""
         return self.is_stream and not self.head.framed and not self._tail.endswith(b"\n")
@@ -91,3 +106,19 @@ class Answer:
         if output < 0:
             output = self.events or self.size_bytes // 4
         return prompt, output
+
+
+def said(status: int, body: bytes) -> str:
+    """Return what a node said with an error, in one line for people.
+
+    >>> said(500, b'{"error": "no"}')
+    'the node answered 500: {"error": "no"}'
+    """
+    return f"the node answered {status}: {body[:CAUSE_BYTES].decode(errors='replace')}"
+
+
+def rest_s(retry_after: bytes | None) -> float:
+    """Return how long a node rests that says it is busy."""
+    if retry_after is None or not retry_after.isdigit():
+        return REST_S
+    return min(max(float(retry_after), REST_S), REST_S_MAX)

@@ -7,19 +7,21 @@ every lease comes back, on every path, bugs included.
 
 Until the first byte of an answer reaches the sink, a node that dies costs an attempt, not the
 request. Small unary answers and, with `retry.stream = "buffer"`, streams are held until whole.
+A whole 5xx may be the request's own fault: it is tried once more, and kept in case that nothing
+better comes.
 """
 
 from __future__ import annotations
 
 import logging
-from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from forebay.core import Cancelled, Finished, NodeRested, Returned
+from forebay.core import Cancelled, Finished, Returned
 from forebay.errors import BackendFailed
-from forebay.relay.answer import BUFFER_BYTES, HOLD_BYTES, Answer
-from forebay.relay.passage import Passage
+from forebay.relay.answer import BUFFER_BYTES, HOLD_BYTES, Answer, rest_s
+from forebay.relay.passage import Passage, place_of
 from forebay.relay.problem import WORDS, Problem, node_failed
+from forebay.relay.retries import AFTER_ANSWER
 from forebay.wire.client import Listener
 
 if TYPE_CHECKING:
@@ -33,16 +35,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("forebay.relay")
 
-REST_S: Final = 1.0  # how long a busy node rests that does not say how long
-REST_S_MAX: Final = 60.0
-
 
 class Exchange(Passage, Listener):
     """A request and its sink."""
 
     __slots__ = (
-        "_answer", "_backend", "_connection", "_failures", "_missing", "_opening", "_paused",
-        "_relay", "_sink", "committed", "ended", "flowing", "revoked",
+        "_answer", "_backend", "_connection", "_failures", "_missing", "_opening",
+        "_paused", "_refusal", "_relay", "_sink", "committed", "ended", "flowing", "revoked",
     )  # fmt: skip
 
     def __init__(self, call: Call, sink: Sink, relay: Relay, now_s: float) -> None:
@@ -59,6 +58,7 @@ class Exchange(Passage, Listener):
         self._answer: Answer | None = None
         self._failures = 0  # attempts that failed; a node that was merely busy is none
         self._missing: tuple[str, ...] = ()  # nodes that turned out not to have the model
+        self._refusal: Answer | None = None  # a whole 5xx, while it is tried once more
         self._paused = False  # the sink cannot keep up
 
     @property
@@ -95,24 +95,15 @@ class Exchange(Passage, Listener):
 
     def wait(self, action: Wait) -> None:
         """Stand in line."""
-        self.queued = True
-        self.position = action.position
-        self.estimate_s = action.estimate_s
-        self.note("queued", self._relay.now_s())
+        self.stand(action, self._relay.now_s())
         self._sink.waits(self)
         if self.call.stream and self.call.family.comments:
             self._relay.keepalive.add(self)
 
     def run(self, action: Route) -> None:
         """Ask the node that the core chose."""
-        self.node = action.node
-        self.attempt = action.attempt
-        self.waited_s = action.waited_s
-        self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
-        self.predicted_s = action.predicted_s
-        if action.model:
-            self.model = action.model
-        relay, self.started_s = self._relay, self.arrived_s
+        relay = self._relay
+        self.start(action)
         if self.queued or self.attempt > 1:
             self.started_s = relay.now_s()  # else it starts as it comes, and no clock is asked
             self.note(f"started on {action.node}", self.started_s)
@@ -136,7 +127,11 @@ class Exchange(Passage, Listener):
 
     def refuse(self, problem: Problem, *, comes_again: bool = False) -> None:
         """End without an answer: the core has given up the ticket already."""
-        if not self.ended:
+        if self.ended:
+            return
+        if self._refusal is not None and not comes_again and problem.code not in WORDS:
+            self._conclude(self._refusal)  # better than that there was no time to try it again
+        else:
             self._end("" if comes_again else problem.code)
             self._sink.failed(problem, self)
 
@@ -152,12 +147,10 @@ class Exchange(Passage, Listener):
         """Tell a waiting stream where it stands; its first comment commits the answer to 200."""
         if self.ended or self.flowing:
             return
-        if action.position is None:
-            if self.committed:  # it runs, and the way to the client must not fall asleep
-                self._comment(": running")
-            return
-        eta = "" if action.estimate_s is None else f" eta={ceil(action.estimate_s)}"
-        self._comment(f": queued position={action.position}{eta}")
+        if action.position is not None:
+            self._comment(place_of(action))
+        elif self.committed:  # it runs, and the way to the client must not fall asleep
+            self._comment(": running")
 
     # -- from the connection to the node
 
@@ -193,15 +186,15 @@ class Exchange(Passage, Listener):
             self._node_is_busy(head.get(b"retry-after"))
         elif status in (401, 403):
             self._fail_now("refused", f"the node refused our credentials ({status})")
-        elif status >= 500 and status != 501:
-            self._attempt_failed("status", f"the node answered {status}")
         elif status < 400:
             self._fail_now("refused", f"the node answered with a redirect ({status})")
         elif status == 404:
             relay.nodes.refresh(self.node)
             self._missing += (self.node,)
-            if relay.nodes.others_have(self.model, self.call.family.name, self._missing):
+            if relay.others_have(self, self._missing):
                 self._attempt_failed("missing", "the node does not have the model")
+        elif head.get(b"x-forebay-guard") is not None:  # its own words, not those of its server
+            self._attempt_failed("lost", "the node's guard has lost the server behind it")
 
     def answer_goes_on(self, data: bytes) -> None:
         """Pass a piece on, or hold it while the request could still run elsewhere."""
@@ -246,10 +239,29 @@ class Exchange(Passage, Listener):
         if answer.is_cut_off():
             self._break("lost", "the connection was lost")
             return
+        if not self.flowing and answer.is_garbage():
+            self._attempt_failed("garbage", "the node's answer is empty or not JSON")
+        elif not answer.is_server_error() or not self._try_once_more(answer):
+            self._conclude(answer)
+
+    def _try_once_more(self, answer: Answer) -> bool:
+        """Go back with a whole 5xx, once: elsewhere if possible, else to the same node."""
+        relay = self._relay
+        self._blame("status")
+        self.note(f"{self.node} answered {answer.status}", relay.now_s())
+        again = self._refusal is not None or self.flowing
+        if again or not relay.may_retry(self._failures + 1, AFTER_ANSWER):
+            return False
+        relay.stop_clocks(self)
+        self._failures += 1
+        self._refusal, answer.node = answer, self.node
+        self._go_back(exclude=relay.others_have(self, (self.node,)))
+        return True
+
+    def _conclude(self, answer: Answer) -> None:
+        """End with a whole answer, whatever it says; the slot comes back."""
+        self._answer, self.node = answer, answer.node or self.node
         if not self.flowing:
-            if answer.is_garbage():
-                self._attempt_failed("garbage", "the node's answer is empty or not JSON")
-                return
             self._flow(answer)
             if self.ended:
                 return
@@ -257,8 +269,8 @@ class Exchange(Passage, Listener):
         try:
             self._count_tokens()
             self._end("served" if ok else "passed_through")
-            if ok and self._backend is not None:
-                self._backend.succeeded(self.model)
+            if self._backend is not None and not answer.is_server_error():
+                self._backend.answered(self.model, ok=ok)
             self._sink.end()
         finally:  # whatever fails on our side, the slot comes back
             self._relay.post(Finished(self.call.id, ok, self.prompt_tokens, self.output_tokens))
@@ -281,40 +293,26 @@ class Exchange(Passage, Listener):
 
     # -- what becomes of it
 
-    def too_late_to_begin(self) -> None:
-        """Give up on a stream that does not begin."""
-        self._time_out("first_byte_timeout", "the node did not begin to answer in time")
+    def is_held_back(self) -> bool:
+        """Say whether it is we who do not listen to the node."""
+        return self._connection is not None and self._connection.paused
 
-    def too_long_between(self) -> None:
-        """Give up on a stream that has gone silent, unless it is we who do not listen."""
-        if self._connection is not None and self._connection.paused:
-            return  # `resume` counts anew
-        self._time_out("chunk_timeout", "the node went silent in the middle of its answer")
-
-    def too_long_in_all(self) -> None:
-        """Give up on an answer that does not end."""
-        self._time_out("run_timeout", "the node did not finish its answer in time")
-
-    def _time_out(self, code: str, message: str) -> None:
+    def time_out(self, code: str, message: str) -> None:
+        """Give up on a node that takes too long."""
         self._blame(code)
         self._fail(Problem(code, message, details={"node": self.node}))
 
     def _blame(self, kind: str) -> None:
         if self._backend is not None:
-            self._backend.failed(kind, self.model)
+            self._backend.failed(kind, self.model, self.call.user)
 
     def _node_is_busy(self, retry_after: bytes | None) -> None:
         """Keep the place in line: a node that says it is full has not failed."""
         relay = self._relay
         self._drop_connection()
-        rest_s = REST_S
-        if retry_after is not None and retry_after.isdigit():
-            rest_s = min(max(float(retry_after), REST_S), REST_S_MAX)
         relay.stop_clocks(self)
         self.note(f"{self.node} was busy", relay.now_s())
-        if relay.nodes.get(self.node) is self._backend:  # not one that took over its name
-            relay.nodes.busy(self.node)
-            relay.post(NodeRested(self.node, rest_s))
+        relay.rest_node(self.node, self._backend, rest_s(retry_after))
         self._go_back(exclude=False)
 
     def _attempt_failed(self, kind: str, cause: str) -> None:
@@ -329,6 +327,8 @@ class Exchange(Passage, Listener):
         self._failures += 1
         if relay.may_retry(self._failures):
             self._go_back(exclude=True)
+        elif self._refusal is not None:
+            self._conclude(self._refusal)
         else:
             self._fail(node_failed(cause, self.node, self._failures))
 
@@ -382,8 +382,7 @@ class Exchange(Passage, Listener):
         if not self.committed:
             self._sink.head(answer.head, answer.length, self)
         elif not answer.is_stream:
-            cause = f"the node answered {answer.status}, no stream, after one had begun"
-            self._fail(node_failed(cause, self.node, self._failures + 1))
+            self._fail(node_failed(answer.cause(held), self.node, self.attempt))
             return
         for data in held:
             self._sink.chunk(data)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from forebay.core import Describe, Route, Wait
     from forebay.relay.call import Call
 
 
@@ -32,8 +34,32 @@ class Passage:
         self.prompt_tokens = self.output_tokens = -1
         self.timeline: list[tuple[float, str]] | None = None
 
+    def stand(self, action: Wait, now_s: float) -> None:
+        """Take note of its place in line."""
+        self.queued = True
+        self.position = action.position
+        self.estimate_s = action.estimate_s
+        self.note("queued", now_s)
+
+    def start(self, action: Route) -> None:
+        """Take note of where it runs."""
+        self.node = action.node
+        self.attempt = action.attempt
+        self.waited_s = action.waited_s
+        self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
+        self.predicted_s = action.predicted_s
+        if action.model:
+            self.model = action.model
+        self.started_s = self.arrived_s
+
     def note(self, what: str, now_s: float) -> None:
         """Remember when something happened, for whoever asks what became of this request."""
         if self.timeline is None:
             self.timeline = [(self.arrived_s, "arrived")]
         self.timeline.append((now_s, what))
+
+
+def place_of(action: Describe) -> str:
+    """Return what a stream is told of its place in line."""
+    eta = "" if action.estimate_s is None else f" eta={ceil(action.estimate_s)}"
+    return f": queued position={action.position}{eta}"

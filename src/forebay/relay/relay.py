@@ -18,6 +18,7 @@ from forebay.core import (
     Describe,
     Expire,
     Inspected,
+    NodeRested,
     Observed,
     Reject,
     Revoked,
@@ -31,6 +32,7 @@ from forebay.relay.fields import replace_model
 from forebay.relay.problem import WORDS, Problem
 from forebay.relay.reservation import Reservation
 from forebay.relay.retries import RetryBudget
+from forebay.relay.time_limits import chunk_is_late, end_is_late, first_byte_is_late
 from forebay.wire.deadlines import Deadlines
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.coordination import Coordinator
     from forebay.core import Event
+    from forebay.nodes.backend import Backend
     from forebay.nodes.registry import Nodes
     from forebay.relay.call import Call
     from forebay.relay.reservation import Holder
@@ -85,10 +88,10 @@ class Relay:
         set only while somebody waits for it."""
         self._idle: asyncio.Event | None = None  # while someone waits for the end
         self.keepalive = Deadlines(queue.keepalive_seconds, self._ask_about, clock)
-        late = guarded(Exchange.too_late_to_begin)
+        late = guarded(first_byte_is_late)
         self.first_bytes = Deadlines(queue.first_byte_seconds, late, clock)
-        self.runs = Deadlines(queue.run_seconds, guarded(Exchange.too_long_in_all), clock)
-        self.gaps = Deadlines(queue.chunk_gap_seconds, guarded(Exchange.too_long_between), clock)
+        self.runs = Deadlines(queue.run_seconds, guarded(end_is_late), clock)
+        self.gaps = Deadlines(queue.chunk_gap_seconds, guarded(chunk_is_late), clock)
         self._budget = RetryBudget(retry.budget)
         self._asked: dict[str, list[Callable[[Describe], None]]] = {}
         self._watchers: list[Callable[[Snapshot], None]] = []
@@ -216,16 +219,26 @@ class Relay:
 
     # -- for exchanges
 
-    def may_retry(self, failures: int) -> bool:
-        """Spend a retry if attempts and the budget allow one."""
-        return failures < self._attempts_max and self.may_send_again()
+    def may_retry(self, failures: int, share: float = 1.0) -> bool:
+        """Spend a retry if attempts and that share of the budget allow one."""
+        return failures < self._attempts_max and self.may_send_again(share)
 
-    def may_send_again(self) -> bool:
-        """Spend a retry if the budget allows one, whatever the attempts."""
-        if not self._budget.take(self.now_s()):
+    def may_send_again(self, share: float = 1.0) -> bool:
+        """Spend a retry if that share of the budget allows one, whatever the attempts."""
+        if not self._budget.take(self.now_s(), share):
             return False
         self.retries_total += 1
         return True
+
+    def others_have(self, exchange: Exchange, but: tuple[str, ...]) -> bool:
+        """Say whether a node other than those can serve a request."""
+        return self.nodes.others_have(exchange.model, exchange.call.family.name, but)
+
+    def rest_node(self, name: str, backend: Backend | None, rest_s: float) -> None:
+        """Let a node rest that says it is busy, unless another has taken over its name."""
+        if self.nodes.get(name) is backend:
+            self.nodes.busy(name)
+            self.post(NodeRested(name, rest_s))
 
     def body_for(self, exchange: Exchange) -> bytes:
         """Return the body to send: as it came, unless an alias or fallback changes the model."""

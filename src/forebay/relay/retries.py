@@ -4,6 +4,9 @@ Retries multiply load exactly when there is the least capacity, and layers of re
 with each other. A fixed ratio bounds the amplification: over any window of 10 s at most `ratio`
 of the requests are retries, plus a floor so that a quiet gateway may retry at all. With the
 default of 0.1 three layers above us see at most 1.1 times their own load from this one.
+
+Retries after whole answers of 5xx may spend half of it (`AFTER_ANSWER`): one client that sends
+nothing but bad requests must not use up what others need when a connection breaks.
 """
 
 from collections import deque
@@ -12,6 +15,8 @@ from typing import Final
 WINDOW_S: Final = 10.0
 FLOOR: Final = 10
 """Retries that are always allowed per window; DESIGN 4.1."""
+AFTER_ANSWER: Final = 0.5
+"""The share of the budget for requests that a node has answered, though with an error."""
 
 
 class RetryBudget:
@@ -37,10 +42,10 @@ class RetryBudget:
         self._requests_now += 1
         self._requests += 1
 
-    def take(self, now_s: float) -> bool:
-        """Spend one retry if the budget has one."""
+    def take(self, now_s: float, share: float = 1.0) -> bool:
+        """Spend one retry if the budget has one, or that share of it."""
         self._move_on(now_s)
-        if self._retries + 1 > max(FLOOR, self.ratio * self._requests):
+        if self._retries + 1 > share * max(FLOOR, self.ratio * self._requests):
             return False
         self._retries_now += 1
         self._retries += 1

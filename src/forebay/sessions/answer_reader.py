@@ -18,7 +18,7 @@ from forebay.sessions.prompt import Usage
 LINE_BYTES_MAX = 4_194_304
 ANSWER_CHARS_MAX = 1_000_000
 """Some 250,000 tokens: more than any model writes in one turn."""
-REFUSAL_CHARS_MAX = 500
+REFUSAL_CHARS_MAX = 2048
 """How much of a node's own words about a refusal is passed on."""
 TOKENS_MAX = 1_000_000_000
 

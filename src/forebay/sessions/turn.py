@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from forebay.core import NO_ROOM
+from forebay.relay.answer import said
 from forebay.relay.problem import Problem
 from forebay.sessions.answer_reader import AnswerReader, TooLong, words_of
 from forebay.sessions.conversation import size_bytes
@@ -181,5 +182,7 @@ class Turn:
 
 def _refused(status: int, body: bytes) -> Problem:
     words = words_of(body)
-    said = f": {words}" if words else ""
-    return Problem("node_refused", f"the node refused the request ({status}){said}")
+    if status >= 500:
+        return Problem("node_failed", said(status, words.encode() or body))
+    told = f": {words}" if words else ""
+    return Problem("node_refused", f"the node refused the request ({status}){told}")

@@ -336,20 +336,23 @@ async def test_fault_35_a_model_that_cannot_be_loaded_rests_while_the_others_go_
     node.automatic = out_of_memory
     gateway = await rig.start(node, retry={"attempts": 1})
     (backend,) = gateway.parts.nodes
-    for _ in range(2):
-        reply = await (await rig.ask("big")).reply()
-        assert (reply.status, code(reply)) == (502, "node_failed")
+    for user in "xyxyx":
+        reply = await (await rig.ask("big", user=user)).reply()
+        assert (reply.status, reply.json["error"]) == (500, "CUDA out of memory")
         assert (await (await rig.ask("small")).reply()).status == 200
-    for rest_s in (5.0, 10.0):  # each failure doubles the rest
-        for _ in range(10):
-            reply = await (await rig.ask("big")).reply()
-            assert (reply.status, code(reply)) == (503, "no_node")
-            assert (await (await rig.ask("small")).reply()).status == 200
-        asked = sum(call.json["model"] == "big" for call in node.calls)
-        rig.clock.advance(rest_s)
+    waiters = [await rig.ask("big", user=user) for user in "xyxyx"]
+    await rig.wait_until("waiting", 5)
+    for left, rest_s in zip(
+        (4, 3, 2, 1, 0), (1.0, 2.0, 4.0, 5.0, 5.0), strict=True
+    ):  # each failure doubles the rest
+        rig.clock.advance(rest_s - 0.1)
         await settle(rig, backend)
-        assert (await (await rig.ask("big")).reply()).status == 502
-        assert sum(call.json["model"] == "big" for call in node.calls) == asked + 1
+        assert (await (await rig.ask("small")).reply()).status == 200
+        await rig.wait_until("waiting", left + 1)
+        rig.clock.advance(0.1)
+        await rig.wait_until("waiting", left)  # one at a time, and it fails again
+        await rig.wait_until("processing", 0)
+    assert {(await waiter.reply()).status for waiter in waiters} == {500}
     assert backend.told.state == "online"
 
 
