@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from forebay.core import Arrived, Expire, Reject, Resumed, Route, Wait
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.core import (
+    Arrived,
+    Cancelled,
+    Expire,
+    Finished,
+    Reject,
+    Resumed,
+    Route,
+    Wait,
+)
 
 from .rig import Rig
+
+if TYPE_CHECKING:
+    from forebay.core import Action
 
 
 def test_fault_35_a_model_that_rests_is_waited_for_while_the_others_go_on() -> None:
@@ -144,3 +161,102 @@ def test_a_failing_model_is_forgotten_with_its_node() -> None:
     (refusal,) = rig.give_arrival("a", "big")
     assert isinstance(refusal, Reject)
     assert refusal.code == "model_not_found"
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("arrive", "arrive", "finish", "come back", "cancel", "node")),
+        st.integers(0, 7),
+        st.sampled_from(("fine", "failing", "on_trial", "offline")),
+        st.booleans(),
+    ),
+    max_size=80,
+)
+
+
+class Watched:
+    """A scheduler with two nodes, and what anyone may conclude from what it was told and said."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(wait_s_max=1e9, max_size=1000)
+        self.said = {"n0": "fine", "n1": "fine"}  # of the model m
+        self.models: dict[str, str] = {}
+        self.running: dict[str, str] = {}
+        self.kept_off: dict[str, set[str]] = {}
+        for name in self.said:
+            self.tell(name)
+
+    def tell(self, name: str) -> None:
+        said = self.said[name]
+        if said != "offline":  # a good probe: back to who has no other node
+            up = [node for node, how in self.said.items() if how != "offline"]
+            for ticket, off in self.kept_off.items():
+                if ticket not in self.running and not set(up) - off:
+                    off.discard(name)
+        state = "offline" if said == "offline" else "online"
+        more = {said: ("m",)} if said in ("failing", "on_trial") else {}
+        self.follow(self.rig.node(name, 3, "m", "other", state=state, **more))
+
+    def check_start(self, route: Route) -> None:
+        said = self.said[route.node]
+        assert said != "offline"
+        if self.models[route.id] == "m":
+            assert said != "failing"
+            assert said != "on_trial" or not self.of_m_on(route.node)
+
+    def of_m_on(self, node: str) -> int:
+        running = self.running.items()
+        return sum(self.models[ticket] == "m" and on == node for ticket, on in running)
+
+    def check_nothing_waits_in_vain(self) -> None:
+        taken = list(self.running.values())
+        for ticket in self.models.keys() - self.running.keys():
+            for node, said in self.said.items():
+                free = said != "offline" and taken.count(node) < 3
+                if self.models[ticket] == "m":
+                    free &= said != "failing" and (said == "fine" or not self.of_m_on(node))
+                assert not free or node in self.kept_off[ticket], f"{ticket} could run on {node}"
+
+    def step(self, what: str, number: int, said: str, flag: bool) -> None:
+        running = sorted(self.running)
+        if what == "arrive":
+            name = f"t{len(self.models)}-{self.rig.now_s}"
+            self.models[name] = "m" if number else "other"
+            self.kept_off[name] = set()
+            (decision, *_) = actions = self.rig.give_arrival(name, self.models[name])
+            self.follow(actions)
+            if isinstance(decision, Reject):
+                assert set(self.said.values()) == {"offline"}
+                del self.models[name]
+        elif what == "node":
+            self.said[f"n{number % 2}"] = said
+            self.tell(f"n{number % 2}")
+        elif running:
+            self.end(running[number % len(running)], what, exclude=flag)
+
+    def follow(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Route):
+                self.check_start(action)
+                self.running[action.id] = action.node
+
+    def end(self, ticket: str, what: str, *, exclude: bool) -> None:
+        node = self.running.pop(ticket)
+        if what == "come back":
+            if exclude:
+                self.kept_off[ticket].add(node)
+            self.follow(self.rig.come_back(ticket, exclude=exclude))
+            return
+        del self.models[ticket]
+        self.follow(self.rig.give(Finished(ticket) if what == "finish" else Cancelled(ticket)))
+
+
+@given(STEPS)
+def test_whatever_happens_rests_and_trials_hold_and_nothing_waits_in_vain(
+    steps: list[tuple[str, int, str, bool]],
+) -> None:
+    watched = Watched()
+    for step in steps:
+        watched.rig.now_s += 1.0
+        watched.step(*step)
+        watched.check_nothing_waits_in_vain()
