@@ -110,7 +110,18 @@ async def test_a_backend_that_dies_before_it_answers_is_a_502_that_says_so(rig: 
     (await node.next_call()).reset()
     reply = await client.reply()
     assert (reply.status, reply.json["error"]["code"]) == (502, "backend_failed")
+    assert reply.headers["x-forebay-guard"] == "backend_failed", "a gateway counts it as its own"
     await rig.until("in_flight", 0)
+
+
+async def test_an_error_of_the_backend_itself_is_not_marked_as_the_guards(rig: GuardRig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client = await rig.ask()
+    await (await node.next_call()).answer({"error": "no"}, 502)
+    reply = await client.reply()
+    assert (reply.status, reply.json) == (502, {"error": "no"})
+    assert "x-forebay-guard" not in reply.headers
 
 
 async def test_a_backend_that_is_not_there_is_a_502_that_says_so(rig: GuardRig) -> None:

@@ -223,9 +223,9 @@ def _failing(moment: Moment) -> Troubles:
             models = ", ".join(node.failing[:NAMED_MAX])
             yield Trouble(
                 "warning", "model_failing",
-                Words(f"Node {node.name} keeps failing with {models}: others are asked instead.",
+                Words(f"Node {node.name} keeps failing with {models}, which rests for some seconds.",
                       f"ノード {node.name} で {models} の失敗が続いています。"
-                      "他のノードに振り分けています。"),
+                      "数秒間休ませています。"),
                 Words("Look at that node's own log; it is tried again by itself.",
                       "ノードのログを確認してください。自動的に再試行されます。"),
                 None, node.name,

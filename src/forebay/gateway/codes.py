@@ -171,7 +171,8 @@ CODES: dict[str, Code] = {
     ),
     "node_failed": Code(
         502,
-        "The node failed, and the attempts or the retry budget are used up.",
+        "The node failed (no connection, broken off, no sense), and the attempts or the retry "
+        "budget are used up; or it answered with an error after a stream had begun.",
         "See `cause`, and `forebay nodes list` for the node; `retry.attempts` and `retry.budget` "
         "bound the retries.",
         "unsaid",

@@ -84,6 +84,10 @@ GIVEN: Final = {
         "what was queued",
         "The wait expected on arrival, in whole seconds; left out while nothing has been measured.",
     ),
+    "X-Forebay-Guard": (
+        "502 and 504 that a guard makes itself",
+        "Why: its server is gone, or too slow. Gateways take it for a lost connection.",
+    ),
     "Retry-After": (
         "429, 503 and `queue_timeout`",
         "Whole seconds after which to try again: measured, jittered, 1 to 120.",

@@ -55,8 +55,8 @@ itself alone.
 
 LABELS: Final = {
     "priority": "the class: `high`, `normal`, `low`, or what `queue.priorities` names",
-    "outcome": "`served`; `passed_through` (a 4xx of the node); `cancelled` (the client left); "
-    "else the [error code](errors.md). Of prompts: `completed`, or the code",
+    "outcome": "`served`; `passed_through` (a 4xx or 5xx of the node); `cancelled` (the client "
+    "left); else the [error code](errors.md). Of prompts: `completed`, or the code",
     "reason": "an [error code](errors.md)",
     "route": "the path asked for; `other` where it could not be read",
     "kind": "of tokens: `prompt`, `output`; of failures: `connect`, `lost`, `status`, `garbage`, "

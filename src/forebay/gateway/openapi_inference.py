@@ -76,7 +76,7 @@ def _responses(family: Family, route: str) -> dict[str, Any]:
     """Return our own errors, and the answers of nodes: anything but what we take for a failure."""
     answer = {"schema": reference("NodeAnswer")}
     errors = error_responses(route, CODES_OF_INFERENCE)
-    for status in ("400", "404", "413"):
+    for status in ("400", "404", "413", "500", "502", "504"):
         errors[status] = _or_the_nodes(resolved(errors[status]))
     return {
         "200": {
@@ -86,7 +86,7 @@ def _responses(family: Family, route: str) -> dict[str, Any]:
         },
         **errors,
         "4XX": _passed_through("The node's own refusal, passed through."),
-        "501": _passed_through("The node does not offer it; passed through."),
+        "5XX": _passed_through("The node's own error, tried once more (not 501), passed through."),
     }
 
 

@@ -275,7 +275,7 @@ ANSWERS: Final[dict[str, Schema]] = {
             "models": listed(TEXT),
             "loaded": said("Models in memory; null where the node does not say.",
                            {"type": ["array", "null"], "items": TEXT}),
-            "failing": said("Models that it lists but fails to run.", listed(TEXT)),
+            "failing": said("Models that rest there for seconds: they failed.", listed(TEXT)),
             "gpu_load": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
             "failures": said("Requests that failed there, by kind.", COUNTS),
             "last_error": TEXT_OR_NULL,

@@ -15,8 +15,8 @@ GOOD_ENDS: Final = frozenset({"served"})
 _PASSED_ON: Final = Remedy(
     "caller",
     Words(
-        "The node itself refused the request (a 4xx of its own), and that was passed on.",
-        "ノード自身がリクエストを拒否し (4xx)、その応答をそのまま返しました。",
+        "The node itself answered with an error (a 4xx or 5xx of its own), and that was passed on.",
+        "ノード自身がエラー (4xx または 5xx) を返し、その応答をそのまま返しました。",
     ),
 )
 
