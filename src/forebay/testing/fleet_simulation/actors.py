@@ -196,8 +196,8 @@ class Gateway:
         stage.checker.started(request, at_once=at_once)
         chance = stage.random.random() / stage.trouble if stage.trouble else 2.0
         if chance < 1.0 and route.attempt < ATTEMPTS_MAX:
-            busy = chance < 0.3
-            stage.after(0.05, lambda: self._stop(request, lambda: self._come_back(request, busy)))
+            how = "busy" if chance < 0.3 else "error" if chance < 0.5 else "lost"
+            stage.after(0.05, lambda: self._stop(request, lambda: self._come_back(request, how)))
         else:
             stage.after(
                 request.service_s, lambda: self._stop(request, lambda: self._finish(request))
@@ -215,18 +215,19 @@ class Gateway:
             self._end(request, "served")
             self.replica.post(Finished(request.arrival.id))
 
-    def _come_back(self, request: Request, busy: bool) -> None:
+    def _come_back(self, request: Request, how: str) -> None:
+        """Return: the node said it is busy, answered an error (try it there again), or was lost."""
         if request.outcome:
             return
         request.state = "back"
-        if busy:
+        if how == "busy":
             until_s = self.stage.world.monotonic_s() + REST_S + PROBE_S
             self.stage.backends[request.node].rests_until_s = until_s
             self.replica.post(NodeRested(request.node, REST_S))
-        else:
+        elif how == "lost":
             request.failed_on.add(request.node)
         request.node = ""
-        self.replica.post(Returned(request.arrival.id, exclude=not busy))
+        self.replica.post(Returned(request.arrival.id, exclude=how == "lost"))
 
     def _end(self, request: Request, outcome: str) -> None:
         del self.requests[request.arrival.id]
