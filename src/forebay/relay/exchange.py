@@ -233,13 +233,15 @@ class Exchange(Passage, Listener):
 
     def answer_ends(self) -> None:
         """Finish: the answer is whole."""
-        self._connection = None
+        connection, self._connection = self._connection, None
         answer = self._answer
         assert answer is not None
         if answer.is_cut_off():
             self._break("lost", "the connection was lost")
             return
         if not self.flowing and answer.is_garbage():
+            if connection is not None:
+                connection.spoil()
             self._attempt_failed("garbage", "the node's answer is empty or not JSON")
         elif not answer.is_server_error() or not self._try_once_more(answer):
             self._conclude(answer)

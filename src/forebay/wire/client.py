@@ -141,6 +141,14 @@ class NodeConnection(asyncio.Protocol):
         """Say whether the answer that comes here is for this listener."""
         return self._listener is listener
 
+    def spoil(self) -> None:
+        """Close it after an answer that is none: it may be what is left of an earlier one.
+
+        Then the real one is still to come, and would be taken for the answer to the next request.
+        """
+        self._pool.distrust("what it answered makes no sense")
+        self.abort()
+
     def close(self) -> None:
         """Close an idle connection."""
         if self._transport is not None and not self._lost:

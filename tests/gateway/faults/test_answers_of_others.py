@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,6 +81,23 @@ async def test_what_comes_while_nobody_asks_ends_the_connection(
     await call.write(make("second"))
     await call.end()
     assert (await second.reply()).json == {"for": "second"}
+
+
+async def test_an_answer_that_comes_one_late_does_not_shift_all_that_follow(rig: FaultRig) -> None:
+    node = await rig.node()
+    await rig.start(node, retry={"attempts": 1})
+    first, call = await rig.run(node)
+    await call.write(whole("first"))
+    assert (await first.reply()).json == {"for": "first"}
+    second, late = await rig.run(node)  # on the same connection
+    third = await rig.ask()
+    await rig.wait_until("waiting", 1)
+    await call.write(HEAD % (5, b"hello"))  # taken for the answer to the second, and no good
+    with suppress(ConnectionResetError):
+        await late.answer({"for": "second"})  # must not be taken for the answer to the third
+    assert (await second.reply()).status == 502
+    await (await node.next_call()).answer({"for": "third"})
+    assert (await third.reply()).json == {"for": "third"}
 
 
 async def test_a_node_that_was_caught_gets_a_connection_for_each_request(rig: FaultRig) -> None:
