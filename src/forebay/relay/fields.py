@@ -53,10 +53,12 @@ _PATH = re.compile(r"`\$\.?([^`]*)`")
 _BOM: Final = b"\xef\xbb\xbf"
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ENCODER: Final = msgspec.json.Encoder()
+_format: Final = msgspec.json.format
 _KNOWN_MAX: Final = 1024
-_REBUILT_MAX: Final = 64
+_BLANKS_MAX: Final = 16
+"""How many blanks there may be for each member, indented or not; more are not worth a look."""
 _OPEN_OBJECT, _QUOTE = 0x7B, 0x22
-_STEP: Final = 4096
+_STEP, _SAMPLE = 4096, 512
 
 
 class Fields(Protocol):
@@ -157,9 +159,7 @@ class FieldsReader:
             return None
         if not body.isascii():
             _check_utf8(body)
-        fields = self._decode(
-            [(name, bytes(members[name])) for name in self._names if name in members]
-        )
+        fields = self._decode(members)
         values = astuple(cast("msgspec.Struct", fields))
         return Reading(fields, body, prompt_tokens(body), (0, 0), self._plain_limit(values))
 
@@ -176,8 +176,7 @@ class FieldsReader:
             start, end = spans[self._outer]
             if body[start] == _OPEN_OBJECT:
                 yield from _spans(body[start:end], self._inner_rule)
-        given = [(name, _given(body, name, *spans[name])) for name in self._names if name in spans]
-        fields = self._decode(given)
+        fields = self._decode({name: _given(body, name, *spans[name]) for name in spans})
         return Reading(fields, body, text_bytes // 4, spans["model"])
 
     def _plain_limit(self, values: tuple[Any, ...]) -> int:
@@ -191,11 +190,12 @@ class FieldsReader:
                 return bounded_limit(values[index])
         return 0
 
-    def _decode(self, given: list[tuple[str, bytes]]) -> Fields:
-        """Return the fields, given what stands in the body for each."""
-        small = b",".join([b'"%b":%b' % (name.encode(), value) for name, value in given])
+    def _decode(self, members: dict[str, msgspec.Raw]) -> Fields:
+        """Return the fields; those members that are not ours are left out, however large."""
+        ours = self._rule.ours
+        given = {name: members[name] for name in members if name in ours}
         try:
-            return cast("Fields", self._decoder.decode(b"{%b}" % small))
+            return cast("Fields", self._decoder.decode(_ENCODER.encode(given)))
         except msgspec.ValidationError as error:
             raise InvalidBody(*_explain(str(error))) from None
 
@@ -218,16 +218,18 @@ class _Names:
 
         A member that was there twice is missing from what the members come to.
         """
+        if len(members) > MEMBERS_MAX:
+            return False
         if not self._known.issuperset(members):
             for name in members:
                 self._look_at(name)
         left = len(body) - len(_ENCODER.encode(members))
         if left < self._again:
-            return len(members) <= MEMBERS_MAX
-        if left != 2 * len(members) - 1 or len(members) > _REBUILT_MAX:
+            return True
+        if left > _BLANKS_MAX * (len(members) + 1):
             return False
-        parts = [b'"%b": %b' % (name.encode(), bytes(raw)) for name, raw in members.items()]
-        return b"{%b}" % b", ".join(parts) == body  # as Python writes it, blanks and all
+        compact = _format(body, indent=-1)  # it may be but blanks
+        return len(compact) - len(_ENCODER.encode(_members(compact))) < self._again
 
     def named(self, quoted: bytes) -> str:
         """Return which of ours a name is, or nothing; raises InvalidBody for other capitals."""
@@ -251,15 +253,17 @@ class _Names:
         if folded in self.ours and len(folded) == len(name):  # what becomes longer is not folded
             path = self._path + folded
             raise InvalidBody(f"write `{path}` as it is spelled here", path)
-        if len(name) <= self._longest and len(self._known) < _KNOWN_MAX:
+        if len(self._known) >= _KNOWN_MAX:  # somebody makes them up
+            self._known = set(self.ours)
+        if len(name) <= self._longest:
             self._known.add(name)
 
 
 def prompt_tokens(body: bytes) -> int:
     """Guess the tokens of a prompt: text bytes / 4, with base64 (pictures) left out.
 
-    Four thousand bytes of ASCII without a blank or a comma are base64: text has blanks, lists of
-    tokens have commas.
+    Where hundreds of bytes of ASCII have no blank and no comma, there is base64: text has blanks,
+    lists of tokens have commas.
     """
     size = len(body)
     if size >= 2 * _STEP:
@@ -328,12 +332,12 @@ def _spans(body: bytes, rule: _Names) -> Generator[int, None, dict[str, tuple[in
     return spans
 
 
-def _given(body: bytes, name: str, start: int, end: int) -> bytes:
+def _given(body: bytes, name: str, start: int, end: int) -> msgspec.Raw:
     """Return what is given for a name; of a text that is very long, as much as can matter."""
     if end - start <= INLINE_BYTES:
-        return body[start:end]
+        return msgspec.Raw(body[start:end])
     if body[start] == _QUOTE:
-        return cut_short(body, start, TEXT_BYTES_MAX)
+        return msgspec.Raw(cut_short(body, start, TEXT_BYTES_MAX))
     raise InvalidBody(f"`{name}` is too long", name)
 
 
@@ -347,7 +351,7 @@ def _text_bytes(body: bytes) -> Generator[int, None, int]:
             decoder.decode(piece)
             if len(body) >= 2 * _STEP:
                 left_out += _base64_bytes(piece)
-            yield 2 * len(piece)
+            yield len(piece) + len(piece) * _SAMPLE // _STEP
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         raise InvalidBody("the body is not valid UTF-8") from None
@@ -362,10 +366,10 @@ def _check_utf8(body: bytes) -> None:
 
 
 def _base64_bytes(body: bytes) -> int:
-    """Return how many bytes lie in steps of ASCII without a blank or a comma."""
+    """Return how many bytes lie in steps that begin with ASCII without a blank or a comma."""
     found = 0
     for start in range(0, len(body), _STEP):
-        end = min(start + _STEP, len(body))
-        if body.find(b" ", start, end) < 0 and body.find(b",", start, end) < 0:
-            found += (end - start) * body[start:end].isascii()
+        sample = body[start : start + _SAMPLE]
+        if sample.find(b" ") < 0 and sample.find(b",") < 0 and sample.isascii():
+            found += min(_STEP, len(body) - start)
     return found

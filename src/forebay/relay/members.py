@@ -71,6 +71,8 @@ _LITERAL_ALONE: Final = re.compile(_LITERAL)
 _NAME: Final = re.compile(rb'%b("%b")%b:%b' % (_BLANKS, _TEXT, _BLANKS, _BLANKS))
 _ENDS: Final = {0x22: b'",', 0x5B: b"],", 0x7B: b"},"}
 """What the last comma between two values follows, where they are like the one that comes next."""
+REACH_MIN: Final = 8_192
+"""How far the first piece may go."""
 PIECE_MIN: Final = 256
 """Less than this is not worth a call."""
 _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
@@ -124,19 +126,17 @@ def cut_short(body: bytes, start: int, size_bytes: int) -> bytes:
 class _Scan:
     """One pass over a body."""
 
-    __slots__ = ("_at", "_body", "_closing", "_reach", "_scanned", "_text_at", "_wasted", "_work")
+    __slots__ = ("_at", "_body", "_closing", "_reach", "_scanned", "_wasted", "_work")
 
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._at = 0
         self._closing = bytearray()
         """The brackets that must come yet, the next one last."""
-        self._reach = SLICE
-        """How far to look for the end of a piece."""
+        self._reach = REACH_MIN
+        """How far to look for the end of a piece; more after each success."""
         self._wasted = 0
-        """Bytes of pieces that were none."""
-        self._text_at = 0
-        """Where a text is worth another try."""
+        """Bytes that were looked at for a piece which was none."""
         self._scanned = 0
         self._work = 0
 
@@ -201,7 +201,7 @@ class _Scan:
         """Go past what is in an object or a list, and its end."""
         body, closing, state = self._body, self._closing, _FIRST
         while closing:
-            if 2 * self._wasted <= self._at + len(body):
+            if self._may_try():
                 state = yield from self._pieces(state)
             start, end = self._at, self._at + WINDOW
             patterns = _OBJECT if closing[-1] == _CLOSE_OBJECT else _ARRAY
@@ -248,7 +248,7 @@ class _Scan:
             opening = count_opening(piece)
             self._work += 2 * len(piece) + STEP_WORK
             if opening > depth_left:  # so many might be too deep: take less
-                self._reach = max((end - start) * depth_left // opening * 3 // 4, PIECE_MIN)
+                self._reach = max((end - start) * depth_left // opening, PIECE_MIN)
             elif _is_json(b"{%b}" % piece if is_object else b"[%b]" % piece):
                 self._looked(end - start)
                 self._at = comma + 1
@@ -256,13 +256,20 @@ class _Scan:
                     self._reach = min(2 * self._reach, SLICE)
                 return True
             else:
-                self._reach = max(self._reach // 4, 4 * PIECE_MIN)
+                self._reach = max(self._reach // 4, REACH_MIN // 4)
         else:
-            self._reach = max(self._reach // 4, 4 * PIECE_MIN)
-        self._work += STEP_WORK
-        self._looked(end - start)
-        self._wasted += end - start
+            self._reach = max(self._reach // 4, REACH_MIN // 4)
+        self._wastes(end - start)
         return False
+
+    def _may_try(self) -> bool:
+        """Say whether msgspec is worth a try: no longer where too much was wasted on it."""
+        return 2 * self._wasted <= self._at + REACH_MIN
+
+    def _wastes(self, size_bytes: int) -> None:
+        self._work += STEP_WORK
+        self._looked(size_bytes)
+        self._wasted += size_bytes
 
     def _by_hand(self, state: int) -> Generator[int, None, int]:
         """Go past one value inside a container, or what is between two; return the next state."""
@@ -314,21 +321,22 @@ class _Scan:
     def _take_text(self) -> bool:
         """Go on in a text with msgspec, as far as no quote and no escape is in doubt."""
         body, start = self._body, self._at
-        if start < self._text_at:
+        if not self._may_try():
             return False
-        end = min(start + SLICE, len(body))
+        end = min(start + self._reach, len(body))
         quote = body.find(b'"', start, end)
         stop = quote if quote >= 0 else end
-        self._looked(stop - start)
         edge = max(start, stop - ESCAPE_BYTES)
-        if stop - start >= PIECE_MIN and body.rfind(b"\\", edge, stop) < 0:
-            self._work += 2 * (stop - start) + STEP_WORK
-            if not _is_json(b'"%b"' % body[start:stop]):
-                raise self._wrong("invalid text")
-            self._at = stop
-            return True
-        self._text_at = stop
-        return False
+        if stop - start < PIECE_MIN or body.rfind(b"\\", edge, stop) >= 0:
+            self._wastes(stop - start)
+            return False
+        self._looked(stop - start)
+        self._work += 2 * (stop - start) + STEP_WORK
+        if not _is_json(b'"%b"' % body[start:stop]):
+            raise self._wrong("invalid text")
+        self._at = stop
+        self._reach = min(2 * self._reach, SLICE)
+        return True
 
     def _literal(self) -> Generator[int, None, None]:
         found = _LITERAL_ALONE.match(self._body, self._at, self._at + WINDOW)

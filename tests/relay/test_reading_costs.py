@@ -1,0 +1,204 @@
+"""What it costs to read a body, whatever is in it: counted in bytes and steps, never in time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from forebay.relay import fields
+from forebay.relay.fields import INLINE_BYTES, FieldsReader
+from forebay.relay.members import SLICE, InvalidBody
+from forebay.relay.ollama import OLLAMA, OllamaFields
+from forebay.relay.openai import OPENAI, OpenAIFields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from forebay.relay.family import Family
+
+TIMES_MAX = 4
+"""How often a byte may be looked at, on average."""
+CALLS_MAX = 6000
+"""How many calls a step may make: half a millisecond's worth."""
+SIZE = 500 * 1024
+
+
+def filled(begin: bytes, unit: bytes, end: bytes, size: int = SIZE) -> bytes:
+    """Return a body that is nearly all the same."""
+    return begin + unit * ((size - len(begin) - len(end)) // len(unit)) + end
+
+
+LIST, TEXT = b'{"model":"m","x":[0', b'{"model":"m","x":"'
+CHAT: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": ["user", "assistant"][i % 2], "content": "so, it is " * 40} for i in (0, 1)
+    ],
+    "user": "ann",
+    "stream": False,
+    "temperature": 0.7,
+}
+HOSTILE = {
+    "lists": (LIST, b",[]", b"]}"),
+    "objects": (LIST, b",{}", b"]}"),
+    "small objects": (LIST, b',{"user":0}', b"]}"),
+    "numbers": (LIST, b",1", b"]}"),
+    "empty texts": (LIST, b',""', b"]}"),
+    "texts that look like ends": (LIST, b',[],"],",{},"},","}"', b"]}"),
+    "depth": (LIST, b"," + b"[" * 500 + b"]" * 500, b"]}"),
+    "depth and texts": (LIST, b"," + b'["],",' * 250 + b"0" + b"]" * 250, b"]}"),
+    "half a window each": (LIST, b',"%b"' % (b"x" * 2500), b"]}"),
+    "more than half a slice each": (LIST, b',["],","%b"]' % (b"x" * 40_000), b"]}"),
+    "members": (b'{"model":"m"', b',"a":1', b"}"),
+    "members without a name": (b'{"model":"m"', b',"":1', b"}"),
+    "escaped members": (b'{"model":"m"', b',"\\u0061":1', b"}"),
+    "our members": (b'{"model":"m"', b',"user":"u"', b"}"),
+    "letters": (TEXT, b"x", b'"}'),
+    "letters of two bytes": (TEXT, "é".encode(), b'"}'),
+    "quotes": (TEXT, b'\\"', b'"}'),
+    "backslashes": (TEXT, b"\\\\", b'"}'),
+    "escaped letters": (TEXT, b"\\u0061", b'"}'),
+    "pairs of surrogates": (TEXT, b"\\ud83d\\ude00", b'"}'),
+    "a name of escapes": (b'{"model":"m","', b"\\u0061", b'":1}'),
+    "a user of escapes": (b'{"model":"m","user":"', b"\\u0061", b'"}'),
+    "blanks": (b'{"model":"m","x":', b" ", b"1}"),
+    "blanks before a comma": (LIST, b"," + b" " * 300 + b"1", b"]}"),
+    "digits": (b'{"model":"m","x":', b"1", b"}"),
+    "a list without an end": (LIST, b',["user"', b""),
+    "a text without an end": (TEXT, b"\\n", b""),
+}
+hostile = pytest.mark.parametrize("what", HOSTILE)
+
+
+def in_slices(body: bytes, family: Family = OPENAI) -> Generator[int, None, None]:
+    """Read to the end, whatever that is."""
+    try:
+        yield from family.reader.read_in_slices(body)
+    except InvalidBody:
+        return
+
+
+@hostile
+@pytest.mark.parametrize("size", [INLINE_BYTES + 1, SIZE, 4 * SIZE])
+def test_a_byte_is_looked_at_four_times_at_most(what: str, size: int) -> None:
+    body = filled(*HOSTILE[what], size)
+    steps = list(in_slices(body))
+    assert sum(steps) <= TIMES_MAX * len(body)
+    assert max(steps) <= 2 * SLICE
+
+
+@hostile
+def test_a_step_is_a_small_one(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes are few in a step, and so are calls, which cost more than bytes."""
+    if fields.__file__.endswith(".so"):
+        pytest.skip("compiled code makes no calls that can be counted")
+    slices, calls = in_slices(filled(*HOSTILE[what])), 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    most = 0
+    while True:
+        calls = 0
+        sys.setprofile(count)
+        going = next(slices, None)
+        sys.setprofile(None)
+        most = max(most, calls)
+        if going is None:
+            break
+    assert most <= 2 * CALLS_MAX  # a call, and its return
+
+
+class Counted:
+    """Stands for a decoder, and counts what it is given."""
+
+    def __init__(self, decoder: Any) -> None:
+        self._decode = decoder.decode
+        self.bytes = 0
+
+    def decode(self, body: bytes) -> Any:
+        self.bytes += len(body)
+        return self._decode(body)
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> Callable[[FieldsReader, bytes], int]:
+    """Count what is looked at when a body is read at once, and in slices where it must be."""
+    if fields.__file__.endswith(".so"):
+        pytest.skip("compiled code cannot be looked into")
+
+    def count(reader: FieldsReader, body: bytes) -> int:
+        counted = Counted(msgspec.json.Decoder(dict[str, msgspec.Raw]))
+        formatted = 0
+
+        def format_json(text: bytes, indent: int) -> bytes:
+            nonlocal formatted
+            formatted += len(text)
+            return msgspec.json.format(text, indent=indent)
+
+        monkeypatch.setattr(fields, "_MEMBERS", counted)
+        monkeypatch.setattr(fields, "_format", format_json)
+        try:
+            reading = reader.look_at(body)
+        except InvalidBody:
+            reading = None
+        in_all = counted.bytes + formatted
+        if reading is not None:
+            return in_all + len(body)  # UTF-8
+        try:
+            return in_all + sum(reader.read_in_slices(body))
+        except InvalidBody:
+            return in_all + 2 * len(body)
+
+    return count
+
+
+@hostile
+def test_a_small_body_is_looked_at_no_more_often(
+    what: str, scanned: Callable[[FieldsReader, bytes], int]
+) -> None:
+    body = filled(*HOSTILE[what], INLINE_BYTES)
+    assert scanned(FieldsReader(OpenAIFields), body) <= TIMES_MAX * len(body)
+    assert scanned(FieldsReader(OllamaFields, ("options", "num_predict")), body) <= TIMES_MAX * len(
+        body
+    )
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_ordinary_body_is_read_at_once(separators: tuple[str, str], indent: int | None) -> None:
+    body = json.dumps(CHAT, separators=separators, indent=indent).encode()
+    assert OPENAI.reader.look_at(body) is not None
+    assert OPENAI.reader.look_at(body + b"\n") is not None
+    ollama = {**CHAT, "options": {"num_predict": 1, "num_ctx": 4096}}
+    body = json.dumps(ollama, separators=separators, indent=indent).encode()
+    assert OLLAMA.reader.look_at(body) is not None
+
+
+def test_the_usual_body_is_looked_at_once_beside_its_utf8(
+    scanned: Callable[[FieldsReader, bytes], int],
+) -> None:
+    body = json.dumps(CHAT, separators=(",", ":")).encode()
+    assert scanned(FieldsReader(OpenAIFields), body) == 2 * len(body)
+
+
+def test_made_up_names_are_not_kept_for_ever() -> None:
+    reader = FieldsReader(OpenAIFields)
+    for number in range(5000):
+        assert reader.look_at(b'{"model":"m","made_up_%d":1}' % number) is not None
+    assert len(reader._rule._known) <= 1024
+
+
+def test_the_model_is_found_without_a_second_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Aliases and fallbacks need to know where it is, also in a body made to be slow to scan."""
+    if fields.__file__.endswith(".so"):
+        pytest.skip("compiled code cannot be looked into")
+    monkeypatch.setattr(fields, "scan_members", None)
+    body = b'{"x":[0%b],"model" : "m"}' % (b',[],"],",{},"},","}"' * 1000)
+    start, end = fields.find_model(body)
+    assert body[start:end] == b'"m"'
