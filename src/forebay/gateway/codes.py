@@ -211,8 +211,9 @@ CODES: dict[str, Code] = {
     ),
     "unsupported": _never(
         400,
-        "Something that this gateway does not offer: HTTP/2, WebSocket, multipart, stored "
-        "responses.",
+        "Something that this gateway does not offer: HTTP/2, WebSocket, `CONNECT`, multipart, "
+        "stored responses. 505 for another version of HTTP, 417 for an `Expect` other than "
+        "`100-continue`.",
         "See `param` and the message.",
         "サポートされていない機能です",
     ),
