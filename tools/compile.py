@@ -30,7 +30,10 @@ HOT = {
         "answer", "call", "exchange", "fields", "limits", "passage", "relay", "retries",
         "sink", "time_limits", "usage",
     ),
-    "wire": ("answering", "body", "client", "connection", "deadlines", "heads", "server"),
+    "wire": (
+        "answering", "body", "budget", "client", "connection", "deadlines", "framing", "heads",
+        "server",
+    ),
     "nodes": ("backend", "health", "registry"),
     "gateway": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),
 }  # fmt: skip
