@@ -30,7 +30,8 @@ CLEAR: frozenset[Ending] = frozenset({"served", "passed", "error"})
 IF_CUT: frozenset[Ending] = CLEAR | {"cut"}
 REFUSED: frozenset[Ending] = frozenset({"error"})
 GONE: frozenset[Ending] = IF_CUT | {"none"}
-FAILURES_MAX = 50
+FAILURES_MAX = 5
+"""Of one kind of play; one is enough, and a few may show what they have in common."""
 
 CODE = re.compile(r"[a-z_]{3,40}")
 SIZE = re.compile(rb'"size": *(\d+),')
@@ -66,9 +67,14 @@ class Oracle:
     codes: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     asked: int = 0
+    _failed: Counter[str] = field(default_factory=Counter)
+    scripts: dict[str, str] = field(default_factory=dict)
+    """What the node of each request was to do."""
 
     def fail(self, play: str, what: str) -> None:
-        if len(self.failures) < FAILURES_MAX:
+        kind = play.split(" ")[0]
+        self._failed[kind] += 1
+        if self._failed[kind] <= FAILURES_MAX:
             self.failures.append(f"{play}: {what}")
 
     def end(self, ending: Ending) -> None:
@@ -80,7 +86,8 @@ class Oracle:
         if answer is not None:
             strangers = foreign(answer.raw, ask.token)
             if strangers:
-                self.fail(play, f"{ask} got an answer that holds {sorted(strangers)}")
+                whose = ", ".join(f"{token} ({self.scripts.get(token)})" for token in strangers)
+                self.fail(play, f"{ask} got an answer that holds {whose}")
             try:
                 ending = self._read(ask, answer)
             except (ValueError, AssertionError) as error:

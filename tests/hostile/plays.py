@@ -96,7 +96,10 @@ async def bad_node(talk: Talk) -> None:
 
 async def after_a_liar(talk: Talk) -> None:
     """Ask a bad node for a plain answer: it must not be what the node sent unasked before."""
-    await talk.send(talk.ask(talk.rng.choice(("twice", "says_more", "too_short")), "bad"))
+    lies = ["twice", "says_more", "too_short"]
+    if not talk.oracle.transparent:
+        lies += ["twice_later"] * 3
+    await talk.send(talk.ask(talk.rng.choice(lies), "bad"))
     await talk.hear()
     for _ in range(3):
         if talk.closes:

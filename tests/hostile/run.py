@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from .acts import GOOD
 from .odd_plays import ODD_PLAYS
 from .oracle import Oracle
 from .plays import PLAYS
@@ -25,6 +26,8 @@ CROWD = 450
 """Connections at once at the end of a run: more than `server.connections_max`."""
 SETTLE_S = 20.0
 """How long everything may take to come back: each limit of the gateway is far shorter."""
+RENEW_S = 0.05
+"""How often one of the bad nodes gets a new chance: two failures take it offline."""
 SERVED_MIN = 0.25
 """The least share of requests that must have been served: a run in which everything fails is no
 proof of anything. Half of the plays break off, or ask for what is refused."""
@@ -56,10 +59,10 @@ class Report:
         endings = ", ".join(f"{name} {count}" for name, count in self.oracle.endings.most_common())
         codes = ", ".join(f"{name} {count}" for name, count in self.oracle.codes.most_common())
         shown = [f"seed {self.seed}: {self.oracle.asked} requests; {endings}; errors: {codes}"]
+        bad = {name: count for name, count in self.acts.items() if name not in GOOD}
+        shown.append(f"  {sum(bad.values())} acts of bad nodes, {len(bad)} kinds")
         shown.append("  " + ", ".join(f"{name} after {at_s:.1f} s" for name, at_s in self.phases))
-        shown += [f"  FAILED {failure}" for failure in self.failures[:60]]
-        if len(self.failures) > 20:
-            shown.append(f"  and {len(self.failures) - 20} more")
+        shown += [f"  FAILED {failure}" for failure in self.failures]
         return "\n".join(shown)
 
 
@@ -161,7 +164,7 @@ class Run:
             with contextlib.suppress(OSError, TimeoutError):
                 await self._stand.renew_bad_node(number % BAD_NODES)
             number += 1
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(RENEW_S)
 
     # -- what is left
 

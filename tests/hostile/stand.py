@@ -48,10 +48,10 @@ shutdown_seconds = 5
 [queue]
 max_size = 30
 max_bytes = 8000000
-max_wait_seconds = 3.0
+max_wait_seconds = 1.0
 keepalive_seconds = 0.2
-first_byte_seconds = 1.0
-run_seconds = 3.0
+first_byte_seconds = 0.5
+run_seconds = 2.0
 chunk_gap_seconds = 1.0
 answer_max_bytes = 2000000
 """

@@ -66,6 +66,7 @@ class Talk:
         if may is None:
             may = CLEAR if model == "good" else IF_CUT
         self.oracle.asked += 1
+        self.oracle.scripts[token] = script
         data = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
         return Ask(token, data, may, script=" ".join((script, *headers))[:80])
 
