@@ -9,6 +9,7 @@ runs the compiled gateway. It needs a C compiler and Python's headers. Nothing i
 `src`: an extension there would go on being used after its source has changed.
 """
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "build" / "compiled"
+MARK = TARGET / "sources.sha256"
+"""Of which sources the build is made."""
 
 VALUES = {"events", "actions", "options", "snapshot"}
 """Modules of the core that define plain values, which msgspec makes and mypyc cannot."""
@@ -55,8 +58,19 @@ def modules() -> list[str]:
     return [f"forebay/{name}" for name in names]
 
 
+def sources_hash() -> str:
+    """Return what the build depends on, as one number."""
+    found = hashlib.sha256(sys.version.encode())
+    for path in (Path(__file__), *sorted((ROOT / "src").rglob("*.py"))):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()
+
+
 def main() -> None:
-    """Copy the package and compile what is hot."""
+    """Copy the package and compile what is hot; with `--if-changed`, only where it must be."""
+    wanted = sources_hash()
+    if "--if-changed" in sys.argv and MARK.exists() and MARK.read_text() == wanted:
+        return
     shutil.rmtree(TARGET, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(ROOT / "src" / "forebay", TARGET / "forebay", ignore=ignored)
@@ -67,6 +81,7 @@ def main() -> None:
         sys.exit(f"compiling failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     shutil.rmtree(TARGET / "build", ignore_errors=True)
     (TARGET / "setup.py").unlink()
+    MARK.write_text(wanted)
 
 
 if __name__ == "__main__":
