@@ -256,6 +256,8 @@ class Stand:
             told = json.loads((await fetch(self.port, "/guard/status")).body)
             return {"node_in_flight": float(told["in_flight"])}
         text = (await fetch(self.port, "/metrics")).body.decode()
+        if "forebay_leases" not in text:
+            raise ConnectionError(f"no metrics: {text[:200]}")
         return {
             " ".join(filter(None, (name, label))): float(value)
             for name, label, value in SAMPLE.findall(text)

@@ -95,7 +95,7 @@ class Relay:
         self._budget = RetryBudget(retry.budget)
         self._asked: dict[str, list[Callable[[Describe], None]]] = {}
         self._watchers: list[Callable[[Snapshot], None]] = []
-        self._audit: Audit | None = None
+        self._audits: list[Audit] = []  # a list: compiled code would believe that None stays None
         self._performers: dict[type, Callable[..., None]] = {
             Route: self._route,
             Wait: self._wait,
@@ -202,9 +202,9 @@ class Relay:
 
         It is answered here, whoever leads; not to be called while an action is performed.
         """
-        self._audit = None
+        self._audits.clear()
         self.post(Audited())
-        return self._audit
+        return self._audits[-1] if self._audits else None
 
     async def finished(self) -> None:
         """Wait until no exchange is under way."""
@@ -358,7 +358,7 @@ class Relay:
             told(action)
 
     def _audited(self, action: Audit) -> None:
-        self._audit = action
+        self._audits.append(action)
 
     def _supply(self, action: Supply) -> None:
         raise AssertionError("a request knows its sizes when it arrives")
