@@ -6,8 +6,9 @@ SEEDS ?= 2000
 FLEETS ?= 200
 TRIALS ?= 10
 STORMS ?= 20
+HOURS ?= 1
 
-.PHONY: help setup long run demo fleet faults check test suite compile wheel sim fleetsim storms bench lock reference diagram screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test suite compile wheel sim fleetsim storms soak bench lock reference diagram screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -81,6 +82,9 @@ fleetsim: setup  ## simulate gateways that share one queue, with faults: make fl
 
 storms: setup  ## kill, freeze and crash three gateways and their PostgreSQL under load: make storms [STORMS=20]
 	$(BIN)/pytest -q tests/end_to_end/test_job_fleet.py -k faults_47 --storms $(STORMS)
+
+soak: setup  ## hours of mixed load and faults; fails if memory, descriptors, slots or tasks grow: make soak [HOURS=1]
+	$(BIN)/python -m bench.soak --hours $(HOURS) $(ARGS)
 
 bench: setup  ## measure the core against heapq, the jobs, the guard, the fleet, and the gateway against HAProxy and its peers
 	$(BIN)/python -m bench.core

@@ -139,7 +139,8 @@ class RawClient:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._transport.abort()
+        if not self._incoming.lost:  # asyncio cannot abort what ended while its buffer drained
+            self._transport.abort()
         while not self._incoming.lost:
             await self._incoming.change()
 
@@ -224,8 +225,9 @@ class RawClient:
 
     def abort(self) -> None:
         """Abort (RST)."""
-        linger_zero(self._transport)
-        self._transport.abort()
+        if not self._incoming.lost:
+            linger_zero(self._transport)
+            self._transport.abort()
 
     def stop_reading(self) -> None:
         """Take nothing more from the socket, so that the server's writes stall."""

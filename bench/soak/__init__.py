@@ -1,0 +1,1 @@
+"""A soak: hours of mixed load and faults against one gateway, whose resources must stay flat."""

@@ -1,0 +1,1 @@
+"""Tests of what a soak judges by."""
