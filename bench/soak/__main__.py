@@ -112,7 +112,8 @@ class Soak:
 
 async def soak(options: argparse.Namespace, folder: Path) -> int:
     """Run one soak in the folder; returns the exit status."""
-    stage = Stage(folder, options.source, random.Random(f"ports {options.seed}"))
+    draw = random.Random(f"ports {options.seed}")
+    stage = Stage(folder, options.source, draw, options.serve)
     this = asyncio.current_task()
     assert this is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -130,7 +131,8 @@ async def soak(options: argparse.Namespace, folder: Path) -> int:
         (folder / "summary.txt").write_text(told)
         print(told)
         if run.samples:
-            title = f"Soak of {run.samples[-1].at_s / 3600:.2g} hours, seed {options.seed}"
+            hours = (run.samples[-1].at_s - run.samples[0].at_s) / 3600
+            title = f"Soak of {hours:.2g} hours, seed {options.seed}"
             options.picture.write_text(picture(run.samples, options.every, title))
         return 1 if run.problems else 0
     finally:
@@ -144,6 +146,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--source", type=Path, default=ROOT / "src", help="the forebay to soak")
     parser.add_argument("--rate", type=float, default=15.0, help="visits per second")
     parser.add_argument("--every", type=float, default=10.0, help="seconds between samples")
+    parser.add_argument(
+        "--serve", action="append", default=[], help="an option for the gateway: --serve=--x"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--folder", type=Path, help="where to work; a new temporary one if not said"

@@ -41,11 +41,10 @@ def picture(samples: Sequence[Sample], every_s: float, title: str) -> str:
     def line(name: str, colour: int, value: Callable[[Sample], float]) -> Line:
         return Line(name, [fmean(map(value, group)) for group in groups], colour)
 
-    rates = [0.0] + [
-        (later.requests - earlier.requests) / max(later.at_s - earlier.at_s, 1e-6)
-        for earlier, later in pairwise(samples)
-    ]
-    rate = [fmean(rates[start : start + size]) for start in range(0, len(rates), size)]
+    def rate(name: str, total: Callable[[Sample], float]) -> Line:
+        found = [None, *(_growth(total, *pair) for pair in pairwise(samples))]
+        return Line(name, [_mean(found[at : at + size]) for at in range(0, len(found), size)], 1)
+
     plots = {
         "Memory of the gateway, MiB": [line("RSS", 1, lambda one: one.rss_bytes / MIB)],
         "Descriptors (solid), clients (dashed)": [
@@ -61,21 +60,22 @@ def picture(samples: Sequence[Sample], every_s: float, title: str) -> str:
             line("tasks", 2, lambda one: one.told.get("tasks", 0.0)),
             line("sessions", 3, lambda one: one.sessions),
         ],
-        "Requests ended per second": [Line("requests", list(rate), 1)],
-        "Processor time of the gateway, % of one core": [_load(samples, size)],
+        "Requests ended per second": [rate("requests", lambda one: one.requests)],
+        "Processor time of the gateway, % of one core": [
+            rate("processor", lambda one: 100 * one.cpu_s)
+        ],
     }
     return _sheet(plots, width_s, title)
 
 
-def _load(samples: Sequence[Sample], size: int) -> Line:
-    shares = [0.0] + [
-        100 * (later.cpu_s - earlier.cpu_s) / max(later.at_s - earlier.at_s, 1e-6)
-        for earlier, later in pairwise(samples)
-    ]
-    found: list[float | None] = [
-        fmean(shares[start : start + size]) for start in range(0, len(shares), size)
-    ]
-    return Line("processor", found, 1)
+def _growth(total: Callable[[Sample], float], earlier: Sample, later: Sample) -> float:
+    """Return by how much it grows in a second."""
+    return (total(later) - total(earlier)) / max(later.at_s - earlier.at_s, 1e-6)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _sheet(plots: dict[str, list[Line]], width_s: float, title: str) -> str:

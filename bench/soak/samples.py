@@ -74,11 +74,7 @@ class Sampler:
             sessions=_sum(found, "forebay_sessions"),
             requests=_sum(found, "forebay_requests_total"),
             outcomes=_outcomes(found),
-            told={
-                name: _sum(found, f"forebay_{name}")
-                for name in OPTIONAL
-                if any(series == f"forebay_{name}" for series, _, _ in found)
-            },
+            told=_told(found),
         )
 
 
@@ -95,6 +91,16 @@ def _sum(found: list[tuple[str, str, str]], name: str, label: str = "") -> float
     return sum(
         float(value) for series, labels, value in found if series == name and label in labels
     )
+
+
+def _told(found: list[tuple[str, str, str]]) -> dict[str, float]:
+    """Return the optional metrics; connections to nodes are kept in pools, and left out."""
+    told: dict[str, float] = {}
+    for series, labels, value in found:
+        name = series.removeprefix("forebay_")
+        if name in OPTIONAL and 'side="node"' not in labels:
+            told[name] = told.get(name, 0.0) + float(value)
+    return told
 
 
 def _outcomes(found: list[tuple[str, str, str]]) -> dict[str, float]:

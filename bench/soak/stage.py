@@ -16,6 +16,7 @@ from forebay.testing.raw_client import RawClient
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
 
     from forebay.testing.raw_client import Reply
 
@@ -84,8 +85,13 @@ class Node(Struct):
 class Stage:
     """Gateway and nodes; `start` and `stop` own every program."""
 
-    def __init__(self, folder: Path, source: Path, draw: random.Random) -> None:
-        """`source` is copied, so that a checkout that is worked in meanwhile does not matter."""
+    def __init__(
+        self, folder: Path, source: Path, draw: random.Random, options: Sequence[str] = ()
+    ) -> None:
+        """`source` is copied, so that a checkout that is worked in meanwhile does not matter.
+
+        `options` are given to `forebay serve`.
+        """
         self.folder = folder
         self.port = free_port(draw)
         shutil.copytree(source, folder / "src")
@@ -105,7 +111,7 @@ class Stage:
             self._ollama_node("ollama", draw, OLLAMA_SLOTS),
         ]
         self.settings = folder / "forebay.toml"
-        words = self._forebay("serve", "--config", str(self.settings))
+        words = self._forebay("serve", "--config", str(self.settings), *options)
         self.gateway = Program("gateway", words, folder, self._variables)
 
     async def start(self) -> None:
