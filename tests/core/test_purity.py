@@ -23,6 +23,7 @@ from forebay.core import (
     Returned,
     Route,
     Scheduler,
+    Ticked,
     Wait,
 )
 from forebay.errors import InvariantBroken
@@ -145,7 +146,7 @@ def test_a_finish_for_one_that_waits_is_ignored() -> None:
     assert rig.finish("z") == ["a"]
 
 
-def calls_of(core: Scheduler, event: Event) -> int:
+def calls_of(core: Scheduler, event: Event, now_s: float = 0.0) -> int:
     """Count the function calls that one event takes."""
     calls = 0
 
@@ -155,7 +156,7 @@ def calls_of(core: Scheduler, event: Event) -> int:
 
     sys.setprofile(count)
     try:
-        core.handle(event, 0.0)
+        core.handle(event, now_s)
     finally:
         sys.setprofile(None)
     return calls
@@ -176,6 +177,13 @@ def crowded(waiting: int) -> Scheduler:
 def test_a_picture_and_a_refusal_cost_the_same_however_many_wait(event: Event) -> None:
     """Invariant 12: rejection is O(1)."""
     assert calls_of(crowded(100), event) == calls_of(crowded(10_000), event)
+
+
+def test_fault_19_deadlines_that_pass_at_once_cost_in_proportion_to_their_number() -> None:
+    late_s = Options().wait_s_max
+    few, many = (calls_of(crowded(count), Ticked(), late_s) for count in (1_000, 10_000))
+    assert few / 1_000 <= 30  # measured: 21
+    assert many <= 11 * few
 
 
 def objects_after(core: Scheduler, users: range) -> int:

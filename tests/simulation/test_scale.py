@@ -14,18 +14,25 @@ from forebay.core.events import Arrived, Cancelled, Finished, NodeChanged, Obser
 from forebay.core.options import Options
 from forebay.core.snapshot import Snapshot
 
-USERS = 100_000
 ENTRY_BYTES_MAX = 1500
 """Measured: about 850 for an entry, its arrival and its places in heaps and dicts."""
 CALLS_MAX = 100
 """Measured: about 55 for an arrival or a finish, whatever the depth."""
 
 
+def test_fault_15_five_thousand_users_with_ten_requests_each_fit_the_budget() -> None:
+    check_crowd(5_000)
+
+
 @pytest.mark.long
 def test_a_hundred_thousand_users_with_ten_requests_each_fit_the_budget() -> None:
+    check_crowd(100_000)
+
+
+def check_crowd(users: int) -> None:
     script = Path(__file__).with_name("crowd.py")
     shown = subprocess.run(
-        [sys.executable, str(script), str(USERS)], capture_output=True, text=True, check=True
+        [sys.executable, str(script), str(users)], capture_output=True, text=True, check=True
     )
     found = json.loads(shown.stdout)
     assert found["entry_bytes"] <= ENTRY_BYTES_MAX, found

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.gateway.keys import KeyRing
+from forebay.settings import KeySettings, Settings, resolve_keys
+
 from .conftest import ADMIN, CHAT, FIRST, PROMPT, SECOND, bearer, key
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from forebay.testing import Reply
 
     from .conftest import FaultRig
@@ -60,6 +66,35 @@ async def test_fault_61_text_that_means_something_elsewhere_is_just_a_wrong_key(
             assert reply.headers["www-authenticate"] == "Bearer"
             assert secret not in reply.body.decode() or len(secret) < 8
     rig.headers = bearer(ADMIN)
+
+
+def steps_of(ring: KeyRing, secret: str) -> list[str]:
+    """Return which functions are called, in order, to find out whether a key is valid."""
+    called = []
+
+    def note(frame: FrameType, kind: str, argument: object) -> None:
+        if kind in ("call", "c_call"):
+            called.append(getattr(argument, "__name__", frame.f_code.co_name))
+
+    sys.setprofile(note)
+    try:
+        assert ring.find(secret.encode()) is None
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_fault_61_a_wrong_key_takes_the_same_steps_wherever_it_differs() -> None:
+    """The digest is taken of all of it, and looked up; nothing is compared piece by piece."""
+    texts = [FIRST, *(f"sk-{number:020}" for number in range(100))]
+    variables = {f"K{number}": text for number, text in enumerate(texts)}
+    keys = tuple(KeySettings(name=name, key_env=name) for name in variables)
+    ring = KeyRing(resolve_keys(Settings(keys=keys), variables))
+    steps = steps_of(ring, "x" * len(FIRST))
+    assert "openssl_sha256" in steps
+    for near in (FIRST[:-1] + "x", FIRST[:5] + "x" * 14, "sk-" + "x" * 20, texts[-1][:-1] + "x"):
+        assert steps_of(ring, near) == steps
+    assert ring.find(FIRST.encode()) is not None
 
 
 def presented(secret: str) -> dict[str, dict[str, str]]:
