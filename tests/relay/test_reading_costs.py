@@ -202,3 +202,17 @@ def test_the_model_is_found_without_a_second_scan(monkeypatch: pytest.MonkeyPatc
     body = b'{"x":[0%b],"model" : "m"}' % (b',[],"],",{},"},","}"' * 1000)
     start, end = fields.find_model(body)
     assert body[start:end] == b'"m"'
+
+
+@pytest.mark.parametrize(
+    "before",
+    [b'"x":"m","x":"m",', b'"x":12,"x":1,', b'"x":1,"x":12,', b'"":[],"":"m",', b'"x":{},"x":[0],'],
+)
+def test_the_model_is_found_beside_names_that_come_twice(
+    before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fields.__file__.endswith(".so"):
+        monkeypatch.setattr(fields, "scan_members", None)
+    body = b'{%b"model":"m"}' % before
+    start, end = fields.find_model(body)
+    assert (start, body[start:end]) == (len(body) - 4, b'"m"')

@@ -42,7 +42,7 @@ class GuardRoutes:
         if parts.draining:
             raise Refused(Problem("shutting_down", "the gateway is shutting down"))
         body = await read_body(request, BODY_BYTES_MAX, parts.settings.server.body_seconds)
-        beat = decode_body(body, Beat)
+        beat = await decode_body(body, Beat)
         try:
             is_new = parts.guarded.hear(beat)
         except SettingsError as error:

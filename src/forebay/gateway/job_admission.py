@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from forebay.gateway.asking import Refused
+from forebay.gateway.json_body import in_turns
 from forebay.jobs.builtin import FAMILY, ROUTES
-from forebay.relay.members import InvalidBody
+from forebay.relay.members import InvalidBody, scan_members
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from forebay.gateway.admission import Admission
     from forebay.gateway.callers import Caller
     from forebay.gateway.model_names import ModelNames
@@ -26,13 +29,16 @@ class JobAdmission:
         self._nodes = nodes
         self._models = models
 
-    def check(
+    async def check(
         self, task_type: str, params: bytes, model: str | None, caller: Caller
     ) -> tuple[bytes, str]:
         """Return the params and the model they ask for; raises Refused, naming the field."""
-        params = _with_model(params, model)
         try:
-            fields = FAMILY.reader.read(params)
+            params = await in_turns(_with_model(params, model))
+            reading = FAMILY.reader.look_at(params)
+            if reading is None:
+                reading = await in_turns(FAMILY.reader.read_in_slices(params))
+            fields = reading.fields
         except InvalidBody as error:
             param = "params" if error.param == "body" else f"params.{error.param}"
             raise Refused(Problem(error.code, f"params: {error}", param)) from None
@@ -59,14 +65,18 @@ class JobAdmission:
             raise Refused(self._models.unknown(asked, caller.key, FAMILY.name, param))
 
 
-def _with_model(params: bytes, model: str | None) -> bytes:
+def _with_model(params: bytes, model: str | None) -> Generator[int, None, bytes]:
     """Return the params with the model that is given beside them, where they name none."""
     if model is None:
         return params
-    try:
-        given = msgspec.json.decode(params, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, RecursionError):
-        return params  # what is wrong with them is said by whoever reads them
-    if "model" in given:
-        return params
-    return msgspec.json.encode({"model": model, **given})
+    first = b""
+    for found in scan_members(params):
+        if isinstance(found, int):
+            yield found
+        elif msgspec.json.decode(found[0], type=str) == "model":
+            return params
+        else:
+            first = first or found[0]
+    at = params.index(b"{") + 1
+    comma = b"," if first else b""
+    return b'%b"model":%b%b%b' % (params[:at], msgspec.json.encode(model), comma, params[at:])

@@ -78,7 +78,8 @@ class JobRoutes:
         limit_s = self._parts.settings.server.body_seconds
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
         await self._parts.jobs.know_types()
-        new = self._new_job(decode_body(body, Submission), caller)
+        asked = await decode_body(body, Submission, as_it_is="params")
+        new = await self._new_job(asked, caller)
         jobs = await self._jobs()
         depth_max = jobs.settings.max_queue_depth
         (added,) = await from_store(jobs.store.add([new], depth_max))
@@ -178,7 +179,7 @@ class JobRoutes:
             raise _not_there(job_id)
         return job
 
-    def _new_job(self, asked: Submission, caller: Caller) -> NewJob:
+    async def _new_job(self, asked: Submission, caller: Caller) -> NewJob:
         for name in ("type", "model", "idempotency_key"):
             if not (getattr(asked, name) or "").isprintable():
                 raise invalid(f"`{name}` holds characters that cannot be printed", name)
@@ -192,7 +193,8 @@ class JobRoutes:
             raise invalid(f"there is no task type {asked.type[:64]!r}{hint}", "type")
         model, queue = asked.model or "", ""
         if asked.type in ROUTES:
-            params, model = self._parts.job_admission.check(asked.type, params, asked.model, caller)
+            check = self._parts.job_admission.check
+            params, model = await check(asked.type, params, asked.model, caller)
             queue = queue_of(model)
         return NewJob(
             asked.type,

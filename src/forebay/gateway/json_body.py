@@ -9,16 +9,23 @@ import msgspec
 from starlette.requests import ClientDisconnect
 
 from forebay.gateway.asking import Refused
+from forebay.relay.fields import INLINE_BYTES, MEMBERS_MAX, text_bytes
+from forebay.relay.json_text import count_opening
+from forebay.relay.members import SLICE, InvalidBody, scan_members
 from forebay.relay.problem import Problem
 from forebay.wire.refusals import BUSY
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from starlette.requests import Request
 
 T = TypeVar("T")
 
 BODY_ROOM: Final = "forebay.body_room"
 """The extension of a request's scope by which it takes memory for its body."""
+OPENING_MAX = 16_384
+"""How many lists and objects a body may hold that is made into them: a millisecond's worth."""
 
 
 async def read_body(request: Request, bytes_max: int, limit_s: float) -> bytes:
@@ -53,15 +60,67 @@ async def _take_room(request: Request, bytes_max: int) -> None:
         await extension["take"](request.state.body_owner, size_bytes)
 
 
-def decode_body(body: bytes, type: type[T]) -> T:
-    """Return a body as what it should be; raises Refused, naming the field."""
+async def in_turns(slices: Generator[object, None, T]) -> T:
+    """Do slices of work, one in each turn of the event loop; return what they come to."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
+
+
+async def decode_body(body: bytes, type: type[T], as_it_is: str = "") -> T:
+    """Return a body as what it should be; raises Refused, naming the field.
+
+    A member named `as_it_is` may be large: it is not looked into, but put in its place.
+    """
     try:
-        body.decode()
-        return msgspec.json.decode(body, type=type)
+        if len(body) <= INLINE_BYTES:
+            body.decode()
+            return msgspec.json.decode(body, type=type)
+        if not as_it_is:
+            await in_turns(check_text(body))
+            return msgspec.json.decode(body, type=type)
+        members = await in_turns(_members(body))
+        kept = members.pop(as_it_is, None)
+        decoded = msgspec.json.decode(msgspec.json.encode(members), type=type)
+        if kept is not None:
+            setattr(decoded, as_it_is, kept)
+        return decoded
     except msgspec.ValidationError as error:
         raise _refused_field(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise invalid("the body is not valid JSON", "body") from None
+    except InvalidBody as error:
+        raise invalid(str(error), "body") from None
+
+
+def check_text(body: bytes) -> Generator[int, None, None]:
+    """Refuse, in slices, what is not UTF-8, or would be slow to make into lists and objects."""
+    yield from text_bytes(body)
+    opening = 0
+    for start in range(0, len(body), SLICE):
+        opening += count_opening(body[start : start + SLICE])
+        if opening > OPENING_MAX:
+            raise InvalidBody("the body holds too many lists and objects")
+        yield SLICE
+
+
+def _members(body: bytes) -> Generator[int, None, dict[str, msgspec.Raw]]:
+    """Return the members of an object; raises InvalidBody for what is none, or is too deep."""
+    yield from text_bytes(body)
+    members: dict[str, msgspec.Raw] = {}
+    for found in scan_members(body):
+        if isinstance(found, int):
+            yield found
+            continue
+        quoted, start, end = found
+        members[msgspec.json.decode(quoted, type=str)] = msgspec.Raw(body[start:end])
+        if len(members) > MEMBERS_MAX:
+            raise InvalidBody(f"the body has more than {MEMBERS_MAX} members")
+    return members
 
 
 def convert_fields(fields: dict[str, Any], type: type[T]) -> T:

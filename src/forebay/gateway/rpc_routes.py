@@ -18,11 +18,12 @@ from starlette.routing import Route
 
 from forebay.gateway.asking import Refused
 from forebay.gateway.connected import while_connected
-from forebay.gateway.json_body import read_body
+from forebay.gateway.json_body import check_text, in_turns, read_body
 from forebay.gateway.rpc_replicas import ask_replica
 from forebay.gateway.session_desk import SessionDesk
 from forebay.gateway.session_routes import BODY_BYTES_MAX
 from forebay.gateway.status_routes import json_answer
+from forebay.relay.members import InvalidBody
 from forebay.sessions.refusals import PromptQueueFull, Refusal
 
 if TYPE_CHECKING:
@@ -77,8 +78,9 @@ class RpcRoutes:
         limit_s = self._parts.settings.server.body_seconds
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
         try:
+            await in_turns(check_text(body))
             given = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, InvalidBody, RecursionError):
             return _answered(_failed(None, RpcError(PARSE_ERROR, "the body is not valid JSON")))
         if not isinstance(given, list):
             (answer,) = await while_connected(request, self._all([given], caller, request))

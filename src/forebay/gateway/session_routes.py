@@ -155,7 +155,7 @@ class SessionRoutes:
     async def _fields(self, request: Request, *, or_none: bool = False) -> dict[str, Any]:
         limit_s = self._parts.settings.server.body_seconds
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
-        return {} if or_none and not body else decode_body(body, dict[str, Any])
+        return {} if or_none and not body else await decode_body(body, dict[str, Any])
 
     def _shown(self, session: Session) -> dict[str, object]:
         record, conversation = session.record, session.conversation

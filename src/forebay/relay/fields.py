@@ -21,16 +21,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
+from forebay.relay.json_text import count_opening, cut_short, find_member
 from forebay.relay.limits import bounded_limit
-from forebay.relay.members import (
-    DEPTH_MAX,
-    SLICE,
-    InvalidBody,
-    count_opening,
-    cut_short,
-    find_member,
-    scan_members,
-)
+from forebay.relay.members import DEPTH_MAX, SLICE, InvalidBody, scan_members
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -170,14 +163,14 @@ class FieldsReader:
         """
         if body.startswith(_BOM):
             body = body[len(_BOM) :]
-        text_bytes = yield from _text_bytes(body)
+        size = yield from text_bytes(body)
         spans = yield from _spans(body, self._rule)
         if self._outer in spans:
             start, end = spans[self._outer]
             if body[start] == _OPEN_OBJECT:
                 yield from _spans(body[start:end], self._inner_rule)
         fields = self._decode({name: _given(body, name, *spans[name]) for name in spans})
-        return Reading(fields, body, text_bytes // 4, spans["model"])
+        return Reading(fields, body, size // 4, spans["model"])
 
     def _plain_limit(self, values: tuple[Any, ...]) -> int:
         """Return the limit of a body that gives only a model and limits; -1 where it says more."""
@@ -341,8 +334,8 @@ def _given(body: bytes, name: str, start: int, end: int) -> msgspec.Raw:
     raise InvalidBody(f"`{name}` is too long", name)
 
 
-def _text_bytes(body: bytes) -> Generator[int, None, int]:
-    """Return the size without base64; raises InvalidBody for what is not UTF-8."""
+def text_bytes(body: bytes) -> Generator[int, None, int]:
+    """Return the size without base64, in slices; raises InvalidBody for what is not UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     left_out = 0
     try:

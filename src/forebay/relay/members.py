@@ -13,12 +13,21 @@ on beyond its window, one value is read by hand. A stack of closing brackets is 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import msgspec
-
 from forebay.errors import NotAllowed
+from forebay.relay.json_text import (
+    ARRAY,
+    BLANKS,
+    DIGITS,
+    ESCAPE_BYTES,
+    LITERAL,
+    NAME,
+    OBJECT,
+    TEXT,
+    count_opening,
+    is_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,46 +46,13 @@ DEPTH_MAX: Final = 512
 Member: TypeAlias = tuple[bytes, int, int]
 """The name as it is written, quotes and all, and where the value begins and ends."""
 
-_BLANKS = rb"[ \t\r\n]*+"
-_HEX = rb"[0-9a-fA-F]"
-_ESCAPE = (
-    rb'\\(?:["\\/bfnrt]|u(?:(?![dD][89a-fA-F])%b{4}|[dD][89abAB]%b{2}\\u[dD][c-fC-F]%b{2}))'
-    % (_HEX, _HEX, _HEX)
-)
-ESCAPE_BYTES: Final = 12
-"""The longest escape, a pair of surrogates."""
-_TEXT = rb'(?:[^"\\\x00-\x1f]++|%b)*+' % _ESCAPE
-_LITERAL = rb"(?:true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)"
-_PLAIN = rb'(?:"%b"|%b)' % (_TEXT, _LITERAL)
-
-
-def _patterns(name: bytes, closing: bytes) -> tuple[re.Pattern[bytes], ...]:
-    """Return the three patterns of a container; a group is there where one ends at a bracket."""
-    blanks, plain = _BLANKS, _PLAIN
-    run = rb"(?:%b%b%b%b,)*+(?:%b%b(?:([\[{])|%b%b(%b)))?+" % (
-        blanks, name, plain, blanks, blanks, name, plain, blanks, closing,
-    )  # fmt: skip
-    first = rb"(?:%b(%b)|%b)" % (blanks, closing, run)
-    after = rb"%b(?:(%b)|,%b)" % (blanks, closing, run)
-    return re.compile(first), re.compile(run), re.compile(after)
-
-
-_FIRST, _NEXT, _AFTER = 0, 1, 2
-_OBJECT: Final = _patterns(rb'"%b"%b:%b' % (_TEXT, _BLANKS, _BLANKS), rb"\}")
-_ARRAY: Final = _patterns(b"", rb"\]")
-_BLANK_RUN: Final = re.compile(_BLANKS)
-_TEXT_RUN: Final = re.compile(_TEXT)
-_DIGIT_RUN: Final = re.compile(rb"[0-9]*+")
-_LITERAL_ALONE: Final = re.compile(_LITERAL)
-_NAME: Final = re.compile(rb'%b("%b")%b:%b' % (_BLANKS, _TEXT, _BLANKS, _BLANKS))
 _ENDS: Final = {0x22: b'",', 0x5B: b"],", 0x7B: b"},"}
 """What the last comma between two values follows, where they are like the one that comes next."""
 REACH_MIN: Final = 8_192
 """How far the first piece may go."""
 PIECE_MIN: Final = 256
 """Less than this is not worth a call."""
-_RAW: Final = msgspec.json.Decoder(msgspec.Raw)
-_MEMBER: Final = re.compile(rb"%b[{,]%b" % (_BLANKS, _NAME.pattern))
+_FIRST, _NEXT, _AFTER = 0, 1, 2
 _BLANK_MAX, _QUOTE, _COMMA, _COLON = 0x20, 0x22, 0x2C, 0x3A
 _MINUS, _POINT, _EXPONENT, _SIGNS = 0x2D, 0x2E, (0x45, 0x65), (0x2B, 0x2D)
 _OPEN_OBJECT, _CLOSE_OBJECT, _CLOSE_ARRAY = 0x7B, 0x7D, 0x5D
@@ -100,27 +76,6 @@ def scan_members(body: bytes) -> Generator[int | Member, None, None]:
     [b'"a"', b'"b"']
     """
     return _Scan(body).members()
-
-
-def find_member(body: bytes, members: dict[str, msgspec.Raw], wanted: str) -> tuple[int, int]:
-    """Return where a value is in an object whose members are known; (0, 0) if that is not clear."""
-    at = 0
-    for name, raw in members.items():
-        value = bytes(raw)
-        found = _MEMBER.match(body, at)
-        if found is None or not body.startswith(value, found.end()):
-            break
-        at = found.end() + len(value)
-        if name == wanted:
-            return found.end(), at
-    return 0, 0
-
-
-def cut_short(body: bytes, start: int, size_bytes: int) -> bytes:
-    """Return the text that begins at `start`, as JSON, but no more of it than so many bytes."""
-    found = _TEXT_RUN.match(body, start + 1, start + size_bytes)
-    end = found.end() if found is not None else start + 1
-    return b'"%b"' % body[start + 1 : end].decode(errors="ignore").encode()
 
 
 class _Scan:
@@ -174,7 +129,7 @@ class _Scan:
     def _name(self) -> Generator[int, None, bytes]:
         """Go past a name and its colon, to the value; return the name."""
         start, end = self._at, self._at + WINDOW
-        found = _NAME.match(self._body, start, end)
+        found = NAME.match(self._body, start, end)
         if found is not None and found.end() < end:
             self._goes_to(found.end())
             return found[1]
@@ -204,7 +159,7 @@ class _Scan:
             if self._may_try():
                 state = yield from self._pieces(state)
             start, end = self._at, self._at + WINDOW
-            patterns = _OBJECT if closing[-1] == _CLOSE_OBJECT else _ARRAY
+            patterns = OBJECT if closing[-1] == _CLOSE_OBJECT else ARRAY
             found = patterns[state].match(body, start, end)
             if found is None or found.end() == start:
                 self._looked(min(end, len(body)) - start)
@@ -249,7 +204,7 @@ class _Scan:
             self._work += 2 * len(piece) + STEP_WORK
             if opening > depth_left:  # so many might be too deep: take less
                 self._reach = max((end - start) * depth_left // opening, PIECE_MIN)
-            elif _is_json(b"{%b}" % piece if is_object else b"[%b]" % piece):
+            elif is_json(b"{%b}" % piece if is_object else b"[%b]" % piece):
                 self._looked(end - start)
                 self._at = comma + 1
                 if opening < depth_left // 4:
@@ -308,7 +263,7 @@ class _Scan:
         while True:
             start, end = self._at, self._at + WINDOW
             if not self._take_text():
-                found = _TEXT_RUN.match(self._body, start, end)
+                found = TEXT.match(self._body, start, end)
                 self._goes_to(found.end() if found is not None else start)
                 if self._next() != _QUOTE and self._at < end - ESCAPE_BYTES:
                     raise self._wrong("invalid text")  # it was not the window's end that stopped it
@@ -332,14 +287,14 @@ class _Scan:
             return False
         self._looked(stop - start)
         self._work += 2 * (stop - start) + STEP_WORK
-        if not _is_json(b'"%b"' % body[start:stop]):
+        if not is_json(b'"%b"' % body[start:stop]):
             raise self._wrong("invalid text")
         self._at = stop
         self._reach = min(2 * self._reach, SLICE)
         return True
 
     def _literal(self) -> Generator[int, None, None]:
-        found = _LITERAL_ALONE.match(self._body, self._at, self._at + WINDOW)
+        found = LITERAL.match(self._body, self._at, self._at + WINDOW)
         if found is None:
             raise self._wrong("no value")
         if found.end() - self._at < WINDOW - len(".e+"):  # else it may go on beyond the window
@@ -359,7 +314,7 @@ class _Scan:
         start = self._at
         while True:
             end = self._at + SLICE
-            found = _DIGIT_RUN.match(self._body, self._at, end)
+            found = DIGITS.match(self._body, self._at, end)
             self._goes_to(found.end() if found is not None else self._at)
             if self._at == start:
                 raise self._wrong("a digit is missing")
@@ -372,7 +327,7 @@ class _Scan:
         if self._next() > _BLANK_MAX:
             return False
         end = self._at + SLICE
-        found = _BLANK_RUN.match(self._body, self._at, end)
+        found = BLANKS.match(self._body, self._at, end)
         self._goes_to(found.end() if found is not None else self._at)
         return self._at == end
 
@@ -398,16 +353,3 @@ class _Scan:
 
     def _wrong(self, words: str) -> InvalidBody:
         return InvalidBody(f"the body is not valid JSON: {words} (byte {self._at})")
-
-
-def count_opening(text: bytes) -> int:
-    """Return how many opening brackets there are; faster than `count`, which has no memchr."""
-    return 2 * len(text) - len(text.replace(b"[", b"")) - len(text.replace(b"{", b""))
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        _RAW.decode(text)
-    except msgspec.DecodeError:
-        return False
-    return True

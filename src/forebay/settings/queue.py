@@ -82,9 +82,9 @@ class QueueSettings(Section):
     """Requests that may wait before new ones are refused; 0 turns waiting off."""
 
     max_bytes: Count = 268_435_456
-    """What the bodies of all requests may take of the memory together, in bytes (256 MiB), each from
-    its head on until its answer begins. When it is spent, uploads wait to be read; 0 lets only
-    requests without a body wait in line."""
+    """What the bodies of all requests may take of the memory together, in bytes (256 MiB), each
+    from its head on until its answer begins. When it is spent, uploads wait to be read; 0 lets
+    only requests without a body wait in line."""
 
     max_per_user: Count = 0
     """Requests one user may have waiting; 0 is no bound of its own."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .conftest import FaultRig
 
-PAD = b'"pad": "%b", ' % (b"x" * 600_000)  # what is larger is read off the loop, another way
+PAD = b'"pad": "%b", ' % (b"x" * 600_000)  # what is larger is read in slices, another way
 
 
 def error(reply: Reply) -> tuple[int, str, str | None]:
@@ -77,6 +77,11 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "null, then again": (b'{"model":"m","user":null,"user":"b"}', "user"),
     "model twice in a large one": (b'{"model":"m",%b"model":"n"}' % PAD, "model"),
     "model twice in a large one, escaped": (b'{"model":"m",%b"mod\\u0065l":"n"}' % PAD, "model"),
+    "other capitals": (b'{"model":"m","MODEL":"n"}', "model"),
+    "other capitals alone": (b'{"model":"m","Stream":true}', "stream"),
+    "other capitals, escaped": (b'{"model":"m","\\u004dodel":"n"}', "model"),
+    "a long s": ('{"model":"m","\u017ftream":true}'.encode(), "stream"),
+    "other capitals in a large one": (b'{"model":"m",%b"MODEL":"n"}' % PAD, "model"),
     "bad UTF-8 in what we skip": (b'{"model":"m","x":"\xff\xfe"}', "body"),
     "bad UTF-8 in a name": (b'{"model":"m","\xc3\x28":1}', "body"),
     "overlong UTF-8": (b'{"model":"m","x":"\xc0\xaf"}', "body"),
@@ -129,6 +134,9 @@ HARMLESS = {
     "a huge exponent": b'{"model":"m","max_tokens":1e308,"x":1e999999}',
     "names twice that we do not read": b'{"model":"m","x":1,"x":2,"y":{"model":1,"model":2}}',
     "escaped names once": b'{"mod\\u0065l":"m","\\u0075ser":"u"}',
+    "names with capitals further down": (
+        b'{"model":"m","tools":[{"properties":{"Model":{},"MODEL":{},"model":{}}}]}'
+    ),
     "400 deep": deep(400),
     "400 digits as a limit": b'{"model":"m","max_tokens":%b}' % DIGITS[:400],
     "400 digits below zero": b'{"model":"m","max_tokens":-%b}' % DIGITS[:400],
@@ -150,6 +158,19 @@ async def test_fault_57_an_odd_body_that_is_json_passes_byte_for_byte(
     assert "x-evil" not in call.headers
     await call.answer({})
     assert (await client.reply()).status == 200
+
+
+async def test_a_byte_order_mark_is_cut_off_before_a_body_is_passed_on(rig: FaultRig) -> None:
+    node = await rig.node()
+    await rig.start(node, models={"aliases": {"nick": "m"}})
+    for pad in (b"", PAD):
+        for model in (b"m", b"nick"):
+            client = await rig.client()
+            await client.post(CHAT, b'\xef\xbb\xbf{%b"model": "%b" }' % (pad, model))
+            call = await node.next_call()
+            assert call.body == b'{%b"model": "m" }' % pad
+            await call.answer({})
+            assert (await client.reply()).status == 200
 
 
 @pytest.mark.parametrize("digits", [400_000, 1_000_000])
