@@ -8,7 +8,7 @@ TRIALS ?= 10
 STORMS ?= 20
 HOURS ?= 1
 
-.PHONY: help setup long run demo fleet faults check test suite compile wheel sim fleetsim storms soak bench lock reference diagram screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test suite compile wheel sim fleetsim storms hostile soak bench lock reference diagram screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ storms: setup  ## kill, freeze and crash three gateways and their PostgreSQL und
 
 soak: setup  ## hours of mixed load and faults; fails if memory, descriptors, slots or tasks grow: make soak [HOURS=1]
 	$(BIN)/python -m bench.soak --hours $(HOURS) $(ARGS)
+
+hostile: setup  ## clients and nodes that do anything to HTTP, new seeds until one fails: make hostile [HOURS=1] [SEED=n to replay one]
+	$(BIN)/python -m tests.hostile $(if $(SEED),--seed $(SEED),--hours $(HOURS)) $(ARGS)
 
 bench: setup  ## measure the core against heapq, the jobs, the guard, the fleet, and the gateway against HAProxy and its peers
 	$(BIN)/python -m bench.core

@@ -6,9 +6,10 @@ import asyncio
 import socket
 
 import pytest
+import uvloop
 
 from forebay.errors import BackendFailed
-from forebay.wire.client import Pool
+from forebay.wire.client import NodeConnection, Pool
 from forebay.wire.target import Target
 
 
@@ -26,3 +27,30 @@ def test_a_refused_connection_is_told_without_the_address() -> None:
     ):
         runner.run(connect())
     assert str(caught.value) == "cannot connect: Connection refused"
+
+
+def test_a_connect_that_is_cancelled_at_any_moment_is_not_counted_as_open() -> None:
+    """Also just after it succeeded, where uvloop tells the protocol nothing more."""
+
+    def drop(result: NodeConnection | BackendFailed) -> None:
+        assert isinstance(result, NodeConnection)
+        result.abort()
+
+    async def left_after(port: int, turns: int) -> int:
+        pool = Pool(Target("127.0.0.1", port, None, 5.0))
+        opening = pool.open(drop)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        for _ in range(20):  # what was aborted is lost some turns later
+            await asyncio.sleep(0)
+        return pool.connections
+
+    async def all_left(port: int) -> list[int]:
+        return [await left_after(port, turns) for turns in range(12)]
+
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=100) as server,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        assert runner.run(all_left(server.getsockname()[1])) == [0] * 12
