@@ -241,11 +241,7 @@ class Database:
         try:
             results = self._commit(engine, [work for work, _, _ in group])
         except Exception as error:
-            # A database that is away, locked or full is so for all of them: to ask for each would
-            # only make the line longer. Anything else may be the fault of one.
-            for_all = OperationalError | InterfaceError | ForebayError
-            shared = isinstance(error, for_all) and not _is_contended(error)
-            if len(group) == 1 or shared:
+            if len(group) == 1 or self._is_shared(error):
                 for _, future, _ in group:
                     _fail(future, self._translated(error))
             else:
@@ -254,6 +250,16 @@ class Database:
             return
         for (_, future, _), result in zip(group, results, strict=True):
             _succeed(future, result)
+
+    def _is_shared(self, error: Exception) -> bool:
+        """Say whether a failure concerns all writes of a group; else it may be the fault of one.
+
+        A database that is away, locked or full is so for all of them, and so is a connection that
+        `prepare` refuses: to ask for each would only make the line longer.
+        """
+        if isinstance(error, ForebayError):
+            return self._connection is None  # else one of the writes was refused
+        return isinstance(error, OperationalError | InterfaceError) and not _is_contended(error)
 
     def _commit(self, engine: Engine, works: list[Callable[[Connection], Any]]) -> list[Any]:
         connection = self._connection = self._connection or self._connected(engine)
