@@ -16,6 +16,7 @@ def has_compiler() -> bool:
 
 def compiled_package() -> Path:
     """Return the folder of the compiled package; making it takes minutes."""
-    command = [sys.executable, str(ROOT / "tools" / "compile.py"), "--if-changed"]
+    options = ["--if-changed", "--unoptimised"]
+    command = [sys.executable, str(ROOT / "tools" / "compile.py"), *options]
     subprocess.run(command, cwd=ROOT, check=True)
-    return ROOT / "build" / "compiled"
+    return ROOT / "build" / "compiled-unoptimised"
