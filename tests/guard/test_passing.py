@@ -114,6 +114,20 @@ async def test_a_backend_that_dies_before_it_answers_is_a_502_that_says_so(rig: 
     await rig.until("in_flight", 0)
 
 
+async def test_a_backend_that_dies_after_its_head_is_a_502_while_nothing_has_been_passed_on(
+    rig: GuardRig,
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client = await rig.ask()
+    call = await node.next_call()
+    await call.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n")
+    call.close()
+    reply = await client.reply()
+    assert (reply.status, reply.json["error"]["code"]) == (502, "backend_failed")
+    await rig.until("in_flight", 0)
+
+
 async def test_an_error_of_the_backend_itself_is_not_marked_as_the_guards(rig: GuardRig) -> None:
     node = await rig.node()
     await rig.start(node)

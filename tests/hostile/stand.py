@@ -84,11 +84,13 @@ class Program:
         )
         program = cls(child)
         try:
-            async with asyncio.timeout(START_S):
-                await program._started.wait()
-        except TimeoutError:
-            await program.stop()
-            raise AssertionError("it did not start: " + "".join(program.said)) from None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_S):
+                    await program._started.wait()
+        finally:
+            if not program.port:
+                await program.stop()
+        assert program.port, "it did not start: " + "".join(program.said)
         return program
 
     async def _read(self, stream: asyncio.StreamReader) -> None:

@@ -173,7 +173,7 @@ class Passing:
             self._client.write(head)
 
     def _tell(self, refusal: Refusal) -> None:
-        if self._begun:  # part of an answer is out: only its absence can tell
+        if self._begun and not self._head:  # part of an answer is out: only its absence can tell
             self._client.abort()
             return
         self._client.write(answer(refusal, self._connection_header()))
