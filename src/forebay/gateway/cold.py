@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 
 from forebay.gateway.json_body import BODY_ROOM
 from forebay.gateway.replica_passage import CUT
+from forebay.wire.budget import READ_BYTES
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -77,7 +78,9 @@ class BodyRoom:
 
     async def take(self, owner: str, size_bytes: int) -> None:
         """Wait until there is room."""
-        charge = self._budget.take(owner, size_bytes)
+        is_small = size_bytes <= READ_BYTES  # as what comes in one read on a hot route
+        take = self._budget.take_whole if is_small else self._budget.take
+        charge = take(owner, size_bytes)
         if charge is not None:
             self._connection.hold(charge)
             return
