@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec import Raw, Struct
 
 from forebay.gateway.asking import Refused
 from forebay.gateway.job_admission import _with_model
-from forebay.gateway.json_body import OPENING_MAX, decode_body, in_turns
+from forebay.gateway.json_body import VALUES_MAX, decode_body, in_turns
 from forebay.relay.fields import INLINE_BYTES
 from forebay.relay.members import SLICE
 
@@ -69,11 +70,25 @@ async def test_what_is_wrong_is_named_however_large_a_body_is(
 
 
 async def test_a_body_that_is_slow_to_make_into_objects_is_refused() -> None:
-    body = b'{"x": [0%b]}'
-    await decode_body(body % (b",[]" * (OPENING_MAX - 2)), dict[str, Any])
-    with pytest.raises(Refused) as refused:
-        await decode_body(body % (b",[]" * OPENING_MAX), dict[str, Any])
-    assert "too many" in refused.value.problem.message
+    text = rb"commas, [brackets] and \"quotes\" in a text are text,\\" * INLINE_BYTES
+    for value in (b"0", b'""', b"[]", b"{}", b"5e-324", b'{"a":0}'):
+        body = b'{"text": "' + text[: 57 * 9000] + b'", "x": [0%b]}'
+        fits = VALUES_MAX // (1 + value.count(b"[") + value.count(b"{")) - 4
+        decoded = await decode_body(body % ((b"," + value) * fits), dict[str, Any])
+        assert len(decoded["x"]) == fits + 1
+        with pytest.raises(Refused) as refused:
+            await decode_body(body % ((b"," + value) * VALUES_MAX), dict[str, Any])
+        assert "values" in refused.value.problem.message
+
+
+async def test_numbers_that_are_slow_to_read_are_read_like_others() -> None:
+    assert await decode_body(b"[5e-324, 1.5, 1e400, 7]", list[Any]) == [5e-324, 1.5, inf, 7]
+
+
+async def test_only_what_is_kept_as_it_is_may_be_large() -> None:
+    body = b'{"type": "t", "params": {}, "zz": "%b"}' % (b"x" * INLINE_BYTES)
+    with pytest.raises(Refused, match="invalid_request"):
+        await decode_body(body, Work, as_it_is="params")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
+from starlette.requests import ClientDisconnect
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -19,8 +20,11 @@ from uvicorn.server import ServerState
 from forebay.gateway.json_body import BODY_ROOM
 from forebay.gateway.replica_passage import CUT
 from forebay.wire.budget import READ_BYTES
+from forebay.wire.connection import FOR_DELEGATE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp
 
     from forebay.wire.budget import Budget, Charge
@@ -75,6 +79,7 @@ class BodyRoom:
         self._budget = budget
         self._connection = connection
         self._granted = asyncio.Event()
+        self._left = False
 
     async def take(self, owner: str, size_bytes: int) -> None:
         """Wait until there is room."""
@@ -90,10 +95,17 @@ class BodyRoom:
             await self._granted.wait()
         finally:
             self._budget.forget(self)
+        if self._left:
+            raise ClientDisconnect
 
     def has_room(self, charge: Charge) -> None:
         """Take what was waited for."""
         self._connection.hold(charge)
+        self._granted.set()
+
+    def leave(self) -> None:
+        """Wait no more: the client is gone."""
+        self._left = True
         self._granted.set()
 
 
@@ -105,11 +117,13 @@ class BorrowedTransport:
         self._transport = connection.transport
         self._closing = False
         self.has_sent = False
+        self.on_end: Callable[[], None] = _nobody
+        """Hears of the end of the answer, whichever way it ends."""
 
     def write(self, data: bytes) -> None:
         """Send a part of the answer; nothing happens where the client is gone."""
         if not self._closing:
-            self.has_sent = True
+            self.has_sent = self.has_sent or not data.startswith(b"HTTP/1.1 100 ")
             self._connection.write(data)
 
     def close(self) -> None:
@@ -120,6 +134,7 @@ class BorrowedTransport:
         """Give the connection back; only the first call counts."""
         if not self._closing:
             self._closing = True
+            self.on_end()
             self._connection.delegate_is_done(keep_alive=keep_alive)
 
     def leave(self) -> None:
@@ -137,12 +152,12 @@ class BorrowedTransport:
     def pause_reading(self) -> None:
         """Have the client send no more of its body for now."""
         if not self.is_closing():
-            self._transport.pause_reading()
+            self._connection.pause_reading(FOR_DELEGATE)
 
     def resume_reading(self) -> None:
         """Let the client go on."""
         if not self.is_closing():
-            self._transport.resume_reading()
+            self._connection.resume_reading(FOR_DELEGATE)
 
 
 class OneRequest(HttpToolsProtocol):
@@ -154,6 +169,7 @@ class OneRequest(HttpToolsProtocol):
         super().__init__(config, state, {}, asyncio.get_running_loop())
         self._room = room
         self._borrowed = BorrowedTransport(connection)
+        self._borrowed.on_end = lambda: self.connections.discard(self)
         self._abort = connection.abort
         self.connection_made(cast("asyncio.Transport", self._borrowed))
 
@@ -169,6 +185,7 @@ class OneRequest(HttpToolsProtocol):
     def client_left(self, error: Exception | None) -> None:
         """Stop: the connection is gone."""
         self._borrowed.leave()
+        self._room.leave()
         self.connection_lost(error)
 
     def client_is_slow(self) -> None:
@@ -190,6 +207,9 @@ class OneRequest(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Give the connection back."""
         self._unset_keepalive_if_required()
-        self.connections.discard(self)
         self.flow.resume_reading()
         self._borrowed.end(keep_alive=True)
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""

@@ -153,10 +153,12 @@ class BodyReader:
 
     def _turn(self) -> None:
         body = self._bodies.popleft()
-        if body.step():
-            self._bodies.append(body)
-        if self._bodies:
-            asyncio.get_running_loop().call_soon(self._turn)
+        try:
+            if body.step():
+                self._bodies.append(body)
+        finally:  # whatever fails with one, the others are read
+            if self._bodies:
+                asyncio.get_running_loop().call_soon(self._turn)
 
 
 class LargeBody:
@@ -198,7 +200,11 @@ class LargeBody:
             admitted = Problem("internal_error", "an internal error; the log has the details")
         self._slices = None
         self._connection.answered_by(self._sink)
-        self._front.go_on(self._sink, self._caller.route, admitted)
+        try:
+            self._front.go_on(self._sink, self._caller.route, admitted)
+        except Exception:
+            logger.exception("answering a request failed")
+            self._connection.abort()
         return False
 
     def client_left(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -46,6 +46,8 @@ REFUSED = -32000
 ABOUT_PARAMS = ("invalid_request", "unsupported", "history_too_large")
 
 Answer = dict[str, Any]
+_DECODER: Final = msgspec.json.Decoder(float_hook=float)
+"""Numbers are left to Python, as in `json_body`."""
 
 
 class RpcError(Exception):
@@ -79,7 +81,7 @@ class RpcRoutes:
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
         try:
             await in_turns(check_text(body))
-            given = msgspec.json.decode(body)
+            given = _DECODER.decode(body)
         except (msgspec.DecodeError, InvalidBody, RecursionError):
             return _answered(_failed(None, RpcError(PARSE_ERROR, "the body is not valid JSON")))
         if not isinstance(given, list):

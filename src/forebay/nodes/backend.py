@@ -133,6 +133,11 @@ class Backend:
         if not self.health.is_steady:
             self._tell(self.health.request_answered(model, self._clock.monotonic_s(), ok=ok))
 
+    def began(self, model: str) -> None:
+        """Take note of a stream that has begun."""
+        if not self.health.is_steady:
+            self._tell(self.health.stream_began(model, self._clock.monotonic_s()))
+
     def busy(self) -> None:
         """Take note of a node that says it is full: it has fewer slots than we thought.
 

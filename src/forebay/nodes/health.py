@@ -228,6 +228,15 @@ class NodeHealth:
             self._move("served", now_s)
         return self._tell_if_changed(now_s)
 
+    def stream_began(self, model: str, now_s: float) -> NodeChanged | None:
+        """Take a stream that has begun well: the model works, whatever becomes of the node.
+
+        Waiting for its end would keep a model on trial for as long as one user's stream lasts.
+        """
+        if self._errors.pop(model, None) is None:
+            return None
+        return self._tell_if_changed(now_s)
+
     def take_over(self, other: "NodeHealth", *, same_server: bool) -> None:
         """Begin with what was known under this name before the operator changed its settings.
 

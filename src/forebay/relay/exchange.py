@@ -169,7 +169,8 @@ class Exchange(Passage, Listener):
         backend, call, self._connection = self._backend, self.call, connection
         assert backend is not None
         body = self._relay.body_for(self)
-        head = backend.request(call.target, call.header_block, call.credentials, len(body))
+        size = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        head = backend.request(call.target, call.header_block, call.credentials, size)
         connection.send(head, body, self)
         if self._paused:
             connection.pause()
@@ -380,6 +381,8 @@ class Exchange(Passage, Listener):
             self.first_byte_s = relay.now_s()
         if self.call.stream:
             relay.keepalive.discard(self)
+        if answer.is_stream and self._backend is not None:
+            self._backend.began(self.model)
         held = answer.release()
         if not self.committed:
             self._sink.head(answer.head, answer.length, self)

@@ -167,6 +167,8 @@ class FieldsReader:
         spans = yield from _spans(body, self._rule)
         if self._outer in spans:
             start, end = spans[self._outer]
+            if end - start > INLINE_BYTES:
+                raise InvalidBody(f"`{self._outer}` is too large", self._outer)
             if body[start] == _OPEN_OBJECT:
                 yield from _spans(body[start:end], self._inner_rule)
         fields = self._decode({name: _given(body, name, *spans[name]) for name in spans})
@@ -245,7 +247,8 @@ class _Names:
         folded = name.casefold()
         if folded in self.ours and len(folded) == len(name):  # what becomes longer is not folded
             path = self._path + folded
-            raise InvalidBody(f"write `{path}` as it is spelled here", path)
+            words = f"a name that differs from `{path}` in its capitals only could be read as it"
+            raise InvalidBody(words, path)
         if len(self._known) >= _KNOWN_MAX:  # somebody makes them up
             self._known = set(self.ours)
         if len(name) <= self._longest:
@@ -279,6 +282,12 @@ def find_model(body: bytes) -> tuple[int, int]:
 def replace_model(body: bytes, span: tuple[int, int], model: str) -> bytes:
     """Return the body with another model, every other byte as it was."""
     return body[: span[0]] + msgspec.json.encode(model) + body[span[1] :]
+
+
+def cut_at_model(body: bytes, span: tuple[int, int], model: str) -> list[bytes | memoryview]:
+    """Like `replace_model`, in pieces: of a large body nothing is copied."""
+    view = memoryview(body)
+    return [view[: span[0]], msgspec.json.encode(model), view[span[1] :]]
 
 
 def _explain(text: str) -> tuple[str, str]:

@@ -26,6 +26,8 @@ from typing import Final, Protocol
 READ_BYTES: Final = 262_144
 """What one read of a socket may bring: so much must fit, however small the budget."""
 SWEEP_SLACK: Final = 64
+SERVED_AT_ONCE: Final = 16
+"""Bodies let in in one turn of the event loop."""
 
 
 class Charge:
@@ -48,6 +50,12 @@ class Charge:
         if self._budget is not None and size_bytes < self.size_bytes:
             self._budget.give_back(self._owner, self.size_bytes - size_bytes)
             self.size_bytes = size_bytes
+
+    def joined(self, other: Charge) -> Charge:
+        """Return one charge for both, which are void after it."""
+        both = Charge(self._budget, self._owner, self.held_bytes + other.held_bytes)
+        self._budget = other._budget = None
+        return both
 
     def release(self) -> None:
         """Give everything back; may be called more than once."""
@@ -174,14 +182,25 @@ class Budget:
         used, limit = self.used_bytes, self.limit_bytes
         if not used:
             return True
-        held, quarter = self._owned.get(owner, 0), limit // 4
         free = limit // 8
-        if held and held + size_bytes > quarter:
-            if len(self._lines) > (owner in self._lines):  # others wait
+        if not self._is_within_share(owner, size_bytes):
+            if self._others_wait(owner):
                 return False
             if size_bytes > limit // 64:
-                free = quarter
+                free = limit // 4
         return used + size_bytes <= limit - free
+
+    def _is_within_share(self, owner: str, size_bytes: int) -> bool:
+        """Say whether an owner may have so much more while others want some: a quarter, or one."""
+        held = self._owned.get(owner, 0)
+        return not held or held + size_bytes <= self.limit_bytes // 4
+
+    def _others_wait(self, owner: str) -> bool:
+        """Say whether another waits for what is its share."""
+        return any(
+            other != owner and self._is_within_share(other, line[0][0])
+            for other, line in self._lines.items()
+        )
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -189,28 +208,39 @@ class Budget:
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Give out what there is, to one owner after the other."""
+        """Give out what there is, to one owner after the other, some in each turn of the loop."""
         self._scheduled = False
-        served = True
-        while served:
-            served = False
+        for owner in list(self._lines):
+            self._sweep(owner)
+        served = 0
+        for _ in range(SERVED_AT_ONCE):
+            before = served
             for owner in list(self._lines):
-                served = self._serve_one(owner) or served
+                served += self._serve_one(owner)
+                if served >= SERVED_AT_ONCE:
+                    self._schedule()
+                    return
+            if served == before:
+                return
+
+    def _sweep(self, owner: str) -> None:
+        """Forget those who have left the head of a line."""
+        line = self._lines[owner]
+        while line and not self._is_live(line[0]):
+            heappop(line)
+        if not line:
+            del self._lines[owner]
 
     def _serve_one(self, owner: str) -> bool:
         """Let in the smallest of an owner if it fits; say whether it did."""
         line = self._lines[owner]
-        while line and not self._is_live(line[0]):
-            heappop(line)
-        if line and not self._fits(owner, line[0][0]):
-            return False
-        if not line:
-            del self._lines[owner]
+        if not self._fits(owner, line[0][0]):
             return False
         size_bytes, _, waiter = heappop(line)
         del self._lines[owner]
         if line:
             self._lines[owner] = line  # the next turn is another's
+            self._sweep(owner)
         self.parked_bytes -= self._places.pop(waiter)[1]
         charge = self._grant(owner, size_bytes)
         try:

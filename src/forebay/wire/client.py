@@ -99,8 +99,10 @@ class NodeConnection(asyncio.Protocol):
 
     # -- for the one who asks
 
-    def send(self, request: bytes, body: bytes, listener: Listener) -> None:
-        """Send a whole request; the answer goes to the listener."""
+    def send(
+        self, request: bytes, body: bytes | list[bytes | memoryview], listener: Listener
+    ) -> None:
+        """Send a whole request, its body in one piece or several; the answer is the listener's."""
         transport = self._transport
         assert transport is not None
         self._listener = listener
@@ -108,10 +110,14 @@ class NodeConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._raw = b""
         self._completed = False
-        self._sent_much = len(body) >= 65_536
-        if not self._sent_much:
+        if not isinstance(body, bytes):
+            self._sent_much = True
+            transport.writelines([request, *body])
+        elif len(body) < 65_536:
+            self._sent_much = False
             transport.write(request + body)
         else:
+            self._sent_much = True
             transport.writelines((request, body))
 
     def pause(self) -> None:

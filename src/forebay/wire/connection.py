@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import httptools
 
 from forebay.wire.body import RequestBody
-from forebay.wire.budget import NOTHING
+from forebay.wire.budget import NOTHING, READ_BYTES
 from forebay.wire.framing import BadFraming, BodyFraming, TooManyChunks
 from forebay.wire.heads import HeadMemory, make_request_head, without_upgrade
 from forebay.wire.refusals import (
@@ -47,6 +47,12 @@ HEAD_BYTES_MAX: Final = 65_536
 HEADERS_MAX: Final = 128
 EARLY_BYTES_MAX: Final = 65_536
 """Pipelined bytes kept while a request is answered."""
+FOR_ROOM: Final = 1
+FOR_OTHERS: Final = 2
+FOR_DELEGATE: Final = 4
+FOR_EARLY: Final = 8
+"""Why a socket is not read: there is no memory for the body, other connections come first, the
+delegate has enough for now, or what has come is more than may be kept."""
 
 
 class ServerConnection(asyncio.Protocol):
@@ -54,7 +60,7 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_answering", "_body", "_charge", "_closing", "_delegate", "_early", "_framing", "_head",
-        "_heads", "_is_head_whole", "_keeps_alive", "_lost", "_marked_bytes", "_mute", "_parked",
+        "_heads", "_holds", "_is_head_whole", "_keeps_alive", "_lost", "_marked_bytes", "_mute",
         "_parser", "_raw", "_server", "_slow", "peer", "transport",
     )  # fmt: skip
 
@@ -78,7 +84,7 @@ class ServerConnection(asyncio.Protocol):
         self._framing: BodyFraming | None = None  # while a body is coming
         self._body = RequestBody()
         self._marked_bytes = 0  # of the body, when its pace was looked at
-        self._parked = False  # waits for room in the budget
+        self._holds = 0  # why the socket is not read, one bit each
         self._charge: Charge = NOTHING
 
     # -- for the one who answers
@@ -156,14 +162,14 @@ class ServerConnection(asyncio.Protocol):
         """Close, but let the client read the answer first although it may still be sending."""
         self._closing = True
         self._answering = self._delegate = None
+        self._early = b""
         self._stop_reading()
         if self._lost:
             return
         self._server.lingering.add(self)
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
+        self.resume_reading(self._holds)
+        if not self.transport.is_closing() and self.transport.can_write_eof():
+            self.transport.write_eof()
         self._mute = True
 
     def head_is_late(self) -> None:
@@ -172,14 +178,14 @@ class ServerConnection(asyncio.Protocol):
 
     def body_is_late(self) -> None:
         """Refuse a request whose body did not come in time, or found no room in all that time."""
-        if self._parked:
+        if self._holds & FOR_ROOM:
             self._refuse(BUSY)
         else:
             self._refuse(Refusal("request_timeout", "the request body took too long to arrive"))
 
     def pace_is_due(self) -> None:
         """Look how a body is coming on: one that is too slow does not keep others out for long."""
-        if self._framing is None or self._parked:
+        if self._framing is None or self._holds & FOR_ROOM:
             return
         before, self._marked_bytes = self._marked_bytes, self._body.size_bytes
         if self._server.is_too_slow(self._charge, self._marked_bytes - before):
@@ -240,14 +246,16 @@ class ServerConnection(asyncio.Protocol):
             self._answering.client_keeps_up()
         elif self._delegate is not None:
             self._delegate.client_keeps_up()
-        elif not self._closing:
+        elif not self._closing and self._framing is None:
             self.done(keep_alive=True)
+        if self._framing is not None and self._early:
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def data_received(self, data: bytes) -> None:
         """Read a request, or keep what came too early."""
         if self._closing and self._answering is None and self._delegate is None:
             return
-        if self._answering is not None or self._early or self._slow or self._parked:
+        if self._answering is not None or self._early or self._slow or self._holds:
             self._keep_early(data)
         elif self._framing is not None:
             self._take_body(data)
@@ -260,22 +268,44 @@ class ServerConnection(asyncio.Protocol):
         """Keep what came while a request is being answered, here or by another.
 
         A client that sends on and on without waiting is cut off: we must go on reading to see
-        whether it is still there, and cannot keep what we read.
+        whether it is still there, and cannot keep what we read. Only a body may wait to be read.
         """
         self._early += data
-        if len(self._early) > EARLY_BYTES_MAX and self._framing is None:
-            self.abort()
+        if len(self._early) > EARLY_BYTES_MAX:
+            if self._framing is None:
+                self.abort()
+            else:
+                self.pause_reading(FOR_EARLY)
+
+    def pause_reading(self, why: int) -> None:
+        """Read no more for a reason, until `resume_reading` is called for the same."""
+        if not self._holds and not self._lost and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._holds |= why
+
+    def resume_reading(self, why: int) -> None:
+        """Let a reason go; with the last one, what has come is taken, and reading goes on."""
+        held, self._holds = self._holds, self._holds & ~why
+        if not held or self._holds or self._lost or self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        if self._early and self._framing is not None:
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Take what came while the last request was answered, once the client has taken that."""
-        if self._answering is None and not (self._slow or self._closing or self._parked):
-            early, self._early = self._early, b""
-            if not early:
-                return
-            if self._framing is not None:
-                self._take_body(early)
-            elif self._delegate is None:
-                self._take_head(early)
+        """Take what came too early, once its turn has come."""
+        if self._answering is not None or self._slow or self._holds & ~FOR_EARLY:
+            return
+        if self._lost or (self._closing and self._delegate is None):
+            return
+        early, self._early = self._early, b""
+        if early and self._framing is not None:
+            self._take_body(early)
+        elif early and self._delegate is None:
+            self._take_head(early)
+        else:
+            self._early = early
+        self.resume_reading(FOR_EARLY)
 
     # -- the head
 
@@ -384,39 +414,42 @@ class ServerConnection(asyncio.Protocol):
             self._refuse(refusal)
             return
         self._framing = BodyFraming(length)
+        self._early = data
         self._marked_bytes = 0
-        size_bytes = length if length >= 0 else server.body_bytes_max
-        owner = server.site.owner(head, self.peer)
-        charge = server.budget.take(owner, size_bytes)
         server.bodies.add(self)
-        if charge is None:
-            self._early = data
-            self._park(owner, size_bytes)
-            return
-        self._charge = charge
-        server.paces.add(self)
-        if head.expects:
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if data:
-            self._take_body(data)
+        self._ask_for_room(READ_BYTES if head.is_chunked else length)
 
-    def _park(self, owner: str, size_bytes: int) -> None:
-        """Wait for room; nothing more is read meanwhile."""
-        if self._server.budget.wait(self, owner, size_bytes, len(self._early)):
-            self._parked = True
-            self.transport.pause_reading()
+    def _ask_for_room(self, size_bytes: int) -> None:
+        """Take memory for a body, or wait for it.
+
+        Most bodies that come in chunks are small: they ask for that first, and a larger one later
+        for all that it may have.
+        """
+        server, head = self._server, self._head
+        assert head is not None
+        owner = server.site.owner(head, self.peer)
+        charge = None
+        if size_bytes <= READ_BYTES:
+            charge = server.budget.take_whole(owner, size_bytes)
+        charge = charge or server.budget.take(owner, size_bytes)
+        if charge is not None:
+            self.has_room(charge)
+        elif server.budget.wait(self, owner, size_bytes, len(self._early)):
+            self.pause_reading(FOR_ROOM)
         else:
             self._refuse(BUSY)
 
     def has_room(self, charge: Charge) -> None:
-        """Go on with a body that waited for room in the budget."""
-        self._parked = False
-        self._charge = charge
+        """Go on with a body for which there is room."""
+        is_first = not self._charge.held_bytes
+        self._charge = charge if is_first else self._charge.joined(charge)
         self._server.paces.add(self)
-        self.transport.resume_reading()
-        if self._head is not None and self._head.expects:
+        if is_first and self._head is not None and self._head.expects and not self._body.size_bytes:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._go_on()
+        if self._holds & FOR_ROOM:
+            self.resume_reading(FOR_ROOM)  # takes what is here in another turn
+        else:
+            self._go_on()
 
     def _take_body(self, data: bytes) -> None:
         """Take what has come of a body, and answer when it is whole."""
@@ -429,25 +462,24 @@ class ServerConnection(asyncio.Protocol):
             code = "body_too_large" if isinstance(error, TooManyChunks) else "invalid_request"
             self._refuse(Refusal(code, f"the body is not framed right: {error}"))
             return
+        self._early = data[at:]
         if self._delegate is not None:
             self._pass_on(framing, pieces)
         elif not self._collect(pieces):
             return
         if framing.is_whole:
-            self._early = data[at:]
             if self._delegate is None:
                 self._answer()
             else:
                 self._framing = None
-        elif at < len(data):  # thousands of tiny chunks: others first
-            self._early = data[at:]
-            self.transport.pause_reading()
+        elif self._early:  # thousands of tiny chunks: others first
+            self.pause_reading(FOR_OTHERS)
             asyncio.get_running_loop().call_soon(self._read_on)
+        elif self._body.size_bytes > self._charge.held_bytes and self._delegate is None:
+            self._ask_for_room(self._server.body_bytes_max - self._charge.held_bytes)
 
     def _read_on(self) -> None:
-        if not self._closing:
-            self.transport.resume_reading()
-            self._go_on()
+        self.resume_reading(FOR_OTHERS)
 
     def _collect(self, pieces: list[bytes]) -> bool:
         """Keep pieces of the body; False if it is larger than it may be, and was refused."""
@@ -494,8 +526,7 @@ class ServerConnection(asyncio.Protocol):
             server.bodies.discard(self)
             server.paces.discard(self)
             self._framing = None
-        if self._parked:
-            self._parked = False
+        if self._holds & FOR_ROOM:
             server.budget.forget(self)
         self._raw = b""
         self._head = None
@@ -551,4 +582,5 @@ class ServerConnection(asyncio.Protocol):
         else:
             self._framing = None
             self._head = None
+            self.resume_reading(self._holds)
             self.done(keep_alive=keep_alive)
