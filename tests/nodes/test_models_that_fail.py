@@ -165,3 +165,19 @@ def test_a_model_that_the_node_does_not_list_leaves_no_trace() -> None:
     fail(health, "xyxyxyxyxy", 1.0, "unheard-of")
     assert health.changed(1.0).failing == ()
     assert health.is_steady
+
+
+def test_a_stream_that_has_begun_ends_the_trial_and_says_nothing_of_the_node() -> None:
+    health = online()
+    fail(health, "xxxxy", 2.0)
+    told = health.woken(2.0 + REST_S)
+    assert told is not None
+    assert told.on_trial == ("a",)
+    health.request_failed("b", "broken", "z", 4.0)
+    told = health.stream_began("a", 4.5)
+    assert told is not None
+    assert (told.failing, told.on_trial) == ((), ())
+    assert health.stream_began("a", 4.5) is None
+    told = health.request_failed("b", "broken", "z", 5.0)  # the second in a row
+    assert told is not None
+    assert told.state == "offline"

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.wire.budget import READ_BYTES, Budget, Charge
+from forebay.wire.budget import READ_BYTES, SERVED_AT_ONCE, Budget, Charge
 
 LIMIT = 64 * READ_BYTES
 
@@ -97,6 +97,34 @@ async def test_a_request_that_came_in_one_read_is_refused_when_all_is_spent() ->
     charges = [budget.take_whole("a", READ_BYTES) for _ in range(100)]
     assert sum(c is not None for c in charges) == 56  # seven eighths
     assert budget.take_whole("b", READ_BYTES) is not None
+
+
+async def test_owners_beyond_their_share_do_not_keep_each_other_out() -> None:
+    budget = Budget(LIMIT)
+    for owner in "ab":
+        assert budget.take(owner, LIMIT // 4) is not None
+    blockers = [budget.take(owner, LIMIT // 6) for owner in "cd"]
+    waiting = [arrive(budget, owner, LIMIT // 16) for owner in "ab"]
+    assert [upload.charge for upload in waiting] == [None, None]
+    for blocker in blockers:
+        assert blocker is not None
+        blocker.release()
+    await turn()
+    assert any(upload.charge is not None for upload in waiting)
+
+
+async def test_only_some_are_let_in_in_one_turn() -> None:
+    budget = Budget(LIMIT)
+    first = arrive(budget, "a", LIMIT)
+    uploads = [arrive(budget, f"user{i}", LIMIT // 1000) for i in range(3 * SERVED_AT_ONCE)]
+    assert first.charge is not None
+    first.charge.release()
+    served = []
+    for _ in range(5):
+        await asyncio.sleep(0)
+        served.append(sum(upload.charge is not None for upload in uploads))
+    assert served[0] <= SERVED_AT_ONCE
+    assert served[-1] == len(uploads)
 
 
 async def test_who_leaves_the_line_gets_nothing_and_its_bytes_are_not_counted() -> None:

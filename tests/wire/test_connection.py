@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from forebay.testing import FakeClock
-from forebay.wire.budget import Budget
+from forebay.wire.budget import READ_BYTES, Budget
+from forebay.wire.connection import FOR_DELEGATE
 from forebay.wire.server import Server
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class ClosedWire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.closed = False
+        self.reads = True
         self.sent = b""
 
     def write(self, data: Any) -> None:
@@ -47,8 +49,28 @@ class ClosedWire(asyncio.Transport):
 
     abort = write_eof = close
 
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+
+class Taken:
+    """A delegate that keeps what it is fed."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def take(self, data: bytes) -> None:
+        self.data += data
+
+    def has_begun(self) -> bool:
+        return False
+
+    def client_left(self, error: Exception | None) -> None: ...
+    def client_is_slow(self) -> None: ...
+    def client_keeps_up(self) -> None: ...
 
 
 class Site:
@@ -56,11 +78,13 @@ class Site:
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
+        self.bodies: list[bytes] = []
         self.left = 0
+        self.taken: Taken
         self.connection: ServerConnection
 
     def takes(self, head: RequestHead) -> bool:
-        return True
+        return not head.target.startswith(b"/cold")
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
         return None
@@ -69,10 +93,12 @@ class Site:
         return peer
 
     def delegate(self, connection: ServerConnection) -> Delegate:
-        raise AssertionError("everything is answered here")
+        self.taken = Taken()
+        return self.taken
 
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         self.asked.append(head.target)
+        self.bodies.append(body)
         connection.answered_by(self)
 
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
@@ -85,9 +111,12 @@ class Site:
     def client_keeps_up(self) -> None: ...
 
 
-def connected() -> tuple[Site, Server, ServerConnection, ClosedWire]:
+def connected(
+    body_max_bytes: int = 1000, budget_bytes: int = 1_000_000
+) -> tuple[Site, Server, ServerConnection, ClosedWire]:
     site, wire = Site(), ClosedWire()
-    server = Server(site, LIMITS, FakeClock(), Budget(1_000_000))
+    server = Server(site, LIMITS, FakeClock(), Budget(budget_bytes))
+    server.body_bytes_max = body_max_bytes
     connection = server.protocol()
     connection.connection_made(wire)
     return site, server, connection, wire
@@ -154,3 +183,82 @@ async def test_a_body_that_is_being_read_when_the_server_stops_is_told_so() -> N
     server.stop()
     assert wire.sent == b"shutting_down"
     assert (server.budget.used_bytes, site.asked) == (0, [])
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+CHUNKED = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def test_who_has_paused_reading_is_the_one_who_resumes_it() -> None:
+    site, _, connection, wire = connected()
+    connection.data_received(CHUNKED % b"/cold")
+    connection.pause_reading(FOR_DELEGATE)  # it has as much of the body as it wants
+    fed = len(site.taken.data)
+    connection.data_received(b"1\r\nx\r\n" * 3000)
+    connection.data_received(b"1\r\nx\r\n" * 20_000)
+    await turns()
+    assert (wire.reads, len(site.taken.data)) == (False, fed)
+    connection.resume_reading(FOR_DELEGATE)
+    await turns(200)
+    assert wire.reads
+    assert site.taken.data.count(b"x") == 23_000
+
+
+async def test_what_comes_of_a_body_while_its_client_does_not_read_is_bounded() -> None:
+    site, server, connection, wire = connected()
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 900\r\n\r\n"
+    connection.data_received(head)
+    assert b"100 Continue" in wire.sent
+    connection.pause_writing()  # that was more than the client takes
+    connection.data_received(b"x" * 400)
+    read_on = wire.reads
+    connection.data_received(b"x" * 100_000)
+    assert (read_on, wire.reads) == (True, False)
+    assert server.budget.used_bytes == 900
+    connection.resume_writing()
+    await turns()
+    assert wire.reads
+    assert site.bodies == [b"x" * 900]
+    assert server.budget.used_bytes == 900  # until it is answered
+    connection.done(keep_alive=False)
+    assert server.budget.used_bytes == 0
+
+
+async def test_a_refused_body_leaves_nothing_in_memory() -> None:
+    _, server, connection, wire = connected()
+    blocker = server.budget.take("other", 999_050)
+    assert blocker is not None
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
+    connection.data_received(head + b"x" * 900)
+    assert server.budget.parked_bytes == 900
+    connection.body_is_late()
+    assert wire.sent == b"queue_full"
+    assert (server.budget.in_memory_bytes, server.budget.waiting) == (999_050, 0)
+    assert connection._early == b""
+
+
+async def test_a_body_in_chunks_asks_for_little_first_and_for_all_when_it_is_large() -> None:
+    site, server, connection, _ = connected(body_max_bytes=1_000_000, budget_bytes=10_000_000)
+    connection.data_received(CHUNKED % b"/")
+    assert server.budget.used_bytes == READ_BYTES
+    connection.data_received(b"40000\r\n" + b"x" * 0x40000 + b"\r\n")
+    assert server.budget.used_bytes == READ_BYTES
+    connection.data_received(b"1\r\nx\r\n")
+    assert server.budget.used_bytes == 1_000_000
+    connection.data_received(b"0\r\n\r\n")
+    assert server.budget.used_bytes == len(site.bodies[0]) == 0x40001
+    connection.connection_lost(None)
+    assert server.budget.used_bytes == 0
+
+
+async def test_a_delegate_goes_on_with_its_body_while_the_server_stops() -> None:
+    site, server, connection, _ = connected()
+    connection.data_received(CHUNKED % b"/cold")
+    connection.data_received(b"1\r\nx\r\n" * 2500 + b"0\r\n\r\n")
+    server.stop()
+    await turns(20)
+    assert site.taken.data.endswith(b"0\r\n\r\n")

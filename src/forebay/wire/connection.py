@@ -286,10 +286,11 @@ class ServerConnection(asyncio.Protocol):
     def resume_reading(self, why: int) -> None:
         """Let a reason go; with the last one, what has come is taken, and reading goes on."""
         held, self._holds = self._holds, self._holds & ~why
-        if not held or self._holds or self._lost or self.transport.is_closing():
+        if not held or self._lost or self.transport.is_closing():
             return
-        self.transport.resume_reading()
-        if self._early and self._framing is not None:
+        if not self._holds:
+            self.transport.resume_reading()
+        if self._early and self._framing is not None and not self._holds & ~FOR_EARLY:
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def _go_on(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from .conftest import FIRST, SECOND, bearer, key
 
 if TYPE_CHECKING:
+    from forebay.relay.call import Call
+    from forebay.relay.exchange import Exchange
+    from forebay.relay.sink import Sink
     from forebay.testing import RawClient
 
     from .conftest import FaultRig
@@ -162,3 +166,44 @@ async def test_a_request_that_waits_in_line_is_counted_until_its_answer_begins(
     second.close()
     await rig.until(lambda: budget.used_bytes == 0, "bytes of one that left are counted")
     first.close()
+
+
+async def test_a_client_of_another_route_that_left_waits_for_no_room(rig: FaultRig) -> None:
+    await rig.start(await rig.node(), queue={"max_bytes": MIB})
+    budget = rig.gateway.parts.bodies
+    await upload(rig, MIB, 0)
+    await rig.until(lambda: budget.used_bytes == MIB, "it was not counted")
+    head = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500000\r\n\r\n{"
+    clients = [await rig.client() for _ in range(5)]
+    for client in clients:
+        await client.send(head)
+    await rig.until(lambda: budget.waiting == 5, "they do not wait")
+    for client in clients:
+        client.abort()
+    await rig.until(lambda: budget.waiting == 0, "they wait though they are gone")
+
+
+async def test_a_bug_in_one_large_body_does_not_stop_the_others(
+    rig: FaultRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node(slots=4)
+    await rig.start(node)
+    relay = rig.gateway.parts.relay
+    submit, broken = relay.submit, list[str]()
+
+    def submit_or_fail(call: Call, sink: Sink) -> Exchange:
+        if not broken:
+            broken.append(call.id)
+            raise RuntimeError("a bug")
+        return submit(call, sink)
+
+    monkeypatch.setattr(relay, "submit", submit_or_fail)
+    rig.expected_errors.append("answering a request failed")
+    clients = [await upload(rig, 900_000, 900_000) for _ in range(3)]
+    for _ in range(2):
+        await (await node.next_call()).answer({"choices": []})
+    replies = 0
+    for client in clients:
+        with suppress(EOFError, ConnectionResetError):
+            replies += (await client.reply()).status == 200
+    assert (replies, len(broken)) == (2, 1)

@@ -213,3 +213,16 @@ async def test_a_header_with_an_underscore_forwards_nothing_and_is_not_forwarded
     assert not [name for name in call.headers if "_" in name]
     await call.answer({"choices": []})
     await client.reply()
+
+
+async def test_a_cold_body_that_is_framed_wrong_is_told_so_though_it_was_asked_for(
+    rig: FaultRig,
+) -> None:
+    await rig.start(await rig.node())
+    client = await rig.client()
+    head = b"POST /session HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    await client.send(head + b"Transfer-Encoding: chunked\r\n\r\n")
+    assert (await client.head()).status == 100
+    await client.send(b"zz\r\n")
+    reply = await client.reply()
+    assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_request")
