@@ -63,7 +63,9 @@ class Ledger:
         in_use = connections_in_use(relay.exchanges)
         found = [
             *map(str, orphans),
-            *ticket_faults(audit, len(relay.exchanges), len(relay.reservations)),
+            *ticket_faults(
+                audit, len(relay.exchanges) - len(relay.expired), len(relay.reservations)
+            ),
             *byte_faults(server.budget.used_bytes, held),
             *connection_faults(self._parts.nodes.connections(), in_use),
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
@@ -53,6 +54,8 @@ logger = logging.getLogger("forebay.relay")
 
 COPIED_BYTES_MAX: Final = 262_144
 """A body that is larger is sent in pieces where its model is another: copying 31 MiB takes 5 ms."""
+EXPIRED_AT_ONCE: Final = 64
+"""Told in one turn of the event loop that they have waited too long: about 8 ms."""
 ABOUT_THE_MODEL = ("model_not_found", "route_not_supported")
 """Refusals that the field `model` is to blame for."""
 
@@ -88,6 +91,9 @@ class Relay:
         self.freed: Callable[[str, str], None] | None = None
         """Whom to tell that capacity may have come free, and of which key and user, if of any;
         set only while somebody waits for it."""
+        self.expired: deque[Expire] = deque()
+        """Those that have waited too long, and are told so in the next turns of the loop."""
+        self._expired_now = 0  # told in this turn
         self._idle: asyncio.Event | None = None  # while someone waits for the end
         self.keepalive = Deadlines(queue.keepalive_seconds, self._ask_about, clock)
         late = guarded(first_byte_is_late)
@@ -333,6 +339,21 @@ class Relay:
         self._refuse(action, Problem(action.code, message, param, action.retry_after_s, details))
 
     def _expire(self, action: Expire) -> None:
+        """Tell one that has waited too long; of many at once, some in each turn of the loop."""
+        if self._expired_now >= EXPIRED_AT_ONCE:
+            self.expired.append(action)
+            return
+        if not self._expired_now:
+            asyncio.get_running_loop().call_soon(self._expire_more)
+        self._expired_now += 1
+        self._tell_expired(action)
+
+    def _expire_more(self) -> None:
+        self._expired_now = 0
+        for _ in range(min(len(self.expired), EXPIRED_AT_ONCE)):
+            self.perform(self.expired.popleft())
+
+    def _tell_expired(self, action: Expire) -> None:
         details: dict[str, object] = {"waited_seconds": round(action.waited_s, 3)}
         message = f"waited {action.waited_s:.1f} s in the queue, which is as long as it may"
         self._refuse(action, Problem(action.code, message, None, action.retry_after_s, details))

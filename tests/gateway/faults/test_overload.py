@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forebay.relay.relay import EXPIRED_AT_ONCE
+
 if TYPE_CHECKING:
     from forebay.testing import FakeNode, RawClient
     from forebay.testing.fake_node import Call
@@ -158,6 +160,7 @@ async def test_fault_19_when_all_deadlines_pass_at_once_everyone_is_told(rig: Fa
     await rig.wait_until("waiting", 220)
     await rig.healthy()
     rig.clock.advance(0.1)  # nothing but time: nobody asks for anything, no node is probed
+    assert len(rig.gateway.parts.relay.expired) == 220 - EXPIRED_AT_ONCE  # others first
     for waiter in waiters:
         reply = await waiter.reply()
         error = reply.json["error"]
