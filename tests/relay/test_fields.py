@@ -60,6 +60,9 @@ def is_acceptable(pairs: list[tuple[str, Any]]) -> bool:
     said = dict(ours)
     return (
         len(said) == len(ours)
+        and not any(
+            n not in OURS and n.lower().replace("\u017f", "s") in NAMES_READ for n, _ in pairs
+        )
         and isinstance(said.get("model"), str)
         and 1 <= len(said["model"]) <= 1024
         and isinstance(said.get("stream"), bool | None)

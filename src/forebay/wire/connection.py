@@ -501,6 +501,7 @@ class ServerConnection(asyncio.Protocol):
         self._ask(head, body)
 
     def _ask(self, head: RequestHead, body: bytes) -> None:
+        self._head = None
         try:
             self._server.site.answer(self, head, body)
         except Exception:  # a bug of ours: the client must not wait for ever
