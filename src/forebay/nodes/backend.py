@@ -19,6 +19,7 @@ from forebay.core import NodeRemoved
 from forebay.errors import BackendFailed
 from forebay.nodes.detect import ADAPTERS, detect
 from forebay.nodes.health import FailureKind, NodeHealth
+from forebay.nodes.llama_cpp import LlamaCpp
 from forebay.nodes.report import Reply
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
@@ -273,6 +274,7 @@ class Backend:
         else:
             self.last_error = SILENT if self.health.is_silent else ""
             self.kind, self.version = report.kind, report.version
+            self.pool.is_threaded = report.kind == LlamaCpp.kind
             self.gpu_load = report.gpu_load
             self.vram_used_bytes = report.vram_used_bytes
             self.vram_total_bytes = report.vram_total_bytes

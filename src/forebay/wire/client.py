@@ -10,14 +10,15 @@ gone (the opening is cancelled, and the socket closed if it was too late), and a
 after its listener has gone (`_listener` is None then, and the connection was aborted).
 
 What must not happen is that an answer reaches somebody else. A server that sends more than it was
-asked for would answer the next request on that connection, so one is used again only after a whole
-turn of the event loop in which nothing more could be read (`Pool.rest`), any byte that belongs to
-no answer closes it, and a server that was caught once gets a connection per request.
+asked for would answer the next request on that connection, so one is used again only in the next
+turn of the event loop, and if nothing more can be read on it then (`Pool.rest`); any byte that
+belongs to no answer closes it, and a server that was caught once gets a connection per request.
 """
 
 import asyncio
 import logging
 import os
+import select
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -76,7 +77,7 @@ class NodeConnection(asyncio.Protocol):
     __slots__ = (
         "_close_after", "_completed", "_counted", "_framed", "_head_bytes", "_listener", "_lost",
         "_parser", "_pool", "_raw", "_sent_much", "_status", "_streamed", "_transport", "_used",
-        "paused",
+        "descriptor", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -95,6 +96,7 @@ class NodeConnection(asyncio.Protocol):
         self._sent_much = False  # more than fits into a socket's buffer
         self._counted = False  # among the open ones of the pool
         self._lost = False
+        self.descriptor = -1  # of the socket
         self.paused = False  # its answer is not being read
 
     # -- for the one who asks
@@ -178,7 +180,9 @@ class NodeConnection(asyncio.Protocol):
     ) -> None:
         """Remember the transport."""
         self._transport = transport
-        watch_for_dead_peer(transport.get_extra_info("socket"))
+        sock = transport.get_extra_info("socket")
+        self.descriptor = -1 if sock is None else sock.fileno()
+        watch_for_dead_peer(sock)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; anything while nobody has asked is a fault of the server."""
@@ -394,8 +398,6 @@ class Pool:
         self._idle_max = idle_max
         self._idle: dict[NodeConnection, None] = {}  # the most recently used is last
         self._ended: list[NodeConnection] = []  # carried an answer in this turn of the loop
-        self._resting: list[NodeConnection] = []  # in the turn before
-        self._settles = False  # a turn is awaited
         self._wanted: deque[Opening] = deque()  # those who wait for one that rests
         self.heads = HeadMemory(make_answer_head)
         self.openings: set[Opening] = set()
@@ -405,6 +407,9 @@ class Pool:
         """How often in a row a connection turned out to be closed that a stream had come on."""
         self.reuses = True
         """Whether connections are used again; not of a server that was caught once."""
+        self.is_threaded = False
+        """Whether the server has a thread for each connection, and few of them: llama.cpp has two
+        more than slots. Then there is one connection more than are in use."""
         self._closed = False
 
     def take(self) -> NodeConnection | None:
@@ -414,11 +419,16 @@ class Pool:
     def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> Opening:
         """Get a connection; `done` is called from the loop with it or with what went wrong.
 
-        One that rests will do, which takes less time than connecting.
+        One that rests will do, where there are as many as there should be: those in use, and as
+        many again that can be used while they rest.
         """
         opening = Opening(self, done)
+        resting = len(self._ended)
+        in_use = self.connections - len(self._idle) - resting + 1
+        there = self.connections + len(self.openings) - len(self._wanted)
         self.openings.add(opening)
-        if len(self._ended) + len(self._resting) > len(self._wanted):
+        spare = 1 if self.is_threaded else in_use
+        if resting > len(self._wanted) and there >= in_use + spare:
             self._wanted.append(opening)
         else:
             opening.connect()
@@ -443,13 +453,12 @@ class Pool:
         return connection
 
     def rest(self, connection: NodeConnection) -> None:
-        """Keep a connection for the next exchange, if nothing more comes on it for a turn."""
+        """Keep a connection for the next exchange, if by the next turn nothing more has come."""
         if self._closed or not self.reuses:
             connection.close()
             return
         self._ended.append(connection)
-        if not self._settles:
-            self._settles = True
+        if len(self._ended) == 1:
             asyncio.get_running_loop().call_soon(self._settle)
 
     def distrust(self, cause: str) -> None:
@@ -472,17 +481,22 @@ class Pool:
             self._idle.popitem()[0].close()
 
     def _settle(self) -> None:
-        """End a turn: what has rested through a whole one, sockets looked at, may be used."""
-        rested, self._resting, self._ended = self._resting, self._ended, []
-        self._settles = bool(self._resting)
-        if self._settles:
-            asyncio.get_running_loop().call_soon(self._settle)
-        for connection in rested:
-            if not connection.is_open:
+        """In the turn after an answer: use those again on which nothing can be read.
+
+        On another there is more than was asked for, or its end: reading it will show which.
+        """
+        ended, self._ended = self._ended, []
+        poller = select.poll()
+        for connection in ended:
+            if connection.descriptor >= 0 and connection.is_open:
+                poller.register(connection.descriptor, select.POLLIN)
+        readable = {descriptor for descriptor, _ in poller.poll(0)}
+        for connection in ended:
+            if not connection.is_open or connection.descriptor in readable:
                 continue
             if self._closed or not self.reuses or not self._give(connection):
                 self._keep(connection)
-        while len(self._wanted) > len(self._resting) + len(self._ended):
+        while len(self._wanted) > len(self._ended):
             self._wanted.popleft().connect()  # the one that it waited for is lost
 
     def _give(self, connection: NodeConnection) -> bool:
