@@ -36,6 +36,8 @@ logger = logging.getLogger("forebay.wire")
 HEAD_BYTES_MAX: Final = 131_072
 """What the head of an answer may weigh; engines send a few hundred bytes."""
 HEADERS_MAX: Final = 256
+SENT_BYTES: Final = 65_536
+"""Of a large body, sent in one turn of the event loop."""
 STREAMS_CLOSED_MAX: Final = 3
 """Connections in a row that were closed after a stream, until none is used again after one:
 llama.cpp closes them all, although it says that it keeps them."""
@@ -75,9 +77,9 @@ class NodeConnection(asyncio.Protocol):
     """One connection to a server."""
 
     __slots__ = (
-        "_close_after", "_completed", "_counted", "_framed", "_head_bytes", "_listener", "_lost",
-        "_parser", "_pool", "_raw", "_sent_much", "_status", "_streamed", "_transport", "_used",
-        "descriptor", "paused",
+        "_blocked", "_close_after", "_completed", "_counted", "_framed", "_head_bytes",
+        "_listener", "_lost", "_parser", "_pool", "_raw", "_sent_much", "_status", "_streamed",
+        "_transport", "_unsent", "_used", "descriptor", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -96,6 +98,8 @@ class NodeConnection(asyncio.Protocol):
         self._sent_much = False  # more than fits into a socket's buffer
         self._counted = False  # among the open ones of the pool
         self._lost = False
+        self._unsent: list[bytes | memoryview] = []  # of a large body
+        self._blocked = False  # the server does not take more for now
         self.descriptor = -1  # of the socket
         self.paused = False  # its answer is not being read
 
@@ -112,15 +116,24 @@ class NodeConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._raw = b""
         self._completed = False
-        if not isinstance(body, bytes):
-            self._sent_much = True
-            transport.writelines([request, *body])
-        elif len(body) < 65_536:
-            self._sent_much = False
+        self._sent_much = not isinstance(body, bytes) or len(body) >= SENT_BYTES
+        if isinstance(body, bytes) and not self._sent_much:
             transport.write(request + body)
-        else:
-            self._sent_much = True
-            transport.writelines((request, body))
+            return
+        transport.write(request)
+        self._unsent = [memoryview(body)] if isinstance(body, bytes) else body
+        self._send_on()
+
+    def _send_on(self) -> None:
+        """Send some more of a large body: 30 MiB at once would hold the loop for 15 ms."""
+        transport, unsent = self._transport, self._unsent
+        while unsent and not self._blocked and transport is not None and not self._lost:
+            piece = unsent[0]
+            if len(piece) > SENT_BYTES:
+                unsent[0] = piece[SENT_BYTES:]
+            else:
+                del unsent[0]
+            transport.write(piece[:SENT_BYTES])
 
     def pause(self) -> None:
         """Stop reading: whoever takes the answer cannot keep up."""
@@ -137,6 +150,7 @@ class NodeConnection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once; the listener hears nothing more."""
         self._listener = None
+        self._unsent = []
         if self._transport is not None and not self._lost:
             self._transport.abort()
 
@@ -226,6 +240,15 @@ class NodeConnection(asyncio.Protocol):
         except Exception:
             self._fail(listener)
 
+    def pause_writing(self) -> None:
+        """Wait until the server has taken what was sent."""
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        """Send on."""
+        self._blocked = False
+        self._send_on()
+
     def eof_received(self) -> None:
         """Take the end of an answer that is framed by the end of the connection."""
         listener = self._listener
@@ -239,6 +262,7 @@ class NodeConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the listener, and leave the pool."""
         self._lost = True
+        self._unsent = []
         if self._counted:
             self._pool.connections -= 1
         self._pool.forget(self)
@@ -315,7 +339,9 @@ class NodeConnection(asyncio.Protocol):
 
     def _is_still_sending(self) -> bool:
         """Say whether the answer came before the whole request was sent: the rest must not."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+        return bool(self._unsent) or (
+            self._transport is not None and self._transport.get_write_buffer_size() > 0
+        )
 
     def _is_excess(self) -> None:
         """Close: the server has sent what nobody asked for, or what nobody waits for any more."""
