@@ -247,7 +247,7 @@ class _Names:
         folded = name.casefold()
         if folded in self.ours and len(folded) == len(name):  # what becomes longer is not folded
             path = self._path + folded
-            words = f"a name that differs from `{path}` in its capitals only could be read as it"
+            words = f"write `{path}` just so: some servers take other capitals for the same name"
             raise InvalidBody(words, path)
         if len(self._known) >= _KNOWN_MAX:  # somebody makes them up
             self._known = set(self.ours)
