@@ -13,7 +13,7 @@ from forebay.gateway.asking import Refused
 from forebay.gateway.job_admission import _with_model
 from forebay.gateway.json_body import VALUES_MAX, decode_body, in_turns
 from forebay.relay.fields import INLINE_BYTES
-from forebay.relay.members import SLICE
+from forebay.relay.json_text import SLICE
 
 
 class Work(Struct):
@@ -29,6 +29,7 @@ HOSTILE = {
     "depth": b"[0%b]" % ((b"," + b"[" * 400 + b"]" * 400) * 500),
     "numbers": b"[0%b]" % (b",1" * 400_000),
     "a text": b'"%b"' % (b"\\n" * 300_000),
+    "backslashes": b'"%b"' % (b"\\" * 4_000_000),
 }
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.relay.anthropic import ANTHROPIC
-from forebay.relay.fields import INLINE_BYTES, MEMBERS_MAX, prompt_tokens
-from forebay.relay.members import DEPTH_MAX, InvalidBody
+from forebay.relay.fields import INLINE_BYTES, prompt_tokens
+from forebay.relay.members import BRACKETS_FREE, DEPTH_MAX, MEMBERS_MAX, InvalidBody
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI, OpenAIFields
 
-from .test_members import bodies, cut_in_many_places, pairs_of, sliced
+from .test_members import all_ways, bodies, pairs_of, read_so
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,11 +134,11 @@ def read_somehow(read: Callable[[bytes], Fields], body: bytes) -> str:
         return ""
 
 
-@sliced
+@all_ways
 @settings(deadline=None, max_examples=200)
 @given(body=bodies(), data=st.data())
 def test_all_ways_to_read_a_body_and_a_plain_reference_agree(
-    small: bool, body: bytes, data: st.DataObject
+    how: str, body: bytes, data: st.DataObject
 ) -> None:
     if data.draw(st.booleans()):
         at = body.index(b"{") + 1
@@ -148,7 +148,7 @@ def test_all_ways_to_read_a_body_and_a_plain_reference_agree(
         at = data.draw(st.integers(0, len(body)))
         put = data.draw(st.one_of(st.binary(max_size=1), st.sampled_from(PUT)))
         body = body[:at] + put + body[at + data.draw(st.integers(0, 1)) :]
-    with cut_in_many_places(small):
+    with read_so(how):
         found = {name: read_somehow(read, body) for name, read in READ.items()}
     without = body.removeprefix(b"\xef\xbb\xbf")
     assert found == dict.fromkeys(READ, expected(without)), body
@@ -267,11 +267,12 @@ def test_depth_is_refused_and_does_not_break_anything(read: Callable[[bytes], Fi
 
 
 @both_ways
-def test_depth_is_the_same_however_a_body_is_read(read: Callable[[bytes], Fields]) -> None:
-    deep = b'{"model": "m", "x": %b1%b}'
-    read(deep % (b"[" * DEPTH_MAX, b"]" * DEPTH_MAX))
+def test_depth_has_the_same_bound_among_many_brackets(read: Callable[[bytes], Fields]) -> None:
+    deep = b'{"model": "m", "x": [%b1%b%b]}'
+    others = b",[]" * BRACKETS_FREE
+    read(deep % (b"[" * (DEPTH_MAX - 1), b"]" * (DEPTH_MAX - 1), others))
     with pytest.raises(InvalidBody, match="deep"):
-        read(deep % (b"[" * (DEPTH_MAX + 1), b"]" * (DEPTH_MAX + 1)))
+        read(deep % (b"[" * DEPTH_MAX, b"]" * DEPTH_MAX, others))
 
 
 @both_ways

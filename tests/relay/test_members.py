@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 
 from forebay.relay import members
 from forebay.relay.fields import find_model, replace_model
-from forebay.relay.members import DEPTH_MAX, SLICE, InvalidBody
+from forebay.relay.json_text import SLICE
+from forebay.relay.members import BRACKETS_FREE, DEPTH_MAX, MEMBERS_MAX, WHOLE_BYTES, InvalidBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,16 +62,19 @@ def scan_members(body: bytes) -> list[tuple[str, tuple[int, int]]]:
 
 
 @contextmanager
-def cut_in_many_places(small: bool = True) -> Iterator[None]:
-    """Let every drawn body be cut everywhere, as otherwise only large ones are."""
+def read_so(how: str) -> Iterator[None]:
+    """Let every drawn body be read like a large one, or cut everywhere."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, size in (("SLICE", 24), ("WINDOW", 13), ("PIECE_MIN", 3)):
-            if small:
+        if how != AT_ONCE:
+            patch.setattr(members, "WHOLE_BYTES", 0)
+        if how == "in small slices":
+            for name, size in (("SLICE", 24), ("WINDOW", 13), ("PIECE_MIN", 3)):
                 patch.setattr(members, name, size)
         yield
 
 
-sliced = pytest.mark.parametrize("small", [False, True], ids=["large slices", "small slices"])
+AT_ONCE = "at once"
+all_ways = pytest.mark.parametrize("how", [AT_ONCE, "in slices", "in small slices"])
 
 
 def pairs_of(body: bytes) -> list[tuple[str, Any]]:
@@ -77,11 +83,11 @@ def pairs_of(body: bytes) -> list[tuple[str, Any]]:
     return value
 
 
-@sliced
+@all_ways
 @settings(deadline=None, max_examples=100)
 @given(body=bodies())
-def test_members_are_those_that_python_s_own_parser_finds(small: bool, body: bytes) -> None:
-    with cut_in_many_places(small):
+def test_members_are_those_that_python_s_own_parser_finds(how: str, body: bytes) -> None:
+    with read_so(how):
         spans = scan_members(body)
     found = [
         (name, json.loads(body[start:end], object_pairs_hook=lambda pairs: pairs))
@@ -90,25 +96,25 @@ def test_members_are_those_that_python_s_own_parser_finds(small: bool, body: byt
     assert found == pairs_of(body)
 
 
-@sliced
+@all_ways
 @settings(deadline=None, max_examples=60)
 @given(body=bodies(), data=st.data())
 def test_what_python_s_parser_refuses_at_the_outermost_level_is_refused(
-    small: bool, body: bytes, data: st.DataObject
+    how: str, body: bytes, data: st.DataObject
 ) -> None:
     whole = body.rstrip()
     broken = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(ValueError):  # noqa: PT011 - a part of an object is none
         json.loads(broken)
-    with cut_in_many_places(small), pytest.raises(InvalidBody):
+    with read_so(how), pytest.raises(InvalidBody):
         scan_members(broken)
 
 
-@sliced
+@all_ways
 @settings(deadline=None, max_examples=60)
 @given(body=st.binary(max_size=40))
-def test_any_bytes_are_read_or_refused_and_nothing_else(small: bool, body: bytes) -> None:
-    with cut_in_many_places(small), suppress(InvalidBody):
+def test_any_bytes_are_read_or_refused_and_nothing_else(how: str, body: bytes) -> None:
+    with read_so(how), suppress(InvalidBody):
         list(members.scan_members(body))
 
 
@@ -140,38 +146,66 @@ def test_another_model_changes_the_model_and_no_other_byte(body: bytes, model: s
         b'{"a": 1 "b": 2}', b'{"\n": 1}', b'"text"', b"null", b"", b"   ", b"\xef\xbb\xbf{}",
     ],
 )  # fmt: skip
-def test_what_is_not_json_is_refused(body: bytes) -> None:
-    with pytest.raises(InvalidBody):
+@all_ways
+def test_what_is_not_json_is_refused(how: str, body: bytes) -> None:
+    with read_so(how), pytest.raises(InvalidBody):
         list(scan_members(body))
 
 
+def test_names_are_counted_for_each_thread_alone() -> None:
+    """Jobs read the params of large ones beside the event loop."""
+    bodies = [b'{"%d":1%b}' % (at, b',"%d":1' % at * (MEMBERS_MAX - 1)) for at in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(bodies)) as threads:
+            for found in threads.map(members.read_names, bodies * 100):
+                assert len(found) == MEMBERS_MAX
+                assert len(set(found)) == 1
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_values_longer_than_a_slice_are_found_whole() -> None:
-    long = b"x" * (3 * SLICE)
+    long = b"x" * (WHOLE_BYTES // 2)
     body = b'{"a": "%b", "b": [%b"%b"], "model": "m"%b}' % (long, b" " * SLICE, long, b" " * SLICE)
     spans = dict(scan_members(body))
     assert list(spans) == ["a", "b", "model"]
     assert body[slice(*spans["model"])] == b'"m"'
 
 
+@all_ways
 @pytest.mark.parametrize("slashes", range(1, 6))
-def test_a_quote_after_backslashes_on_the_edge_of_a_slice_is_read_right(slashes: int) -> None:
+def test_a_quote_after_backslashes_on_the_edge_of_a_slice_is_read_right(
+    how: str, slashes: int
+) -> None:
+    brackets: list[list[int]] = [[]] * BRACKETS_FREE  # so many that their depth is looked at
     for shift in range(-8, 8):
         text = "x" * (SLICE + shift) + "\\" * slashes + '"'
-        body = json.dumps({"a": text, "model": "m"}).encode()
-        spans = dict(scan_members(body))
+        body = json.dumps({"a": text, "b": brackets, "model": "m"}).encode()
+        with read_so(how):
+            spans = dict(scan_members(body))
         assert json.loads(body[slice(*spans["a"])]) == text
 
 
-def test_depth_is_bounded() -> None:
-    deep = b'{"a": %b1%b}'
-    list(scan_members(deep % (b"[" * DEPTH_MAX, b"]" * DEPTH_MAX)))
-    with pytest.raises(InvalidBody, match="too deep"):
-        list(scan_members(deep % (b"[" * (DEPTH_MAX + 1), b"]" * (DEPTH_MAX + 1))))
+@all_ways
+@pytest.mark.parametrize("opening", [b"[", b'{"]":', b'{"\\\\\\"}":0,"":'])
+def test_depth_is_bounded(how: str, opening: bytes) -> None:
+    closing = b"]" if opening == b"[" else b"}"
+    others = b"[]," * BRACKETS_FREE + b'"[[[[",'
+
+    def nested(depth: int) -> bytes:
+        return b'{"a": [%b%b1%b]}' % (others, opening * depth, closing * depth)
+
+    with read_so(how):
+        list(scan_members(nested(DEPTH_MAX - 1)))
+        with pytest.raises(InvalidBody, match="too deep"):
+            list(scan_members(nested(DEPTH_MAX)))
 
 
 @pytest.mark.parametrize("number", ["1", "-1", "1.5", "-0.5", "1e1", "5.0E-1"])
 def test_a_number_may_be_as_long_as_it_likes(number: str) -> None:
-    long = number[:-1].encode() + number[-1].encode() * (3 * SLICE)
+    long = number[:-1].encode() + number[-1].encode() * (WHOLE_BYTES // 2)
     spans = dict(scan_members(b'{"a": [%b], "b": %b, "c": 1}' % (long, long)))
     assert spans["b"][1] - spans["b"][0] == len(long)
     for broken in (long + b".", long + b"e", long + b"-", long + b"x"):
@@ -188,7 +222,7 @@ def test_a_piece_of_blanks_is_no_value() -> None:
 def test_depth_counts_what_msgspec_reads_too() -> None:
     element = b"[" * DEPTH_MAX + b"]" * DEPTH_MAX
     with pytest.raises(InvalidBody, match="too deep"):
-        scan_members(b'{"a": [%b]}' % b",".join([b"1"] * 1000 + [element] * 3 + [b"1"] * 1000))
+        scan_members(b'{"a": [%b]}' % b",".join([b"1"] * 1000 + [element] * 9 + [b"1"] * 1000))
 
 
 def test_the_scanner_is_never_compiled() -> None:

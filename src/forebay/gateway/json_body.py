@@ -9,8 +9,9 @@ import msgspec
 from starlette.requests import ClientDisconnect
 
 from forebay.gateway.asking import Refused
-from forebay.relay.fields import INLINE_BYTES, MEMBERS_MAX, text_bytes
-from forebay.relay.members import SLICE, InvalidBody, scan_members
+from forebay.relay.fields import INLINE_BYTES, text_bytes
+from forebay.relay.json_text import outside_texts
+from forebay.relay.members import MEMBERS_MAX, InvalidBody, scan_members, too_many
 from forebay.relay.problem import Problem
 from forebay.wire.refusals import BUSY
 
@@ -25,7 +26,6 @@ BODY_ROOM: Final = "forebay.body_room"
 """The extension of a request's scope by which it takes memory for its body."""
 VALUES_MAX: Final = 4096
 """How many values a large body may hold that is made into lists and objects: in 2 ms or so."""
-_BACKSLASH: Final = 0x5C
 
 
 async def read_body(request: Request, bytes_max: int, limit_s: float) -> bytes:
@@ -104,19 +104,12 @@ async def decode_body(body: bytes, type: type[T], as_it_is: str = "") -> T:
 def check_text(body: bytes) -> Generator[int, None, None]:
     """Refuse, in slices, what is not UTF-8, or would be slow to make into lists and objects."""
     yield from text_bytes(body)
-    values, at, in_text = 0, 0, False
-    while at < len(body):
-        end = min(at + SLICE, len(body))
-        while end < len(body) and body[end - 1] == _BACKSLASH:  # an escape is not cut in two
-            end += 1
-        parts = body[at:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"".join(parts[1::2] if in_text else parts[::2])
+    values = 0
+    for outside in outside_texts(body):
         values += len(outside) - len(outside.translate(None, b",[{"))
         if values > VALUES_MAX:
             raise InvalidBody(f"the body holds more than {VALUES_MAX} values")
-        in_text ^= len(parts) % 2 == 0
-        at = end
-        yield SLICE
+        yield len(outside)
 
 
 def _members(body: bytes) -> Generator[int, None, dict[str, msgspec.Raw]]:
@@ -130,7 +123,7 @@ def _members(body: bytes) -> Generator[int, None, dict[str, msgspec.Raw]]:
         quoted, start, end = found
         members[msgspec.json.decode(quoted, type=str)] = msgspec.Raw(body[start:end])
         if len(members) > MEMBERS_MAX:
-            raise InvalidBody(f"the body has more than {MEMBERS_MAX} members")
+            raise too_many()
     return members
 
 

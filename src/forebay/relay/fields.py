@@ -7,8 +7,8 @@ name of the outermost object is looked at, and none further down.
 
 Small bodies are read where they arrive, in microseconds: msgspec gives the members as a dict, which
 keeps one of two that have the same name. Written down again it is then shorter than the body, so
-one comparison of lengths says that none came twice. All else (larger, deep, or not that clear) is
-read in slices by a generator, so that no body can hold the event loop.
+one comparison of lengths says that none came twice, but for blanks. Larger ones are read in slices
+by a generator, so that no body can hold the event loop.
 """
 
 from __future__ import annotations
@@ -21,9 +21,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
-from forebay.relay.json_text import count_opening, cut_short, find_member
+from forebay.relay.json_text import SLICE, cut_short
 from forebay.relay.limits import bounded_limit
-from forebay.relay.members import DEPTH_MAX, SLICE, InvalidBody, scan_members
+from forebay.relay.members import (
+    BRACKETS_FREE,
+    MEMBERS_MAX,
+    InvalidBody,
+    check_depth,
+    decode_json,
+    read_names,
+    scan_members,
+    too_many,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -31,11 +40,9 @@ if TYPE_CHECKING:
     from forebay.relay.problem import Unsupported
 
 INLINE_BYTES: Final = 32_768
-"""A body up to here is read at once, whatever is in it: in under a millisecond."""
+"""A body up to here is read where it arrives: in 2 ms, whatever is in it."""
 TEXT_BYTES_MAX: Final = 16_384
 """More than any name that is believed; of a text in a large body no more is read."""
-MEMBERS_MAX: Final = 1024
-"""How many members the outermost object may have; requests have a few dozen."""
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 Limit: TypeAlias = int | float | UnsetType | None
@@ -46,10 +53,7 @@ _PATH = re.compile(r"`\$\.?([^`]*)`")
 _BOM: Final = b"\xef\xbb\xbf"
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ENCODER: Final = msgspec.json.Encoder()
-_format: Final = msgspec.json.format
 _KNOWN_MAX: Final = 1024
-_BLANKS_MAX: Final = 16
-"""How many blanks there may be for each member, indented or not; more are not worth a look."""
 _OPEN_OBJECT, _QUOTE = 0x7B, 0x22
 _STEP, _SAMPLE = 4096, 512
 
@@ -136,20 +140,23 @@ class FieldsReader:
         return reading.fields
 
     def look_at(self, body: bytes) -> Reading | None:
-        """Return what a body says; None where it must be read in slices; raises InvalidBody."""
+        """Return what a body says; None where it is too large to be read at once.
+
+        Raises InvalidBody.
+        """
         if len(body) > INLINE_BYTES:
             return None
         if body.startswith(_BOM):
             body = body[len(_BOM) :]
         members = _members(body)
-        if not self._rule.are_plain(members, body):
-            return None
+        self._rule.check(members, body)
         if self._outer in members:
             inside = bytes(members[self._outer])
-            if inside[:1] == b"{" and not self._inner_rule.are_plain(_members(inside), inside):
-                return None
-        if len(body) > 2 * DEPTH_MAX and count_opening(body) > DEPTH_MAX:
-            return None
+            if inside[:1] == b"{":
+                self._inner_rule.check(_members(inside), inside)
+        if len(body) > 2 * BRACKETS_FREE:
+            for _ in check_depth(body):
+                pass
         if not body.isascii():
             _check_utf8(body)
         fields = self._decode(members)
@@ -208,23 +215,21 @@ class _Names:
         self._known = set(names)
         """Ours, and others that have been looked at."""
 
-    def are_plain(self, members: dict[str, msgspec.Raw], body: bytes) -> bool:
-        """Say whether no name of ours can be there twice; raises InvalidBody for other capitals.
+    def check(self, members: dict[str, msgspec.Raw], body: bytes) -> None:
+        """Refuse names of ours that are written otherwise or are there twice; raises InvalidBody.
 
         A member that was there twice is missing from what the members come to.
         """
-        if len(members) > MEMBERS_MAX:
-            return False
         if not self._known.issuperset(members):
             for name in members:
                 self._look_at(name)
-        left = len(body) - len(_ENCODER.encode(members))
-        if left < self._again:
-            return True
-        if left > _BLANKS_MAX * (len(members) + 1):
-            return False
-        compact = _format(body, indent=-1)  # it may be but blanks
-        return len(compact) - len(_ENCODER.encode(_members(compact))) < self._again
+        if len(body) - len(_ENCODER.encode(members)) < self._again:
+            return
+        names = read_names(body)  # it may be but blanks
+        if len(names) > len(members):
+            for name in self.ours:
+                if names.count(name) > 1:
+                    raise self.refuse_twice(name)
 
     def named(self, quoted: bytes) -> str:
         """Return which of ours a name is, or nothing; raises InvalidBody for other capitals."""
@@ -269,10 +274,6 @@ def prompt_tokens(body: bytes) -> int:
 
 def find_model(body: bytes) -> tuple[int, int]:
     """Return where the value of `model` lies in a body that has been read."""
-    if len(body) <= INLINE_BYTES:
-        span = find_member(body, _members(body), "model")
-        if span != (0, 0):
-            return span
     for found in scan_members(body):
         if isinstance(found, tuple) and msgspec.json.decode(found[0], type=str) == "model":
             return found[1], found[2]
@@ -302,16 +303,10 @@ def _explain(text: str) -> tuple[str, str]:
 
 
 def _members(body: bytes) -> dict[str, msgspec.Raw]:
-    try:
-        return _MEMBERS.decode(body)
-    except msgspec.ValidationError:
-        raise InvalidBody("the body must be a JSON object") from None
-    except UnicodeDecodeError:
-        raise InvalidBody("the body is not valid UTF-8") from None
-    except msgspec.DecodeError as error:
-        raise InvalidBody(f"the body is not valid JSON: {error}") from None
-    except RecursionError:
-        raise InvalidBody("the body is nested too deeply") from None
+    members = decode_json(_MEMBERS, body)
+    if len(members) > MEMBERS_MAX:
+        raise too_many()
+    return members
 
 
 def _spans(body: bytes, rule: _Names) -> Generator[int, None, dict[str, tuple[int, int]]]:
@@ -325,7 +320,7 @@ def _spans(body: bytes, rule: _Names) -> Generator[int, None, dict[str, tuple[in
         quoted, start, end = found
         count += 1
         if count > MEMBERS_MAX:
-            raise InvalidBody(f"the body has more than {MEMBERS_MAX} members")
+            raise too_many()
         name = rule.named(quoted)
         if name in spans:
             raise rule.refuse_twice(name)

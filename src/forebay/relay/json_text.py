@@ -6,9 +6,21 @@ Every pattern is possessive: it never goes back, so that its work is linear in w
 from __future__ import annotations
 
 import re
-from typing import Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+SLICE: Final = 65_536
+"""How much msgspec is given at once of a large body, and what may be done between two pauses."""
+_PIECE: Final = 16_384
+"""How much is split at its quotes at once: it may be nothing else."""
+_OTHERS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_STEPS: Final = {0x5B: 1, 0x5D: -1}
 
 _BLANKS = rb"[ \t\r\n]*+"
 _HEX = rb"[0-9a-fA-F]"
@@ -41,29 +53,9 @@ TEXT: Final = re.compile(_TEXT)
 DIGITS: Final = re.compile(rb"[0-9]*+")
 LITERAL: Final = re.compile(_LITERAL)
 NAME: Final = re.compile(rb'%b("%b")%b:%b' % (_BLANKS, _TEXT, _BLANKS, _BLANKS))
-_SMALL: Final = re.compile(rb"%b|\[\]|\{\}" % _PLAIN)
-_FOLLOWING: Final = b" \t\r\n,}"
+MEMBER: Final = re.compile(rb"%b[{,]%b" % (_BLANKS, NAME.pattern))
 _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
-_MEMBER: Final = re.compile(rb"%b[{,]%b" % (_BLANKS, NAME.pattern))
-
-
-def find_member(body: bytes, members: dict[str, msgspec.Raw], wanted: str) -> tuple[int, int]:
-    """Return where a value is in an object whose members are known; (0, 0) if that is not clear.
-
-    Of two members with one name only the last is known: the other is passed if it is a small one.
-    """
-    found = _MEMBER.match(body)
-    while found is not None:
-        name = msgspec.json.decode(found[1], type=str)
-        start, value = found.end(), bytes(members[name])
-        end = start + len(value)
-        if not body.startswith(value, start) or body[end] not in _FOLLOWING:
-            other = _SMALL.match(body, start)
-            end = other.end() if other is not None else start
-        if name == wanted:
-            return start, end
-        found = _MEMBER.match(body, end)
-    return 0, 0
+_BRACKETS_SIZE: Final = 128
 
 
 def cut_short(body: bytes, start: int, size_bytes: int) -> bytes:
@@ -71,6 +63,15 @@ def cut_short(body: bytes, start: int, size_bytes: int) -> bytes:
     found = TEXT.match(body, start + 1, start + size_bytes)
     end = found.end() if found is not None else start + 1
     return b'"%b"' % body[start + 1 : end].decode(errors="ignore").encode()
+
+
+def has_more_opening(text: bytes, count: int) -> bool:
+    """Say whether there are more opening brackets than that, in texts or outside."""
+    for start in range(0, len(text), SLICE):
+        count -= count_opening(text[start : start + SLICE])
+        if count < 0:
+            return True
+    return False
 
 
 def count_opening(text: bytes) -> int:
@@ -85,3 +86,39 @@ def is_json(text: bytes) -> bool:
     except msgspec.DecodeError:
         return False
     return True
+
+
+def outside_texts(body: bytes) -> Generator[bytes, None, None]:
+    """Yield what is not inside of a text, from 16 KiB of a body at a time.
+
+    >>> list(outside_texts(b'{"a]": ["b", 1]}'))
+    [b'{: [, 1]}']
+    """
+    at, in_text = 0, False
+    while at < len(body):
+        piece = body[at : at + _PIECE]
+        at += len(piece)
+        if b"\\" in piece:
+            if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and at < len(body):
+                piece, at = piece[:-1], at - 1  # an escape is not cut in two
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        yield b"".join(parts[1::2] if in_text else parts[::2])
+        in_text ^= len(parts) % 2 == 0
+
+
+def is_deeper(body: bytes, depth_max: int) -> Generator[int, None, bool]:
+    """Say whether valid JSON nests deeper than that; yields the bytes looked at, now and then."""
+    depth = 0
+    for outside in outside_texts(body):
+        brackets = outside.translate(_SQUARE, _OTHERS)
+        for start in range(0, len(brackets), _BRACKETS_SIZE):
+            some = brackets[start : start + _BRACKETS_SIZE]
+            opening = some.count(b"[")
+            if depth + opening > depth_max:  # it may be too deep in the middle
+                depths = accumulate(map(_STEPS.__getitem__, some), initial=depth)
+                if max(depths) > depth_max:
+                    return True
+            depth += 2 * opening - len(some)
+        yield _PIECE
+    return False
