@@ -125,15 +125,18 @@ class NodeConnection(asyncio.Protocol):
         self._send_on()
 
     def _send_on(self) -> None:
-        """Send some more of a large body: 30 MiB at once would hold the loop for 15 ms."""
+        """Send one piece of a large body a turn: 30 MiB at once would hold the loop for 15 ms."""
         transport, unsent = self._transport, self._unsent
-        while unsent and not self._blocked and transport is not None and not self._lost:
-            piece = unsent[0]
-            if len(piece) > SENT_BYTES:
-                unsent[0] = piece[SENT_BYTES:]
-            else:
-                del unsent[0]
-            transport.write(piece[:SENT_BYTES])
+        if not unsent or self._blocked or transport is None or self._lost:
+            return
+        piece = unsent[0]
+        if len(piece) > SENT_BYTES:
+            unsent[0] = piece[SENT_BYTES:]
+        else:
+            del unsent[0]
+        transport.write(piece[:SENT_BYTES])
+        if unsent and not self._blocked:
+            asyncio.get_running_loop().call_soon(self._send_on)
 
     def pause(self) -> None:
         """Stop reading: whoever takes the answer cannot keep up."""
