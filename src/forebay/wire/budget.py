@@ -115,12 +115,16 @@ class Budget:
 
     def take_whole(self, owner: str, size_bytes: int) -> Charge | None:
         """Return a charge for a body that has come in one read, or None where there is no room."""
-        limit = self.limit_bytes
-        if self._owned.get(owner, 0) + size_bytes > limit // 4:
+        limit, used = self.limit_bytes, self.used_bytes + size_bytes
+        held = self._owned.get(owner, 0) + size_bytes
+        if held > limit // 4:
             limit -= limit // 8
-        if self.in_memory_bytes + size_bytes > max(limit, READ_BYTES):
+        if used + self.parked_bytes > limit and used + self.parked_bytes > READ_BYTES:
             return None
-        return self._grant(owner, size_bytes)
+        if size_bytes:
+            self.used_bytes = used
+            self._owned[owner] = held
+        return Charge(self, owner, size_bytes)
 
     def wait(self, waiter: Waiter, owner: str, size_bytes: int, parked_bytes: int) -> bool:
         """Stand in line: `has_room` is called in a later turn of the loop; False: no more may.

@@ -426,7 +426,7 @@ class Pool:
         self.target = target
         self._idle_max = idle_max
         self._idle: dict[NodeConnection, None] = {}  # the most recently used is last
-        self._ended: list[NodeConnection] = []  # carried an answer in this turn of the loop
+        self._ended: list[NodeConnection] = []  # have carried an answer, and rest
         self._wanted: deque[Opening] = deque()  # those who wait for one that rests
         self.heads = HeadMemory(make_answer_head)
         self.openings: set[Opening] = set()
@@ -440,10 +440,16 @@ class Pool:
         """Whether the server has a thread for each connection, and few of them: llama.cpp has two
         more than slots. Then there is one connection more than are in use."""
         self._closed = False
+        self._settling = False
 
     def take(self) -> NodeConnection | None:
         """Return an idle connection, the warmest first, or None."""
-        return self._idle.popitem()[0] if self._idle else None
+        if not self._idle:
+            return None
+        connection = self._idle.popitem()[0]
+        if self._ended and len(self._ended) >= len(self._idle):
+            self._settle_soon()
+        return connection
 
     def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> Opening:
         """Get a connection; `done` is called from the loop with it or with what went wrong.
@@ -482,13 +488,16 @@ class Pool:
         return connection
 
     def rest(self, connection: NodeConnection) -> None:
-        """Keep a connection for the next exchange, if by the next turn nothing more has come."""
+        """Keep a connection for the next exchange, if by a later turn nothing more has come.
+
+        That is looked at when no more are idle than rest: often for several at once.
+        """
         if self._closed or not self.reuses:
             connection.close()
             return
         self._ended.append(connection)
-        if len(self._ended) == 1:
-            asyncio.get_running_loop().call_soon(self._settle)
+        if len(self._ended) >= len(self._idle):
+            self._settle_soon()
 
     def distrust(self, cause: str) -> None:
         """Use no connection twice from now on."""
@@ -496,8 +505,7 @@ class Pool:
             self.reuses = False
             host, port = self.target.host, self.target.port
             logger.warning("connections to %s:%d are used once from now on: %s", host, port, cause)
-            while self._idle:
-                self._idle.popitem()[0].close()
+            self._close_idle()
 
     def forget(self, connection: NodeConnection) -> None:
         """Know that a connection is no more."""
@@ -506,14 +514,24 @@ class Pool:
     def close(self) -> None:
         """Close what is idle, refuse what comes; exchanges under way go on."""
         self._closed = True  # connects under way end by hearing so
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         while self._idle:
             self._idle.popitem()[0].close()
+        self._settle_soon()  # closes those that rest
+
+    def _settle_soon(self) -> None:
+        if not self._settling:
+            self._settling = True
+            asyncio.get_running_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
-        """In the turn after an answer: use those again on which nothing can be read.
+        """In a turn after their answers: use those again on which nothing can be read.
 
         On another there is more than was asked for, or its end: reading it will show which.
         """
+        self._settling = False
         ended, self._ended = self._ended, []
         poller = select.poll()
         for connection in ended:
