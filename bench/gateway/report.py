@@ -100,7 +100,7 @@ ROWS = (
     Row("chunks/CPU s, 500 streams", "streams_500", "value", ",.0f", _chunks, "≥ x 0.5"),
     Row("MiB, 1,000 open streams", "open_streams", "value", ",.0f", _memory, "< 150"),
     Row("MiB, 10,000 waiting", "waiting", "value", ",.0f", _memory, "< 150"),
-    Row("worst ms beside a 30 MiB body", "large_body", "value", ",.2f", _baseline, "≤ 20"),
+    Row("worst ms beside a 30 MiB body", "large_body", "value", ",.2f", _baseline, "≤ x 2"),
 )
 
 
