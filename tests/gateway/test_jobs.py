@@ -34,7 +34,11 @@ async def test_a_job_runs_and_its_result_is_the_nodes_answer(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     ("task_type", "path"),
-    [("completion", "/v1/completions"), ("embedding", "/v1/embeddings")],
+    [
+        ("completion", "/v1/completions"),
+        ("embedding", "/v1/embeddings"),
+        ("response", "/v1/responses"),
+    ],
 )
 async def test_every_built_in_type_has_its_route(rig: Rig, task_type: str, path: str) -> None:
     node = await rig.node()

@@ -88,7 +88,12 @@ def test_a_batch_in_which_everything_failed_has_no_output(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "task_type"), [("/v1/embeddings", "embedding"), ("/v1/completions", "completion")]
+    ("endpoint", "task_type"),
+    [
+        ("/v1/embeddings", "embedding"),
+        ("/v1/completions", "completion"),
+        ("/v1/responses", "response"),
+    ],
 )
 def test_each_endpoint_has_its_task_type(desk: Desk, endpoint: str, task_type: str) -> None:
     file = desk.upload(jsonl([{**line("a"), "url": endpoint}]))
@@ -168,7 +173,7 @@ def test_a_file_that_is_lost_while_it_is_loaded_fails_the_batch(
 @pytest.mark.parametrize(
     ("new", "param"),
     [
-        ({"endpoint": "/v1/responses"}, "endpoint"),
+        ({"endpoint": "/v1/rerank"}, "endpoint"),
         ({"endpoint": ""}, "endpoint"),
         *(({"completion_window": text}, "completion_window")
           for text in ("", "24", "0h", "h", "15d", "337h", "-1h", "1w", "24H", "1.5h", "9999999h")),

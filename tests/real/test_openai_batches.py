@@ -81,6 +81,38 @@ async def test_a_batch_from_upload_to_download(gateway: Stage) -> None:
         await asyncio.to_thread(work)
 
 
+async def test_a_batch_of_responses(gateway: Stage) -> None:
+    asked = [
+        {"custom_id": f"c{i}", "method": "POST", "url": "/v1/responses",
+         "body": {"model": MODEL, "input": f"Say {i}.", "max_output_tokens": 4}}
+        for i in range(3)
+    ]  # fmt: skip
+    stored = {**asked[0], "body": {**asked[0]["body"], "previous_response_id": "resp_1"}}  # type: ignore[dict-item]
+
+    def work() -> None:
+        with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none") as client:
+            ended = []
+            for requests in (asked, [stored]):
+                text = b"".join(json.dumps(one).encode() + b"\n" for one in requests)
+                file = client.files.create(file=("in.jsonl", text), purpose="batch")
+                batch = client.batches.create(
+                    input_file_id=file.id, endpoint="/v1/responses", completion_window="24h"
+                )
+                ended.append(until_ended(client, batch.id))
+            done, refused = ended
+            assert (done.status, done.request_counts.completed) == ("completed", 3)
+            answers = client.files.content(done.output_file_id).text.splitlines()
+            bodies = [json.loads(one)["response"]["body"] for one in answers]
+            assert {body["object"] for body in bodies} == {"response"}
+            assert all(body["output"][0]["content"] for body in bodies)
+            assert refused.status == "failed"
+            (fault,) = refused.errors.data
+            assert (fault.code, fault.param) == ("unsupported", "body.previous_response_id")
+
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.to_thread(work)
+
+
 async def test_lists_are_paged_through(gateway: Stage) -> None:
     def work() -> None:
         with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none") as client:
@@ -123,8 +155,9 @@ async def test_a_batch_is_cancelled_and_errors_are_read(stage: Stage, tmp_path: 
         assert codes == ["batch_cancelled"] * 2
         with pytest.raises(openai.BadRequestError) as caught:
             await client.batches.create(
-                input_file_id=file.id, endpoint="/v1/responses", completion_window="24h"
-            )
+                input_file_id=file.id, endpoint="/v1/rerank",  # type: ignore[arg-type]
+                completion_window="24h",
+            )  # fmt: skip
         assert caught.value.param == "endpoint"
 
 

@@ -36,7 +36,7 @@ jobs_app = typer.Typer(
     no_args_is_help=True,
 )
 
-BUILT_IN_TYPES = ("chat", "completion", "embedding")
+BUILT_IN_TYPES = ("chat", "completion", "embedding", "response")
 JobNumber = Annotated[
     int,
     typer.Argument(
@@ -52,7 +52,7 @@ TaskType = Annotated[
     str,
     typer.Argument(
         metavar="TYPE",
-        help="chat, completion, embedding, or one of yours.",
+        help="chat, completion, embedding, response, or one of yours.",
         autocompletion=one_of(*BUILT_IN_TYPES),
     ),
 ]

@@ -17,6 +17,7 @@ from forebay.gateway.openapi_schemas import (
 )
 from forebay.jobs import batch
 from forebay.jobs import file as files
+from forebay.jobs.builtin import TYPES
 
 _WITH_A_KEY: Final = ("unauthorized", "store_unavailable")
 _TIME: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
@@ -63,7 +64,7 @@ BATCH_SCHEMAS: Final[dict[str, Schema]] = {
         **record(
             {
                 "input_file_id": said("An uploaded file of purpose `batch`.", _FILE_ID),
-                "endpoint": {"enum": list(batch.TASK_TYPES)},
+                "endpoint": {"enum": list(TYPES)},
                 "completion_window": said(
                     "`24h`, or any number of hours or days up to `14d`.",
                     {"type": "string", "pattern": "^[1-9][0-9]{0,3}[hd]$"},
@@ -78,7 +79,7 @@ BATCH_SCHEMAS: Final[dict[str, Schema]] = {
         {
             "id": {"type": "string", "pattern": "^batch_[0-9a-f]{24}$"},
             "object": {"const": "batch"},
-            "endpoint": {"enum": list(batch.TASK_TYPES)},
+            "endpoint": {"enum": list(TYPES)},
             "errors": {
                 "anyOf": [
                     {"type": "null"},

@@ -75,8 +75,10 @@ JOB_SCHEMAS: Final[dict[str, Schema]] = {
     "JobSubmission": {
         **record(
             {
-                "type": said("`chat`, `completion`, `embedding`, or one of the operator's own.",
-                             {"type": "string", "minLength": 1, "maxLength": 256}),
+                "type": said(
+                    "`chat`, `completion`, `embedding`, `response`, or one of the operator's own.",
+                    {"type": "string", "minLength": 1, "maxLength": 256},
+                ),
                 "params": said("For the built-in types the body of the request.", {}),
                 "job_id": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
                 "model": {"type": ["string", "null"], "minLength": 1, "maxLength": 256},

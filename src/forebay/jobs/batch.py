@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 from forebay.errors import NotAllowed, Rejected
+from forebay.jobs.builtin import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,13 +28,6 @@ BatchStatus: TypeAlias = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
     "cancelled",
 ]  # fmt: skip
-
-TASK_TYPES: Mapping[str, str] = {
-    "/v1/chat/completions": "chat",
-    "/v1/completions": "completion",
-    "/v1/embeddings": "embedding",
-}
-"""The endpoints that a batch may ask, and the type of the jobs that its lines become."""
 
 WINDOW_S_MAX = 14 * 86_400
 WINDOW_DEFAULT = "24h"
@@ -148,8 +142,8 @@ def window_s(text: str) -> int:
 
 def check(new: NewBatch) -> None:
     """Raise BadBatch unless a batch can be made like this."""
-    if new.endpoint not in TASK_TYPES:
-        raise BadBatch(f"endpoint must be one of {', '.join(TASK_TYPES)}", "endpoint")
+    if new.endpoint not in TYPES:
+        raise BadBatch(f"endpoint must be one of {', '.join(TYPES)}", "endpoint")
     window_s(new.completion_window)
     metadata = new.metadata or {}
     if len(metadata) > METADATA_MAX:

@@ -192,10 +192,14 @@ def _model(body: bytes) -> str:
     if fields.stream is not UNSET and bytes(fields.stream) == b"true":
         raise WrongLine("unsupported", "A batch cannot stream: leave stream out.", "body.stream")
     try:
-        FAMILY.reader.read(body)  # as a live request is read: a name given twice fools somebody
+        # As a live request is read: a name given twice fools somebody.
+        unsupported = FAMILY.reader.read(body).unsupported()
     except InvalidBody as error:
         param = "body" if error.param == "body" else f"body.{error.param}"
         raise WrongLine("invalid_value", f"The body cannot be used: {error}.", param) from None
+    if unsupported is not None:
+        param = f"body.{unsupported.param}"
+        raise WrongLine("unsupported", f"The body cannot be used: {unsupported.message}.", param)
     return model
 
 

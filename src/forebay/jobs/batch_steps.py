@@ -24,9 +24,10 @@ from sqlalchemy import and_, delete, func, insert, or_, select, update
 
 from forebay.errors import Rejected
 from forebay.jobs import batch_files, batch_lines
-from forebay.jobs.batch import ENDED_EARLY, TASK_TYPES, Batch
+from forebay.jobs.batch import ENDED_EARLY, Batch
 from forebay.jobs.batch_lines import Line, LineError, Validation
 from forebay.jobs.batch_rows import COLUMNS, to_batch
+from forebay.jobs.builtin import TYPES
 from forebay.jobs.files import OPEN, add_row
 from forebay.jobs.job import PRIORITIES, Change
 from forebay.jobs.schema import batches, jobs
@@ -320,7 +321,7 @@ def _add_lines(
     connection: Connection, batch: Batch, lines: list[Line]
 ) -> tuple[Batch, list[Change]]:
     """Add lines as rows: to be run, or ended already where the batch is ending."""
-    task_type = TASK_TYPES[batch.endpoint]
+    task_type = TYPES[batch.endpoint]
     early = ENDED_EARLY.get(batch.outcome)
     status: Any = "queued" if early is None else early[0]
     same: dict[str, Any] = {

@@ -20,9 +20,11 @@ ROUTES: Final = {
     "chat": "/v1/chat/completions",
     "completion": "/v1/completions",
     "embedding": "/v1/embeddings",
+    "response": "/v1/responses",
 }
 """Which route of a node a type asks."""
 TYPES: Final = {route: name for name, route in ROUTES.items()}
+"""The endpoints that a batch may ask, and the type of the jobs that its lines become."""
 FAMILY: Final = OPENAI
 _PREFIX: Final = "model:"
 

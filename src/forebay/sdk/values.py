@@ -159,7 +159,7 @@ class Job(Struct, frozen=True):
     finished_at: float | None = None
     params: Any = None
     result: Any = None
-    """For chat, completion and embedding: the node's answer."""
+    """For chat, completion, embedding and response: the node's answer."""
     traceback: str | None = None
 
     @property
