@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -235,7 +236,9 @@ async def test_jobs_of_a_model_whose_nodes_are_down_wait_for_one(rig: Rig) -> No
     await until(rig, job_id, "completed")
 
 
-async def test_beyond_the_depth_a_job_is_refused_and_its_row_says_why(rig: Rig) -> None:
+async def test_beyond_the_depth_a_job_is_refused_and_log_and_row_say_why(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     node = await rig.node()
     await rig.start(node, jobs={"max_queue_depth": 2})
     for n in range(3):
@@ -247,6 +250,10 @@ async def test_beyond_the_depth_a_job_is_refused_and_its_row_says_why(rig: Rig) 
     assert int(reply.headers["retry-after"]) >= 1
     row = await job(rig, reply.json["error"]["id"])
     assert (row["status"], row["error"]) == ("failed", "Queue depth limit reached")
+    warned = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert warned == [
+        f"the queue of task type 'chat' is full (2): job {row['id']} stored as failed"
+    ]
     await running.answer(OK)
     for _ in range(2):
         await (await node.next_call()).answer(OK)

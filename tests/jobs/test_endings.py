@@ -10,7 +10,6 @@ import pytest
 
 from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs import TaskCancelled
-from forebay.jobs import running as running_module
 from forebay.testing.job_store_steps import found
 
 from .script import LIMIT_S, Script, idle, job
@@ -237,9 +236,7 @@ def test_a_sync_handler_that_does_not_listen_is_left_to_itself(
     script: Callable[..., Script],
     open_store: Callable[[str], JobStore],
     sqlite_url: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(running_module, "GRACE_S", 0.05)
     work = script()
     work.add("letter", held=True)
     (job_id,) = work.submit("letter", 1)

@@ -13,7 +13,6 @@ import pytest
 from forebay.errors import NotAllowed, Rejected
 from forebay.jobs import TaskRunner
 from forebay.jobs.job import NewJob
-from forebay.jobs.scheduling import BYPASS_MAX
 from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
 from forebay.storage.database import Database
@@ -208,22 +207,42 @@ def test_a_result_that_is_not_json_fails_and_says_so(script: Callable[..., Scrip
     assert failed.error == "NotAllowed: result.made is not JSON: a object"
 
 
-def test_bypass_jobs_are_bounded_and_shared_out_evenly(script: Callable[..., Script]) -> None:
-    work = script()
+@pytest.mark.parametrize(("options", "workers"), [({}, 32), ({"bypass_workers": 3}, 3)])
+def test_bypass_jobs_are_bounded_and_shared_out_evenly(
+    script: Callable[..., Script], options: dict[str, int], workers: int
+) -> None:
+    work = script(**options)
     for name in ("crowd", "few"):
         work.add(name, llm=False, held=True)
     work.runner.start()
-    work.submit("crowd", *range(BYPASS_MAX + 8))
-    for _ in range(BYPASS_MAX):
+    work.submit("crowd", *range(workers + 8))
+    for _ in range(workers):
         work.begun("crowd")
     work.submit("few", 1)
     threads = [one.name for one in threading.enumerate()].count("forebay-job-crowd")
-    assert threads == BYPASS_MAX
+    assert threads == workers
     work.let("crowd")
     work.begun("few")
     work.end()
     idle(work.runner)
-    assert len(work.ran) == BYPASS_MAX + 9
+    assert len(work.ran) == workers + 9
+
+
+def test_bypass_jobs_beyond_their_workers_are_queued_up_to_the_depth(
+    script: Callable[..., Script],
+) -> None:
+    work = script(bypass_workers=2, max_queue_depth=3)
+    work.add("sync", llm=False, held=True)
+    work.runner.start()
+    running = work.submit("sync", 1, 2)
+    for _ in running:
+        work.begun("sync")
+    *queued, refused = work.submit("sync", 3, 4, 5, 6)
+    assert [job(work.runner, one).status for one in queued] == ["queued"] * 3
+    assert job(work.runner, refused).error_code == "job_queue_full"
+    work.end()
+    idle(work.runner)
+    assert {job(work.runner, one).status for one in (*running, *queued)} == {"completed"}
 
 
 def test_a_failed_job_is_retried_by_hand_only(script: Callable[..., Script]) -> None:

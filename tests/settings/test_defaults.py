@@ -76,6 +76,7 @@ max_type_wait_seconds=300
 on_interrupt="fail"
 attempts=3
 lease_seconds=30
+bypass_workers=32
 webhook_url=""
 webhook_secret_env=""
 [guard]

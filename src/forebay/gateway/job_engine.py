@@ -242,6 +242,7 @@ def _runner(settings: JobsSettings, store: JobStore) -> TaskRunner:
         available_vram_gb=settings.available_vram_gb or None,
         vram_budgets=settings.vram_budgets,
         max_queue_depth=settings.max_queue_depth,
+        bypass_workers=settings.bypass_workers,
         max_type_wait_seconds=settings.max_type_wait_seconds,
         on_interrupt=settings.on_interrupt,
         attempts=settings.attempts,

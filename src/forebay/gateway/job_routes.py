@@ -21,6 +21,7 @@ from forebay.gateway.status_routes import json_answer
 from forebay.gateway.store_answers import in_time
 from forebay.jobs.builtin import ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
+from forebay.jobs.submitting import warn_if_full
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class JobRoutes:
         jobs = await self._jobs()
         depth_max = jobs.settings.max_queue_depth
         (added,) = await from_store(jobs.store.add([new], depth_max))
+        warn_if_full(added, new.task_type, depth_max)
         if added.status == "failed":
             words = f"{depth_max} jobs of type {new.task_type!r} are queued, as many as may be"
             details: dict[str, object] = {"id": added.id}

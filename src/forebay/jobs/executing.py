@@ -76,6 +76,9 @@ class Executor:
         """Run a job and record what came of it; raises nothing."""
         try:
             outcome = self._run(kind, held)
+            if self._given_up.is_set():  # recorded as interrupted: what comes now is too late
+                logger.info("job %d ended after it was left to itself", held.job.id)
+                return
             self._log(held, outcome)
             self._record(held, outcome)
         except Exception:  # a bug here must not end the worker

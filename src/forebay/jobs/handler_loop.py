@@ -11,16 +11,20 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from concurrent.futures import Future
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from forebay.jobs.held import Held
 
-UNWIND_S = 1.0
+UNWIND_S = 0.1
 """What a handler has that was cancelled once already, before its loop is closed under it."""
+THREADS_MAX = 32
+"""Calls of `asyncio.to_thread` at once: as many as the standard library allows."""
 
 
 class HandlerLoop:
@@ -67,7 +71,8 @@ class HandlerLoop:
         if loop is not None and thread is not None:
             with contextlib.suppress(RuntimeError):  # it has ended by itself
                 loop.call_soon_threadsafe(loop.stop)
-            thread.join(timeout_s)
+            if thread is not threading.current_thread():  # else a handler ends its own runner
+                thread.join(timeout_s)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -81,6 +86,7 @@ class HandlerLoop:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
+        loop.set_default_executor(DaemonThreads())
         try:
             loop.run_forever()
             left = asyncio.all_tasks(loop)
@@ -96,6 +102,44 @@ class HandlerLoop:
             for future in waiting:  # nobody may wait for a loop that is gone
                 with contextlib.suppress(Exception):
                     future.set_result((None, asyncio.CancelledError()))
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """What `asyncio.to_thread` in a handler runs on: threads that do not keep the program alive.
+
+    The interpreter waits for the standard pool's threads when it ends, however long they take.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(THREADS_MAX)
+        self._free = threading.Lock()
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._working = 0
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        """Run it as soon as one of the threads is free."""
+        future: Future[Any] = Future()
+        with self._free:
+            self._calls.append((future, partial(call, *args, **named)))
+            if self._working < THREADS_MAX:
+                self._working += 1
+                threading.Thread(target=self._work, name="forebay-to-thread", daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._free:
+                if not self._calls:
+                    self._working -= 1
+                    return
+                future, call = self._calls.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = call()
+                except BaseException as error:
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
 
 
 async def _guarded(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:

@@ -70,6 +70,7 @@ class Holding:
         self._claims = 0  # ever begun
         self._cancelled_early: set[tuple[int, int]] = set()
         self._in_doubt = False  # a claim's answer was lost
+        self._stopped = False
 
     def claim(self, queue: str) -> Held | None:
         """Take the next job of a queue; raises StoreFailed."""
@@ -80,27 +81,37 @@ class Holding:
         try:
             taken = self._store.claim(queue, self._worker, self._lease_s).result()
         finally:
-            held, cancelled = self._claimed(taken)
-        if held is not None and cancelled:
-            held.revoke("was cancelled")
+            held, why = self._claimed(taken)
+        if held is not None and why:
+            held.revoke(why)
         return held
 
-    def _claimed(self, taken: list[Job] | None) -> tuple[Held | None, bool]:
+    def _claimed(self, taken: list[Job] | None) -> tuple[Held | None, Why]:
+        """Note what a claim brought, and why nobody may begin with it any more."""
         with self._lock:
             self._in_doubt |= taken is None
-            held, cancelled = None, False
+            held: Held | None = None
+            why: Why = "was stopped" if self._stopped else ""
             for job in taken or ():
                 held = self._held[job.id, job.fence] = Held(job)
-                cancelled = (job.id, job.fence) in self._cancelled_early
+                if (job.id, job.fence) in self._cancelled_early:
+                    why = "was cancelled"
             self._claiming -= 1
             if not self._claiming:
                 self._cancelled_early.clear()
-        return held, cancelled
+        return held, why
 
     def drop(self, held: Held) -> None:
         """Forget a job: its outcome is recorded, or nobody wants it."""
         with self._lock:
             self._held.pop((held.job.id, held.job.fence), None)
+
+    def stop(self) -> None:
+        """Take every job from its handler, those of claims that are under way included."""
+        with self._lock:
+            self._stopped = True
+        for held in self.all():
+            held.revoke("was stopped")
 
     def all(self) -> list[Held]:
         """Return what is held now."""

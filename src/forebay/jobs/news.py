@@ -10,7 +10,7 @@ import msgspec
 
 from forebay.jobs import notes
 from forebay.jobs.notes import Writing
-from forebay.storage.listening import Listener
+from forebay.storage.listening import STOP_S, Listener
 from forebay.storage.postponing import postponed
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ class News:
             self._listener = Listener(database, notes.CHANNEL, self.hear, self.look)
             self._listener.start()
 
-    def stop_listening(self) -> None:
+    def stop_listening(self, limit_s: float = STOP_S) -> None:
         """Hear nothing more; may be called twice."""
         listener, self._listener = self._listener, None
         if listener is not None:
-            listener.stop()
+            listener.stop(limit_s)
 
     def hear(self, payload: str) -> None:
         """Take in what a program told."""

@@ -18,6 +18,9 @@ class Options(Struct, frozen=True, kw_only=True):
     vram_budgets: Mapping[str, float] = {}
     """GB by task type, over what the decorators say."""
     max_queue_depth: int = 500
+    bypass_workers: int = 32
+    """Jobs of bypass types at once, all types together: they wait for networks, and threads are
+    cheap, but a thousand submissions must not be a thousand threads."""
     max_type_wait_seconds: float = 300.0
     """How long a type may wait behind others before they give way; 0: turns after every job."""
     on_interrupt: Literal["fail", "retry"] = "fail"
@@ -28,7 +31,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """How soon jobs that other programs add are seen; one's own are seen at once."""
 
     def __post_init__(self) -> None:
-        for name in ("max_queue_depth", "attempts"):
+        for name in ("max_queue_depth", "bypass_workers", "attempts"):
             if getattr(self, name) < 1:
                 raise NotAllowed(f"{name} must be 1 or more")
         for name in ("lease_seconds", "vram_refresh_seconds", "poll_seconds"):

@@ -26,12 +26,12 @@ from forebay.errors import NotAllowed, Rejected
 from forebay.jobs.job import Change, Failure, Job, Status
 from forebay.jobs.options import Options
 from forebay.jobs.recovering import INTERRUPTED, Recovery
-from forebay.jobs.running import Running
+from forebay.jobs.running import STOP_S, Running
 from forebay.jobs.schema import JOBS
 from forebay.jobs.store import JobStore
-from forebay.jobs.submitting import new_job
+from forebay.jobs.submitting import new_job, warn_if_full
 from forebay.jobs.types import TaskType, TaskTypes
-from forebay.storage.database import Database
+from forebay.storage.database import CLOSE_S, Database
 from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class TaskRunner:
         available_vram_gb: float | None = None,
         vram_budgets: Mapping[str, float] | None = None,
         max_queue_depth: int = 500,
+        bypass_workers: int = 32,
         max_type_wait_seconds: float = 300.0,
         on_interrupt: Literal["fail", "retry"] = "fail",
         attempts: int = 3,
@@ -74,6 +75,7 @@ class TaskRunner:
             available_vram_gb=available_vram_gb,
             vram_budgets=dict(vram_budgets or {}),
             max_queue_depth=max_queue_depth,
+            bypass_workers=bypass_workers,
             max_type_wait_seconds=max_type_wait_seconds,
             on_interrupt=on_interrupt,
             attempts=attempts,
@@ -103,7 +105,8 @@ class TaskRunner:
         """Register a sync or async function of one argument, the `Task`, as what runs a type.
 
         `vram_gb` is the GPU memory that its model takes. `llm=False` makes it a bypass type: its
-        jobs run at once, each in a thread, outside VRAM budgets, and fail on restart.
+        jobs run at once, each in a thread, outside VRAM budgets, and fail on restart. At most
+        `bypass_workers` run at once, of all such types together; more are queued.
         """
 
         def register(handler: H) -> H:
@@ -148,14 +151,7 @@ class TaskRunner:
             (added,) = self._opened().add([new], self._options.max_queue_depth).result()
             if added.is_new and added.status == "queued":
                 self._announce(kind, added.id)
-        if added.is_new and added.status == "failed":
-            logger.warning(
-                "the queue of task type %r is full (%d): job %d stored as failed",
-                task_type,
-                self._options.max_queue_depth,
-                added.id,
-                extra={"action": "queue_full", "job": added.id},
-            )
+        warn_if_full(added, task_type, self._options.max_queue_depth)
         return added.id, added.is_new
 
     def cancel(self, job_id: int) -> bool:
@@ -217,7 +213,7 @@ class TaskRunner:
             try:
                 self._begin()
             except BaseException:
-                self._end()
+                self._end(self._clock.monotonic_s() + CLOSE_S)
                 self._closed = False  # jobs may be submitted all the same
                 raise
 
@@ -225,13 +221,22 @@ class TaskRunner:
         """Take no more jobs, wait for those that run, and leave no thread; may be called twice.
 
         After `timeout` seconds handlers are told to stop: async ones are cancelled, sync ones see
-        it by `task.stage()`; their jobs go back to their places. A sync handler that does not look
-        is left to itself, its job being dealt with as an interruption.
+        it by `task.stage()`; their jobs go back to their places. One that does not stop within
+        0.4 s is left to itself, its job being dealt with as an interruption. Returns
+        within `timeout` + 1 s whatever handlers and the database do; no thread that is left keeps
+        the program alive.
         """
-        with self._life:
+        limit_s = max(0.0, timeout) + STOP_S
+        until_s = self._clock.monotonic_s() + limit_s
+        if not self._life.acquire(timeout=limit_s):
+            logger.error("the runner is started or ended elsewhere, which takes longer than this")
+            return
+        try:
             if self._running is not None:
-                self._running.stop(timeout)
-            self._end()
+                self._running.stop(until_s)
+            self._end(until_s)
+        finally:
+            self._life.release()
 
     def drain(self) -> None:
         """Take no more jobs from now on; what runs goes on. `shutdown` does the rest."""
@@ -304,20 +309,24 @@ class TaskRunner:
         if self._file is not None:
             self._file.take()
 
-    def _end(self) -> None:
+    def _end(self, until_s: float) -> None:
+        """Let go of the store, by then at the latest."""
         news = self._store.news
         with contextlib.suppress(ValueError):
             news.listeners.remove(self._hear)
             news.room_lookers.remove(self._look)
         if self._owns:
-            news.stop_listening()
+            news.stop_listening(self._left_s(until_s) / 2)
         self._running = None
         with self._door:
             self._closed = True
             if self._owns:
-                self._store.database.close()
+                self._store.database.close(self._left_s(until_s))
         if self._file is not None:
             self._file.release()
+
+    def _left_s(self, until_s: float) -> float:
+        return min(CLOSE_S, max(0.0, until_s - self._clock.monotonic_s()))
 
     def _begin(self) -> None:
         self._opened()

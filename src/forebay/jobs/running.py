@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import socket
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
 from forebay.jobs.executing import Executor
@@ -29,8 +30,13 @@ logger = logging.getLogger("forebay.jobs")
 
 BEATS_PER_LEASE = 3
 """Two heartbeats may go astray before a lease ends."""
-GRACE_S = 5.0
-"""What a handler that was told to stop has to unwind, before it is left to itself."""
+STOP_S = 0.9
+"""What a stop may take beyond the caller's own limit: a second, less what nobody waits for. Its
+steps share it, each taking at most half of what is left: half of it for handlers to unwind that
+were told to stop, a quarter to record those that do not, and so on; so the database, which is
+closed last, always has some of it."""
+STEP_S_MAX = 5.0
+"""What one step may take where the caller's limit leaves more."""
 STOPPED = "Interrupted by shutdown"
 
 
@@ -48,14 +54,13 @@ class Running:
         worker = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._store = store
         self._options = options
+        self._clock = clock
         self.holding = Holding(store, worker, options.lease_seconds)
         self._loop = HandlerLoop()
         self._executor = Executor(store, self.holding, self._loop)
         self._gpus = GpuWatch(options.available_vram_gb, read_gpus)
         self._room = Room(store, self._gpus, worker, options.lease_seconds)
-        self.scheduler = Scheduler(
-            self._room, types, self._executor, self._gpus, clock, options.max_type_wait_seconds
-        )
+        self.scheduler = Scheduler(self._room, types, self._executor, self._gpus, clock, options)
 
     def start(self, recover: Callable[[], object] | None) -> None:
         """Read the GPUs, then start scheduling; `recover` is done every half lease."""
@@ -70,17 +75,19 @@ class Running:
             timers.append(Timer(options.lease_seconds / 2, recover))
         self.scheduler.start(timers)
 
-    def stop(self, timeout_s: float) -> None:
-        """End everything; returns when it has ended, except for handlers that do not listen."""
+    def stop(self, until_s: float) -> None:
+        """End everything by then; handlers are told to stop STOP_S earlier."""
         self.scheduler.drain()
-        if not self.scheduler.wait_drained(timeout_s):
-            for held in self.holding.all():
-                held.revoke("was stopped")
-            if not self.scheduler.wait_drained(GRACE_S):
-                self._abandon()
-        self.scheduler.stop()
-        self._loop.stop(GRACE_S)
-        self._gpus.join(GRACE_S)
+        if not self.scheduler.wait_drained(until_s - STOP_S - self._clock.monotonic_s()):
+            self.holding.stop()
+            if not self.scheduler.wait_drained(self._step_s(until_s)):
+                self._abandon(until_s)
+        self.scheduler.stop(self._step_s(until_s))
+        self._loop.stop(self._step_s(until_s))
+        self._gpus.join(self._step_s(until_s))
+
+    def _step_s(self, until_s: float) -> float:
+        return min(STEP_S_MAX, max(0.0, until_s - self._clock.monotonic_s()) / 2)
 
     def _beat(self) -> None:
         self.holding.beat()
@@ -90,9 +97,10 @@ class Running:
         if self.scheduler.needs_gpus:
             self._gpus.refresh(self.scheduler.think)
 
-    def _abandon(self) -> None:
+    def _abandon(self, until_s: float) -> None:
         """Leave handlers that do not stop to themselves: what they say later is refused."""
         self._executor.give_up()
+        left = []
         for held in self.holding.all():
             logger.error(
                 "job %d of type %r does not stop, and is left to itself",
@@ -100,13 +108,17 @@ class Running:
                 held.job.task_type,
                 extra={"action": "abandoned", "job": held.job.id},
             )
-            self._interrupt(held)
+            left.append((held, self._interrupt(held)))
+        wait([done for _, done in left], self._step_s(until_s))
+        for held, done in left:
+            if not done.done() or done.exception() is not None:
+                logger.error(
+                    "job %d: interruption not recorded yet; the next start finds it running",
+                    held.job.id,
+                )
 
-    def _interrupt(self, held: Held) -> None:
+    def _interrupt(self, held: Held) -> Future[bool]:
         again = self._options.on_interrupt == "retry" and held.job.attempt < self._options.attempts
         if again:
-            done = self._store.give_back(held.job, tried=True)
-        else:
-            done = self._store.fail(held.job, Failure(STOPPED, "interrupted"))
-        if done.exception() is not None:  # waits; the next start will find it running
-            logger.error("job %d: interruption not recorded", held.job.id)
+            return self._store.give_back(held.job, tried=True)
+        return self._store.fail(held.job, Failure(STOPPED, "interrupted"))

@@ -6,8 +6,8 @@ programs add jobs too), has `vram.plan` decide, and starts one thread for each t
 It waits for no answer of a database or a driver, for it also keeps the leases alive.
 
 A type's thread takes its jobs one by one until there are none or it must give way; jobs that arrive
-meanwhile are among them. Bypass types have one thread for each job, at most `BYPASS_MAX` of them in
-all, shared out evenly, for a type with many jobs must not keep out one with few.
+meanwhile are among them. Bypass types have one thread for each job, at most `bypass_workers` of
+them in all, shared out evenly, for a type with many jobs must not keep out one with few.
 
 No wake-up is lost: a job that is committed while its type's thread finds the queue empty is *news*
 since that thread last asked, and then the depths are read again. Memory is given back in one place,
@@ -30,17 +30,14 @@ if TYPE_CHECKING:
     from forebay.clock import Clock
     from forebay.jobs.executing import Executor
     from forebay.jobs.gpus import GpuWatch
+    from forebay.jobs.options import Options
     from forebay.jobs.room import Room
     from forebay.jobs.types import TaskType, TaskTypes
 
 logger = logging.getLogger("forebay.jobs")
 
-BYPASS_MAX = 32
-"""Jobs of bypass types at once, all types together: they wait for networks, and threads are cheap,
-but a thousand submissions must not be a thousand threads."""
-
 LEFT_TO_ITSELF_S = 0.1
-"""How long to wait for the end of a thread whose handler may never return."""
+"""How long to wait for the ends of threads whose handlers may never return."""
 
 
 class Timer:
@@ -62,14 +59,14 @@ class Scheduler:
         executor: Executor,
         gpus: GpuWatch,
         clock: Clock,
-        wait_s_max: float,
+        options: Options,
     ) -> None:
         self._room = room
         self._types = types
         self._executor = executor
         self._gpus = gpus
         self._clock = clock
-        self._wait_s_max = wait_s_max
+        self._options = options
         self._changed = threading.Condition()
         self._depths: dict[str, int] = {}
         self._others_gb: dict[str, float] = {}  # of each GPU, by its name
@@ -141,17 +138,19 @@ class Scheduler:
         with self._changed:
             return self._changed.wait_for(lambda: self._stopped or self._idle(), timeout_s)
 
-    def stop(self) -> None:
+    def stop(self, limit_s: float) -> None:
         """End the scheduler's own thread; wait for the workers', unless they do not stop."""
+        until_s = self._clock.monotonic_s() + limit_s
         with self._changed:
             self._draining = self._stopped = True
             self._changed.notify_all()
-        self._thread.join()
-        with self._changed:
             left = self._working()
-        for worker in self._workers:
-            if worker.ident is not None:
-                worker.join(LEFT_TO_ITSELF_S if left else None)
+        self._thread.join(limit_s)
+        if left:
+            until_s = min(until_s, self._clock.monotonic_s() + LEFT_TO_ITSELF_S)
+        for worker in list(self._workers):
+            if worker.ident is not None and worker is not threading.current_thread():
+                worker.join(max(0.0, until_s - self._clock.monotonic_s()))
 
     @property
     def reserved_gb(self) -> float:
@@ -212,9 +211,9 @@ class Scheduler:
         now_s = self._clock.monotonic_s()
         due = [timer.due_s for timer in self._timers]
         due += [
-            since_s + self._wait_s_max
+            since_s + self._options.max_type_wait_seconds
             for since_s in self._since.values()
-            if since_s + self._wait_s_max > now_s
+            if since_s + self._options.max_type_wait_seconds > now_s
         ]
         return max(0.0, min(due, default=now_s + 1.0) - now_s)
 
@@ -275,7 +274,7 @@ class Scheduler:
             waited_s = now_s - self._since.setdefault(kind.name, now_s)
             waiting.append(Waiting(kind.name, depth, kind.budget_gb, waited_s))
         gpus = self._gpus.gpus(self._held_gb(), self._others_gb)
-        return plan(waiting, list(self._active.values()), gpus, self._wait_s_max)
+        return plan(waiting, list(self._active.values()), gpus, self._options.max_type_wait_seconds)
 
     def _held_gb(self) -> dict[int, float]:
         held: defaultdict[int, float] = defaultdict(float)
@@ -292,7 +291,7 @@ class Scheduler:
             if not kind.llm
         }
         given: list[str] = []
-        for _ in range(BYPASS_MAX - self._bypass.total()):
+        for _ in range(self._options.bypass_workers - self._bypass.total()):
             names = [name for name, jobs in wanted.items() if jobs > 0]
             if not names:
                 break

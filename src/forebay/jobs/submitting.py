@@ -1,12 +1,15 @@
-"""What a caller asks for, checked field by field before anything is stored."""
+"""What a caller asks for: checked field by field before it is stored, logged when refused."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from forebay.errors import NotAllowed
 from forebay.jobs.encoding import PARAMS_BYTES_MAX, encode
-from forebay.jobs.job import PRIORITIES, NewJob
+from forebay.jobs.job import PRIORITIES, Added, NewJob
+
+logger = logging.getLogger("forebay.jobs")
 
 JOB_ID_MAX = 2**63 - 1
 KEY_CHARS_MAX = 500
@@ -29,3 +32,15 @@ def new_job(task_type: str, params: Any, job_id: int, priority: str, key: str | 
         priority=PRIORITIES[priority],
         idempotency_key=key,
     )
+
+
+def warn_if_full(added: Added, task_type: str, depth_max: int) -> None:
+    """Log a job that was stored as failed because its type's queue is full."""
+    if added.is_new and added.status == "failed":
+        logger.warning(
+            "the queue of task type %r is full (%d): job %d stored as failed",
+            task_type,
+            depth_max,
+            added.id,
+            extra={"action": "queue_full", "job": added.id},
+        )

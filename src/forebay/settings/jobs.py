@@ -49,6 +49,10 @@ class JobsSettings(Section):
     """Jobs of one type that may be queued, the running one aside; more fail at once, and are
     answered 429. At least 1."""
 
+    bypass_workers: CountFromOne = 32
+    """Jobs of task types without a model (`llm=False`) that run at once, all such types together;
+    more are queued, up to `max_queue_depth` of each type. At least 1."""
+
     modules: tuple[Annotated[str, AfterValidator(_module)], ...] = ()
     """Python modules to import for the task types they register."""
 

@@ -105,7 +105,7 @@ class Database:
         self._reads: Line = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._under_way: set[Future[Any]] = set()
-        self._connection: Connection | None = None
+        self._mine = threading.local()  # a writer that hangs keeps its connection to itself
         self._gate = threading.Lock()  # between `write` and `close`
         self._closed = True
 
@@ -150,6 +150,8 @@ class Database:
         hangs = any(thread.is_alive() for thread in self._threads)
         for line in (self._writes, self._reads):
             _refuse_all(line)
+            for _ in self._threads:  # whoever hangs now must end as soon as it can
+                line.put(None)
         for future in list(self._under_way):  # of a database that hangs
             _fail(future, StoreFailed("the database did not answer in time"))
         if self._engine is not None and not hangs:
@@ -179,6 +181,15 @@ class Database:
         return engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     # -- inside
+
+    @property
+    def _connection(self) -> Connection | None:
+        """The connection of the thread that asks, which is the writer's."""
+        return getattr(self._mine, "connection", None)
+
+    @_connection.setter
+    def _connection(self, connection: Connection | None) -> None:
+        self._mine.connection = connection
 
     def _start(self, loop: Callable[[Engine, Line], None], engine: Engine, line: Line,
                name: str) -> None:  # fmt: skip

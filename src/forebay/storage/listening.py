@@ -27,6 +27,7 @@ logger = logging.getLogger("forebay.storage")
 
 AGAIN_S_FIRST, AGAIN_S_MAX = 0.5, 2.0
 """Between two tries to connect."""
+STOP_S = 2.0
 
 
 class Listener:
@@ -51,7 +52,7 @@ class Listener:
         """Begin."""
         self._thread.start()
 
-    def stop(self, limit_s: float = 2.0) -> None:
+    def stop(self, limit_s: float = STOP_S) -> None:
         """End; may be called twice. A database that hangs is not waited for."""
         if not self._stopped.is_set():
             self._stopped.set()
