@@ -41,17 +41,6 @@ def test_a_replica_gets_its_slots_and_then_waits(office: Office) -> None:
     assert b.started == ["x", "y", "z"]
 
 
-def test_two_replicas_with_the_same_id_are_told_apart(office: Office) -> None:
-    b, c = office.join("b-1", GPU), office.join("c-1", GPU)
-    arrive(b, office, "x", "same")
-    arrive(c, office, "same", "last")
-    assert (b.started, c.started, c.waiting) == (["x", "same"], [], ["same", "last"])
-    b.post(Finished("same"), office, settle=True)
-    assert c.started == ["same"]
-    c.post(Cancelled("same"), office, settle=True)
-    assert c.started == ["same", "last"]
-
-
 def test_a_batch_that_is_repeated_counts_once(office: Office) -> None:
     b = office.join("b-1", GPU)
     b.post(Arrived("x", "llama"), office)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.coordination.messages import About
 from forebay.coordination.tickets import Member, Ticket, Tickets, able
-from forebay.core import Arrived, NodeChanged, Resumed
+from forebay.core import Arrived, NodeChanged
 
 GPU = NodeChanged("gpu", slots=1, models=("llama",))
 OTHER = NodeChanged("other", slots=1, models=("qwen",), families=("ollama",))
@@ -17,23 +17,18 @@ def member(name: str) -> Member:
 def added(tickets: Tickets, owner: Member, arrival: Arrived) -> Ticket:
     made = tickets.add(owner, arrival)
     assert made is not None
-    return made[0]
+    return made
 
 
 def test_two_replicas_may_have_requests_of_the_same_id() -> None:
     tickets, a, b = Tickets(), member("a-1"), member("b-1")
-    first = added(tickets, a, Arrived("x", "llama"))
-    second = tickets.add(b, Resumed(Arrived("x", "llama"), seq=3))
-    assert second is not None
-    ticket, event = second
-    assert isinstance(event, Resumed)
-    assert (event.arrival.id, event.seq) == (ticket.id, 3)
-    assert (ticket.id, ticket.own_id) == ("x of b-1", "x")
-    assert tickets.get("x") is first
+    first = added(tickets, a, Arrived("a-1.1", "llama", request_id="x"))
+    second = added(tickets, b, Arrived("b-1.1", "llama", request_id="x"))
+    assert tickets.owner_of("x") == "a"
     tickets.remove(first)
-    assert tickets.get("x of b-1") is ticket
-    assert a.tickets == {}
-    assert b.tickets == {"x": ticket}
+    assert tickets.owner_of("x") == "b"
+    tickets.remove(second)
+    assert tickets.owner_of("x") == ""
 
 
 def test_what_a_replica_says_twice_is_heard_once() -> None:

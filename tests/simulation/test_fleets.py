@@ -12,7 +12,8 @@ import pytest
 from forebay.coordination import parking
 from forebay.coordination.follower import Follower
 from forebay.coordination.replica import Replica
-from forebay.core import Options
+from forebay.coordination.wire_ids import WireIds
+from forebay.core import Arrived, Options
 from forebay.testing.fleet_simulation import (
     Fault,
     FleetPlan,
@@ -22,6 +23,7 @@ from forebay.testing.fleet_simulation import (
     play,
     random_plan,
 )
+from forebay.testing.fleet_simulation.wire_checks import WireChecker
 
 SEEDS = range(1_000_000, 1_000_010)
 """Apart from those that `python -m forebay.testing.fleet_simulation` begins with."""
@@ -39,6 +41,7 @@ BUSY = FleetPlan(
 
 CAUGHT = 0
 SNUBBED = 13
+OLD_GRANT = 910213
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -96,6 +99,22 @@ def test_refusals_beside_slots_on_loan_are_caught(monkeypatch: pytest.MonkeyPatc
     play(random_plan(SNUBBED))
     monkeypatch.setattr(parking, "SPARED", ())
     assert "refused beside a free slot" in str(FleetSimulation(random_plan(SNUBBED)).run().problems)
+
+
+def callers_ids(self: WireIds, arrival: Arrived) -> Arrived:
+    self._wire[arrival.id] = self._own[arrival.id] = arrival.id
+    return arrival
+
+
+def test_an_old_grant_taken_by_an_id_that_is_used_again_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play(random_plan(OLD_GRANT))
+    monkeypatch.setattr(WireIds, "_open", callers_ids)
+    simulation = FleetSimulation(random_plan(OLD_GRANT))
+    assert "uses the id" in str(simulation.run().problems)
+    monkeypatch.setattr(WireChecker, "read", lambda *_: None)  # its effects are seen as well
+    assert FleetSimulation(random_plan(OLD_GRANT)).run().problems
 
 
 def test_the_command_plays_many_seeds_and_replays_one() -> None:

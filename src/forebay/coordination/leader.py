@@ -225,35 +225,32 @@ class Leader:
                 slots -= ticket.node == node
 
     def _take_ticket(self, member: Member, item: Arrived | Resumed, now_s: float) -> None:
-        added_one = self._tickets.add(member, item)
-        if added_one is None:
+        ticket = self._tickets.add(member, item.arrival if isinstance(item, Resumed) else item)
+        if ticket is None:
             return
-        ticket, event = added_one
-        if isinstance(event, Resumed):
-            self._counts.accepted_again += not event.lent
-            self._tickets.resume(ticket, event)
-            if event.lent:
-                self._loans.lending.use(member.about.member, event.node, now_s)
-        self._ask(ticket, event, now_s)
+        if isinstance(item, Resumed):
+            self._counts.accepted_again += not item.lent
+            self._tickets.resume(ticket, item)
+            if item.lent:
+                self._loans.lending.use(member.about.member, item.node, now_s)
+        self._ask(ticket, item, now_s)
 
     def _ask(self, ticket: Ticket, event: Arrived | Resumed, now_s: float) -> None:
         """Have the core decide about a ticket that it does not know."""
         if not self._handle(event, now_s) and self._tickets.get(ticket.id) is ticket:
             self._close(ticket)
-            ticket.member.out.append(Reject(ticket.own_id, "internal_error"))
+            ticket.member.out.append(Reject(ticket.id, "internal_error"))
         self._loans.make_way_for(ticket)
 
     def _take_event(self, member: Member, event: Event, now_s: float) -> None:
         """Take an event about a ticket of that replica, or about nothing in particular."""
-        own_id = getattr(event, "id", None)
-        if own_id is None:
+        ticket_id = getattr(event, "id", None)
+        if ticket_id is None:
             self._handle(event, now_s, member)
             return
-        ticket = member.tickets.get(own_id)
+        ticket = member.tickets.get(ticket_id)
         if ticket is None:
             return  # it has ended, and the replica will hear of it, or has
-        if ticket.id != own_id:
-            event = replace(event, id=ticket.id)
         if ticket in self._parking and (answer := self._parking.answer(ticket, event, now_s)):
             member.out.append(answer)  # the core has it no more
             event = Cancelled(ticket.id) if isinstance(answer, Reject) else event
@@ -305,8 +302,6 @@ class Leader:
         ticket = self._tickets.get(action.id)
         if ticket is None or not self._note(ticket, action, now_s):
             return
-        if ticket.id != ticket.own_id:
-            action = replace(action, id=ticket.own_id)
         ticket.member.out.append(action)
 
     def _note(self, ticket: Ticket, action: Action, now_s: float) -> bool:

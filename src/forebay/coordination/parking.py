@@ -75,13 +75,11 @@ class Parking:
         """Answer an event about one of them: as far as anyone can see, it waits."""
         match event:
             case Revoked(code=code):
-                return Reject(ticket.own_id, code)
+                return Reject(ticket.id, code)
             case Inspected():
                 waited_s = max(0.0, now_s - (ticket.asked_until_s - PATIENCE_S))
                 place = list(self._nodes).index(ticket) + 1
-                return Describe(
-                    ticket.own_id, "waiting", waited_s, 0, reason="busy", position=place
-                )
+                return Describe(ticket.id, "waiting", waited_s, 0, reason="busy", position=place)
             case _:
                 return None
 

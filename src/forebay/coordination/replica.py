@@ -22,6 +22,7 @@ from forebay.coordination.messages import Asked, Left, Look, Owner, Resigned, To
 from forebay.coordination.roster import Roster
 from forebay.coordination.totals import highest
 from forebay.coordination.turns import Turns
+from forebay.coordination.wire_ids import WireIds
 from forebay.core import OptionsChanged
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ class Replica:
         self._leader: Leader | None = None
         self._leads_until_s = 0.0
         self._led_epoch = 0  # each is led once: who steps down and comes back starts a new one
-        self._turns = Turns(perform, clock.monotonic_s)
+        self._perform = perform
+        self._ids = WireIds(about.member)
+        self._turns = Turns(self._tell, clock.monotonic_s)
         self.resigned = False
         """Whether it should not lead any more."""
         self._timer: TimerHandle | None = None
@@ -84,7 +87,14 @@ class Replica:
         """Hand over one event; what can be done at once is done before this returns."""
         if isinstance(event, OptionsChanged) and self._leader is not None:
             self._leader.change_options(event.options, self._clock.monotonic_s())
-        self._do(lambda now_s: self._follower.post(event, now_s))
+        known = self._ids.to_wire(event)
+        if known is not None:
+            self._do(lambda now_s: self._follower.post(known, now_s))
+
+    def _tell(self, action: Action) -> None:
+        known = self._ids.from_wire(action)
+        if known is not None:
+            self._perform(known)
 
     def _do(self, step: Step) -> None:
         """Take a step, and what follows from it in both halves of this replica."""
@@ -164,6 +174,7 @@ class Replica:
     def introduce(self, about: About) -> None:
         """Say who this replica is: before it starts, and when its settings have changed."""
         self.about = self._follower.about = about
+        self._ids.member = about.member
         self._roster.introduce(about)
 
     async def start(self) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from forebay.coordination.messages import Signed
-from forebay.core import Resumed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forebay.coordination.messages import About, Batch, Down
-    from forebay.core import Arrived, NodeChanged
+    from forebay.core import Arrived, NodeChanged, Resumed
 
 
 class Member:
@@ -33,7 +30,7 @@ class Member:
         self.heard_s = now_s
         self.signed = Signed(0.0)
         self.held: dict[str, int] = {}  # slots by node, kept for what it is about to announce
-        self.tickets: dict[str, Ticket] = {}  # by the id that the replica knows
+        self.tickets: dict[str, Ticket] = {}
         self.running = 0  # of these
         self.out: list[Down] = []
 
@@ -47,13 +44,12 @@ class Member:
 class Ticket:
     """One ticket of any replica."""
 
-    __slots__ = ("arrival", "asked_until_s", "id", "lent", "member", "node", "own_id", "waiting")
+    __slots__ = ("arrival", "asked_until_s", "id", "lent", "member", "node", "waiting")
 
-    def __init__(self, arrival: Arrived, member: Member, own_id: str) -> None:
+    def __init__(self, arrival: Arrived, member: Member) -> None:
         self.arrival = arrival
         self.member = member
-        self.id = arrival.id  # in the core: two replicas may have requests of the same id
-        self.own_id = own_id  # as its replica knows it
+        self.id = arrival.id
         self.waiting = False
         self.asked_until_s = inf  # until when it is asked for again, once it was refused
         self.node = ""  # where it runs
@@ -64,43 +60,46 @@ class Ticket:
         """All models that it may run with."""
         return (self.arrival.model, *self.arrival.fallbacks)
 
+    @property
+    def request_id(self) -> str:
+        """What its caller knows it by: two replicas may have requests of the same id."""
+        return self.arrival.request_id or self.id
+
 
 class Tickets:
     """All of them."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Ticket] = {}  # the id in the core
+        self._by_id: dict[str, Ticket] = {}
+        self._by_request: dict[str, list[Ticket]] = {}  # by what callers know them by
         self._waiting: dict[tuple[str, str], int] = {}  # how many wait, by model and family
         self._busy: dict[str, int] = {}  # leases by node
 
     def get(self, ticket_id: str) -> Ticket | None:
-        """Return a ticket by its id in the core."""
+        """Return a ticket."""
         return self._by_id.get(ticket_id)
 
-    def owner_of(self, ticket_id: str) -> str:
-        """Return the name of the replica that has a ticket; empty when it has ended."""
-        ticket = self._by_id.get(ticket_id)
-        return ticket.member.about.name if ticket is not None else ""
+    def owner_of(self, request_id: str) -> str:
+        """Return the name of the replica that has a request; empty when it has ended."""
+        found = self._by_request.get(request_id)
+        return found[0].member.about.name if found else ""
 
-    def add(
-        self, member: Member, event: Arrived | Resumed
-    ) -> tuple[Ticket, Arrived | Resumed] | None:
-        """Open a ticket; return it with the event as the core must see it, or None: said twice."""
-        arrival = event.arrival if isinstance(event, Resumed) else event
-        own_id = arrival.id
-        if own_id in member.tickets:
+    def add(self, member: Member, arrival: Arrived) -> Ticket | None:
+        """Open a ticket; None when there is one of that id: it was said twice."""
+        if arrival.id in self._by_id:
             return None
-        if own_id in self._by_id:
-            arrival = replace(arrival, id=f"{own_id} of {member.about.member}")
-            event = replace(event, arrival=arrival) if isinstance(event, Resumed) else arrival
-        ticket = Ticket(arrival, member, own_id)
-        self._by_id[ticket.id] = member.tickets[own_id] = ticket
-        return ticket, event
+        ticket = Ticket(arrival, member)
+        self._by_id[ticket.id] = member.tickets[ticket.id] = ticket
+        self._by_request.setdefault(ticket.request_id, []).append(ticket)
+        return ticket
 
     def remove(self, ticket: Ticket) -> None:
         """Close a ticket."""
-        del self._by_id[ticket.id]
-        del ticket.member.tickets[ticket.own_id]
+        del self._by_id[ticket.id], ticket.member.tickets[ticket.id]
+        namesakes = self._by_request[ticket.request_id]
+        namesakes.remove(ticket)
+        if not namesakes:
+            del self._by_request[ticket.request_id]
         self.wait(ticket, waits=False)
         self.leave(ticket)
 

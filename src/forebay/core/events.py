@@ -51,6 +51,8 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Sizes are not known yet; the core asks with `Supply` when the entry heads its session."""
     patient: bool = False
     """Its owner keeps it where there is no room, and comes again: no refusal is counted then."""
+    request_id: str = ""
+    """What its caller knows it by, where `id` is something else; the core does not look at it."""
 
 
 class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX = 3
 REST_S = 0.5
 PROBE_S = 1.0
+ENDED = 3
 
 
 @dataclass(eq=False)
@@ -121,6 +123,8 @@ class Gateway:
         self.settled_s = 0.0
         """When it will have been in touch for long enough to be known to whoever leads."""
         self.requests: dict[str, Request] = {}
+        self.ended: deque[str] = deque(maxlen=ENDED)
+        """The ids of the last that were here."""
 
     @property
     def alive(self) -> bool:
@@ -231,6 +235,7 @@ class Gateway:
 
     def _end(self, request: Request, outcome: str) -> None:
         del self.requests[request.arrival.id]
+        self.ended.append(request.arrival.id)
         if request.node:
             self.stage.backends[request.node].leave(request, self.stage.world.monotonic_s())
         request.outcome = outcome

@@ -1,6 +1,7 @@
 """What is promised of a fleet, checked from outside: by what clients and nodes see, and grants.
 
-**Grants.** A request never starts while it runs, and nothing is said of it after its end.
+**Grants.** A request never starts while it runs, and nothing is said of it after its end. No id is
+used twice between replicas (see `wire_checks`), whatever ids clients use again.
 
 **Slots.** When a gateway starts something on a node, count what runs there for it and for all
 other gateways that are *settled*: in touch with the store for two leases. That count is never

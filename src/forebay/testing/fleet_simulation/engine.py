@@ -24,6 +24,7 @@ from forebay.testing.fleet_simulation.clocks import MachineClock, virtual_loop
 from forebay.testing.fleet_simulation.faults import Faults
 from forebay.testing.fleet_simulation.store import Keyspace, Line, Valkey
 from forebay.testing.fleet_simulation.tables import leftovers
+from forebay.testing.fleet_simulation.wire_checks import WireChecker
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -85,9 +86,11 @@ class FleetSimulation:
             self.world, lambda: keyspace(plan.lease_s, lambda: chance() < plan.drops)
         )
         self.checker = FleetChecker(plan, self.world)
+        self._wire = WireChecker(self.checker.broken)
         self._make_replica = replica
         self._random = Random(f"{plan.seed}/clients")
         self._hurry = Random(f"{plan.seed}/hurry")
+        self._reuse = Random(f"{plan.seed}/reuse")
         backends = {
             name: Backend(name, slots, models) for name, (slots, models) in plan.nodes.items()
         }
@@ -168,6 +171,7 @@ class FleetSimulation:
         rate = 1.0 + random.uniform(-plan.drift, plan.drift)
         clock = MachineClock(self.world, random.uniform(0.0, 1e5), rate)
         line = Line(self.valkey, clock, random, plan.delay_s, plan.loss)
+        line.heard = self._wire.read
         member = f"{name}-{self._members:04x}"
         gateway = Gateway(name, member, clock, line, self.stage)
         about = About(member, f"http://{name}", "1", "same")
@@ -227,7 +231,10 @@ class FleetSimulation:
         gateway.clock.deliver(lambda: gateway.arrive(request))
 
     def _new_id(self, gateway: Gateway) -> str:
-        """Return an id; sometimes one that another gateway has in use."""
+        """Return an id; sometimes one that another gateway has in use, or this one had before."""
+        before = [name for name in gateway.ended if name not in gateway.requests]
+        if before and self._reuse.random() < self.plan.reused:
+            return self._reuse.choice(before)
         if self._random.random() < self.plan.twins:
             theirs = [
                 name

@@ -71,6 +71,8 @@ class FleetPlan:
     """The part of requests that start at once or not at all."""
     twins: float = 0.0
     """The part of requests whose id another replica has in use, too."""
+    reused: float = 0.0
+    """The part of requests whose id the same replica had in use a moment ago."""
     faults: tuple[Fault, ...] = ()
     resizes: tuple[Resize, ...] = ()
 
@@ -108,6 +110,7 @@ def random_plan(seed: int) -> FleetPlan:
         leaves=random.choice((0.0, 0.1)),
         hurried=Random(f"fleet/{seed}/hurried").choice((0.0, 0.1, 0.4)),
         twins=random.choice((0.0, 0.2)),
+        reused=Random(f"fleet/{seed}/reused").choice((0.0, 0.2)),
         faults=_random_faults(random, replicas, lease_s, duration_s),
         resizes=_random_resizes(random, nodes, duration_s),
     )

@@ -263,6 +263,8 @@ class Line:
         self._delay_s = delay_s
         self._loss = loss
         self.cut = False
+        self.heard: Callable[[bytes], None] = lambda _: None
+        """Is shown everything that this replica says to a leader."""
         self.members: tuple[str, ...] = ()
         """Those of the last answer to `beat` that came back."""
 
@@ -274,6 +276,8 @@ class Line:
         return standing
 
     async def send_up(self, epoch: int, payloads: Sequence[bytes]) -> None:
+        for payload in payloads:
+            self.heard(payload)
         await self._call(
             lambda now_s: self._valkey.keyspace.send_up(epoch, payloads, now_s), CALL_S
         )

@@ -27,6 +27,8 @@ def leftovers(gateways: Iterable[Gateway]) -> list[str]:
     assert leader is not None
     for gateway in alive:
         follower = gateway.replica._follower
+        if len(gateway.replica._ids) != len(follower.tickets):
+            found.append(f"{gateway.name} has {len(gateway.replica._ids)} ids")
         if follower.tickets:
             found.append(f"{gateway.name} has tickets {sorted(follower.tickets)}")
         found += _compare_loans(leader, follower)
