@@ -34,7 +34,7 @@ HOT = {
         "turns",
     ),
     "relay": (
-        "answer", "call", "exchange", "fields", "limits", "passage", "relay", "retries",
+        "answer", "call", "exchange", "fields", "forms", "limits", "passage", "relay", "retries",
         "sink", "time_limits", "usage",
     ),
     "wire": (

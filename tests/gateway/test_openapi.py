@@ -92,7 +92,8 @@ CHECKS: Any = [
 
 async def answer_at_once(call: Call) -> None:
     """Be a node that never fails, in whatever way it is asked."""
-    body = call.json
+    is_form = call.headers["content-type"].startswith("multipart/")
+    body = {} if is_form else call.json
     wants_stream = body.get("stream")
     if wants_stream is None:
         wants_stream = call.path.startswith("/api/")

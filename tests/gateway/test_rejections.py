@@ -259,7 +259,7 @@ async def test_stored_responses_are_not_offered(rig: Rig, field: str, value: Any
     assert reply.json["error"]["param"] == field
 
 
-async def test_multipart_inference_is_not_offered(rig: Rig) -> None:
+async def test_a_form_where_only_json_is_read_is_refused(rig: Rig) -> None:
     await rig.start(await rig.node())
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     reply = await (await rig.ask(headers=headers)).reply()

@@ -15,11 +15,16 @@ PROBLEM = Problem("queue_timeout", "too long", "model", 3.0, {"waited_seconds": 
 
 
 def test_every_route_of_the_design_is_in_its_family() -> None:
-    assert OPENAI.routes == (
+    assert set(OPENAI.routes) == {
         "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank",
-    )  # fmt: skip
+        "/v1/moderations", "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech",
+        "/v1/images/generations", "/v1/images/edits", "/v1/images/variations",
+    }  # fmt: skip
+    assert OPENAI.free_routes == ("/tokenize", "/detokenize")
     assert ANTHROPIC.routes == ("/v1/messages",)
-    assert OLLAMA.routes == ("/api/chat", "/api/generate", "/api/embed")
+    assert ANTHROPIC.free_routes == ("/v1/messages/count_tokens",)
+    assert OLLAMA.routes == ("/api/chat", "/api/generate", "/api/embed", "/api/embeddings")
+    assert OLLAMA.free_routes == ("/api/show",)
 
 
 def test_openai_s_error_has_everything_inside() -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.call import Call
-from forebay.relay.fields import find_model
+from forebay.relay.fields import find_model, place_for_model
+from forebay.relay.forms import form_reader
 from forebay.relay.members import InvalidBody
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from forebay.relay.fields import Reading
     from forebay.relay.relay import Relay
     from forebay.settings import ModelsSettings, ResolvedKey
-    from forebay.wire.heads import RequestHead
 
 FAMILIES: Final = (OPENAI, ANTHROPIC, OLLAMA)
 HOT_ROUTES: Final = {
@@ -51,30 +51,37 @@ class Admission:
             for name, targets in models.fallbacks.items()
         }
 
-    def admit(self, head: RequestHead, caller: Caller, body: bytes) -> Call | Problem | None:
+    def admit(self, caller: Caller, body: bytes) -> Call | Problem | None:
         """Read a body that can be read at once; None for one that must be read in slices."""
         try:
-            reading = caller.family.reader.look_at(body)
+            reading = caller.reader.look_at(body)
         except InvalidBody as error:
             return Problem(error.code, str(error), error.param)
-        return None if reading is None else self.make(head, caller, reading)
+        return None if reading is None else self.make(caller, reading)
 
     def refusal(self, caller: Caller) -> Problem | None:
         """Say what is wrong with a request before its body is looked at."""
         if caller.problem is not None:
             return caller.problem
-        if caller.multipart:
-            return Problem("unsupported", "multipart requests are not offered", "content-type")
-        if caller.encoded:
-            return Problem("unsupported", "send the body as it is", "content-encoding")
+        if caller.content_type[:10].lower() == b"multipart/":
+            if caller.route not in caller.family.media_routes:
+                return Problem("unsupported", "this route takes JSON, no forms", "content-type")
+            caller.form = form_reader(caller.content_type)
+            if caller.form is None:
+                words = "a form must be multipart/form-data, in UTF-8, with a boundary"
+                return Problem("invalid_request", words, "content-type")
+        if caller.coding not in (b"", b"gzip"):
+            return Problem("unsupported", "send the body as it is, or as gzip", "content-encoding")
         return None
 
-    def make(self, head: RequestHead, caller: Caller, reading: Reading) -> Call | Problem:
+    def make(self, caller: Caller, reading: Reading) -> Call | Problem:
         """Return the call that a body asks for."""
         family, fields, unsupported = caller.family, reading.fields, reading.unsupported
         if unsupported is not None:
             return Problem("unsupported", unsupported.message, unsupported.param)
-        asked = fields.model
+        asked = caller.model or fields.model
+        if not asked:
+            return Problem("invalid_request", "`model` is required", "model")
         model = self.aliases.get(asked, asked) if self.aliases else asked
         if ":" not in model and self._relay.nodes.has_ollama:
             model = self._relay.nodes.full_name(model)
@@ -86,18 +93,18 @@ class Admission:
             if not _may_use(key, asked, model):
                 return Problem("forbidden", "this key may not use this model", "model")
             fallbacks = tuple(name for name in fallbacks if name in key.models)
-        if (model != asked or fallbacks) and reading.model_span == (0, 0):
-            reading.model_span = find_model(reading.body)
+        if (model != fields.model or fallbacks) and reading.model_span == (0, 0):
+            _find_place(reading)
         request_id = self._unique_id(caller.request_id)
-        return Call(
+        call = Call(
             request_id,
             family,
-            head.target,
+            caller.target,
             caller.route,
             model,
             reading.body,
             reading.model_span,
-            asked,
+            fields.model,
             fallbacks,
             caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
             caller.credentials,
@@ -113,6 +120,8 @@ class Admission:
             caller.key_running_max,
             caller.weight,
         )
+        call.frame = reading.frame
+        return call
 
     def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:
         """Return the model that a name stands for, and what may run instead of it."""
@@ -133,6 +142,16 @@ class Admission:
             text = self._random.randbytes(ID_BYTES * 256).hex()
             self._entropy = [text[i : i + 2 * ID_BYTES] for i in range(0, len(text), 2 * ID_BYTES)]
         return self._entropy.pop()
+
+
+def _find_place(reading: Reading) -> None:
+    """Find where the body names its model, or where it should; of a form that is known."""
+    if reading.frame is not None:
+        return
+    if reading.fields.model:
+        reading.model_span = find_model(reading.body)
+    else:
+        reading.model_span, reading.frame = place_for_model(reading.body)
 
 
 def _last(name: str, aliases: Mapping[str, str]) -> str:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from forebay.gateway.proxies import TrustedProxies
+    from forebay.relay.forms import FormReader
     from forebay.settings import ResolvedKey
     from forebay.wire.heads import Headers, RequestHead
     from forebay.wire.hosts import HostGuard
 
 OURS: Final = frozenset(
-    b"host content-length expect accept-encoding authorization x-api-key api-key origin"
+    b"host content-length content-encoding expect accept-encoding authorization x-api-key api-key"
+    b" origin"
     b" x-forebay-priority x-nexus-priority x-forebay-user x-forebay-session x-forebay-max-wait"
     b" x-forebay-guard-token x-forebay-hop x-request-id forwarded x-forwarded-for x-forwarded-host"
     b" x-forwarded-proto x-real-ip".split()
@@ -36,6 +38,8 @@ EXPOSED = (
     b"x-request-id, x-forebay-node, x-forebay-model, x-queue-status, x-queue-wait-ms,"
     b" x-queue-position, x-estimated-wait, retry-after, retry-after-ms, x-should-retry"
 )
+AZURE: Final = b"/openai/"
+"""Where Azure's clients ask, with a header of their own for the key."""
 USER_LENGTH_MAX = 256
 PROMPT_PREFIX: Final = b"prm_"
 """How ids of prompts begin: one that waits in its session is no request yet, and keeps its id."""
@@ -46,16 +50,21 @@ class Caller:
     """Everything a head says, apart from what it asks for."""
 
     __slots__ = (
-        "address", "affinity", "answer_block", "credentials", "encoded", "family", "fixed_user",
-        "generation", "header_block", "key", "key_name", "key_running_max", "language",
-        "max_wait_s", "multipart", "priority", "problem", "request_id", "route", "tiers", "user",
-        "weight",
+        "address", "affinity", "answer_block", "coding", "content_type", "credentials", "family",
+        "fixed_user", "form", "generation", "header_block", "key", "key_name",
+        "key_running_max", "language", "max_wait_s", "model", "priority", "problem", "reader",
+        "request_id", "route", "target", "tiers", "user", "weight",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.family = OPENAI
+        self.reader = OPENAI.reader
         self.route = ""
         """What it asks for, as the metrics call it."""
+        self.target = b""
+        """The same, as a node is asked for it."""
+        self.model = ""
+        """As the path names it; "" where the body does."""
         self.key: ResolvedKey | None = None
         self.key_name = ""
         self.key_running_max = 0
@@ -75,8 +84,11 @@ class Caller:
         self.affinity = ""
         self.max_wait_s: float | None = None
         self.request_id = ""
-        self.multipart = False
-        self.encoded = False
+        self.content_type = b""
+        self.coding = b""
+        """Of the body, in lower case; b"" where it comes as it is."""
+        self.form: FormReader | None = None
+        """Reads the body, where it is a form and may be one."""
         self.answer_block = b""
         """Headers of every answer to this caller, written out: CORS, where it is on."""
         self.problem: Problem | None = None
@@ -108,8 +120,8 @@ class Callers:
         caller.header_block = _passed_on(head.headers)
         caller.language = preferred_language(values.get(b"accept-language"))
         caller.affinity = values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1")
-        caller.multipart = values.get(b"content-type", b"").lower().startswith(b"multipart/")
-        caller.encoded = values.get(b"content-encoding", b"identity").lower() != b"identity"
+        caller.content_type = values.get(b"content-type", b"")
+        caller.coding = _coding(values.get(b"content-encoding", b""))
         caller.answer_block = cors_block(self._hosts.cors_origin(values.get(b"origin")))
         hops = [value for name, value in head.headers if name == b"x-forwarded-for"]
         caller.address = self._proxies.client(peer, b",".join(hops) if hops else None)
@@ -121,7 +133,7 @@ class Callers:
             caller.request_id = request_id.decode()
         caller.problem = (
             self._host_problem(values)
-            or self._authenticate(caller, values)
+            or self._authenticate(caller, values, is_azure=head.target.startswith(AZURE))
             or _read_wait(caller, values.get(b"x-forebay-max-wait"))
         )
         self._read_priority(caller, values)
@@ -163,14 +175,17 @@ class Callers:
             return Problem("forbidden_host", "pages of this Origin may not call", "origin")
         return None
 
-    def _authenticate(self, caller: Caller, values: dict[bytes, bytes]) -> Problem | None:
+    def _authenticate(
+        self, caller: Caller, values: dict[bytes, bytes], *, is_azure: bool
+    ) -> Problem | None:
         authorization, api_key = values.get(b"authorization"), values.get(b"x-api-key")
         if not self._keys:
             caller.credentials = _written(b"authorization", authorization) + _written(
                 b"x-api-key", api_key
             )
             return None
-        secret = presented_secret(authorization, api_key)
+        azure_key = values.get(b"api-key") if is_azure else None
+        secret = presented_secret(authorization, api_key, azure_key)
         caller.key = self._keys.find(secret) if secret is not None else None
         if caller.key is None:
             return Problem("unauthorized", "a valid API key is needed")
@@ -212,6 +227,17 @@ def _passed_on(headers: Headers) -> bytes:
             and b"_" not in pair[0]  # some servers read X_Real_IP as X-Real-IP
         ]
     )
+
+
+def _coding(value: bytes) -> bytes:
+    """Return how a body is coded, without what says that it is not.
+
+    >>> _coding(b"Identity"), _coding(b"X-GZIP"), _coding(b"br, gzip")
+    (b'', b'gzip', b'br,gzip')
+    """
+    names = [name.strip() for name in value.lower().split(b",")]
+    named = [b"gzip" if name == b"x-gzip" else name for name in names]
+    return b",".join(name for name in named if name not in (b"", b"identity"))
 
 
 def _written(name: bytes, value: bytes | None) -> bytes:

@@ -42,7 +42,7 @@ class ClientSink(Sink, Answering):
     """One answer to one request of one connection."""
 
     __slots__ = (
-        "_begun", "_chunked", "_connection", "_exchange", "_extra", "_family", "_head",
+        "_asked", "_begun", "_chunked", "_connection", "_exchange", "_extra", "_family", "_head",
         "_is_http_11", "_keep_alive", "_language", "_problems", "_stream",
     )  # fmt: skip
 
@@ -55,6 +55,7 @@ class ClientSink(Sink, Answering):
     ) -> None:
         self._connection = connection
         self._family = caller.family
+        self._asked = caller.model
         self._problems = problems
         self._language = caller.language
         self._keep_alive = head.keep_alive
@@ -127,9 +128,8 @@ class ClientSink(Sink, Answering):
         """Answer with an error."""
         if problem.code == "model_not_found" and exchange is not None:
             call = exchange.call
-            problem = self._problems.about_the_model(
-                problem, call.asked_model or call.model, call.key, self._family
-            )
+            asked = self._asked or call.asked_model or call.model
+            problem = self._problems.about_the_model(problem, asked, call.key, self._family)
         rendered = self._problems.render(problem, self._family, self._language)
         ids = b"" if exchange is None else relayed_headers(exchange)
         self._connection.write(

@@ -11,9 +11,10 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from forebay.gateway.admission import HOT_ROUTES
 from forebay.gateway.callers import Caller
 from forebay.gateway.client_sink import ClientSink
+from forebay.gateway.inflation import Inflation
+from forebay.gateway.paths import WAYS, find_way
 from forebay.gateway.problem import preferred_language
 from forebay.relay.call import Call
 from forebay.relay.members import InvalidBody
@@ -49,13 +50,14 @@ class Front(Site):
         self._relay = parts.relay
         self._problems = parts.problems
         self._accounting = parts.accounting
+        self._inflations = parts.inflations
         self._cold = cold
 
     # -- for the server
 
     def takes(self, head: RequestHead) -> bool:
         """Say whether this is an inference request."""
-        return head.method == b"POST" and _path(head.target) in HOT_ROUTES
+        return head.method == b"POST" and find_way(_path(head.target)) is not None
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
         """Say why a request is refused whatever its body, of which nothing is read then."""
@@ -78,17 +80,41 @@ class Front(Site):
         connection.answered_by(sink)
         if caller.problem is not None:
             self._refuse(sink, caller.route, caller.problem)
+        elif not caller.coding:
+            self._read(sink, connection, caller, body)
         else:
-            admitted = self.admission.admit(head, caller, body)
-            if admitted is None:
-                LargeBody(self, sink, connection, head).begin(caller, body)
+            self._inflate(sink, connection, caller, body)
+
+    def _read(
+        self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
+    ) -> None:
+        """Read a body, here or in the turns to come."""
+        admitted = self.admission.admit(caller, body) if caller.form is None else None
+        if admitted is None:
+            LargeBody(self, sink, connection).begin(caller, body)
+        else:
+            self.go_on(sink, caller.route, admitted)
+
+    def _inflate(
+        self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
+    ) -> None:
+        """Have a body inflated that comes as gzip, and read it then."""
+
+        def inflated(result: bytes | Problem) -> None:
+            connection.answered_by(sink)
+            if isinstance(result, Problem):
+                self._refuse(sink, caller.route, result)
             else:
-                self.go_on(sink, caller.route, admitted)
+                self._read(sink, connection, caller, result)
+
+        owner = caller.key_name or caller.address
+        Inflation(self._inflations, connection, owner, inflated).begin(body)
 
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
         """Answer a request that could not be read; the connection closes after it."""
         problem = Problem(refusal.code, refusal.message, refusal.param)
-        family, route = HOT_ROUTES.get(_path(connection.target), (OPENAI, "other"))
+        way = find_way(_path(connection.target))
+        family, route = (OPENAI, "other") if way is None else (way.family, way.route)
         head = connection.head
         language = preferred_language(head.get(b"accept-language") if head is not None else None)
         rendered = self._problems.render(problem, family, language)
@@ -111,7 +137,12 @@ class Front(Site):
         if type(memory) is Caller and memory.generation == self._callers.generation:
             return memory
         caller = head.memory = self._callers.read(head, peer)
-        caller.family, caller.route = HOT_ROUTES[_path(head.target)]
+        path = _path(head.target)
+        way = WAYS.get(path) or find_way(path)
+        assert way is not None
+        caller.family, caller.route, caller.model = way.family, way.route, way.model
+        caller.reader = way.family.loose_reader if way.model else way.family.reader
+        caller.target = head.target if way.path == path else way.path + head.target[len(path) :]
         caller.problem = self.admission.refusal(caller)
         return caller
 
@@ -164,22 +195,22 @@ class BodyReader:
 class LargeBody:
     """A body that is read in slices, while its client may leave."""
 
-    __slots__ = ("_caller", "_connection", "_front", "_head", "_sink", "_slices")
+    __slots__ = ("_caller", "_connection", "_front", "_sink", "_slices")
 
-    def __init__(
-        self, front: Front, sink: ClientSink, connection: ServerConnection, head: RequestHead
-    ) -> None:
+    def __init__(self, front: Front, sink: ClientSink, connection: ServerConnection) -> None:
         self._front = front
         self._sink = sink
         self._connection = connection
-        self._head = head
         self._caller: Caller
         self._slices: Generator[int, None, Reading] | None = None
 
     def begin(self, caller: Caller, body: bytes) -> None:
         """Read it; the request goes on when that is done."""
         self._caller = caller
-        self._slices = caller.family.reader.read_in_slices(body)
+        if caller.form is not None:
+            self._slices = caller.form.read_in_slices(body)
+        else:
+            self._slices = caller.reader.read_in_slices(body)
         self._connection.answered_by(self)
         self._front.reader.read(self)
 
@@ -192,7 +223,7 @@ class LargeBody:
             next(slices)
             return True
         except StopIteration as end:
-            admitted = self._front.admission.make(self._head, self._caller, end.value)
+            admitted = self._front.admission.make(self._caller, end.value)
         except InvalidBody as error:
             admitted = Problem(error.code, str(error), error.param)
         except Exception:  # a bug of ours: the client must not wait for ever

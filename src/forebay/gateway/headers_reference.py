@@ -15,8 +15,10 @@ PAGE: Final = Path("docs/reference/headers.md")
 SENT: Final = {
     "Authorization": "`Bearer KEY`: a gateway key, where keys are configured. It never "
     "reaches a node; without keys it does, unless the node has a key of its own.",
-    "x-api-key": "The same, as Anthropic's clients send it. Where both are sent they must agree.",
-    "api-key": "Not read, and not passed on: Azure's clients put a key there.",
+    "x-api-key": "The same, as Anthropic's clients send it. Where several are sent they must "
+    "agree.",
+    "api-key": "The same on paths that begin with `/openai/`, as Azure's clients send it; not read "
+    "elsewhere, and never passed on.",
     "X-Forebay-Priority": "The class: `high`, `normal` or `low`, unless `queue.priorities` "
     "names others. Case and blanks are ignored; one that does not exist means `normal`. "
     "Comes before the body's `service_tier`; a key's `max_priority` caps it.",
@@ -38,12 +40,14 @@ SENT: Final = {
     "Last-Event-ID": "On `/session/{id}/events`: the number of the event seen last; those "
     "after it are sent.",
     "anthropic-version": "Where it is sent, `/v1/models` answers in Anthropic's form.",
-    "Content-Type": "`multipart/form-data` on `POST /v1/files`. On inference routes "
-    "`multipart/*` is refused (400 [`unsupported`](errors.md#unsupported)); everything else "
-    "is read as JSON.",
+    "Content-Type": "`multipart/form-data` on `POST /v1/files`, `/v1/audio/*` and `/v1/images/*`. "
+    "On other inference routes `multipart/*` is refused (400 "
+    "[`unsupported`](errors.md#unsupported)); everything else is read as JSON.",
     "Content-Disposition": "In the parts of an uploaded form: which field it is, and the "
     "name of its file.",
-    "Content-Encoding": "Refused unless it is `identity`.",
+    "Content-Transfer-Encoding": "In the parts of a form: `model` may not be coded.",
+    "Content-Encoding": "`gzip` (or `x-gzip`) on inference routes: the body is inflated, up to "
+    "`server.body_max_bytes`. Any other than that and `identity` is refused.",
     "Content-Length": "Bounded by `server.body_max_bytes`.",
     "Transfer-Encoding": "`chunked`, or nothing; never beside `Content-Length`.",
     "Expect": "`100-continue` is answered before the body is read.",

@@ -45,20 +45,16 @@ class KeyRing:
         return key
 
 
-def presented_secret(authorization: bytes | None, api_key: bytes | None) -> bytes | None:
-    """Return the key that a caller presents: a bearer token, or Anthropic's `x-api-key`.
+def presented_secret(authorization: bytes | None, *api_keys: bytes | None) -> bytes | None:
+    """Return the key that a caller presents: a bearer token, or what headers of their own say.
 
-    Both must agree where both are given: whoever checks one must not be fooled by the other.
+    All must agree where several are given: whoever checks one must not be fooled by the other.
     Keys in the query are not read; they end up in logs.
     """
-    bearer: bytes | None = None
+    given = {key.strip() for key in api_keys if key is not None}
     if authorization is not None:
         scheme, _, token = authorization.partition(b" ")
         if scheme.lower() != b"bearer":
             return None
-        bearer = token.strip()
-    if api_key is None:
-        return bearer
-    if bearer is not None and bearer != api_key.strip():
-        return None
-    return api_key.strip()
+        given.add(token.strip())
+    return given.pop() if len(given) == 1 else None

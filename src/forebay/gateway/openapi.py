@@ -31,10 +31,15 @@ The queue in front of your LLMs: one endpoint that speaks the OpenAI, Anthropic 
 dialects, with fair, bounded waiting in front of every node.
 
 Inference bodies go to the node byte for byte; the schemas here type only the fields that the \
-gateway reads itself. Where keys are configured every route but `/`, `/health`, `/ready`, \
-`/capabilities` and `/openapi.json` needs one; routes under `/admin` need an admin key, or without \
-any keys a caller on the same machine; routes under `/guard` need the guards' token. Errors are \
-told in the dialect of the route, in English, or in Japanese when `Accept-Language` prefers it."""
+gateway reads itself. A body may be gzip (`Content-Encoding: gzip`): it is inflated. Paths are \
+understood as clients write them: with a `/` at the end, with `/v1` twice or not at all, and \
+Azure's `/openai/deployments/{model}/chat/completions`, where the model in the path counts. Below \
+`/v1/audio/` and `/v1/images/` any path is passed on.
+
+Where keys are configured every route but `/`, `/health`, `/ready`, `/capabilities` and \
+`/openapi.json` needs one; routes under `/admin` need an admin key, or without any keys a caller \
+on the same machine; routes under `/guard` need the guards' token. Errors are told in the dialect \
+of the route, in English, or in Japanese when `Accept-Language` prefers it."""
 
 TAGS = {
     "inference": "Relayed to a node, queued while every slot is taken.",

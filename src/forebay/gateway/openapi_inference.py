@@ -29,11 +29,19 @@ _SUMMARIES: Final = {
     "/v1/completions": "Complete a text, as OpenAI does it",
     "/v1/embeddings": "Embed texts, as OpenAI does it",
     "/v1/responses": "Respond, as OpenAI does it; stored responses are not offered",
-    "/v1/rerank": "Rank documents by a query",
+    "/v1/rerank": "Rank documents by a query; `/rerank` is the same",
+    "/v1/moderations": "Say whether a text is harmful, as OpenAI does it",
+    "/v1/audio/transcriptions": "Write down what is said, as OpenAI does it",
+    "/v1/audio/translations": "Write down in English what is said, as OpenAI does it",
+    "/v1/audio/speech": "Say a text, as OpenAI does it",
+    "/v1/images/generations": "Draw pictures, as OpenAI does it",
+    "/v1/images/edits": "Change pictures, as OpenAI does it",
+    "/v1/images/variations": "Vary a picture, as OpenAI does it",
     "/v1/messages": "Chat, as Anthropic does it",
     "/api/chat": "Chat, as Ollama does it",
     "/api/generate": "Complete a text, as Ollama does it",
     "/api/embed": "Embed texts, as Ollama does it",
+    "/api/embeddings": "Embed one text, as Ollama once did it",
 }
 _REQUEST_OF: Final = {
     "openai": "OpenAIRequest",
@@ -62,19 +70,35 @@ def _operation(family: Family, route: str) -> dict[str, Any]:
         "operationId": route.strip("/").replace("/", "_"),
         "tags": ["inference"],
         "summary": _SUMMARIES[route],
-        "description": f"Passed to a node byte for byte. {_STREAMS[family.name]}",
+        "description": _description(family, route),
         "parameters": parameter_references(ON_INFERENCE),
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": reference(_REQUEST_OF[family.name])}},
+            "content": _content(family, route),
         },
         "responses": _responses(family, route),
     }
 
 
+def _description(family: Family, route: str) -> str:
+    words = "Passed to a node byte for byte."
+    if route in family.media_routes:
+        return f"{words} The answer is whatever the node makes: JSON, text, sound or pictures."
+    return words if route in family.unary_routes else f"{words} {_STREAMS[family.name]}"
+
+
+def _content(family: Family, route: str) -> dict[str, Any]:
+    schema = {"schema": reference(_REQUEST_OF[family.name])}
+    content = {"application/json": schema}
+    return content | {"multipart/form-data": schema} if route in family.media_routes else content
+
+
 def _responses(family: Family, route: str) -> dict[str, Any]:
     """Return our own errors, and the answers of nodes: anything but what we take for a failure."""
     answer = {"schema": reference("NodeAnswer")}
+    kinds = ["application/json", family.stream_type.decode()]
+    if route in family.media_routes:
+        kinds.append("*/*")
     errors = error_responses(route, CODES_OF_INFERENCE)
     for status in ("400", "404", "413", "500", "502", "504"):
         errors[status] = _or_the_nodes(resolved(errors[status]))
@@ -82,7 +106,7 @@ def _responses(family: Family, route: str) -> dict[str, Any]:
         "200": {
             "description": "The node's answer, whole or streamed.",
             "headers": header_references(RELAYED),
-            "content": {"application/json": answer, family.stream_type.decode(): answer},
+            "content": dict.fromkeys(kinds, answer),
         },
         **errors,
         "4XX": _passed_through("The node's own refusal, passed through."),

@@ -15,6 +15,7 @@ from forebay.gateway.asking import Asking, Refused
 from forebay.gateway.callers import Callers
 from forebay.gateway.dashboard import make_watch
 from forebay.gateway.guarded_nodes import GuardedNodes
+from forebay.gateway.inflation import Inflations
 from forebay.gateway.job_admission import JobAdmission
 from forebay.gateway.jobs import Jobs, Surroundings
 from forebay.gateway.keys import KeyRing
@@ -114,6 +115,7 @@ class Parts:
         self.watch = make_watch(self, clock)
         self.bodies = Budget(queue.max_bytes)
         """What bodies of requests take of the memory."""
+        self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
         self.ledger: Ledger | None = None
         """Counts what this gateway holds, once it has a server."""
 

@@ -1,9 +1,10 @@
 """What a request to the guard asks for, read from its head once and remembered with it.
 
 Three things are let through: the inference routes of the families, which take a slot; `GET`, by
-which gateways and people look at the backend and which takes none; and the guard's own status. The
-rest is refused: what is neither known to be inference nor known to be harmless (loading, pulling
-or deleting a model) could run on the backend beside the slots.
+which gateways and people look at the backend, and questions that run no model (counting tokens),
+which take none; and the guard's own status. The rest is refused: what is neither known to be
+inference nor known to be harmless (loading, pulling or deleting a model) could run on the backend
+beside the slots.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from forebay.wire.heads import RequestHead
     from forebay.wire.hosts import HostGuard
 
-INFERENCE: Final = frozenset(
-    route.encode() for family in (OPENAI, ANTHROPIC, OLLAMA) for route in family.routes
-)
+_FAMILIES: Final = (OPENAI, ANTHROPIC, OLLAMA)
+INFERENCE: Final = frozenset(route.encode() for family in _FAMILIES for route in family.routes)
+BELOW: Final = tuple(prefix.encode() for family in _FAMILIES for prefix in family.prefixes)
+FREE: Final = frozenset(route.encode() for family in _FAMILIES for route in family.free_routes)
 STATUS_PATH: Final = b"/guard/status"
 _OURS: Final = frozenset((b"host", b"content-length", b"expect"))
 _KEYS: Final = frozenset((b"authorization", b"x-api-key"))
@@ -82,7 +84,7 @@ class Reader:
             )
         if head.method not in (b"GET", b"POST"):
             return Refusal("method_not_allowed", "a guard passes on GET and POST only", "method")
-        if head.method == b"POST" and _path(head) not in INFERENCE:
+        if head.method == b"POST" and not _is_inference(path := _path(head)) and path not in FREE:
             return Refusal(
                 "not_found", "a guard passes on inference only; ask the backend itself", "target"
             )
@@ -103,8 +105,12 @@ class Reader:
 
 def _what(head: RequestHead) -> What:
     if head.method == b"POST":
-        return "run"
+        return "look" if _path(head) in FREE else "run"
     return "status" if _path(head) == STATUS_PATH else "look"
+
+
+def _is_inference(path: bytes) -> bool:
+    return path in INFERENCE or path.startswith(BELOW)
 
 
 def _path(head: RequestHead) -> bytes:

@@ -1,4 +1,4 @@
-"""The Anthropic family: `/v1/messages`."""
+"""The Anthropic family: `/v1/messages` and its kin."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -42,6 +42,12 @@ class AnthropicFields(msgspec.Struct, gc=False):
         return None
 
 
+class AnthropicLooseFields(AnthropicFields, gc=False):
+    """The same of a body that need not name a model."""
+
+    model: Name = ""
+
+
 def error_body(problem: Problem, message: str) -> dict[str, object]:
     """Return `{"type": "error", "error": {...}}` as the Anthropic SDKs read it."""
     inner = {"type": problem.code, "message": message, "code": problem.code, **problem.details}
@@ -59,6 +65,8 @@ ANTHROPIC = Family(
     name="anthropic",
     routes=("/v1/messages",),
     reader=FieldsReader(AnthropicFields, ("metadata", "user_id"), ("max_tokens",)),
+    loose_reader=FieldsReader(AnthropicLooseFields, ("metadata", "user_id"), ("max_tokens",)),
+    free_routes=("/v1/messages/count_tokens",),
     streams_by_default=False,
     stream_type=b"text/event-stream",
     stream_head=AnswerHead(200, [(b"content-type", b"text/event-stream")]),

@@ -12,6 +12,7 @@ from forebay.wire.budget import NOTHING
 
 if TYPE_CHECKING:
     from forebay.relay.family import Family
+    from forebay.relay.fields import Frame
     from forebay.wire.budget import Charge
 
 
@@ -19,7 +20,7 @@ class Call:
     """What is asked, for whom, and the exact bytes to pass on."""
 
     __slots__ = (
-        "affinity", "asked_model", "body", "charge", "credentials", "fallbacks", "family",
+        "affinity", "asked_model", "body", "charge", "credentials", "fallbacks", "family", "frame",
         "header_block", "id", "key", "key_running_max", "max_wait_s", "model", "model_span",
         "output_limit", "patient", "priority", "prompt_tokens", "route", "stream", "target",
         "user", "weight",
@@ -82,6 +83,7 @@ class Call:
         """The share of the user against others."""
         self.patient = patient
         """Whether its sink keeps it where there is no room in the queue, and submits it again."""
+        self.frame: Frame | None = None  # around another model's name; None: JSON for JSON
         self.charge: Charge = NOTHING
         """What the body takes of the memory that bodies may take."""
 

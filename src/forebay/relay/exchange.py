@@ -212,7 +212,7 @@ class Exchange(Passage, Listener):
         else:
             relay.first_bytes.discard(self)
             answer.hold(data)
-            if answer.held_bytes > HOLD_BYTES:
+            if answer.held_bytes > HOLD_BYTES or answer.head.is_media:
                 self._flow(answer)
 
     def _take_stream(self, answer: Answer, data: bytes) -> None:
@@ -240,12 +240,16 @@ class Exchange(Passage, Listener):
         if answer.is_cut_off():
             self._break("lost", "the connection was lost")
             return
-        if not self.flowing and answer.is_garbage():
+        if not self.flowing and answer.is_garbage() and not self._may_be_anything():
             if connection is not None:
                 connection.spoil()
             self._attempt_failed("garbage", "the node's answer is empty or not JSON")
         elif not answer.is_server_error() or not self._try_once_more(answer):
             self._conclude(answer)
+
+    def _may_be_anything(self) -> bool:
+        """Say whether an answer need not be JSON: a transcript may be plain text, or empty."""
+        return self.call.route in self.call.family.media_routes
 
     def _try_once_more(self, answer: Answer) -> bool:
         """Go back with a whole 5xx, once: elsewhere if possible, else to the same node."""

@@ -14,8 +14,11 @@ class Family(Struct, frozen=True):
 
     name: str
     routes: tuple[str, ...]
+    """Where a request takes a slot."""
     reader: FieldsReader
     """Reads what the gateway needs to know of a body."""
+    loose_reader: FieldsReader
+    """The same where a body need not name a model."""
     streams_by_default: bool
     """What an absent `stream` means."""
     stream_type: bytes
@@ -33,7 +36,13 @@ class Family(Struct, frozen=True):
     stream_error: Callable[[Problem, str], bytes]
     """The same inside a stream that has begun."""
     unary_routes: tuple[str, ...] = ()
-    """Where there are no streams, whatever the body says."""
+    """Where there are no streams, whatever the body says; not every server has them."""
+    media_routes: tuple[str, ...] = ()
+    """Where bodies may be forms with files, and answers anything: sound, pictures, plain text."""
+    prefixes: tuple[str, ...] = ()
+    """Where routes lie that are passed on without being known one by one."""
+    free_routes: tuple[str, ...] = ()
+    """Where a request takes no slot: it is answered without running the model."""
 
     def is_stream(self, fields: Fields, route: str) -> bool:
         """Say whether the caller wants a stream."""

@@ -49,6 +49,7 @@ Limit: TypeAlias = int | float | UnsetType | None
 Text: TypeAlias = str | UnsetType | None
 Flag: TypeAlias = bool | UnsetType | None
 
+_MORE = re.compile(rb'[ \t\r\n]*"')
 _PATH = re.compile(r"`\$\.?([^`]*)`")
 _BOM: Final = b"\xef\xbb\xbf"
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -74,8 +75,8 @@ class Reading:
     """What has been read of a body."""
 
     __slots__ = (
-        "body", "fields", "is_plain", "model_span", "output_limit", "prompt_tokens", "tier",
-        "unsupported", "user",
+        "body", "fields", "frame", "is_plain", "model_span", "output_limit", "prompt_tokens",
+        "tier", "unsupported", "user",
     )  # fmt: skip
 
     def __init__(
@@ -95,7 +96,9 @@ class Reading:
         """What to pass on: all that came, but for a byte order mark."""
         self.prompt_tokens = prompt_tokens
         self.model_span = model_span
-        """Where `model` is; (0, 0) when nobody has looked."""
+        """Where `model` is; (0, 0) when nobody has looked, or it is not there."""
+        self.frame: Frame | None = None
+        """What stands around another model's name, where that is no JSON in place of JSON."""
         self.is_plain = plain_limit >= 0
         self.output_limit = plain_limit if plain_limit >= 0 else fields.output_limit()
         self.user: str | None = None
@@ -104,6 +107,23 @@ class Reading:
         if not self.is_plain:
             self.user, self.tier = fields.named_user(), fields.tier()
             self.unsupported = fields.unsupported()
+
+
+class Frame:
+    """What is written around the name of a model that takes the place of another, or of none."""
+
+    __slots__ = ("after", "before", "in_json")
+
+    def __init__(self, before: bytes, after: bytes, *, in_json: bool) -> None:
+        self.before = before
+        self.after = after
+        self.in_json = in_json
+
+    def write(self, model: str) -> bytes:
+        """Return the bytes that name a model."""
+        return (
+            self.before + (_ENCODER.encode(model) if self.in_json else model.encode()) + self.after
+        )
 
 
 class FieldsReader:
@@ -179,7 +199,7 @@ class FieldsReader:
             if body[start] == _OPEN_OBJECT:
                 yield from _spans(body[start:end], self._inner_rule)
         fields = self._decode({name: _given(body, name, *spans[name]) for name in spans})
-        return Reading(fields, body, size // 4, spans["model"])
+        return Reading(fields, body, size // 4, spans.get("model", (0, 0)))
 
     def _plain_limit(self, values: tuple[Any, ...]) -> int:
         """Return the limit of a body that gives only a model and limits; -1 where it says more."""
@@ -272,23 +292,38 @@ def prompt_tokens(body: bytes) -> int:
     return size // 4
 
 
-def find_model(body: bytes) -> tuple[int, int]:
+def find_model(body: bytes, name: str = "model") -> tuple[int, int]:
     """Return where the value of `model` lies in a body that has been read."""
     for found in scan_members(body):
-        if isinstance(found, tuple) and msgspec.json.decode(found[0], type=str) == "model":
+        if isinstance(found, tuple) and msgspec.json.decode(found[0], type=str) == name:
             return found[1], found[2]
     raise InvalidBody("`model` is required", "model")
 
 
-def replace_model(body: bytes, span: tuple[int, int], model: str) -> bytes:
+def place_for_model(body: bytes) -> tuple[tuple[int, int], Frame]:
+    """Return where and how to name the model in an object that has been read and names none."""
+    at = body.index(b"{") + 1
+    is_empty = not _MORE.match(body, at)
+    return (at, at), Frame(b'"model":', b"" if is_empty else b",", in_json=True)
+
+
+def replace_model(
+    body: bytes, span: tuple[int, int], model: str, frame: Frame | None = None
+) -> bytes:
     """Return the body with another model, every other byte as it was."""
-    return body[: span[0]] + msgspec.json.encode(model) + body[span[1] :]
+    return body[: span[0]] + _named(model, frame) + body[span[1] :]
 
 
-def cut_at_model(body: bytes, span: tuple[int, int], model: str) -> list[bytes | memoryview]:
+def cut_at_model(
+    body: bytes, span: tuple[int, int], model: str, frame: Frame | None = None
+) -> list[bytes | memoryview]:
     """Like `replace_model`, in pieces: of a large body nothing is copied."""
     view = memoryview(body)
-    return [view[: span[0]], msgspec.json.encode(model), view[span[1] :]]
+    return [view[: span[0]], _named(model, frame), view[span[1] :]]
+
+
+def _named(model: str, frame: Frame | None) -> bytes:
+    return _ENCODER.encode(model) if frame is None else frame.write(model)
 
 
 def _explain(text: str) -> tuple[str, str]:

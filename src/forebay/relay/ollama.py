@@ -41,6 +41,13 @@ class OllamaFields(msgspec.Struct, gc=False):
         return None
 
 
+class OllamaLooseFields(OllamaFields, gc=False):
+    """The same of a body that need not name a model, or calls it `name` as clients once did."""
+
+    model: Name = ""
+    name: Name = ""
+
+
 def error_body(problem: Problem, message: str) -> dict[str, object]:
     """Return `{"error": "text", "code": ...}` as the Ollama clients read it."""
     body = {"error": message, "code": problem.code, **problem.details}
@@ -56,10 +63,12 @@ def stream_error(problem: Problem, message: str) -> bytes:
 
 OLLAMA = Family(
     name="ollama",
-    routes=("/api/chat", "/api/generate", "/api/embed"),
+    routes=("/api/chat", "/api/generate", "/api/embed", "/api/embeddings"),
     reader=FieldsReader(OllamaFields, ("options", "num_predict")),
+    loose_reader=FieldsReader(OllamaLooseFields, ("options", "num_predict")),
     streams_by_default=True,
-    unary_routes=("/api/embed",),
+    unary_routes=("/api/embed", "/api/embeddings"),
+    free_routes=("/api/show",),
     stream_type=b"application/x-ndjson",
     stream_head=AnswerHead(200, [(b"content-type", b"application/x-ndjson")]),
     comments=False,

@@ -44,6 +44,12 @@ class OpenAIFields(msgspec.Struct, gc=False):
         return None
 
 
+class OpenAILooseFields(OpenAIFields, gc=False):
+    """The same of a body that need not name a model."""
+
+    model: Name = ""
+
+
 def error_body(problem: Problem, message: str) -> dict[str, object]:
     """Return `{"error": {...}}` as the OpenAI SDKs read it."""
     return {
@@ -62,20 +68,27 @@ def stream_error(problem: Problem, message: str) -> bytes:
     return b"data: " + msgspec.json.encode(error_body(problem, message)) + b"\n\n"
 
 
+LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+MEDIA = (
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/v1/audio/speech",
+    "/v1/images/generations",
+    "/v1/images/edits",
+    "/v1/images/variations",
+)
+UNARY = ("/v1/embeddings", "/v1/rerank", "/v1/moderations", *MEDIA)
+
 OPENAI = Family(
     name="openai",
-    routes=(
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/v1/responses",
-        "/v1/rerank",
-    ),
-    reader=FieldsReader(
-        OpenAIFields, limits=("max_completion_tokens", "max_tokens", "max_output_tokens")
-    ),
+    routes=("/v1/chat/completions", "/v1/completions", "/v1/responses", *UNARY),
+    reader=FieldsReader(OpenAIFields, limits=LIMITS),
+    loose_reader=FieldsReader(OpenAILooseFields, limits=LIMITS),
     streams_by_default=False,
-    unary_routes=("/v1/embeddings", "/v1/rerank"),
+    unary_routes=(*UNARY, "/v1/audio/*", "/v1/images/*"),
+    media_routes=(*MEDIA, "/v1/audio/*", "/v1/images/*"),
+    prefixes=("/v1/audio/", "/v1/images/"),
+    free_routes=("/tokenize", "/detokenize"),
     stream_type=b"text/event-stream",
     stream_head=AnswerHead(200, [(b"content-type", b"text/event-stream")]),
     comments=True,

@@ -254,8 +254,8 @@ class Relay:
         if exchange.model == call.asked_model:
             return call.body
         if len(call.body) < COPIED_BYTES_MAX:
-            return replace_model(call.body, call.model_span, exchange.model)
-        return cut_at_model(call.body, call.model_span, exchange.model)
+            return replace_model(call.body, call.model_span, exchange.model, call.frame)
+        return cut_at_model(call.body, call.model_span, exchange.model, call.frame)
 
     def stop_clocks(self, exchange: Exchange) -> None:
         """Stop what limits an attempt."""

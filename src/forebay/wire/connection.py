@@ -579,6 +579,10 @@ class ServerConnection(asyncio.Protocol):
             self._charge.release()
             self._charge = charge
 
+    def add(self, charge: Charge) -> None:
+        """Give that back, too, with the end of the request: its body has grown."""
+        self._charge = self._charge.joined(charge)
+
     def delegate_is_done(self, *, keep_alive: bool) -> None:
         """Take the connection back after the answer of a delegate."""
         self._delegate = None

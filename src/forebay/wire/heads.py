@@ -37,6 +37,7 @@ STATUS_LINES: Final = {
 }
 
 LENGTH: Final = b"content-length:"
+MEDIA: Final = (b"audio/", b"image/", b"video/")
 
 
 class RequestHead:
@@ -79,12 +80,14 @@ class RequestHead:
 class AnswerHead:
     """The head of an answer, without what concerns one connection only and without its length."""
 
-    __slots__ = ("content_type", "framed", "headers", "memory", "status")
+    __slots__ = ("content_type", "framed", "headers", "is_media", "memory", "status")
 
     def __init__(self, status: int, headers: Headers, framed: bool = True) -> None:
         self.status = status
         self.headers = headers
         self.content_type = first_of(headers, b"content-type") or b""
+        self.is_media = status < 300 and self.content_type.startswith(MEDIA)
+        """Whether it is sound or pictures, which are played and shown as they come."""
         self.framed = framed
         """Whether the answer says by itself where it ends."""
         self.memory: object = None
