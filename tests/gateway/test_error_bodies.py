@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,8 @@ from forebay.gateway.codes import CODES
 from .test_rejections import fill
 
 if TYPE_CHECKING:
+    from forebay.testing import Reply
+
     from .conftest import Rig
 
 JAPANESE = {"Accept-Language": "ja-JP,ja;q=0.9,en;q=0.5"}
@@ -59,9 +61,56 @@ async def test_each_family_is_refused_in_its_own_words(rig: Rig) -> None:
     assert set(openai["error"]) == members
     assert openai["error"]["type"] == openai["error"]["code"] == "queue_disabled"
     assert anthropic["type"] == "error"
-    assert anthropic["error"]["type"] == anthropic["error"]["code"] == "queue_disabled"
+    assert anthropic["error"]["type"] == "overloaded_error"
+    assert anthropic["error"]["code"] == "queue_disabled"
     assert anthropic["error"]["message"] == openai["error"]["message"] == text
     assert (ollama["error"], ollama["code"]) == (text, "queue_disabled")
+
+
+def anthropic_type(reply: Reply) -> tuple[int, str, str]:
+    error = reply.json["error"]
+    assert reply.json["type"] == "error"
+    return reply.status, error["type"], error["code"]
+
+
+async def test_anthropics_clients_are_told_its_own_types(rig: Rig) -> None:
+    node = await rig.node()
+    key = {"name": "a", "key_env": "A", "models": ["m"]}
+    limits = {"max_size": 1, "max_wait_seconds": 5.0}
+    await rig.start(node, keys=[key], environ={"A": "sk-a"}, queue=limits)
+    rig.headers = own = {"x-api-key": "sk-a"}
+    with_key: dict[str, Any] = {"path": MESSAGES, "headers": own}
+
+    async def asked(**more: Any) -> tuple[int, str, str]:
+        return anthropic_type(await (await rig.ask(**{**with_key, **more})).reply())
+
+    assert await asked(headers={}) == (401, "authentication_error", "unauthorized")
+    assert await asked(model="x") == (403, "permission_error", "forbidden")
+    assert await asked(model=7) == (400, "invalid_request_error", "invalid_request")
+    _, call = await rig.run(node, **with_key)
+    [waiting] = await rig.line_up(1, **with_key)
+    assert await asked() == (429, "rate_limit_error", "queue_full")
+    rig.clock.advance(5.0)
+    timed_out = anthropic_type(await waiting.reply())
+    assert timed_out == (504, "timeout_error", "queue_timeout")
+    await call.answer({"content": []})
+    client, call = await rig.run(node, **with_key)
+    await call.answer({}, 401)
+    assert anthropic_type(await client.reply()) == (502, "api_error", "node_failed")
+    listed = await rig.get("/v1/models/none", {**own, "anthropic-version": "2023-06-01"})
+    assert anthropic_type(listed) == (404, "not_found_error", "model_not_found")
+
+
+async def test_an_error_in_anthropics_stream_has_its_type_too(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client, call = await rig.run(node, path=MESSAGES, stream=True)
+    await call.start_stream()
+    await call.chunk(b"event: ping\ndata: {}\n\n")
+    call.close()
+    text = (await client.reply()).body.decode()
+    assert "event: error" in text
+    assert '"type":"api_error"' in text
 
 
 async def test_an_unreadable_request_is_refused_in_the_words_of_its_route(rig: Rig) -> None:

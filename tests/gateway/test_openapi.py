@@ -76,7 +76,8 @@ def our_errors_are_our_own(_: CheckContext, response: Response, case: AnyCase) -
     """No 500, and an error that no node gave is exactly what the dialect of the route says."""
     assert response.status_code != 500, response.text
     if response.status_code >= 400 and "x-forebay-node" not in response.headers:
-        name = ERROR_OF[family_of(case.operation.path).name]
+        is_anthropic = "anthropic-version" in (case.headers or {})
+        name = ERROR_OF[family_of(case.operation.path, is_anthropic).name]
         schema = {**DOCUMENT["components"]["schemas"][name], "components": DOCUMENT["components"]}
         jsonschema_rs.validate(schema, response.json())
 

@@ -171,7 +171,8 @@ async def test_anthropic_talks_streams_and_reads_our_errors(stage: Stage, engine
     assert whole.usage.output_tokens == streamed.usage.output_tokens == 4
     body: Any = error.body
     assert body["type"] == "error"
-    assert body["error"]["type"] == "model_not_found"
+    assert body["error"]["type"] == "not_found_error"
+    assert body["error"]["code"] == "model_not_found"
 
 
 async def answer_as_ollama(call: Call) -> None:

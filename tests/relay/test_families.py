@@ -28,7 +28,7 @@ def test_every_route_of_the_design_is_in_its_family() -> None:
 
 
 def test_openai_s_error_has_everything_inside() -> None:
-    assert OPENAI.error(PROBLEM, "text") == {
+    assert OPENAI.error(PROBLEM, "text", 504) == {
         "error": {
             "message": "text", "type": "queue_timeout", "code": "queue_timeout", "param": "model",
             "waited_seconds": 60.0,
@@ -37,30 +37,30 @@ def test_openai_s_error_has_everything_inside() -> None:
 
 
 def test_anthropic_s_error_has_its_envelope() -> None:
-    body = ANTHROPIC.error(PROBLEM, "text")
+    body = ANTHROPIC.error(PROBLEM, "text", 504)
     assert isinstance(body, dict)
     assert body["type"] == "error"
     assert body["error"] == {
-        "type": "queue_timeout", "message": "text", "code": "queue_timeout", "param": "model",
+        "type": "timeout_error", "message": "text", "code": "queue_timeout", "param": "model",
         "waited_seconds": 60.0,
     }  # fmt: skip
 
 
 def test_ollama_s_error_is_a_text_beside_its_code() -> None:
-    assert OLLAMA.error(PROBLEM, "text") == {
+    assert OLLAMA.error(PROBLEM, "text", 504) == {
         "error": "text", "code": "queue_timeout", "param": "model", "waited_seconds": 60.0,
     }  # fmt: skip
 
 
 def test_each_family_says_it_in_a_stream_as_its_clients_read_it() -> None:
     problem = node_failed("it died", "n1", 2)
-    data = OPENAI.stream_error(problem, "text")
+    data = OPENAI.stream_error(problem, "text", 502)
     assert json.loads(data.removeprefix(b"data: "))["error"]["cause"] == "it died"
-    event = ANTHROPIC.stream_error(problem, "text")
+    event = ANTHROPIC.stream_error(problem, "text", 502)
     assert event.startswith(b"event: error\ndata: ")
     assert data.endswith(b"\n\n")
     assert event.endswith(b"\n\n")
-    line = OLLAMA.stream_error(problem, "text")
+    line = OLLAMA.stream_error(problem, "text", 502)
     assert line.count(b"\n") == 1
     assert json.loads(line)["attempts"] == 2
 
@@ -69,7 +69,7 @@ def test_each_family_says_it_in_a_stream_as_its_clients_read_it() -> None:
 def test_a_message_with_line_breaks_cannot_break_a_stream(family: object) -> None:
     assert family in (OPENAI, ANTHROPIC, OLLAMA)
     for known in (OPENAI, ANTHROPIC, OLLAMA):
-        text = known.stream_error(PROBLEM, "one\n\ndata: [DONE]\r\n")
+        text = known.stream_error(PROBLEM, "one\n\ndata: [DONE]\r\n", 504)
         assert b"\ndata: [DONE]" not in text
         assert b"\r" not in text
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 HOP: Final = "x-forebay-hop"
 """The header by which a gateway says that it passes a call on for a client of its own."""
+LISTED: Final = "/v1/models"
+"""What OpenAI's and Anthropic's clients both ask for."""
 FORWARDING: Final = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "cf-", "via", HOP)
 """How the headers begin by which proxies say that they speak for someone else."""
 
@@ -87,7 +89,7 @@ class Asking:
 
     def answer(self, refused: Refused, request: Request) -> Response:
         """Return an error in the dialect of the route."""
-        family = family_of(request.url.path)
+        family = family_of(request.url.path, "anthropic-version" in request.headers)
         language = preferred_language(request.headers.get("accept-language", "").encode("latin-1"))
         rendered = self._problems.render(refused.problem, family, language)
         headers = {name.decode(): value.decode() for name, value in rendered.headers}
@@ -108,11 +110,13 @@ def seen_by(caller: Caller) -> str | None:
     return None if caller.key.admin else caller.key.name
 
 
-def family_of(path: str) -> Family:
-    """Return the dialect in which errors of a route are told."""
+def family_of(path: str, is_anthropic: bool = False) -> Family:
+    """Return the dialect in which errors of a route are told; two have the list of models."""
+    if is_anthropic and path.startswith(LISTED):
+        return ANTHROPIC
     if path.startswith("/api/"):
         return OLLAMA
-    return ANTHROPIC if path.startswith("/v1/messages") else OPENAI
+    return ANTHROPIC if path.startswith(("/v1/messages", "/v1/v1/messages")) else OPENAI
 
 
 def _is_at_this_machine(request: Request) -> bool:

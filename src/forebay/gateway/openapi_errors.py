@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.gateway.asking import family_of
+from forebay.gateway.asking import LISTED, family_of
 from forebay.gateway.codes import CODES
 from forebay.gateway.openapi_headers import header_references
 from forebay.gateway.openapi_schemas import reference
@@ -20,10 +20,11 @@ ANYWHERE: Final = (
 WITH_A_KEY: Final = ("unauthorized",)
 FOR_ADMINS: Final = ("unauthorized", "forbidden")
 
-_ERROR_OF: Final = {
-    "openai": "OpenAIError",
-    "anthropic": "AnthropicError",
-    "ollama": "OllamaError",
+_ERRORS_OF: Final = {
+    "openai": ("OpenAIError",),
+    "anthropic": ("AnthropicError",),
+    "ollama": ("OllamaError",),
+    "either": ("OpenAIError", "AnthropicError"),
 }
 _CHOSEN: Final = {"queue_full": "queue.full_status", "queue_timeout": "queue.timeout_status"}
 
@@ -31,7 +32,7 @@ _CHOSEN: Final = {"queue_full": "queue.full_status", "queue_timeout": "queue.tim
 def error_responses(path: str, codes: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the responses that these codes and those of any request give, by status."""
     always = _by_status(ANYWHERE)
-    family = family_of(path).name
+    family = "either" if path.startswith(LISTED) else family_of(path).name
     return {
         str(status): {"$ref": f"#/components/responses/{family}_{status}"}
         if always.get(status) == named
@@ -44,7 +45,7 @@ def shared_responses() -> dict[str, dict[str, Any]]:
     """Return what any request may run into, by dialect and status."""
     return {
         f"{family}_{status}": _response(family, codes)
-        for family in _ERROR_OF
+        for family in _ERRORS_OF
         for status, codes in _by_status(ANYWHERE).items()
     }
 
@@ -77,9 +78,10 @@ def _response(family: str, codes: list[str]) -> dict[str, Any]:
     }
     if names:
         response["headers"] = header_references(tuple(names))
-    schema = reference(_ERROR_OF[family])
+    schemas = [reference(name) for name in _ERRORS_OF[family]]
     if "prompt_queue_full" in codes:  # specification 2 has a body of its own
-        schema = {"anyOf": [schema, reference("PromptQueueFull")]}
+        schemas.append(reference("PromptQueueFull"))
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     response["content"] = {"application/json": {"schema": schema}}
     return response
 

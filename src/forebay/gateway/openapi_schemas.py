@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 from forebay.coordination.fleet import Mode, ReplicaState
 from forebay.gateway.codes import CODES
+from forebay.relay.anthropic import TYPES as ANTHROPIC_TYPES
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -136,7 +137,15 @@ ERRORS: Final[dict[str, Schema]] = {
         {
             "type": {"const": "error"},
             "error": record(
-                {"type": _CODE, "message": TEXT, "code": _CODE, "param": TEXT, **_DETAILS},
+                {
+                    "type": {
+                        "enum": [*ANTHROPIC_TYPES.values(), "invalid_request_error", "api_error"]
+                    },
+                    "message": TEXT,
+                    "code": _CODE,
+                    "param": TEXT,
+                    **_DETAILS,
+                },
                 optional=("param", *_OPTIONAL),
             ),
         }

@@ -71,8 +71,9 @@ class Problems:
             headers.append((b"x-should-retry", b"true" if code.retry == "later" else b"false"))
         if problem.code == "unauthorized":
             headers.append((b"www-authenticate", b"Bearer"))
-        body = msgspec.json.encode(family.error(problem, self.message(problem, language)))
-        return Rendered(self.status(problem.code), headers, body)
+        status = self.status(problem.code)
+        body = family.error(problem, self.message(problem, language), status)
+        return Rendered(status, headers, msgspec.json.encode(body))
 
     def render_in_stream(self, problem: Problem, family: Family, language: str) -> bytes:
         """Return the error as the last event of a stream that has begun."""
@@ -80,7 +81,8 @@ class Problems:
         if code is not None and code.hint_japanese:
             details = {"hint": hint(code, language), **problem.details}
             problem = msgspec.structs.replace(problem, details=details)
-        return family.stream_error(problem, self.message(problem, language))
+        words = self.message(problem, language)
+        return family.stream_error(problem, words, self.status(problem.code))
 
     def message(self, problem: Problem, language: str) -> str:
         """Return the message in a language: what we know best in English, else in general."""

@@ -1,5 +1,7 @@
 """The Anthropic family: `/v1/messages` and its kin."""
 
+from typing import Final
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -48,17 +50,39 @@ class AnthropicLooseFields(AnthropicFields, gc=False):
     model: Name = ""
 
 
-def error_body(problem: Problem, message: str) -> dict[str, object]:
+TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""What Anthropic calls an error of a status; its clients and agents go by that."""
+
+
+def type_of(status: int) -> str:
+    """Return what Anthropic calls an error of that status.
+
+    >>> [type_of(status) for status in (429, 400, 499, 502)]
+    ['rate_limit_error', 'invalid_request_error', 'invalid_request_error', 'api_error']
+    """
+    return TYPES.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
+
+
+def error_body(problem: Problem, message: str, status: int = 500) -> dict[str, object]:
     """Return `{"type": "error", "error": {...}}` as the Anthropic SDKs read it."""
-    inner = {"type": problem.code, "message": message, "code": problem.code, **problem.details}
+    inner = {"type": type_of(status), "message": message, "code": problem.code, **problem.details}
     if problem.param is not None:
         inner["param"] = problem.param
     return {"type": "error", "error": inner}
 
 
-def stream_error(problem: Problem, message: str) -> bytes:
+def stream_error(problem: Problem, message: str, status: int = 500) -> bytes:
     """Return a last `event: error`."""
-    return b"event: error\ndata: " + msgspec.json.encode(error_body(problem, message)) + b"\n\n"
+    body = error_body(problem, message, status)
+    return b"event: error\ndata: " + msgspec.json.encode(body) + b"\n\n"
 
 
 ANTHROPIC = Family(

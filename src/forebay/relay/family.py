@@ -31,9 +31,9 @@ class Family(Struct, frozen=True):
     """What a stream of this family may begin with; anything else is garbage."""
     event_mark: bytes
     """Counted in a stream where the node does not say how many tokens it made."""
-    error: Callable[[Problem, str], object]
-    """The error body, given the message in the caller's language."""
-    stream_error: Callable[[Problem, str], bytes]
+    error: Callable[[Problem, str, int], object]
+    """The error body, given the message in the caller's language and the HTTP status."""
+    stream_error: Callable[[Problem, str, int], bytes]
     """The same inside a stream that has begun."""
     unary_routes: tuple[str, ...] = ()
     """Where there are no streams, whatever the body says; not every server has them."""

@@ -48,7 +48,7 @@ class OllamaLooseFields(OllamaFields, gc=False):
     name: Name = ""
 
 
-def error_body(problem: Problem, message: str) -> dict[str, object]:
+def error_body(problem: Problem, message: str, _status: int = 500) -> dict[str, object]:
     """Return `{"error": "text", "code": ...}` as the Ollama clients read it."""
     body = {"error": message, "code": problem.code, **problem.details}
     if problem.param is not None:
@@ -56,7 +56,7 @@ def error_body(problem: Problem, message: str) -> dict[str, object]:
     return body
 
 
-def stream_error(problem: Problem, message: str) -> bytes:
+def stream_error(problem: Problem, message: str, _status: int = 500) -> bytes:
     """Return a last line."""
     return msgspec.json.encode(error_body(problem, message)) + b"\n"
 

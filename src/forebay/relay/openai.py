@@ -50,7 +50,7 @@ class OpenAILooseFields(OpenAIFields, gc=False):
     model: Name = ""
 
 
-def error_body(problem: Problem, message: str) -> dict[str, object]:
+def error_body(problem: Problem, message: str, _status: int = 500) -> dict[str, object]:
     """Return `{"error": {...}}` as the OpenAI SDKs read it."""
     return {
         "error": {
@@ -63,7 +63,7 @@ def error_body(problem: Problem, message: str) -> dict[str, object]:
     }
 
 
-def stream_error(problem: Problem, message: str) -> bytes:
+def stream_error(problem: Problem, message: str, _status: int = 500) -> bytes:
     """Return a last data event; no `[DONE]` follows it."""
     return b"data: " + msgspec.json.encode(error_body(problem, message)) + b"\n\n"
 
