@@ -12,6 +12,7 @@ from redis import Redis
 from forebay.coordination import keys
 from forebay.coordination.valkey import ValkeyStore
 from forebay.core import Cancelled, Finished
+from forebay.testing.fleet.link import Link
 from forebay.testing.valkey_server import ValkeyServer
 
 from .crew import LEASE_S, TWO_SLOTS, Crew, arrivals, filled, until
@@ -63,6 +64,31 @@ async def test_without_the_store_each_uses_its_share_and_refuses_the_rest(
         second.post(Finished("f"))
         back = [record for record in caplog.records if record.message == "the store is back"]
         assert len(back) == 2
+
+
+async def test_a_slow_store_is_given_up_and_used_again_when_it_is_fast(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = await Link.to(server.port)
+    async with Crew(f"redis://127.0.0.1:{link.port}/0", 2) as crew:
+        await filled(crew)
+        link.delay_s = 0.08  # there, and as much back: more than a call may take, less than all
+        await crew.all_are("alone")
+        first, second = crew.hands
+        first.post(Finished("a"), *arrivals("e"))
+        assert first.routed == ["a", "c"]
+        assert first.refused == ["coordination_lost"]
+        tried = first.store.calls + 10  # it connects, and is not taken for well because of that
+        await until(lambda: first.mode != "alone" or first.store.calls >= tried)
+        assert first.mode == "alone"
+        link.delay_s = 0.0
+        await crew.settled()
+        second.post(Finished("b"))
+        await until(lambda: second.routed == ["b", "d"])
+        said = [one.message for one in caplog.records if one.levelname == "WARNING"]
+        assert sum("goes on alone" in one for one in said) == 2
+        assert said.count("the store is back") == 2
+    await link.stop()
 
 
 async def test_a_store_that_comes_back_empty_finds_everything_in_its_old_order(

@@ -61,7 +61,7 @@ def test_fault_37_the_slots_of_a_killed_replica_are_free_within_two_leases(repli
     assert len(served_meanwhile) > 5 * 10 / 2  # half of what five slots serve in those ten seconds
 
 
-@pytest.mark.parametrize("kind", ["store_down", "store_paused"])
+@pytest.mark.parametrize("kind", ["store_down", "store_paused", "store_slow"])
 def test_fault_39_a_second_after_its_first_call_in_vain_each_is_on_its_own_share(
     kind: FaultKind,
 ) -> None:

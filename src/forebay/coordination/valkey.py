@@ -1,6 +1,8 @@
 """The store on a real server: Valkey or Redis, alone, behind Sentinel, or as a cluster.
 
-Each call has its own time limit. One that is cancelled or late takes its connection with it
+Each call has its own time limit. A new connection has one of its own before the first call on it:
+were it part of the call's, a slow store would look well each time that its connections were made
+anew, and never be given up. A call that is cancelled or late takes its connection with it
 (redis-py closes a connection whose reply was not read), so that no reply can ever reach another
 caller. Readers have connections of their own, because they wait on the server's side. Scripts are
 sent by their hash and loaded again where the server has forgotten them.
@@ -9,6 +11,7 @@ sent by their hash and loaded again where the server has forgotten them.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,14 +28,14 @@ from forebay.coordination.store import Entry, Sign, Standing, StoreLost
 from forebay.settings import parse_store_url
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from forebay.settings import StoreAddress
 
 CALL_S = 0.1
 """How long one call may take: a store that is slower than that is as good as gone."""
 CONNECT_S = 0.8
-"""How long it may take with a new connection: names, TLS, a password, sentinels that are asked."""
+"""How long a new connection may take: names, TLS, a password, sentinels that are asked."""
 SENTINEL_S = 0.3
 """How long one sentinel may take before the next is asked."""
 RAW = {"protocol": 2, "decode_responses": False}
@@ -98,7 +101,7 @@ class ValkeyStore:
         """Sign, renew or take the lease if it is free, and learn who is there."""
         member = sign.about.member
         holder, left_ms, abouts = await self._call(
-            self._beat(
+            lambda: self._beat(
                 keys=[
                     keys.LEASE, keys.EPOCH, keys.MEMBERS, keys.ABOUT, keys.down(member),
                     keys.up(sign.epoch),
@@ -118,13 +121,13 @@ class ValkeyStore:
         stream = keys.up(epoch)
         self.bytes_sent += sum(map(len, payloads))
         if len(payloads) == 1 and epoch == self._lingers:  # a pipeline costs nearly twice as much
-            await self._call(self._client.execute_command(*_xadd(stream, payloads[0])))
+            await self._call(lambda: self._client.execute_command(*_xadd(stream, payloads[0])))
             return
         pipeline = self._client.pipeline(transaction=False)
         for payload in payloads:
             pipeline.execute_command(*_xadd(stream, payload))
         pipeline.pexpire(stream, keys.LINGER * self._lease_ms)
-        await self._call(pipeline.execute())
+        await self._call(pipeline.execute)
         self._lingers = epoch
 
     async def send_down(
@@ -134,7 +137,7 @@ class ValkeyStore:
         self.bytes_sent += sum(len(payload) for _, payload in payloads)
         linger_ms = keys.LINGER * self._lease_ms
         sent = await self._call(
-            self._send(
+            lambda: self._send(
                 keys=[keys.LEASE, *(keys.down(member) for member, _ in payloads)],
                 args=[
                     token, keys.STREAM_MAX, linger_ms, int(last),
@@ -156,7 +159,10 @@ class ValkeyStore:
         asked = self._readers[reader].xread(
             {stream: after}, count=READ_MAX, block=max(1, int(wait_s * 1000))
         )
-        found = await self._call(asked, wait_s + CONNECT_S)
+        self.calls += 1
+        with _failures():
+            async with asyncio.timeout(wait_s + CONNECT_S):
+                found = await asked
         if not found:
             return []
         [(_, entries)] = found
@@ -165,7 +171,7 @@ class ValkeyStore:
     async def leave(self, member: str) -> None:
         """Be forgotten at once."""
         await self._call(
-            self._leave(keys=[keys.MEMBERS, keys.ABOUT, keys.down(member)], args=[member])
+            lambda: self._leave(keys=[keys.MEMBERS, keys.ABOUT, keys.down(member)], args=[member])
         )
 
     async def close(self) -> None:
@@ -176,20 +182,30 @@ class ValkeyStore:
             for sentinel in getattr(sentinels, "sentinels", ()):
                 await sentinel.aclose()
 
-    async def _call(self, call: Awaitable[Any], limit_s: float | None = None) -> Any:
-        """Make a call; the first one after a failure has the time to connect, too."""
+    async def _call(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call; after a failure only when there is a connection again."""
         self.calls += 1
-        is_read = limit_s is not None  # on a connection of its own
-        if limit_s is None:
-            limit_s = CALL_S if self._is_connected else CONNECT_S
         try:
-            async with asyncio.timeout(limit_s):
-                answer = await call
-        except Exception as error:  # also what the driver has to say about options of the URL
-            self._is_connected = self._is_connected and is_read
-            raise StoreLost(f"{type(error).__name__}: {error}") from error
-        self._is_connected = self._is_connected or not is_read
+            with _failures():
+                if not self._is_connected:
+                    async with asyncio.timeout(CONNECT_S):  # to where our keys are, in a cluster
+                        await self._client.exists(keys.LEASE)
+                async with asyncio.timeout(CALL_S):
+                    answer = await call()
+        except StoreLost:
+            self._is_connected = False
+            raise
+        self._is_connected = True
         return answer
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise StoreLost for whatever goes wrong: also what the driver says to options of the URL."""
+    try:
+        yield
+    except Exception as error:
+        raise StoreLost(f"{type(error).__name__}: {error}") from error
 
 
 def _xadd(stream: str, payload: bytes) -> tuple[str | bytes | int, ...]:

@@ -145,6 +145,8 @@ class Faults:
         match fault.kind:
             case "store_paused":
                 valkey.pause()
+            case "store_slow":
+                valkey.slow = True
             case "failover":
                 valkey.fail_over()
             case _:
@@ -161,6 +163,7 @@ class Faults:
         if not self._store_faults:
             valkey.come_up()
             valkey.resume()
+            valkey.slow = False
         self._close_window_if(True)
         self._over()
 

@@ -16,11 +16,17 @@ FaultKind: TypeAlias = Literal[
     "retire",  # a replica resigns, drains, leaves and comes back
     "store_down",  # refuses connections, keeps its data
     "store_paused",  # answers nobody; what was sent is carried out later
+    "store_slow",  # every call takes longer than it may, and is carried out all the same
     "store_emptied",  # comes back without any data
     "failover",  # comes back without its last second
 ]
+SLOW_FAULT = 0.3
+"""The part of worlds in which the store is slow for a while, whatever else goes wrong."""
 REPLICA_FAULTS: tuple[FaultKind, ...] = ("kill", "freeze", "partition", "isolate", "retire")
-STORE_FAULTS: tuple[FaultKind, ...] = ("store_down", "store_paused", "store_emptied", "failover")
+DRAWN_STORE_FAULTS: tuple[FaultKind, ...] = (
+    "store_down", "store_paused", "store_emptied", "failover",
+)  # fmt: skip
+STORE_FAULTS = (*DRAWN_STORE_FAULTS, "store_slow")
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,10 @@ def random_plan(seed: int) -> FleetPlan:
         hurried=Random(f"fleet/{seed}/hurried").choice((0.0, 0.1, 0.4)),
         twins=random.choice((0.0, 0.2)),
         reused=Random(f"fleet/{seed}/reused").choice((0.0, 0.2)),
-        faults=_random_faults(random, replicas, lease_s, duration_s),
+        faults=(
+            *_random_faults(random, replicas, lease_s, duration_s),
+            *_random_slowness(Random(f"fleet/{seed}/slow"), lease_s, duration_s),
+        ),
         resizes=_random_resizes(random, nodes, duration_s),
     )
 
@@ -132,12 +141,19 @@ def _random_faults(
     faults = []
     at_s = random.uniform(2.0, 8.0)
     while at_s < duration_s:
-        kind = random.choice(STORE_FAULTS if random.random() < 0.3 else REPLICA_FAULTS)
+        kind = random.choice(DRAWN_STORE_FAULTS if random.random() < 0.3 else REPLICA_FAULTS)
         for_s = random.choice((0.3, 0.8, 1.5, 3.0)) * lease_s * random.uniform(0.5, 1.0)
         replica = random.choice((-1, random.randrange(replicas)))
         faults.append(Fault(at_s, kind, for_s, replica))
         at_s += for_s + random.choice((0.0, 1.0, 3.0)) * lease_s
     return tuple(faults)
+
+
+def _random_slowness(random: Random, lease_s: float, duration_s: float) -> tuple[Fault, ...]:
+    if random.random() >= SLOW_FAULT:
+        return ()
+    for_s = random.choice((0.8, 1.5, 3.0)) * lease_s
+    return (Fault(random.uniform(2.0, duration_s), "store_slow", for_s),)
 
 
 def _random_resizes(

@@ -30,6 +30,8 @@ CALL_S = 0.1
 CONNECT_S = 1.0
 READ_MAX = 256
 """All three as the real client has them."""
+SLOW_S = (0.06, 0.4)
+"""What a slow store takes more, there and back alike."""
 
 
 class Stream:
@@ -181,6 +183,7 @@ class Valkey:
         self._readers: list[Reader] = []
         self.down = False
         self.paused = False
+        self.slow = False
         self._waiting: list[Callable[[], None]] = []
         self._kept: Keyspace | None = None
 
@@ -355,4 +358,6 @@ class Line:
                 return
             arrive = lost
         delay_s = self._random.expovariate(1 / self._delay_s) if self._delay_s else 0.0
+        if self._valkey.slow:
+            delay_s += self._random.uniform(*SLOW_S)
         self._world.call_at(self._world.monotonic_s() + delay_s, arrives)
