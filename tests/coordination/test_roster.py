@@ -97,3 +97,19 @@ def test_leaders_that_left_one_after_the_other_are_all_not_waited_for() -> None:
     made.leave("b-1")
     made.leave("c-1")
     assert made.expected([Replica(B), Replica(C), Replica(About("d-1"))], 1.0) == {"d-1"}
+
+
+def test_settings_other_than_the_leaders_are_named_once() -> None:
+    mine = About("a-1", settings="1", given={"queue.max_size": "7", "nodes": "n"})
+    theirs = About("b-1", settings="2", given={"queue.max_size": "9", "models.aliases": "x"})
+    led = Standing(1, "b-1", 5.0, (mine, theirs, About("c-1", settings="3")))
+    made = Roster(mine, 5.0)
+    assert made.differing(led) == ("models.aliases", "nodes", "queue.max_size")
+    assert made.differing(led) == ()
+    assert made.differing(Standing(1, "a-1", 5.0, led.members)) == ()  # it is the leader itself
+    assert made.differing(Standing(1, "", 0.0, led.members)) == ()
+    assert made.differing(led) == ()
+    made.introduce(About("a-1", settings="4", given={**theirs.given, "nodes": "n"}))
+    assert made.differing(led) == ("nodes",)  # its settings were changed
+    made.introduce(About("a-1", settings="2", given=theirs.given))
+    assert made.differing(led) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,18 @@ async def test_a_gateway_with_other_settings_is_seen_by_all(tmp_path: Path) -> N
             ]
             metrics = (await ask(fleet.ports[0], "/metrics")).body.decode()
             assert 'forebay_replicas_differing{what="settings"} 1.0' in metrics
+        logs = await asyncio.to_thread(_messages, tmp_path)
+        assert [one.count(DIFFERS) for one in logs] in ([0, 1, 0], [1, 0, 1])  # by who leads
+        assert {text for one in logs for text in one if "differ" in text} == {DIFFERS}
+
+
+DIFFERS = "settings differ from the leader's, which decide for all: queue.max_size"
+
+
+def _messages(folder: Path) -> list[list[str]]:
+    """Return what each gateway has logged, in the order of the fleet."""
+    logs = [path.read_text().splitlines() for path in sorted(folder.glob("gateway-*/*.log"))]
+    return [[json.loads(line)["message"] for line in log if line[:1] == "{"] for log in logs]
 
 
 def _knows_three(reply: Reply) -> bool:

@@ -56,6 +56,8 @@ class About(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     address: str = ""
     version: str = ""
     settings: str = ""
+    given: dict[str, str] = {}
+    """Of the settings that all must share those that are not the default: digits, by key."""
 
     @property
     def name(self) -> str:

@@ -266,6 +266,12 @@ class Replica:
                 "another gateway has the same address: set coordination.advertise on both",
                 extra={"address": self.about.address},
             )
+        if keys := self._roster.differing(standing):
+            logger.warning(
+                "settings differ from the leader's, which decide for all: %s",
+                ", ".join(keys),
+                extra={"leader": standing.leader},
+            )
         self._follower.members = tuple(about.member for about in standing.members)
         self._do(lambda now_s: self._take_standing(standing, asked_s, now_s))
 

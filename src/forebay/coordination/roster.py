@@ -33,10 +33,12 @@ class Roster:
         self._seen: dict[str, tuple[About, float]] = {about.name: (about, 0.0)}
         self._left: deque[str] = deque(maxlen=LEFT_MAX)  # who said that it has nothing left
         self._namesakes = 0  # how often in a row another had this one's name
+        self._differing: set[tuple[str, ...]] = set()  # by whose settings, and the keys
 
     def introduce(self, about: About) -> None:
         """Know who this replica is now."""
         del self._seen[self._about.name]
+        self._differing.clear()
         self._about = about
         self._seen[about.name] = (about, 0.0)
 
@@ -64,6 +66,18 @@ class Roster:
         twins = [one for one in standing.members if one.name == me.name and one != me]
         self._namesakes = self._namesakes + 1 if twins else 0
         return self._namesakes == NAMESAKES
+
+    def differing(self, standing: StoreStanding) -> tuple[str, ...]:
+        """Return, once, the keys of settings that are other than the leader's, which decide."""
+        led_by = next((one for one in standing.members if one.member == standing.leader), None)
+        if led_by is None or led_by.settings == self._about.settings:
+            return ()
+        mine, theirs = self._about.given, led_by.given
+        keys = tuple(sorted(key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key)))
+        if (led_by.name, *keys) in self._differing:
+            return ()
+        self._differing.add((led_by.name, *keys))
+        return keys
 
     def leave(self, member: str) -> None:
         """Know that a replica goes, and has nothing left."""

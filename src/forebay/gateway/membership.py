@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,8 +32,12 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 1.0
 """How long another gateway may take to say how it is."""
-SHARED: Final = ("queue", "retry", "models", "nodes", "keys")
-"""Sections of the settings that must be the same everywhere."""
+SHARED: Final[Any] = {
+    **dict.fromkeys(("queue", "retry", "models", "nodes", "keys"), True),
+    "coordination": {"lease_seconds"},
+}
+"""Sections of the settings that must be the same everywhere, and one key."""
+DIGITS: Final = 12
 
 
 class Alive(msgspec.Struct):
@@ -73,18 +78,30 @@ def about(settings: Settings, port: int, chance: random.Random) -> About:
     """Return who a gateway is, once it listens."""
     address = advertised(settings.server, settings.coordination, port)
     member = f"{replica_name(address)}-{chance.randbytes(4).hex()}"
-    return About(member, address, __version__, fingerprint(settings))
+    return with_settings(About(member, address, __version__), settings)
 
 
 def with_settings(about: About, settings: Settings) -> About:
     """Return who a gateway is after its settings have changed."""
-    return replace(about, settings=fingerprint(settings))
+    given = given_settings(settings)
+    return replace(about, settings=_digits(sorted(given.items())), given=given)
 
 
-def fingerprint(settings: Settings) -> str:
-    """Return twelve digits that differ where settings differ that all gateways must share."""
-    shared = settings.model_dump_json(include=set(SHARED))
-    return hashlib.sha256(shared.encode()).hexdigest()[:12]
+def given_settings(settings: Settings) -> dict[str, str]:
+    """Return digits that tell values apart, of shared settings that are not the default, by key."""
+    given: dict[str, str] = {}
+    shared = settings.model_dump(mode="json", include=SHARED, exclude_defaults=True)
+    for section, values in shared.items():
+        if isinstance(values, dict):
+            given |= {f"{section}.{key}": _digits(value) for key, value in values.items()}
+        else:
+            given[section] = _digits(values)
+    return given
+
+
+def _digits(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 async def anyone_led(own_certificate: str, addresses: Sequence[str]) -> bool:
