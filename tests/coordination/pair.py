@@ -24,7 +24,7 @@ class Office:
         self.name = name
         self.now_s = 10.0
         self.leader = Leader(About(name), epoch, OPTIONS, LEASE_S, expected)
-        self.leader.begin(totals or Totals(), self.now_s)
+        self.leader.begin(totals or Totals(), {}, self.now_s)
         self.desks: dict[str, Desk] = {}
         self.join(name)
 

@@ -25,7 +25,7 @@ def announced(member: str, *models: str) -> tuple[Follower, list[Batch]]:
 
 def leader_of(*members: str) -> Leader:
     leader = Leader(About("aaaaaaaa-1"), 1, Options(), LEASE_S, members)
-    leader.begin(Totals(), 0.0)
+    leader.begin(Totals(), {}, 0.0)
     leader.tick(LEASE_S)
     return leader
 

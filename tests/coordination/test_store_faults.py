@@ -51,6 +51,7 @@ async def test_without_the_store_each_uses_its_share_and_refuses_the_rest(
         assert second.routed == ["b", "d", "f"]
         snapshot = await first.snapshot()
         assert (snapshot.running, snapshot.waiting) == (1, 0)
+        assert snapshot.totals.served == 1
         lost = [record for record in caplog.records if "goes on alone" in record.message]
         assert len(lost) == 2  # one line for each replica
         if fault == "frozen":
@@ -60,6 +61,7 @@ async def test_without_the_store_each_uses_its_share_and_refuses_the_rest(
         await crew.settled()
         snapshot = await second.snapshot()
         assert (snapshot.running, snapshot.waiting) == (2, 0)
+        assert snapshot.totals.served == 3  # what each of them served alone
         first.post(Finished("c"))
         second.post(Finished("f"))
         back = [record for record in caplog.records if record.message == "the store is back"]

@@ -15,7 +15,7 @@ WAITING = 2 * TAKEN_AT_ONCE + 500
 
 def new_leader() -> Leader:
     leader = Leader(ME, 2, Options(max_size=10 * WAITING), 5.0, [ME.member, OTHER.member])
-    leader.begin(Totals(), 0.0)
+    leader.begin(Totals(), {}, 0.0)
     leader.receive(Batch(ME.member, 1, 0, (Announced(ME),)), 0.0)
     return leader
 

@@ -25,6 +25,7 @@ from forebay.coordination.messages import (
     Announced,
     Batch,
     Down,
+    Endings,
     GaveBack,
     Left,
     Lend,
@@ -42,11 +43,12 @@ from forebay.coordination.messages import (
 from forebay.coordination.outbox import Outbox
 from forebay.coordination.patience import Patience
 from forebay.coordination.refusals import refusal
-from forebay.coordination.totals import highest
+from forebay.coordination.totals import highest, one_more, with_endings
 from forebay.core import (
     Arrived,
     Audited,
     Cancelled,
+    Expire,
     Finished,
     Lent,
     NodeChanged,
@@ -87,6 +89,8 @@ class Follower:
         self.mode: Mode = "seeking"
         self.tickets: dict[str, Held] = {}
         self.totals = Totals()
+        self.endings = Endings()  # of this replica's own requests
+        self.known_endings: dict[str, Endings] = {}  # as the leader said last
         self.replicas: tuple[Standing, ...] = ()
         self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
         self.stopping = False
@@ -167,6 +171,8 @@ class Follower:
             held.come_back(now_s, exclude=event.exclude)
             self._watch(held, now_s)
         else:
+            if isinstance(event, Finished) and held.stage == "running":
+                self.endings = one_more(self.endings, event)
             del self.tickets[event.id]
         actions = self._pass_on(event, now_s)
         if owed:
@@ -246,6 +252,7 @@ class Follower:
         else:
             expired = self._patience.late(now_s)
         for action in expired:
+            self.endings = one_more(self.endings, action)
             del self.tickets[action.id]
             self.say(Cancelled(action.id))
         return [*expired]
@@ -267,7 +274,7 @@ class Follower:
         for held in self.tickets.values():
             held.lent = False  # what runs on a loan is a lease like any other from now on
         tickets = announcement(self.tickets.values(), now_s)
-        last = (Announced(self.about), Signed(now_s))
+        last = (Announced(self.about), Signed(now_s, self.endings))
         self._outbox.begin((*self._views.values(), *tickets, *last))
 
     def follows(self, epoch: int, leader: str) -> bool:
@@ -311,7 +318,7 @@ class Follower:
 
     def sign(self, now_s: float) -> None:
         """Give a sign of life."""
-        self.say(Signed(now_s))
+        self.say(Signed(now_s, self.endings))
 
     def take_items(self) -> list[Up]:
         """Return what is to be said to the leader, and forget it."""
@@ -376,6 +383,7 @@ class Follower:
             case Pulse():
                 self._stamp_s = max(self._stamp_s, item.stamp_s)
                 self.totals, self.replicas = highest(self.totals, item.totals), item.replicas
+                self.known_endings = item.endings
             case Resigned():
                 self.listen(item)
                 self.seek()
@@ -390,11 +398,18 @@ class Follower:
     def _perform(self, actions: list[Action], now_s: float) -> list[Action]:
         """Take note of what was decided; leave out what is about tickets that are gone."""
         told = (action for action in actions if note(self.tickets, action, now_s))
-        return [self._with_totals(action) for action in told]
+        return [self._counted(action) for action in told]
 
-    def _with_totals(self, action: Action) -> Action:
-        """Never let a count go down that was shown once."""
+    def _counted(self, action: Action) -> Action:
+        """Count an ending; never let a count go down that was shown once."""
+        if isinstance(action, Expire):
+            self.endings = one_more(self.endings, action)
         if not isinstance(action, Snapshot):
             return action
-        self.totals = highest(self.totals, action.totals)
+        seen = highest(self.totals, action.totals)
+        self.totals = highest(seen, with_endings(seen, self.fleet_endings()))
         return replace(action, totals=self.totals)
+
+    def fleet_endings(self) -> dict[str, Endings]:
+        """Return how requests have ended, by member, as far as it is known here."""
+        return {**self.known_endings, self.about.member: self.endings}

@@ -67,12 +67,11 @@ class Gathering:
             self._missing.discard(member)
 
     def keep(self, batch: Batch) -> Iterator[Signed]:
-        """Keep a batch for later, all but signs of life."""
+        """Keep a batch for later; a sign of life counts now, what is counted in it in its turn."""
         for item in batch.items:
             if isinstance(item, Signed):
-                yield item
-            else:
-                self.add(batch.member, item)
+                yield Signed(item.stamp_s)
+            self.add(batch.member, item)
 
     def leave(self, member: str) -> None:
         """Wait no longer for a replica that has gone, and forget what it said."""

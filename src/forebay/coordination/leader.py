@@ -21,6 +21,7 @@ from forebay.coordination.messages import (
     Announced,
     Asked,
     Batch,
+    Endings,
     GaveBack,
     Left,
     Look,
@@ -61,7 +62,7 @@ from forebay.core import (
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from forebay.core import Action, Options
 
@@ -88,9 +89,9 @@ class Leader:
         self._next_silence_s = 0.0  # when to see next who has not been heard of
         self._counts = Counts()
 
-    def begin(self, totals: Totals, now_s: float) -> None:
-        """Start to lead; `totals` is what was counted before."""
-        self._counts.carried = totals
+    def begin(self, totals: Totals, endings: Mapping[str, Endings], now_s: float) -> None:
+        """Start to lead; `totals` and `endings` are what was counted before."""
+        self._counts.carried, self._counts.endings = totals, dict(endings)
         if self._gathering is not None:
             self._gathering.until_s = now_s + GATHER * self._lease_s
 
@@ -195,6 +196,7 @@ class Leader:
                     one.out.append(self._pulse(one, now_s))
             case Signed():
                 member.signed = item
+                self._counts.hear(member.about.member, item.endings, self.members)
                 member.out.append(self._pulse(member, now_s))
             case Asked():
                 member.out.append(Owner(item.id, self._tickets.owner_of(item.id)))
@@ -265,6 +267,8 @@ class Leader:
 
     def _end(self, ticket: Ticket, event: Finished | Cancelled, now_s: float) -> None:
         node, lent = ticket.node, ticket.lent
+        if node and isinstance(event, Finished):
+            self._counts.end(ticket.member.about.member, event)
         self._close(ticket)
         # What runs nowhere cannot finish, as far as the core knows; it must not stay behind there.
         self._handle(event if node else Cancelled(ticket.id), now_s)
@@ -318,6 +322,8 @@ class Leader:
             if self._parking.hold_back(ticket, action, self._loans, now_s):
                 self._counts.refuse_again(ticket.arrival, action.code)
                 return False
+            if isinstance(action, Expire):
+                self._counts.end(ticket.member.about.member, action)
             self._close(ticket)
         return True
 
@@ -386,7 +392,19 @@ class Leader:
         return self.members.standings(self._loans.lending, now_s)
 
     def _pulse(self, member: Member, now_s: float) -> Pulse:
-        return Pulse(member.signed.stamp_s, self.totals(), self.standings(now_s))
+        endings = dict(self._counts.endings)
+        return Pulse(member.signed.stamp_s, self.totals(), endings, self.standings(now_s))
+
+    @property
+    def endings(self) -> dict[str, Endings]:
+        """How requests have ended, by member."""
+        return self._counts.endings
+
+    def resign(self, *, leaves: bool, now_s: float) -> None:
+        """Say goodbye to everyone, with all that was counted."""
+        for member in self.members:
+            member.out.append(self._pulse(member, now_s))
+        self.members.resign(leaves=leaves)
 
     def totals(self, now: Totals | None = None) -> Totals:
         """Return all that was counted, by the leaders before this one, too."""

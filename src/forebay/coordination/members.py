@@ -31,6 +31,9 @@ class Members:
     def __iter__(self) -> Iterator[Member]:
         return iter(list(self._members.values()))
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
     def get(self, name: str) -> Member | None:
         """Return a replica that has announced itself."""
         return self._members.get(name)

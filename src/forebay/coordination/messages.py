@@ -71,11 +71,21 @@ class Announced(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     about: About
 
 
+class Endings(Struct, frozen=True, array_like=True, gc=False):
+    """How one replica's requests have ended since it started, whoever led; each only grows."""
+
+    served: int = 0
+    failed: int = 0
+    expired: int = 0
+
+
 class Signed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """I am alive, and my clock says this; three times a lease."""
 
     stamp_s: float
     """By the replica's own clock; `Pulse` sends it back."""
+    endings: Endings = Endings()
+    """What ended while nobody led, or alone, is in here and nowhere else."""
 
 
 class GaveBack(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -209,6 +219,8 @@ class Pulse(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     stamp_s: float = 0.0
     totals: Totals = Totals()
     """All that was counted so far: the next leader goes on from there."""
+    endings: dict[str, Endings] = {}
+    """How requests have ended, by the member that had them; "" is those longest gone."""
     replicas: tuple[Standing, ...] = ()
 
 

@@ -136,6 +136,7 @@ class Replica:
 
     def _leave_office(self, leader: Leader) -> None:
         self._follower.totals = highest(self._follower.totals, leader.totals())
+        self._follower.known_endings = leader.endings
         self._leader = None
         self._follower.seek()
 
@@ -248,7 +249,8 @@ class Replica:
         leader = self._leader
         if leader is None:
             return []
-        leader.members.resign(leaves=self._follower.stopping and not self._follower.tickets)
+        leaves = self._follower.stopping and not self._follower.tickets
+        leader.resign(leaves=leaves, now_s=self._clock.monotonic_s())
         orders = leader.members.take_orders()
         logger.info("resigns", extra={"epoch": leader.epoch})
         self._leave_office(leader)
@@ -309,7 +311,7 @@ class Replica:
             self.about, standing.epoch, follower.options, self.lease_s, expected
         )
         self._led_epoch = standing.epoch
-        leader.begin(follower.totals, now_s)
+        leader.begin(follower.totals, follower.fleet_endings(), now_s)
         logger.info("leads", extra={"epoch": standing.epoch, "replicas": len(standing.members)})
 
     def _follow(self, standing: StoreStanding, now_s: float) -> None:

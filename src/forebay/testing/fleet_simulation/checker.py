@@ -24,7 +24,8 @@ those that came when nothing was wrong: a leader that has not heard of a place c
 
 **Progress.** A slot that someone could use does not stay free; everything ends.
 
-**Totals.** No observer ever sees a count go down.
+**Totals.** No observer ever sees a count go down, or more served than were. In the end all that
+living gateways have served is counted, whoever led then.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class FleetChecker:
         self._snubbed: deque[tuple[float, Request, list[Backend]]] = deque()
         self._crowded_since_s: float | None = None
         self._totals: dict[str, Totals] = {}
+        self.served: Counter[str] = Counter()  # by member
 
     # -- what the faults explain
 
@@ -241,11 +243,14 @@ class FleetChecker:
 
     def ended(self, request: Request) -> None:
         self.counts[request.outcome] += 1
+        self.served[request.gateway.member] += request.outcome == "served"
         self.outcomes[request.arrival.id] = request.outcome
         self.note(f"{request.gateway.name} {request.arrival.id} ends: {request.outcome}")
 
     def observed(self, gateway: Gateway, snapshot: Snapshot) -> None:
         now = snapshot.totals
+        if now.served > self.served.total():
+            self.broken(f"{gateway.name} saw {now.served} of {self.served.total()} served")
         before = self._totals.get(gateway.member)
         self._totals[gateway.member] = now
         if before is not None:

@@ -23,7 +23,7 @@ from forebay.testing.fleet_simulation.checker import SETTLED, FleetChecker
 from forebay.testing.fleet_simulation.clocks import MachineClock, virtual_loop
 from forebay.testing.fleet_simulation.faults import Faults
 from forebay.testing.fleet_simulation.store import Keyspace, Line, Valkey
-from forebay.testing.fleet_simulation.tables import leftovers
+from forebay.testing.fleet_simulation.tables import leftovers, uncounted
 from forebay.testing.fleet_simulation.wire_checks import WireChecker
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class FleetSimulation:
                 for gateway in self.gateways.values()
                 for one in gateway.requests.values()
             ]
-            self.checker.broken(f"not over: {left} {leftovers(self.gateways.values())}")
+            self.checker.broken(f"not over: {left} {self._leftovers()}")
         self.world.call_at(now_s + LOOK_S, self._look)
 
     def _is_over(self) -> bool:
@@ -289,7 +289,12 @@ class FleetSimulation:
         over_s = max(self.plan.duration_s, self._faults.over_s + CALM * self.plan.lease_s)
         if now_s < over_s or any(one.requests for one in self.gateways.values()):
             return False
-        return now_s >= over_s + SETTLED and not leftovers(self.gateways.values())
+        return now_s >= over_s + SETTLED and not self._leftovers()
+
+    def _leftovers(self) -> list[str]:
+        alive = [one for one in self.gateways.values() if one.alive]
+        served = sum(self.checker.served[one.member] for one in alive)
+        return [*leftovers(alive), *uncounted(alive, served)]
 
 
 def play(plan: FleetPlan) -> FleetReport:

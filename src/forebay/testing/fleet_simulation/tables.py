@@ -35,6 +35,15 @@ def leftovers(gateways: Iterable[Gateway]) -> list[str]:
     return found + _look_at(leader, len(alive))
 
 
+def uncounted(alive: Iterable[Gateway], served: int) -> list[str]:
+    """Return who leads without counting all that living gateways have served."""
+    return [
+        f"{one.name} counts {one.replica._leader.totals().served} of {served} served"
+        for one in alive
+        if one.replica._leader is not None and one.replica._leader.totals().served < served
+    ]
+
+
 def _look_at(leader: Leader, replicas: int) -> list[str]:
     tickets, found = leader._tickets, []
     if tickets._by_id or tickets._waiting or tickets._busy:
