@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from forebay.relay.absence import words
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.call import Call
 from forebay.relay.fields import find_model, place_for_model
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.callers import Caller, Callers
     from forebay.relay.fields import Reading
+    from forebay.relay.problem import Unsupported
     from forebay.relay.relay import Relay
     from forebay.settings import ModelsSettings, ResolvedKey
 
@@ -76,12 +78,10 @@ class Admission:
 
     def make(self, caller: Caller, reading: Reading) -> Call | Problem:
         """Return the call that a body asks for."""
-        family, fields, unsupported = caller.family, reading.fields, reading.unsupported
-        if unsupported is not None:
-            return Problem("unsupported", unsupported.message, unsupported.param)
+        family, fields = caller.family, reading.fields
         asked = caller.model or fields.model
-        if not asked:
-            return Problem("invalid_request", "`model` is required", "model")
+        if reading.unsupported is not None or not asked:
+            return _refused(reading.unsupported)
         model = self.aliases.get(asked, asked) if self.aliases else asked
         if ":" not in model and self._relay.nodes.has_ollama:
             model = self._relay.nodes.full_name(model)
@@ -95,6 +95,9 @@ class Admission:
             fallbacks = tuple(name for name in fallbacks if name in key.models)
         if (model != fields.model or fallbacks) and reading.model_span == (0, 0):
             _find_place(reading)
+        nodes, route = self._relay.nodes, caller.route
+        if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
+            return Problem("route_not_supported", words(route), "model")
         request_id = self._unique_id(caller.request_id)
         call = Call(
             request_id,
@@ -142,6 +145,12 @@ class Admission:
             text = self._random.randbytes(ID_BYTES * 256).hex()
             self._entropy = [text[i : i + 2 * ID_BYTES] for i in range(0, len(text), 2 * ID_BYTES)]
         return self._entropy.pop()
+
+
+def _refused(unsupported: Unsupported | None) -> Problem:
+    if unsupported is None:
+        return Problem("invalid_request", "`model` is required", "model")
+    return Problem("unsupported", unsupported.message, unsupported.param)
 
 
 def _find_place(reading: Reading) -> None:

@@ -103,9 +103,10 @@ CODES: dict[str, Code] = {
     ),
     "route_not_supported": _never(
         404,
-        "The model is known, but its nodes do not speak this API family.",
-        "Use a route of a family that the node serves: `GET /v1/models` and `GET /api/tags` list "
-        "what each has.",
+        "The model is known, but its nodes do not speak this API family, or none of them has this "
+        "route: `cause` says what the last one answered.",
+        "Use a route that the node serves: `GET /v1/models` and `GET /api/tags` list what each family "
+        "has. Some servers must be started for a route, such as llama.cpp with `--embeddings`.",
         "このモデルはこの API では利用できません",
         "ノードが対応する API を使ってください。`GET /v1/models` と `GET /api/tags` で確認できます。",
     ),

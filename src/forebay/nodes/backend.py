@@ -20,6 +20,7 @@ from forebay.errors import BackendFailed
 from forebay.nodes.detect import ADAPTERS, detect
 from forebay.nodes.health import FailureKind, NodeHealth
 from forebay.nodes.llama_cpp import LlamaCpp
+from forebay.nodes.lm_studio import LmStudio
 from forebay.nodes.report import Reply
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
@@ -40,6 +41,10 @@ logger = logging.getLogger("forebay.nodes")
 
 PROBE_SECONDS = 5.0
 """How long one question of a probe may take; engines answer these from memory."""
+
+ABSENCE_S: Final = 60.0
+"""How long a route that a node did not have is not asked for there again."""
+ABSENCES_MAX: Final = 256
 
 _HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
     "connect": "connect",
@@ -105,6 +110,10 @@ class Backend:
         self.failures: dict[str, int] = {}  # by kind, for the metrics
         self.last_error = ""
         self.draining = False
+        self.absences: dict[tuple[str, str], float] = {}
+        """Routes that it does not have, by route and model, and until when that is believed."""
+        self.hides_absences = False
+        """Whether it answers 200 where it has no route."""
         self._adapter: Adapter | None = ADAPTERS.get(settings.kind)
         self._timer: TimerHandle | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -158,6 +167,22 @@ class Backend:
         elif not self.guarded and (gpu := await self._gpu.read(self.settings.url)):
             self.gpu_load = gpu.load
             self.vram_used_bytes, self.vram_total_bytes = gpu.used_bytes, gpu.total_bytes
+
+    def learn_absence(self, route: str, model: str) -> None:
+        """Believe for a while that it does not have a route for a model."""
+        if len(self.absences) >= ABSENCES_MAX:
+            self.absences.clear()
+        self.absences[route, model] = self._clock.monotonic_s() + ABSENCE_S
+
+    def lacks(self, route: str, model: str) -> bool:
+        """Say whether it is known not to have a route."""
+        until_s = self.absences.get((route, model)) if self.absences else None
+        if until_s is None:
+            return False
+        if self._clock.monotonic_s() < until_s:
+            return True
+        del self.absences[route, model]
+        return False
 
     def refresh(self) -> None:
         """Ask the node anew now: something it did does not fit what we know."""
@@ -273,7 +298,10 @@ class Backend:
             change = self.health.probe_failed(self._clock.monotonic_s())
         else:
             self.last_error = SILENT if self.health.is_silent else ""
+            if (report.kind, report.version) != (self.kind, self.version):
+                self.absences.clear()
             self.kind, self.version = report.kind, report.version
+            self.hides_absences = report.kind == LmStudio.kind
             self.pool.is_threaded = report.kind == LlamaCpp.kind
             self.gpu_load = report.gpu_load
             self.vram_used_bytes = report.vram_used_bytes
@@ -320,6 +348,7 @@ class Backend:
             return
         if change is not None:
             if change.state != self.told.state:
+                self.absences.clear()  # it may come back with other options
                 self.state_since_s = self._clock.monotonic_s()
                 self._say(change)
             slots = max(1, change.slots - self._slots_cut)

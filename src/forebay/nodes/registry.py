@@ -38,6 +38,8 @@ class Nodes:
         self.expected_until_s = 0.0
         """Until when some that announce themselves may still be on their way."""
         self._leaving: list[Pool] = []  # of nodes that were removed while requests ran there
+        self.has_absences = False
+        """Whether a node may be known not to have a route."""
         self.has_ollama = False
         """Whether any node is Ollama, whose models have short names."""
 
@@ -143,10 +145,30 @@ class Nodes:
             return True
         return any(not backend.was_probed for backend in self._backends.values())
 
-    def others_have(self, model: str, family: str, but: Sequence[str]) -> bool:
-        """Say whether a node other than those can serve the model now."""
+    def learn_absence(self, name: str, route: str, model: str) -> None:
+        """Know for a while that a node does not have a route for a model."""
+        backend = self._backends.get(name)
+        if backend is not None:
+            backend.learn_absence(route, model)
+            self.has_absences = True
+
+    def lacks_route(self, model: str, family: str, route: str) -> bool:
+        """Say whether nodes are up that have the model, and none of them has the route."""
+        self.has_absences = any(backend.absences for backend in self._backends.values())
+        up = [
+            backend
+            for backend in self._backends.values()
+            if model in backend.told.models
+            and family in backend.told.families
+            and backend.told.state == "online"
+        ]
+        return bool(up) and all(backend.lacks(route, model) for backend in up)
+
+    def others_have(self, model: str, family: str, but: Sequence[str], route: str = "") -> bool:
+        """Say whether a node other than those can serve the model now, as far as is known."""
         return any(
             name not in but
+            and not backend.lacks(route, model)
             and model in backend.told.models
             and model not in backend.told.failing
             and family in backend.told.families

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core import Cancelled, Finished, Returned
 from forebay.errors import BackendFailed
+from forebay.relay.absence import route_missing, what_is_absent
 from forebay.relay.answer import BUFFER_BYTES, HOLD_BYTES, Answer, rest_s
 from forebay.relay.passage import Passage, place_of
 from forebay.relay.problem import WORDS, Problem, node_failed
@@ -182,18 +183,13 @@ class Exchange(Passage, Listener):
             self._take_refusal(head)
 
     def _take_refusal(self, head: AnswerHead) -> None:
-        relay, status = self._relay, head.status
+        status = head.status
         if status in (429, 503):
             self._node_is_busy(head.get(b"retry-after"))
         elif status in (401, 403):
             self._fail_now("refused", f"the node refused our credentials ({status})")
         elif status < 400:
             self._fail_now("refused", f"the node answered with a redirect ({status})")
-        elif status == 404:
-            relay.nodes.refresh(self.node)
-            self._missing += (self.node,)
-            if relay.others_have(self, self._missing):
-                self._attempt_failed("missing", "the node does not have the model")
         elif head.get(b"x-forebay-guard") is not None:  # its own words, not those of its server
             self._attempt_failed("lost", "the node's guard has lost the server behind it")
 
@@ -244,8 +240,39 @@ class Exchange(Passage, Listener):
             if connection is not None:
                 connection.spoil()
             self._attempt_failed("garbage", "the node's answer is empty or not JSON")
+        elif (answer.status >= 404 or self._hides_absences()) and self._is_absent(answer):
+            pass
         elif not answer.is_server_error() or not self._try_once_more(answer):
             self._conclude(answer)
+
+    def _hides_absences(self) -> bool:
+        return self._backend is not None and self._backend.hides_absences
+
+    def _is_absent(self, answer: Answer) -> bool:
+        """Deal with a node that has not what is asked for; False where its answer says it best."""
+        call, relay = self.call, self._relay
+        if self.flowing:
+            return False
+        body = b"".join(answer.held)
+        is_rare = call.route in call.family.unary_routes
+        absent = what_is_absent(answer.status, body, self.model, is_rare=is_rare)
+        if not absent:
+            return False
+        self._missing += (self.node,)
+        if absent == "model":
+            relay.nodes.refresh(self.node)
+            if not relay.others_have(self, self._missing):
+                return False
+            self._attempt_failed("missing", "the node does not have the model")
+            return True
+        relay.nodes.learn_absence(self.node, call.route, self.model)
+        if relay.others_have(self, self._missing):  # no failure: it costs no attempt
+            relay.stop_clocks(self)
+            self.note(f"{self.node} does not have the route", relay.now_s())
+            self._go_back(exclude=True)
+        else:
+            self._fail(route_missing(call.route, self.node, answer.status, body))
+        return True
 
     def _may_be_anything(self) -> bool:
         """Say whether an answer need not be JSON: a transcript may be plain text, or empty."""

@@ -240,7 +240,8 @@ class Relay:
 
     def others_have(self, exchange: Exchange, but: tuple[str, ...]) -> bool:
         """Say whether a node other than those can serve a request."""
-        return self.nodes.others_have(exchange.model, exchange.call.family.name, but)
+        call = exchange.call
+        return self.nodes.others_have(exchange.model, call.family.name, but, call.route)
 
     def rest_node(self, name: str, backend: Backend | None, rest_s: float) -> None:
         """Let a node rest that says it is busy, unless another has taken over its name."""
