@@ -22,14 +22,30 @@ class NaiveArrivals(NaiveBook):
         if code is not None:
             self.expect_reject(arrival.id, code)
             return
-        lane = (arrival.model, arrival.family, self.lanes[arrival.model, arrival.family])
+        key = (arrival.model, arrival.family)
+        if key not in self.lanes:  # a node that has not said what it has may have it
+            self.births += 1
+            self.lanes[key] = self.births
+        lane = (*key, self.lanes[key])
+        if not self.nodes_of(lane):
+            self.unlisted.add(key)
+        self.arriving = {key}
+        self.arrive_in(lane, arrival)
+        self.arriving = set()
+        self.learn_lanes()
+
+    def arrive_in(self, lane: Lane, arrival: Arrived) -> None:
         if self.starts_at_once(arrival, lane):
             return
         if self.may_compete(arrival) and self.comes_too_late(arrival):
             return
         code = None if arrival.job else self.refusal_for_room(arrival)
-        if code == "queue_full" and self.displaces(arrival):
+        if code in (None, "queue_full") and not arrival.job and self.strands_too_many(lane):
+            code = "queue_full"
+        elif code == "queue_full" and self.displaces(arrival):
             code = None
+        elif code in ("queue_disabled", "stream_not_queued") and self.finds_a_job(lane):
+            code = self.refusal_for_room(arrival, guest=True)
         if code is not None:
             self.expect_reject(arrival.id, code)
         elif self.is_told_to_wait(arrival) or not self.starts_at_once(arrival, lane):
@@ -44,16 +60,44 @@ class NaiveArrivals(NaiveBook):
     def refusal_at_the_door(self, arrival: Arrived) -> str | None:
         lane = (arrival.model, arrival.family, self.lanes.get((arrival.model, arrival.family), 0))
         nodes = self.nodes_of(lane).values()
+        away = not self.is_up(lane) and not (nodes and arrival.job)
+        hope = self.hope(lane)
+        unknown = away and not hope and not nodes and not self.unsaid()
+        refused = away and (not hope or not (arrival.job or self.may_wait(arrival)))
         reasons = [
             ("shutting_down", self.stopping),
-            ("route_not_supported", not nodes and self.is_known(arrival.model)),
-            ("model_not_found", not nodes),
-            ("model_loading", not arrival.job and all(n.said.state == "loading" for n in nodes)),
-            ("no_node", not self.is_up(lane) and not arrival.job),
+            ("route_not_supported", unknown and self.is_known(arrival.model)),
+            ("model_not_found", unknown),
+            ("model_loading", refused and hope in ("loading", "starting")),
+            ("no_node", refused),
             ("user_queue_full", self.key_is_full(arrival)),
             ("session_queue_full", self.session_is_full(arrival)),
         ]
         return next((code for code, holds in reasons if holds), None)
+
+    def may_wait(self, arrival: Arrived) -> bool:
+        """Say whether it is one that waits at all."""
+        options = self.options
+        has_time = options.wait_s_max > 0.0 and arrival.max_wait_s != 0.0
+        may = not arrival.stream or options.queue_streams
+        return has_time and may and options.enabled and options.max_size > 0
+
+    def strands_too_many(self, lane: Lane) -> bool:
+        """Say whether half of the places are taken by those whose nodes are not up."""
+        lanes = [(*key, born) for key, born in self.lanes.items()]
+        if self.is_up(lane) or not any(map(self.is_up, lanes)):
+            return False
+        stranded = [t for t in self.in_state("waiting") if not self.is_up(t.lane)]
+        live = sum(not ticket.arrival.job for ticket in stranded)
+        return live >= max(1, self.options.max_size // 2)
+
+    def finds_a_job(self, lane: Lane) -> bool:
+        """Say whether more jobs run on its nodes than wait for one of these to end."""
+        nodes = self.nodes_of(lane)
+        up = [name for name, node in nodes.items() if node.said.state == "online"]
+        jobs = sum(t.arrival.job and t.node in up for t in self.in_state("running"))
+        guests = [t for t in self.in_state("waiting", "held") if t.guest]
+        return jobs > sum(bool(nodes.keys() & self.nodes_of(t.lane).keys()) for t in guests)
 
     def is_known(self, model: str) -> bool:
         nodes = self.nodes.values()
@@ -82,15 +126,16 @@ class NaiveArrivals(NaiveBook):
         self.others.remove(refused[0])
         return True
 
-    def refusal_for_room(self, arrival: Arrived) -> str | None:
+    def refusal_for_room(self, arrival: Arrived, *, guest: bool = False) -> str | None:
         options, queued = self.options, self.queued()
+        inside = [ticket for ticket in queued if not ticket.guest]
         mine = sum(1 for ticket in queued if ticket.user == arrival.user)
         size = sum(ticket.size_bytes for ticket in queued)
         reasons = [
-            ("queue_disabled", not options.enabled or options.max_size == 0),
-            ("stream_not_queued", arrival.stream and not options.queue_streams),
+            ("queue_disabled", not guest and (not options.enabled or options.max_size == 0)),
+            ("stream_not_queued", not guest and arrival.stream and not options.queue_streams),
             ("user_queue_full", 0 < options.per_user_max <= mine),
-            ("queue_full", len(queued) >= options.max_size),
+            ("queue_full", not guest and len(inside) >= options.max_size),
             ("queue_full", size + arrival.size_bytes > options.bytes_max),
         ]
         return next((code for code, holds in reasons if holds), None)
@@ -102,7 +147,7 @@ class NaiveArrivals(NaiveBook):
             return False  # who may not wait takes nobody's place
         victims = self.victims(arrival)
         size = sum(ticket.size_bytes for ticket in self.queued()) + arrival.size_bytes
-        room = len(self.queued()) <= self.options.max_size
+        room = sum(not ticket.guest for ticket in self.queued()) <= self.options.max_size
         fitting = [v for v in victims if room and size - v.size_bytes <= self.options.bytes_max]
         for victim in fitting:
             told = [a for a in self.others if isinstance(a, Reject) and a.id == victim.id]
@@ -115,7 +160,7 @@ class NaiveArrivals(NaiveBook):
 
     def victims(self, arrival: Arrived) -> list[Ticket]:
         """Return the newest entries of the largest holders, where the newcomer has a claim."""
-        rank, queued = self.rank_of(arrival), self.queued()
+        rank, queued = self.rank_of(arrival), [t for t in self.queued() if not t.guest]
         lowest = max((ticket.rank for ticket in queued), default=-1)
         held: dict[str, list[Ticket]] = {}
         for ticket in sorted((t for t in queued if t.rank == lowest), key=lambda t: t.seq):
@@ -165,6 +210,9 @@ class NaiveArrivals(NaiveBook):
         arrival = ticket.arrival
         mine = self.session(arrival.session)
         heads = not mine or mine[0] is ticket
+        never = not self.options.enabled or self.options.max_size == 0
+        refused = never or (arrival.stream and not self.options.queue_streams)
+        ticket.guest = refused and not arrival.job
         if heads and not ticket.deferred and ticket.wait_left_s <= 0.0 and not arrival.job:
             told = self.expect(lambda action: isinstance(action, Expire), "Expire")
             assert isinstance(told, Expire)
@@ -195,7 +243,7 @@ class NaiveArrivals(NaiveBook):
     def reason(self, ticket: Ticket) -> str:
         if any(self.is_free(name) for name in self.nodes_of(ticket.lane)):
             return "busy" if ticket.excluded else "turn"
-        return "busy" if self.is_up(ticket.lane) else "offline"
+        return "busy" if self.is_up(ticket.lane) else self.hope(ticket.lane) or "offline"
 
     def check_position(self, ticket: Ticket, told: int | None) -> None:
         """Positions are exact in strict order where every dispatch costs the same."""

@@ -27,6 +27,8 @@ class NaiveBook:
         self.ended: dict[str, str] = {}
         self.nodes: dict[str, NaiveNode] = {}
         self.lanes: dict[tuple[str, str], int] = {}
+        self.unlisted: set[tuple[str, str]] = set()
+        self.arriving: set[tuple[str, str]] = set()
         self.births = 0
         self.accounts = Accounts(options)
         self.affinity: dict[str, str] = {}
@@ -80,6 +82,15 @@ class NaiveBook:
 
     def is_up(self, lane: Lane) -> bool:
         return any(node.said.state == "online" for node in self.nodes_of(lane).values())
+
+    def unsaid(self) -> list[NaiveNode]:
+        return [node for node in self.nodes.values() if not node.has_said()]
+
+    def hope(self, lane: Lane) -> str:
+        """Say why one may wait where no node of a lane is up; empty where one may not."""
+        nodes = [*self.nodes_of(lane).values(), *self.unsaid()]
+        found = {node.hope(self.now_s, self.options.offline_wait_s) for node in nodes}
+        return next((why for why in ("loading", "starting", "offline") if why in found), "")
 
     def is_free(self, name: str) -> bool:
         node = self.nodes[name]
@@ -177,6 +188,7 @@ class NaiveBook:
         expected = (queued, ticket.waited_s, ticket.attempt)
         assert (route.queued, route.waited_s, route.attempt) == expected, f"{route}: {expected}"
         ticket.state, ticket.returned, ticket.since_s = "running", False, self.now_s
+        ticket.guest = False
         ticket.node = route.node
         self.charge(ticket, node)
         node.used_at = (self.steps, self.step_routes.index(route))
@@ -310,11 +322,12 @@ class NaiveBook:
             for family in node.said.families
             if not node.removed
         }
-        used = {ticket.lane[:2] for ticket in self.tickets.values()}
+        used = self.arriving | {ticket.lane[:2] for ticket in self.tickets.values()}
         for key in sorted(listed - self.lanes.keys()):
             self.births += 1
             self.lanes[key] = self.births
         self.lanes = {key: born for key, born in self.lanes.items() if key in listed | used}
+        self.unlisted &= self.lanes.keys() - listed
 
     def expire_due(self) -> None:
         """End what is too old; one whose turn to compete has only just come may still start."""
@@ -334,6 +347,8 @@ class NaiveBook:
     def expire(self, ticket: Ticket) -> None:
         waited_s = ticket.waited_s + self.now_s - ticket.since_s
         code = "queue_timeout" if self.is_up(ticket.lane) else "no_node"
+        if code == "no_node" and self.hope(ticket.lane) in ("loading", "starting"):
+            code = "model_loading"
 
         def matches(action: Action) -> bool:
             if not isinstance(action, Expire):

@@ -192,6 +192,7 @@ class NaiveModel(NaiveArrivals):
                 node.time.offset.clear()
                 self.forget_node(event.name)
                 self.learn_lanes()
+                self.refuse_unlisted()
             case _:
                 pass
 
@@ -200,6 +201,7 @@ class NaiveModel(NaiveArrivals):
             node = NaiveNode(event, event.slots)
             self.nodes[event.name] = node
         node.said, node.slots, node.removed = event, event.slots, False
+        node.away_since_s = self.now_s - event.away_s
         offsets = node.time.offset
         node.time.offset = {line: off for line, off in offsets.items() if node.serves(line[1])}
         self.learn_lanes()
@@ -207,6 +209,18 @@ class NaiveModel(NaiveArrivals):
             for ticket in self.in_state("waiting"):
                 if node.serves(ticket.lane) and not self.has_other_node(ticket):
                     ticket.excluded.discard(event.name)
+        self.refuse_unlisted()
+
+    def refuse_unlisted(self) -> None:
+        """Refuse those who waited for what a node might have, once all have said what they have."""
+        if self.unsaid():
+            return
+        for ticket in self.in_state("waiting", "held"):
+            key = ticket.lane[:2]
+            if key in self.unlisted and ticket.id in self.tickets:
+                known = self.is_known(key[0])
+                self.expect_reject(ticket.id, "route_not_supported" if known else "model_not_found")
+                self.end(ticket, "rejected")
 
     def has_other_node(self, ticket: Ticket) -> bool:
         """Say whether a node is up that has not failed it yet."""

@@ -43,6 +43,8 @@ class Ticket:
     came_from: str = ""
     revoked: str = ""
     """The code it was told to stop with while it ran."""
+    guest: bool = False
+    """Whether it may wait only because a job is in its way."""
     fresh: bool = False
     """Whether it began to compete in the present step."""
     attempt: int = 0
@@ -96,6 +98,7 @@ class NaiveNode:
     said: NodeChanged
     slots: int
     rest_until_s: float = 0.0
+    away_since_s: float = 0.0
     used_at: tuple[int, int] = (0, 0)
     removed: bool = False
     time: NodeTime = field(default_factory=NodeTime)
@@ -103,6 +106,19 @@ class NaiveNode:
     def serves(self, lane: Lane) -> bool:
         listed = lane[0] in self.said.models and lane[1] in self.said.families
         return listed and not self.removed
+
+    def has_said(self) -> bool:
+        """Say whether it is known which models it has."""
+        said = self.said
+        return self.removed or bool(said.models) or not (said.is_new or said.state == "loading")
+
+    def hope(self, now_s: float, offline_wait_s: float) -> str:
+        """Say why it may be up soon; empty where it will not."""
+        if self.said.state == "loading":
+            return "loading"
+        if now_s - self.away_since_s >= offline_wait_s:
+            return ""
+        return "starting" if self.said.is_new else "offline"
 
 
 class Accounts:

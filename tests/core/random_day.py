@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from forebay.core import (
     Arrived,
     Audited,
@@ -31,6 +33,7 @@ from forebay.core import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
+    from typing import Any
 
     from forebay.core import Action, Event
 
@@ -39,7 +42,7 @@ WEIGHTS = {"ann": 1.0, "bob": 2.0, "cat": 0.5}
 """Powers of two, so that every sum is exact and equal counters are equal."""
 LIMITS = (
     "enabled", "max_size", "bytes_max", "per_user_max", "per_session_max", "wait_s_max",
-    "queue_streams",
+    "queue_streams", "offline_wait_s",
 )  # fmt: skip
 
 
@@ -62,6 +65,7 @@ def draw_options(rng: Random) -> Options:
         burst=pick((0.0, 0.0, 2.0)),
         output_tokens_unmeasured=pick((0, 4)),
         swap_wait_s=pick((0.0, 2.0, 60.0)),
+        offline_wait_s=pick((0.0, 3.0, 30.0)),
         idle_users_max=pick((0, 1, 10_000, 10_000)),
     )
 
@@ -214,7 +218,7 @@ class Day:
         loaded = None
         if self.swaps and self.rng.random() < 0.9:
             loaded = tuple(self.rng.sample(models, self.rng.randint(0, len(models))))
-        return NodeChanged(
+        node = NodeChanged(
             name,
             pick((1, 1, 1, 2, 3) if online else (0, 1, 1, 2, 3)),
             models,
@@ -225,6 +229,18 @@ class Day:
             pick((1, 1, 2)),
             pick((0.0, 1.0, 3.0)),
         )
+        return replace(node, **self.draw_absence(online=online))
+
+    def draw_absence(self, *, online: bool) -> dict[str, Any]:
+        """Draw for how long a node has been away, if it is, and whether it was ever there."""
+        if online:
+            return {}
+        absence: dict[str, Any] = {"away_s": self.rng.choice((0.0, 1.0, 100.0))}
+        if self.rng.random() < 0.2:
+            absence |= {"is_new": True, "state": "offline"}
+            if self.rng.random() < 0.7:
+                absence["models"] = ()
+        return absence
 
     def any_of(self, names: list[str]) -> str | None:
         return self.rng.choice(names) if names else None

@@ -50,7 +50,7 @@ def test_the_wait_for_a_model_that_rests_ends_as_any_wait_for_a_slot() -> None:
 
 def test_a_resting_model_of_an_offline_node_is_not_waited_for() -> None:
     rig = Rig()
-    rig.node("n", 1, "m", state="offline", failing=("m",))
+    rig.node("n", 1, "m", state="offline", failing=("m",), away_s=60.0)
     assert rig.refuse("a").code == "no_node"
 
 

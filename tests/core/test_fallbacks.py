@@ -43,9 +43,29 @@ def test_with_everything_busy_it_waits_for_the_model_it_asked_for() -> None:
     assert (rig.routed[-1].id, rig.routed[-1].model) == ("c", "m")
 
 
+def test_with_nothing_up_it_waits_for_whichever_comes_up_first() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m", state="offline")
+    rig.node("n2", 1, "spare", state="offline")
+    assert rig.wait("a", "m", fallbacks=("spare",)).reason == "offline"
+    rig.wait("b", "m")
+    rig.node("n2", 1, "spare")
+    assert [(route.id, route.model) for route in rig.routed] == [("a", "spare")]
+    assert Rig.started(rig.node("n1", 1, "m")) == ["b"]
+
+
+def test_a_fallback_whose_node_will_be_back_is_waited_for() -> None:
+    rig = Rig()
+    rig.node("n1", 1, "m", state="offline", away_s=60.0)
+    rig.node("n2", 1, "spare", state="loading")
+    assert rig.wait("a", "m", fallbacks=("spare",)).reason == "loading"
+    rig.node("n2", 1, "spare")
+    assert rig.routed[-1].model == "spare"
+
+
 def test_with_nothing_up_the_refusal_is_about_the_model_asked_for() -> None:
     rig = Rig()
-    rig.node("n1", 1, "spare", state="offline")
+    rig.node("n1", 1, "spare", state="offline", away_s=60.0)
     (refusal,) = rig.give_arrival("a", "m", fallbacks=("spare",))
     assert isinstance(refusal, Reject)
     assert refusal.code == "model_not_found"

@@ -67,7 +67,7 @@ def test_jobs_wait_without_limit() -> None:
 
 def test_jobs_wait_for_a_node_that_is_away() -> None:
     rig = Rig()
-    rig.node(state="offline")
+    rig.node(state="offline", away_s=60.0)
     assert rig.wait("j", job=True).reason == "offline"
     assert rig.refuse("a").code == "no_node"
     assert Rig.started(rig.node()) == ["j"]

@@ -87,7 +87,7 @@ def test_a_draining_node_gets_nothing_new_and_finishes_what_runs() -> None:
     rig = Rig()
     rig.node("n1")
     rig.start("x")
-    rig.node("n1", state="draining")
+    rig.node("n1", state="draining", away_s=60.0)
     assert rig.refuse("a").code == "no_node"
     assert rig.finish("x") == []
     assert rig.look().nodes[0].in_flight == 0

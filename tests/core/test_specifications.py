@@ -315,8 +315,9 @@ def test_an_unknown_model_is_refused_at_once_even_when_the_queue_is_full() -> No
 def test_a_node_that_is_loading_is_never_selected() -> None:
     rig = Rig()
     rig.node("n1", state="loading")
-    assert rig.refuse("a").code == "model_loading"
-    rig.node("n2", gpu_load=1.0)
+    assert rig.wait("a").reason == "loading"
+    assert Rig.started(rig.node("n2", gpu_load=1.0)) == ["a"]
+    rig.finish("a")
     assert rig.start("b").node == "n2"
     rig.wait("c")
     rig.node("n1", state="loading", slots=5)
@@ -326,7 +327,7 @@ def test_a_node_that_is_loading_is_never_selected() -> None:
 def test_all_nodes_offline_refuses_newcomers_while_those_in_line_wait_on() -> None:
     rig = busy_rig(wait_s_max=5.0)
     rig.wait("a")
-    rig.node(state="offline")
+    rig.node(state="offline", away_s=60.0)
     rig.finish("z")
     assert rig.refuse("b").code == "no_node"
     assert rig.describe("a").reason == "offline"

@@ -195,4 +195,5 @@ async def test_a_drained_node_stays_drained_whatever_its_probes_say(rig: Rig) ->
     await node.probed(probes + 3)
     [seen] = (await rig.get("/admin/nodes")).json["data"]
     assert seen["state"] == "draining"
+    rig.clock.advance(20.0)
     assert (await (await rig.ask()).reply()).json["error"]["code"] == "no_node"

@@ -37,7 +37,9 @@ def offline(now_s: float = 0.0) -> NodeHealth:
 def test_a_new_node_is_offline_and_probed_at_once() -> None:
     health = NodeHealth("gpu1", models=("m",), now_s=7.0)
     assert health.next_probe_s() == 7.0
-    assert health.changed(7.0) == NodeChanged("gpu1", slots=1, models=("m",), state="offline")
+    assert health.changed(9.0) == NodeChanged(
+        "gpu1", slots=1, models=("m",), state="offline", away_s=2.0, is_new=True
+    )
 
 
 def test_the_first_good_probe_brings_all_slots_at_once() -> None:

@@ -47,6 +47,7 @@ priority="strict"
 weights={}
 aging_seconds=0
 swap_wait_seconds=60
+offline_wait_seconds=30
 first_byte_seconds=120
 run_seconds=600
 chunk_gap_seconds=60
@@ -159,6 +160,7 @@ def test_every_choice_about_the_queue_reaches_the_core() -> None:
         aging_seconds=2.5,
         fairness="tokens",
         swap_wait_seconds=3.5,
+        offline_wait_seconds=4.5,
     )
     options = queue.options(per_session_max=4)
     assert options == Options(
@@ -176,6 +178,7 @@ def test_every_choice_about_the_queue_reaches_the_core() -> None:
         aging_s=2.5,
         fairness="tokens",
         swap_wait_s=3.5,
+        offline_wait_s=4.5,
     )
     for option, key in KEY_OF_OPTION.items():
         assert getattr(options, option) != getattr(Options(), option), f"{key} is not tried here"

@@ -27,6 +27,9 @@ def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
     load_seconds: Annotated[
         float, typer.Option(min=0, help="Time to load a model; 0 keeps all of them in memory.")
     ] = 0.0,
+    start_seconds: Annotated[
+        float, typer.Option(min=0, help="Answer 503 'loading model' for so long first.")
+    ] = 0.0,
     vram_gb: Annotated[
         float, typer.Option(min=0, help="Memory for models; 0 holds one at a time.")
     ] = 0.0,
@@ -42,6 +45,7 @@ def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
         ttft_s=ttft_ms / 1000.0,
         tokens_per_second=tokens_per_second,
         load_s=load_seconds,
+        start_s=start_seconds,
         vram_gb=vram_gb,
         fail_rate=fail_rate,
         seed=seed,

@@ -40,6 +40,7 @@ from forebay.coordination.messages import (
     Told,
     Up,
 )
+from forebay.coordination.node_views import OwnViews
 from forebay.coordination.outbox import Outbox
 from forebay.coordination.patience import Patience
 from forebay.coordination.refusals import refusal
@@ -95,7 +96,7 @@ class Follower:
         self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
         self.stopping = False
         self.listen: Callable[[Look | Owner | Told | Left | Resigned], None] = lambda _: None
-        self._views: dict[str, NodeChanged] = {}
+        self._views = OwnViews()
         self._borrowing = Borrowing(options)
         self._alone: Alone | None = None
         self._stamp_s = -lease_s  # the last one that the leader sent back
@@ -157,7 +158,7 @@ class Follower:
 
     def _unanswered_max(self) -> int:
         """Return how much may be here while nobody bounds it for all."""
-        return self.options.max_size + sum(view.slots for view in self._views.values())
+        return self.options.max_size + self._views.slots()
 
     def _move(self, event: Finished | Cancelled | Returned, now_s: float) -> list[Action]:
         held = self.tickets.get(event.id)
@@ -182,12 +183,12 @@ class Follower:
     def _other(self, event: Event, now_s: float) -> list[Action]:
         match event:
             case NodeChanged():
-                self._views[event.name] = event
+                self._views.change(event, now_s)
                 self._borrowing.change(event, now_s)
             case NodeRested():
                 self._borrowing.rest(event, now_s)
             case NodeRemoved():
-                self._views.pop(event.name, None)
+                self._views.remove(event.name)
                 self._borrowing.remove(event.name, now_s)
             case ShutDown():
                 return self._shut_down(now_s)
@@ -214,7 +215,7 @@ class Follower:
             return []
         if self.mode == "coordinated":
             return self._pass_on(event, now_s)
-        mine = own_picture(self.options, self._views, self.tickets.values(), now_s)
+        mine = own_picture(self.options, self._views.at(now_s), self.tickets.values(), now_s)
         return self._perform([mine], now_s)
 
     def _pass_on(self, event: Passed, now_s: float) -> list[Action]:
@@ -269,13 +270,14 @@ class Follower:
         self._alone = None
         self._patience.begin(self.options.wait_s_max, now_s)
         self._borrowing = Borrowing(self.options)
-        for view in self._views.values():
+        views = self._views.at(now_s).values()
+        for view in views:
             self._borrowing.change(view, now_s)
         for held in self.tickets.values():
             held.lent = False  # what runs on a loan is a lease like any other from now on
         tickets = announcement(self.tickets.values(), now_s)
         last = (Announced(self.about), Signed(now_s, self.endings))
-        self._outbox.begin((*self._views.values(), *tickets, *last))
+        self._outbox.begin((*views, *tickets, *last))
 
     def follows(self, epoch: int, leader: str) -> bool:
         """Say whether it goes by that leader already."""
@@ -298,7 +300,7 @@ class Follower:
         known = (*self.members, *(one.about.member for one in self.replicas))
         self._alone = Alone(self.about.member, known, self.options)
         self._alone.cut_off = not self.epoch  # who never met the others knows no share
-        actions = self._alone.begin(self._views, list(self.tickets.values()), now_s)
+        actions = self._alone.begin(self._views.at(now_s), list(self.tickets.values()), now_s)
         self.mode = self._alone.mode
         return self._perform(actions, now_s)
 

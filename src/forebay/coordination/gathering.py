@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from forebay.coordination.messages import Announced, Signed, Up
+from forebay.coordination.node_views import View
 from forebay.core import NodeChanged, NodeRemoved, Resumed
 
 if TYPE_CHECKING:
@@ -103,8 +104,11 @@ class Gathering:
             self.until_s = 0.0  # the rest comes as soon as there is time
         for _ in range(min(TAKEN_AT_ONCE, len(self._line))):
             member, item = self._line.popleft()
+            heard_s = self._heard_s.get(member, now_s)
             if isinstance(item, Resumed):
-                item = _older(item, now_s - self._heard_s.get(member, now_s))
+                item = _older(item, now_s - heard_s)
+            elif isinstance(item, NodeChanged):
+                item = View(item, heard_s).at(now_s)
             yield member, item
 
 

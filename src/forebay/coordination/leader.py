@@ -204,7 +204,7 @@ class Leader:
                 self.members.tell(item, but=member.about.member)
 
     def _take_view(self, member: Member, item: NodeChanged | NodeRemoved, now_s: float) -> None:
-        change, failed = self._views.take(member.about.member, item)
+        change, failed = self._views.take(member.about.member, item, now_s)
         if change is not None:
             self._change_node(change, now_s)
         if failed:
@@ -373,7 +373,7 @@ class Leader:
             held[node] = held.get(node, 0) + slots
         if not announces:
             self._release(held, now_s)
-        for change in self._views.forget(name):
+        for change in self._views.forget(name, now_s):
             self._change_node(change, now_s)
         return held
 

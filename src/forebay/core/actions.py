@@ -30,13 +30,15 @@ NO_ROOM: tuple[RejectCode, ...] = (
 )  # fmt: skip
 """Refusals that say no more than that everything is taken now."""
 
-ExpireCode: TypeAlias = Literal["queue_timeout", "no_node"]
+ExpireCode: TypeAlias = Literal["queue_timeout", "no_node", "model_loading"]
 
 WaitReason: TypeAlias = Literal[
     "busy",  # every slot that could serve it is taken
     "turn",  # a slot is free, but it is held for a model swap or for those before it
     "session",  # an earlier entry of its session is unfinished
     "offline",  # no node that serves it is up
+    "loading",  # the nodes that serve it are not up, and one says that it is loading
+    "starting",  # a node that may serve it has never answered yet
 ]
 
 
@@ -86,7 +88,7 @@ class Reject(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 class Expire(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """It waited as long as it may: `queue_timeout`, or `no_node` where nothing could serve it."""
+    """It waited as long as it may: `queue_timeout`, or why nothing could serve it."""
 
     id: str
     code: ExpireCode

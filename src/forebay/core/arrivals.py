@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from math import isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived
     from forebay.core.lanes import Lane
 
-REASONS: dict[RejectCode, str] = {
+REASONS: dict[str, str] = {
     "queue_full": "queue is full: all nodes are busy",
     "user_queue_full": "this user or key has as much in the queue as it may",
     "session_queue_full": "this session has as many unfinished entries as it may",
@@ -32,6 +33,9 @@ REASONS: dict[RejectCode, str] = {
     "no_node": "every node of this model is offline",
     "shutting_down": "the gateway is shutting down",
 }
+
+NEVER_WAITS: Final = ("queue_disabled", "stream_not_queued")
+"""Refusals of those who may not wait, whatever the room; but live calls come before jobs."""
 
 WEIGHT_MIN, WEIGHT_MAX = 0.000001, 1000000.0
 """Beyond these a share means nothing, and charges over weights would not stay finite."""
@@ -58,9 +62,8 @@ class Arrivals:
             arrival = self.with_a_model_that_runs(arrival)
         lane = book.cluster.lanes.get((arrival.model, arrival.family))
         if lane is None or not lane.slots or book.stopping:
-            code = self._unroutable(arrival, lane)
-            if lane is None or code is not None:
-                self.refuse(arrival, code or "model_not_found", lane)
+            lane = self._lane_worth_waiting_for(arrival, lane)
+            if lane is None:
                 return
         session = arrival.session
         if (session or arrival.key_unfinished_max) and self._is_capped(arrival, lane):
@@ -77,20 +80,25 @@ class Arrivals:
         self._wait_or_refuse(arrival, lane)
 
     def with_a_model_that_runs(self, arrival: Arrived) -> Arrived:
-        """Settle on a model: one with a free slot, else one that a node is up for."""
+        """Settle on a model: one with a free slot, else one that a node is up for.
+
+        Else one that a node will soon be up for.
+        """
         if not arrival.fallbacks:
             return arrival
         book = self._book
         rank = book.rank_of(arrival)
-        up: str | None = None
+        up = soon = ""
         for model in (arrival.model, *arrival.fallbacks):
             lane = book.cluster.lanes.get((model, arrival.family))
             if lane is None or not lane.is_up:
-                continue
-            if book.choose(lane.lines[rank], arrival, NOWHERE) is not None:
+                if not soon and book.cluster.outlook(lane, book.now_s) is not None:
+                    soon = model
+            elif book.choose(lane.lines[rank], arrival, NOWHERE) is not None:
                 return replace(arrival, model=model)
-            up = up or model
-        return arrival if up is None else replace(arrival, model=up)
+            else:
+                up = up or model
+        return replace(arrival, model=up or soon or arrival.model)
 
     def refuse_nonsense(self, arrival: Arrived) -> None:
         """Raise for an arrival that is a bug of the caller, before it changes anything."""
@@ -112,26 +120,59 @@ class Arrivals:
             book.tally.reject(code)
         if wait_s is None and lane is not None:
             wait_s = lane.newcomer_wait_s(book.now_s)
-        book.actions.append(Reject(arrival.id, code, (REASONS[code],), wait_s, wait_s))
+        if lane is not None and not lane.is_known():
+            book.cluster.forget_if_unused(lane)
+        words = self._why_no_node(lane) if code == "no_node" else REASONS[code]
+        book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s))
 
     def reason(self, lane: Lane, excluded: frozenset[str] = NOWHERE) -> WaitReason:
         """Say why entries of a lane wait."""
         open_nodes = self._book.cluster.open
         if open_nodes and any(name in open_nodes and name not in excluded for name in lane.nodes):
             return "turn"
-        return "busy" if lane.is_up else "offline"
+        if lane.is_up:
+            return "busy"
+        return self._book.cluster.outlook(lane, self._book.now_s) or "offline"
+
+    def _lane_worth_waiting_for(self, arrival: Arrived, lane: Lane | None) -> Lane | None:
+        """Return where an arrival should wait that no node can take now, or None: it is refused."""
+        code = self._unroutable(arrival, lane)
+        if code is not None:
+            self.refuse(arrival, code, lane)
+            return None
+        if lane is None or not lane.is_known():
+            return self._book.cluster.unlisted_lane(arrival.model, arrival.family)
+        return lane
 
     def _unroutable(self, arrival: Arrived, lane: Lane | None) -> RejectCode | None:
-        if self._book.stopping:
+        """Say why waiting for a node that is up would be of no use, or may not be."""
+        book = self._book
+        if book.stopping:
             return "shutting_down"
-        if lane is None or not lane.is_known():
-            families = self._book.cluster.models.get(arrival.model, set())
-            lanes = self._book.cluster.lanes
-            known = any(lanes[arrival.model, family].is_known() for family in families)
-            return "route_not_supported" if known else "model_not_found"
-        if lane.is_up or arrival.job:
+        known = lane is not None and lane.is_known()
+        if known and (arrival.job or (lane is not None and lane.is_up)):
             return None
-        return "model_loading" if lane.is_loading() else "no_node"
+        reason = book.cluster.outlook(lane, book.now_s)
+        if reason is None:
+            return "no_node" if known or book.cluster.unsaid else self.unknown(arrival.model)
+        if arrival.job or (self._has_time(arrival) and book.bounds.lets_wait(arrival) is None):
+            return None
+        return "no_node" if reason == "offline" else "model_loading"
+
+    def unknown(self, model: str) -> RejectCode:
+        """Say what is wrong with a model that no node has in the family asked for."""
+        lanes = self._book.cluster.lanes
+        families = self._book.cluster.models.get(model, set())
+        known = any(lanes[model, family].is_known() for family in families)
+        return "route_not_supported" if known else "model_not_found"
+
+    def _why_no_node(self, lane: Lane | None) -> str:
+        """Name the nodes that were never heard of: most likely their address is wrong."""
+        nodes = chain(
+            lane.listing() if lane is not None else (), self._book.cluster.unsaid.values()
+        )
+        silent = ", ".join(dict.fromkeys(node.name for node in nodes if node.is_new))
+        return f"{REASONS['no_node']}; never heard of: {silent}" if silent else REASONS["no_node"]
 
     def _is_capped(self, arrival: Arrived, lane: Lane) -> bool:
         book = self._book
@@ -174,6 +215,7 @@ class Arrivals:
         entry.move("hold")
         entry.told = True
         book.count_held(entry, 1)
+        entry.guest = book.bounds.lets_wait(arrival) is not None and not arrival.job
         book.enqueue(entry)
         book.tally.enqueued += 1
         position = book.sessions.unfinished(arrival.session) if arrival.session else 1
@@ -200,6 +242,7 @@ class Arrivals:
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
             book.move_on(book.expire([entry])[0])
             return
+        entry.guest = book.bounds.lets_wait(arrival) is not None and not arrival.job
         book.enqueue(entry)
         book.stand_in_line(entry)
         before = len(book.actions)
@@ -216,16 +259,54 @@ class Arrivals:
         user = book.users.get(arrival.user)
         code = book.bounds.refusal(arrival, user)
         victim = None
-        if code == "queue_full" and self._has_time(arrival):
+        if code in (None, "queue_full") and not lane.is_up and self._strands_too_many():
+            code = "queue_full"
+        elif code == "queue_full" and self._has_time(arrival):
             victim = book.bounds.victim(arrival, book.rank_of(arrival), user)
+        elif code in NEVER_WAITS and self._finds_a_job(lane):
+            code = book.bounds.refusal_of_guest(arrival, user)
         if code is not None and victim is None:
             self.refuse(arrival, code, lane)
             return False
         if arrival.max_wait_s is not None and self._is_too_late(arrival, lane):
             return False
         if victim is not None:
+            lane.unfinished += 1  # one that no node lists must not end with its last waiter
             self._displace(victim)
+            lane.unfinished -= 1
         return True
+
+    def _finds_a_job(self, lane: Lane) -> bool:
+        """Say whether a job has a slot that it could use, and nobody else waits for that slot.
+
+        Those who may wait for jobs in any slot of these nodes are counted against them all.
+        """
+        book = self._book
+        jobs = sum(
+            entry.arrival.job
+            for node in lane.nodes.values()
+            if node.state == "online"
+            for entry in node.leases
+        )
+        if not jobs or not book.bounds.guests:
+            return jobs > 0
+        rivals = (other for other in book.cluster.lanes.values() if other.guests)
+        return jobs > sum(
+            one.guests for one in rivals if not lane.nodes.keys().isdisjoint(one.nodes)
+        )
+
+    def _strands_too_many(self) -> bool:
+        """Say whether half of the places are taken by those who wait for nodes that are not up.
+
+        While others are up, the other half is for them.
+        """
+        book = self._book
+        half = max(1, book.options.max_size // 2)
+        if book.bounds.waiting < half:
+            return False
+        lanes = book.cluster.lanes.values()
+        stranded = sum(lane.waiting() for lane in lanes if not lane.is_up)
+        return stranded >= half and any(lane.is_up for lane in lanes)
 
     def _has_time(self, arrival: Arrived) -> bool:
         """Say whether it may wait at all: who may not takes nobody's place."""
@@ -246,6 +327,8 @@ class Arrivals:
         book = self._book
         limit_s = arrival.max_wait_s
         if limit_s is None or limit_s >= book.options.wait_s_max or self._must_hold(arrival):
+            return False
+        if not lane.is_up:  # a load may be shorter than those before it
             return False
         line = lane.lines[book.rank_of(arrival)]
         user = book.users.get(arrival.user)
@@ -274,6 +357,7 @@ class Arrivals:
         header_s = None
         if estimate is not None:
             entry.p50_s, entry.p90_s, header_s = estimate
+        entry.promised_up = lane.is_up
         return Wait(
             entry.id, self.reason(lane, entry.excluded), ahead + 1, header_s, entry.p50_s,
             entry.p90_s, entry.seq,

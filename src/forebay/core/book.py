@@ -260,20 +260,31 @@ class Book:
         line = entry.line
         if not self.options.aging_s:
             return
-        self.dequeue(entry)
-        returned = line.drop(entry)
-        self.dispatch.note_leave(line)
-        higher = line.lane.lines[line.rank - 1]
-        entry.line = higher
-        entry.account = higher.account_of(entry.user, entry.arrival.weight)
-        self.enqueue(entry)
-        if returned:
-            higher.rejoin(entry)
-        else:
-            higher.join(entry)
-        self.dispatch.note_join(higher, self.now_s)
+        self._change_line(entry, line.lane.lines[line.rank - 1])
         entry.promotes_in_s += self.options.aging_s
         self._arm_promotion(entry)
+
+    def change_model(self, entry: Entry, arrival: Arrived, lane: Lane) -> None:
+        """Let a waiting entry run with another of its models, at its old place and age."""
+        before = entry.line.lane
+        lane.unfinished += 1
+        entry.arrival = arrival
+        self._change_line(entry, lane.lines[entry.line.rank])
+        before.unfinished -= 1
+        self.cluster.forget_if_unused(before)
+
+    def _change_line(self, entry: Entry, line: Line) -> None:
+        self.dequeue(entry)
+        returned = entry.line.drop(entry)
+        self.dispatch.note_leave(entry.line)
+        entry.line = line
+        entry.account = line.account_of(entry.user, entry.arrival.weight)
+        self.enqueue(entry)
+        if returned:
+            line.rejoin(entry)
+        else:
+            line.join(entry)
+        self.dispatch.note_join(line, self.now_s)
 
     def refuse_frozen(self, options: Options) -> None:
         """Raise when new options differ in what cannot change while running."""
@@ -333,10 +344,16 @@ class Book:
             lane = entry.line.lane
             if lane not in waits_s:
                 waits_s[lane] = lane.newcomer_wait_s(self.now_s)
-            code: ExpireCode = "queue_timeout" if lane.is_up else "no_node"
             self.tally.expired += 1
+            code = self._why_expired(lane)
             self.actions.append(Expire(entry.id, code, entry.waited_s, waits_s[lane]))
         return followings
+
+    def _why_expired(self, lane: Lane) -> ExpireCode:
+        if lane.is_up:
+            return "queue_timeout"
+        reason = self.cluster.outlook(lane, self.now_s)
+        return "model_loading" if reason in ("loading", "starting") else "no_node"
 
     def make_eligible(self, entry: Entry) -> None:
         """Let a held entry stand in line: it heads its session now, and its clock starts."""
@@ -374,14 +391,16 @@ class Book:
         line.take(entry)
         self.dispatch.note_leave(line)
         self.dequeue(entry)
+        entry.guest = False  # should it come back, it is in line like anyone
 
     def _stop_waiting(self, entry: Entry) -> None:
         waited_s = self.now_s - entry.since_s
         entry.waited_s += waited_s
         entry.wait_left_s -= waited_s
         entry.promotes_in_s -= waited_s
-        if entry.p50_s is not None and entry.p90_s is not None and entry.attempt == 0:
-            entry.line.lane.times.learn(entry.p50_s, entry.p90_s, entry.waited_s)
+        p50_s, p90_s = entry.p50_s, entry.p90_s
+        if p50_s is not None and p90_s is not None and entry.promised_up and entry.attempt == 0:
+            entry.line.lane.times.learn(p50_s, p90_s, entry.waited_s)
 
     def _leave_key(self, key: str) -> None:
         left = self._keys[key] - 1

@@ -92,12 +92,13 @@ def _holds(entry: Entry, rank: int) -> bool:
 class Bounds:
     """What waits now, and whether one more may."""
 
-    __slots__ = ("_holders", "by_rank", "bytes", "held", "options", "waiting")
+    __slots__ = ("_holders", "by_rank", "bytes", "guests", "held", "options", "waiting")
 
     def __init__(self, options: Options) -> None:
         ranks = len(options.priorities)
         self.options = options
         self.waiting = 0
+        self.guests = 0  # of these, outside `max_size`
         self.held = 0
         self.bytes = 0
         self.by_rank = [0] * ranks
@@ -105,33 +106,44 @@ class Bounds:
             [Holders() for _ in range(ranks)] if options.when_full == "displace" else None
         )
 
-    def refusal(self, arrival: Arrived, user: User | None) -> RejectCode | None:
-        """Say why one more may not wait, or None when it may."""
+    def lets_wait(self, arrival: Arrived) -> RejectCode | None:
+        """Say why something like that never waits, or None when it does."""
         options = self.options
         if not options.enabled or options.max_size == 0:
             return "queue_disabled"
         if arrival.stream and not options.queue_streams:
             return "stream_not_queued"
+        return None
+
+    def refusal(self, arrival: Arrived, user: User | None) -> RejectCode | None:
+        """Say why one more may not wait, or None when it may."""
+        code = self.lets_wait(arrival)
+        if code is not None:
+            return code
+        full = self.waiting - self.guests >= self.options.max_size
+        return self.refusal_of_guest(arrival, user) or ("queue_full" if full else None)
+
+    def refusal_of_guest(self, arrival: Arrived, user: User | None) -> RejectCode | None:
+        """Say the same of one that waits for a job to end, outside `max_size`."""
+        options = self.options
         if options.per_user_max and user is not None and user.waiting >= options.per_user_max:
             return "user_queue_full"
-        if self.waiting >= options.max_size:
-            return "queue_full"
         if self.bytes + arrival.size_bytes > options.bytes_max:
             return "queue_full"
         return None
 
     def victim(self, arrival: Arrived, rank: int, user: User | None) -> Entry | None:
         """Return the entry that must make room for a newcomer when full, or None to refuse it."""
-        if self._holders is None or self.waiting == 0:
+        if self._holders is None or self.waiting == self.guests:
             return None
-        lowest = max(other for other, waiting in enumerate(self.by_rank) if waiting)
+        lowest = max(other for other, held in enumerate(self._holders) if held.largest)
         holders = self._holders[lowest]
         if lowest < rank:
             return None
         if lowest == rank and holders.largest - holders.held_by(user) < 2:
             return None
         entry = holders.newest_of_largest(lowest)
-        if self.waiting - 1 >= self.options.max_size:
+        if self.waiting - self.guests - 1 >= self.options.max_size:
             return None
         if self.bytes - entry.size_bytes + arrival.size_bytes > self.options.bytes_max:
             return None
@@ -144,7 +156,10 @@ class Bounds:
         self.by_rank[rank] += 1
         self.bytes += entry.size_bytes
         entry.user.waiting += 1
-        if self._holders is not None:
+        if entry.guest:
+            self.guests += 1
+            entry.line.lane.guests += 1
+        elif self._holders is not None:
             self._holders[rank].add(entry)
 
     def remove(self, entry: Entry) -> None:
@@ -154,5 +169,8 @@ class Bounds:
         self.by_rank[rank] -= 1
         self.bytes -= entry.size_bytes
         entry.user.waiting -= 1
-        if self._holders is not None:
+        if entry.guest:
+            self.guests -= 1
+            entry.line.lane.guests -= 1
+        elif self._holders is not None:
             self._holders[rank].remove(entry)

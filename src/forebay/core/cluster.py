@@ -7,7 +7,8 @@ recently used. Lanes exist only for models that a node lists, so junk names cost
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
 from forebay.core import swaps
 from forebay.core.lanes import Lane
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
+    from forebay.core.actions import WaitReason
     from forebay.core.events import Arrived, NodeChanged
     from forebay.core.fairness import Line
     from forebay.core.options import Options
 
     Reaches: TypeAlias = Callable[[str, str], bool]
+
+
+HOPES: Final[tuple[WaitReason, ...]] = ("loading", "starting", "offline")
+"""Why one may wait for nodes that are not up, the surest first."""
 
 
 class Cluster:
@@ -37,6 +43,8 @@ class Cluster:
         "nodes",
         "open",
         "options",
+        "unlisted",
+        "unsaid",
     )
 
     def __init__(self, options: Options) -> None:
@@ -47,6 +55,8 @@ class Cluster:
         self.models: dict[str, set[str]] = {}  # model -> the families that know it
         self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
+        self.unsaid: dict[str, Node] = {}  # not known yet what they have: it may be anything
+        self.unlisted: dict[tuple[str, str], Lane] = {}  # of models that only these may have
         self._leaving: dict[str, Node] = {}  # removed, but not all leases are back
         self._affinities: dict[str, str] = {}  # affinity -> node, least recently used first
 
@@ -66,7 +76,25 @@ class Cluster:
         for key in sorted(wanted):
             serves = key[0] not in event.failing and node.may_run(key[0])
             self._attach(node, self.lane(*key), serves=serves)
+        if node.has_said():
+            self.unsaid.pop(node.name, None)
+        else:
+            self.unsaid[node.name] = node
         return node
+
+    def outlook(self, lane: Lane | None, now_s: float) -> WaitReason | None:
+        """Say why one may wait where no node of a lane is up; None where that is of no use.
+
+        A node that has not said what it has may have anything.
+        """
+        nodes = chain(lane.listing() if lane is not None else (), self.unsaid.values())
+        reasons = {node.outlook(now_s, self.options.offline_wait_s) for node in nodes}
+        return next((reason for reason in HOPES if reason in reasons), None)
+
+    def unlisted_lane(self, model: str, family: str) -> Lane:
+        """Return the lane of a model that no node lists, for as long as one of them may have it."""
+        lane = self.unlisted[model, family] = self.lane(model, family)
+        return lane
 
     def count_trial(self, node: Node, model: str) -> None:
         """Keep others off a model on trial while one of its requests runs there, and no longer.
@@ -93,6 +121,7 @@ class Cluster:
             return None
         for key in self._lanes_of(node):
             self._detach(node, key)
+        self.unsaid.pop(name, None)
         node.removed = True
         node.models = node.on_trial = ()
         if node.leases or node.lent:
@@ -173,6 +202,7 @@ class Cluster:
         """Drop a lane that no node lists, once nothing is left in it."""
         if not lane.is_known() and not lane.unfinished:
             self.lanes.pop((lane.model, lane.family), None)
+            self.unlisted.pop((lane.model, lane.family), None)
             families = self.models.get(lane.model, set())
             families.discard(lane.family)
             if not families:
@@ -214,6 +244,8 @@ class Cluster:
         here, there = (lane.nodes, lane.resting) if serves else (lane.resting, lane.nodes)
         there.pop(node.name, None)
         here[node.name] = node
+        if self.unlisted:
+            self.unlisted.pop((lane.model, lane.family), None)
         lane.count_slots()
 
     def _detach(self, node: Node, key: tuple[str, str]) -> None:

@@ -127,6 +127,7 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """All that is known of a node now; adds it when it is new. Also the sign of a good probe."""
 
     name: str
+    """In brackets, `(guards)`, it is no node yet, but stands for some that are on their way."""
     slots: int
     models: tuple[str, ...]
     families: tuple[Family, ...] = ("openai",)
@@ -143,6 +144,13 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Models that rest there for seconds, because they failed: known and up, nothing is sent."""
     on_trial: tuple[str, ...] = ()
     """Models that have rested there: one request at a time may run, until one has succeeded."""
+    away_s: float = 0.0
+    """While it is not online: how long ago that began, with its first failure after the last good
+    answer to anyone. A duration, because the clocks of several processes do not agree."""
+    is_new: bool = False
+    """It has never answered: `away_s` counts from when it was made known."""
+    ready_in_s: float | None = None
+    """While it loads: when it will be ready, going by earlier loads; None when unknown."""
 
 
 class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

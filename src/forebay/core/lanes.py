@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from forebay.core.estimates import RESIDUALS_MAX, ServiceTimes
 from forebay.core.fairness import Line
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
 
+NEVER_S: Final = float("inf")
+LOADING_P90: Final = 1.5
+"""Loads of one model take about the same each time, but a file may have left the disk's cache."""
 FAR_ROUNDS = 8
 """After so many rounds of the slots it no longer matters how long what runs now has run."""
 
@@ -23,6 +26,7 @@ class Lane:
 
     __slots__ = (
         "family",
+        "guests",
         "is_up",
         "lines",
         "model",
@@ -41,6 +45,7 @@ class Lane:
         self.resting: dict[str, Node] = {}  # that list it, but may not be sent anything just now
         self.lines = [Line(self, rank, burst) for rank in range(ranks)]
         self.running: dict[Entry, None] = {}
+        self.guests = 0  # waiting for a job to end, and else not allowed to wait
         self.unfinished = 0  # everything accepted for it and not ended
         self.slots = 0  # of nodes that are online, resting or not
         self.is_up = False  # whether any node is online, resting or not
@@ -48,7 +53,7 @@ class Lane:
 
     def count_slots(self) -> None:
         """Add up the slots that are online, after a node changed."""
-        online = [node for node in self._listing() if node.state == "online"]
+        online = [node for node in self.listing() if node.state == "online"]
         self.slots = sum(node.slots for node in online)
         self.is_up = bool(online)
 
@@ -56,11 +61,7 @@ class Lane:
         """Say whether any node lists the model, whatever its state."""
         return bool(self.nodes or self.resting)
 
-    def is_loading(self) -> bool:
-        """Say whether every node says by itself that it is still loading or starting."""
-        return self.is_known() and all(node.state == "loading" for node in self._listing())
-
-    def _listing(self) -> Iterator[Node]:
+    def listing(self) -> Iterator[Node]:
         """Return the nodes that list the model; who rests for seconds is worth waiting for."""
         return chain(self.nodes.values(), self.resting.values())
 
@@ -70,12 +71,26 @@ class Lane:
 
     def wait_s(self, ahead: int, now_s: float) -> tuple[float, float, float] | None:
         """Return p50, p90 and the header's number for the wait behind `ahead` entries."""
+        if not self.is_up:
+            return self._wait_for_loading_s(ahead, now_s)
         running = self.running
         if len(running) > RESIDUALS_MAX or ahead > FAR_ROUNDS * self.slots:
             elapsed_s: list[float] = []
         else:
             elapsed_s = [now_s - entry.since_s for entry in running]
         return self.times.wait_s(ahead, self.slots, elapsed_s)
+
+    def _wait_for_loading_s(self, ahead: int, now_s: float) -> tuple[float, float, float] | None:
+        """Return the same where a node is loading: until it is ready, then those ahead."""
+        at_s, slots = NEVER_S, 1
+        for node in self.listing():
+            if node.ready_at_s is not None and node.ready_at_s < at_s:
+                at_s, slots = node.ready_at_s, max(1, node.slots)
+        if at_s == NEVER_S:
+            return None
+        left_s = max(0.0, at_s - now_s)
+        rounds_s = ahead / slots * (self.times.mean_s() or 0.0)
+        return left_s + rounds_s, (left_s + rounds_s) * LOADING_P90, left_s + rounds_s
 
     def newcomer_wait_s(self, now_s: float) -> float | None:
         """Return the median wait of one that came last: what `Retry-After` is made of."""

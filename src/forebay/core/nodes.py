@@ -15,6 +15,7 @@ from forebay.core.shares import Shares
 from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
+    from forebay.core.actions import WaitReason
     from forebay.core.entries import Entry
     from forebay.core.events import NodeChanged
 
@@ -30,15 +31,19 @@ class Node:
     """One backend server."""
 
     __slots__ = (
-        "_busy", "_busy_at_s", "families", "gpu_load", "leases", "lent", "load_s", "loaded",
-        "loaded_max", "models", "name", "on_trial", "removed", "rest_until_s", "seq", "shares",
-        "slots", "state", "swap_rank", "swap_target", "used_at", "wake_s",
+        "_busy", "_busy_at_s", "away_since_s", "families", "gpu_load", "is_new", "leases", "lent",
+        "load_s", "loaded", "loaded_max", "models", "name", "on_trial", "ready_at_s", "removed",
+        "rest_until_s", "seq", "shares", "slots", "state", "swap_rank", "swap_target", "used_at",
+        "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
         self.name = name
         self.seq = seq  # in which order nodes became known
         self.state = "offline"
+        self.away_since_s = 0.0  # valid while it is not online
+        self.is_new = False  # whether it has never answered
+        self.ready_at_s: float | None = None  # while it loads, as far as that is known
         self.slots = 0
         self.gpu_load = 0.0
         self.models: tuple[str, ...] = ()
@@ -70,6 +75,18 @@ class Node:
     def has_room(self) -> bool:
         """Say whether a slot is neither leased nor lent."""
         return len(self.leases) + self.lent < self.slots
+
+    def outlook(self, now_s: float, offline_wait_s: float) -> WaitReason | None:
+        """Say why one may wait for it while it is not online; None where that is of no use."""
+        if self.state == "loading":
+            return "loading"
+        if now_s - self.away_since_s < offline_wait_s:
+            return "starting" if self.is_new else "offline"
+        return None
+
+    def has_said(self) -> bool:
+        """Say whether it is known what it has, from the node itself or from the operator."""
+        return bool(self.models) or not (self.is_new or self.state == "loading")
 
     def score(self) -> float:
         """Return how busy it is; the lowest is preferred."""
@@ -130,6 +147,9 @@ class Node:
     def update(self, event: NodeChanged, now_s: float) -> None:
         """Take over what is reported, keeping what only the core knows."""
         self.state = event.state
+        self.away_since_s = now_s - event.away_s
+        self.is_new = event.is_new
+        self.ready_at_s = None if event.ready_in_s is None else now_s + event.ready_in_s
         self.slots = max(0, event.slots)
         self.gpu_load = event.gpu_load
         self.models = event.models

@@ -9,7 +9,7 @@ FROZEN_WHILE_RUNNING = ("priorities", "class_order", "fairness", "when_full")
 
 
 FINITE_MAX = 1e18
-LIMITS = {"wait_s_max": inf, "aging_s": inf, "swap_wait_s": inf}
+LIMITS = {"wait_s_max": inf, "aging_s": inf, "swap_wait_s": inf, "offline_wait_s": inf}
 """What may be as large as it likes; everything else is added up and must stay finite."""
 
 
@@ -49,6 +49,8 @@ class Options(Struct, frozen=True, tag=True, gc=False):
 
     swap_wait_s: float = 60.0
     """W of the swap rule: how long a cold lane yields to the model in memory, at least."""
+    offline_wait_s: float = 30.0
+    """How long a node may be gone, or be on its way, before waiting for it makes no sense."""
     idle_users_max: int = 10_000
     """Idle users whose counters are remembered; the longest idle are forgotten first."""
     affinities_max: int = 10_000
@@ -75,7 +77,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
             for name in (
                 "max_size", "bytes_max", "per_user_max", "per_session_max", "wait_s_max", "aging_s",
                 "burst", "input_weight", "output_weight", "output_tokens_unmeasured",
-                "swap_wait_s", "idle_users_max", "affinities_max",
+                "swap_wait_s", "offline_wait_s", "idle_users_max", "affinities_max",
             )
             if not 0 <= getattr(self, name) <= LIMITS.get(name, FINITE_MAX)  # NaN is neither
         ]  # fmt: skip

@@ -177,7 +177,7 @@ class Scheduler:
             case Lent():
                 self._lend(event)
             case NodeRemoved():
-                self._book.cluster.remove(event.name)
+                self._remove_node(event.name)
 
     def _finish(self, event: Finished) -> None:
         book = self._book
@@ -259,10 +259,11 @@ class Scheduler:
         """
         book = self._book
         following = book.end(entry, "reject")
+        words = REASONS.get(code)
         reasons: tuple[str, ...] = ()
-        if code == "shutting_down":
+        if words is not None:
             book.tally.reject(code)
-            reasons = (REASONS["shutting_down"],)
+            reasons = (words,)
         else:
             book.tally.cancelled += 1
         book.actions.append(Reject(entry.id, code, reasons))
@@ -309,10 +310,45 @@ class Scheduler:
 
     def _change_node(self, event: NodeChanged) -> None:
         book = self._book
+        before = book.cluster.nodes.get(event.name)
+        was_up = before is not None and before.state == "online"
         node = book.cluster.change(event, book.now_s)
         if event.state == "online":
             book.cluster.readmit(node, book.reaches)
+            if not was_up:
+                self._run_with_fallbacks()
+        if book.cluster.unlisted:
+            self._refuse_unlisted()
         book.fill(node)
+
+    def _run_with_fallbacks(self) -> None:
+        """Let those run with another model whose own has no node, now that one has come up."""
+        book = self._book
+        lanes = book.cluster.lanes
+        if all(lane.is_up or not lane.unfinished for lane in lanes.values()):
+            return
+        for entry in list(book.entries.values()):
+            if entry.arrival.fallbacks and entry.state == "waiting" and not entry.line.lane.is_up:
+                arrival = self._arrivals.with_a_model_that_runs(entry.arrival)
+                lane = lanes.get((arrival.model, arrival.family))
+                if lane is not None and lane.is_up:
+                    book.change_model(entry, arrival, lane)
+
+    def _remove_node(self, name: str) -> None:
+        self._book.cluster.remove(name)
+        if self._book.cluster.unlisted:
+            self._refuse_unlisted()
+
+    def _refuse_unlisted(self) -> None:
+        """End those who waited for what a node might have, once all have said what they have."""
+        book = self._book
+        if book.cluster.unsaid:
+            return
+        unlisted = book.cluster.unlisted.values()
+        waiting = [entry for entry in book.entries.values() if entry.line.lane in unlisted]
+        for entry in waiting:
+            if entry.id in book.entries and entry.state in ("waiting", "held"):
+                book.move_on(self._reject(entry, self._arrivals.unknown(entry.arrival.model)))
 
     def _rest_node(self, event: NodeRested) -> None:
         book = self._book

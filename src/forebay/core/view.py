@@ -76,7 +76,9 @@ def snapshot(book: Book) -> Snapshot:
         average_wait_s=mean(tally.waits),
         average_service_s=mean(tally.service),
         totals=tally.totals(),
-        nodes=tuple(_node_view(node) for node in book.cluster.nodes.values()),
+        nodes=tuple(
+            _node_view(node) for node in book.cluster.nodes.values() if node.name[:1] != "("
+        ),
         lanes=tuple(_lane_view(lane, book) for lane in _shown(lanes)),
     )
 

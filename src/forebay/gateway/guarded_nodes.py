@@ -62,7 +62,7 @@ class GuardedNodes:
     def start(self) -> None:
         """Begin to be found: a model that nobody has may be that of a guard on its way."""
         if self.token:
-            self._nodes.expected_until_s = self._clock.monotonic_s() + FOUND_S
+            self._nodes.expect_guards(FOUND_S)
 
     def hear(self, beat: Beat) -> bool:
         """Take a heartbeat; return whether it registered the node.

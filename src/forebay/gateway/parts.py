@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from forebay.gateway.holdings import Ledger
     from forebay.settings import NodeSettings, ReloadPlan, Settings
 
+CUT_OFF = (
+    "this gateway cannot reach the shared store, and others may: nothing new starts here until it "
+    "can; send requests to another gateway"
+)
 DESCRIBE_S = 1.0
 """How long the gateway that leads may take to say how a request stands."""
 
@@ -84,6 +88,7 @@ class Parts:
         self.problems = Problems(queue, chance)
         self.accounting = Accounting(clock.monotonic_s, log)
         self.nodes = Nodes(self._api_key_of, clock)
+        self.nodes.offline_wait_s = queue.offline_wait_seconds
         token = read_secret("guard.token_env", settings.guard.token_env, environ)
         self.guarded = GuardedNodes(self.nodes, token or "", clock)
         self.operator = OperatorWord(self.nodes, lambda: self.fleet, clock)
@@ -152,8 +157,23 @@ class Parts:
 
     def is_ready(self) -> bool:
         """Say whether requests should be sent here, as `/ready` does."""
-        cut_off = self.fleet is not None and self.fleet.picture().mode == "cut_off"
-        return not self.draining and not cut_off and self.nodes.any_up()
+        return self.why_not_ready() is None
+
+    def why_not_ready(self) -> Problem | None:
+        """Say why no requests should be sent here, or None: they should."""
+        if self.draining:
+            return Problem("shutting_down", "the gateway is shutting down")
+        if self.nodes.expecting:
+            return Problem("model_loading", "a node is still being looked for or started")
+        if unasked := self.nodes.unasked():
+            return Problem("no_node", f"not asked yet: {', '.join(unasked)}")
+        if not self.nodes.any_up():
+            states = {backend.told.state for backend in self.nodes}
+            words = "every node is draining" if states == {"draining"} else "no node is up"
+            return Problem("no_node", words)
+        if self.fleet is not None and self.fleet.picture().mode == "cut_off":
+            return Problem("coordination_lost", CUT_OFF)
+        return None
 
     async def snapshot(self) -> Snapshot:
         """Return the whole picture, or the last one where nobody answers in a second."""
@@ -197,6 +217,7 @@ class Parts:
         self.problems.change(new.queue)
         self.relay.change(new.queue, new.retry)
         self.bodies.change(new.queue.max_bytes)
+        self.nodes.offline_wait_s = new.queue.offline_wait_seconds
         if plan.queue:
             self.coordinator.post(OptionsChanged(new.queue.options()))
         self.admission.change(new.models)

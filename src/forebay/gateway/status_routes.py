@@ -33,15 +33,11 @@ REASONS = {
     "turn": "a slot is free, but kept for a model swap or for those before it",
     "session": "an earlier request of its session is unfinished",
     "offline": "no node that serves its model is up",
+    "loading": "the node that serves its model is loading it",
+    "starting": "a node that may serve it has not answered yet",
     None: "it is running",
 }
 """Why a request waits, in words."""
-
-
-CUT_OFF = (
-    "this gateway cannot reach the shared store, and others may: nothing new starts here until it "
-    "can; send requests to another gateway"
-)
 
 
 def json_answer(value: object, status: int = 200) -> Response:
@@ -72,21 +68,13 @@ class StatusRoutes:
     async def ready(self, request: Request) -> Response:
         """Say whether requests should be sent here."""
         self._parts.asking.anyone(request)
-        if self._parts.draining:
-            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
-        if not self._parts.nodes.any_up():
-            raise Refused(Problem("no_node", self._why_not_up()))
+        problem = self._parts.why_not_ready()
+        if problem is not None:
+            raise Refused(problem)
         fleet = self._parts.fleet
         if fleet is None:
             return json_answer({"status": "ready"})
-        mode = fleet.picture().mode
-        if mode == "cut_off":
-            raise Refused(Problem("coordination_lost", CUT_OFF))
-        return json_answer({"status": "ready", "mode": mode})
-
-    def _why_not_up(self) -> str:
-        states = {backend.told.state for backend in self._parts.nodes}
-        return "every node is draining" if states == {"draining"} else "no node is up"
+        return json_answer({"status": "ready", "mode": fleet.picture().mode})
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus' text format."""

@@ -21,7 +21,7 @@ from forebay.nodes.detect import ADAPTERS, detect
 from forebay.nodes.health import FailureKind, NodeHealth
 from forebay.nodes.llama_cpp import LlamaCpp
 from forebay.nodes.lm_studio import LmStudio
-from forebay.nodes.report import Reply
+from forebay.nodes.report import Reply, Report, says_loading
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
 from forebay.wire.target import Target
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from forebay.core import Event
     from forebay.core.events import NodeChanged
     from forebay.nodes.gpu import GpuMeter, GpuReading
-    from forebay.nodes.report import Adapter, Report
+    from forebay.nodes.report import Adapter
     from forebay.settings import NodeSettings
     from forebay.wire.heads import Headers
 
@@ -121,6 +121,7 @@ class Backend:
         self._stopped = False
         self._slots_cut = 0
         self._was_busy = False
+        self._says_loading = False  # in answer to the last probe
 
     # -- for the relay
 
@@ -147,6 +148,10 @@ class Backend:
         """Take note of a stream that has begun."""
         if not self.health.is_steady:
             self._tell(self.health.stream_began(model, self._clock.monotonic_s()))
+
+    def loads(self) -> None:
+        """Take note of a node that says it is loading its model."""
+        self._tell(self.health.found_loading(self._clock.monotonic_s()))
 
     def busy(self) -> None:
         """Take note of a node that says it is full: it has fewer slots than we thought.
@@ -251,6 +256,13 @@ class Backend:
         """Whether it has been asked at least once."""
         return self._probed.is_set()
 
+    def may_have_anything(self, offline_wait_s: float) -> bool:
+        """Say whether it has not said yet which models it has, and will soon."""
+        told = self.told
+        if told.models or told.state == "loading":
+            return not told.models
+        return told.is_new and self._clock.monotonic_s() < self.state_since_s + offline_wait_s
+
     async def first_probe(self) -> None:
         """Wait until the node has been asked once, whatever came of it."""
         await self._probed.wait()
@@ -318,8 +330,14 @@ class Backend:
         self._tell(change)
 
     async def _report(self) -> Report:
-        self._adapter = self._adapter or await detect(self.fetch)
-        report = await self._adapter.probe(self.fetch)
+        self._says_loading = False
+        try:
+            self._adapter = self._adapter or await detect(self.fetch)
+            report = await self._adapter.probe(self.fetch)
+        except BackendFailed:
+            if not self._says_loading:
+                raise
+            return Report((), self.told.families, self.kind, state="loading")
         self._tells_gpu = report.gpu_load is not None
         if self._tells_gpu:
             return report
@@ -341,6 +359,7 @@ class Backend:
         if body:
             head += b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
         answer = await fetch(self.pool, head + b"\r\n", body, limit_s=PROBE_SECONDS, fresh=True)
+        self._says_loading |= answer.status == 503 and says_loading(answer.body)
         return Reply(answer.status, answer.headers, answer.body)
 
     def _tell(self, change: NodeChanged | None) -> None:

@@ -127,14 +127,18 @@ class NodeHealth:
         self._slots_set = slots
         self._models_set = models
         self._phase: Phase = "new"
-        self._draining = False
-        self._silent = False  # its guard has not been heard of
         self._report = Report(models=(), families=("openai",), kind="")
         self._failures = 0  # in a row
         self._offline_tries = 0  # failed probes since it went offline
         self._flaps = 0
         self._place = crc32(name.encode()) / 2**32  # in the cycle of `_spread`
         self._up_since_s = now_s
+        self._has_answered = False  # to anyone, since it was added
+        self._failed_since_s: float | None = now_s  # the first failure since its last good answer
+        self._drained_since_s: float | None = None
+        self._silent_since_s: float | None = None
+        self._loading_since_s: float | None = None
+        self._load_s: float | None = None  # how long it took to load, the last times
         self._probe_at_s = now_s
         self._probe_started_s = now_s - PROBE_GAP_S
         self._errors: dict[str, _Errors] = {}  # by model
@@ -149,7 +153,7 @@ class NodeHealth:
     @property
     def is_silent(self) -> bool:
         """Say whether the node is out because its guard is not heard of."""
-        return self._silent
+        return self._silent_since_s is not None
 
     @property
     def is_steady(self) -> bool:
@@ -159,9 +163,9 @@ class NodeHealth:
     @property
     def state(self) -> NodeState:
         """Return the state as the core and the page know it."""
-        if self._silent or self._phase in {"new", "offline"}:
+        if self.is_silent or self._phase in {"new", "offline"}:
             return "offline"
-        return "draining" if self._draining else self._report.state
+        return self._report.state if self._drained_since_s is None else "draining"
 
     def next_probe_s(self) -> float:
         """Return when to probe next."""
@@ -183,7 +187,9 @@ class NodeHealth:
         self._report = structs.replace(report, models=models)
         if report.state == "online" or self._phase in {"new", "offline"}:
             self._move("probed", now_s)
-        self._failures = 0
+        self._answer_well()
+        self._has_answered = True
+        self._measure_load(report.state, now_s)
         known = set(self._models())
         self._errors = {
             model: errors
@@ -224,8 +230,21 @@ class NodeHealth:
             return None
         self._errors.pop(model, None)
         if ok:
-            self._failures = 0
+            self._answer_well()
             self._move("served", now_s)
+        return self._tell_if_changed(now_s)
+
+    def found_loading(self, now_s: float) -> NodeChanged | None:
+        """Take a request that was told to come again because the model is being loaded.
+
+        That is no failure. The node is asked once a second when it is ready: by itself it may
+        well say that it is healthy, and have many requests come in vain.
+        """
+        if self._phase == "offline":
+            return None
+        self._report = structs.replace(self._report, state="loading")
+        self._measure_load("loading", now_s)
+        self._probe_at_s = now_s + LOADING_PROBE_S
         return self._tell_if_changed(now_s)
 
     def stream_began(self, model: str, now_s: float) -> NodeChanged | None:
@@ -243,18 +262,22 @@ class NodeHealth:
         Its models stay known, so that nobody is told meanwhile that there are none.
         """
         self._report = other._report
-        self._draining = other._draining
+        self._drained_since_s = other._drained_since_s
         if same_server:
             self._phase = other._phase
+            self._has_answered = other._has_answered
+            self._failed_since_s = other._failed_since_s
+            self._loading_since_s, self._load_s = other._loading_since_s, other._load_s
 
     def drained(self, now_s: float) -> NodeChanged | None:
         """Let nothing new start there, by the operator's wish."""
-        self._draining = True
+        if self._drained_since_s is None:
+            self._drained_since_s = now_s
         return self._tell_if_changed(now_s)
 
     def resumed(self, now_s: float) -> NodeChanged | None:
         """Use it again, after looking at it first."""
-        self._draining = False
+        self._drained_since_s = None
         self._probe_at_s = now_s
         return self._tell_if_changed(now_s)
 
@@ -264,8 +287,8 @@ class NodeHealth:
         A node whose guard had gone silent is usable again, after looking at it first.
         """
         self._slots_set = slots
-        if self._silent:
-            self._silent = False
+        if self.is_silent:
+            self._silent_since_s = None
             self._probe_at_s = now_s
         before = self._report.gpu_load
         if gpu_load is None or before is None or abs(gpu_load - before) >= LOAD_STEP:
@@ -274,7 +297,7 @@ class NodeHealth:
 
     def fell_silent(self, now_s: float) -> NodeChanged | None:
         """Take the node out: its guard has not been heard of for too long."""
-        self._silent = True
+        self._silent_since_s = now_s
         return self._tell_if_changed(now_s)
 
     def woken(self, now_s: float) -> NodeChanged | None:
@@ -291,6 +314,8 @@ class NodeHealth:
         The next probe is at `ask_at_s`, unless the node is offline: then its backoff holds.
         """
         self._failures += 1
+        if self._failed_since_s is None:
+            self._failed_since_s = now_s
         was_offline = self._phase == "offline"
         self._move("failed_often" if self._failures >= FAILURES_MAX else "failed", now_s)
         if was_offline:
@@ -299,6 +324,30 @@ class NodeHealth:
             self._probe_at_s = now_s + self._interval_s()
         else:
             self._probe_at_s = min(self._probe_at_s, ask_at_s)
+
+    def _answer_well(self) -> None:
+        self._failures = 0
+        self._failed_since_s = None
+
+    def _measure_load(self, state: NodeState, now_s: float) -> None:
+        """Learn how long it takes to load, from its first word of it to the first without."""
+        began_s = self._loading_since_s
+        if state == "loading":
+            self._loading_since_s = now_s if began_s is None else began_s
+        elif began_s is not None:
+            took_s, self._loading_since_s = now_s - began_s, None
+            self._load_s = took_s if self._load_s is None else (took_s + self._load_s) / 2.0
+
+    def _away_s(self, now_s: float) -> float:
+        """Return for how long nobody could use it."""
+        spells_s = (self._failed_since_s, self._drained_since_s, self._silent_since_s)
+        return max((now_s - since_s for since_s in spells_s if since_s is not None), default=0.0)
+
+    def _ready_in_s(self, now_s: float) -> float | None:
+        """Return when it will be ready, going by earlier loads; None where that cannot be known."""
+        if self._load_s is None or self._loading_since_s is None:
+            return None
+        return max(0.0, self._loading_since_s + self._load_s - now_s)
 
     def _move(self, cause: Cause, now_s: float) -> None:
         before = self._phase
@@ -343,22 +392,28 @@ class NodeHealth:
     def _tell(self, now_s: float) -> NodeChanged:
         report = self._report
         suspects = [(m, e.rests_until_s > now_s) for m, e in self._errors.items() if e.is_suspect()]
+        state = self.state
         self._told_s = now_s
         self._told = NodeChanged(
             name=self._name,
             slots=self._slots(),
             models=self._models(),
             families=report.families,
-            state=self.state,
+            state=state,
             gpu_load=min(1.0, max(0.0, report.gpu_load or 0.0)),
             loaded=report.loaded,
             loaded_max=report.loaded_max,
             failing=tuple(model for model, rests in suspects if rests),
             on_trial=tuple(model for model, rests in suspects if not rests),
+            away_s=0.0 if state in ("online", "loading") else self._away_s(now_s),
+            is_new=not self._has_answered,
+            ready_in_s=self._ready_in_s(now_s) if state == "loading" else None,
         )
         return self._told
 
     def _tell_if_changed(self, now_s: float) -> NodeChanged | None:
         before = self._told
         now = self._tell(now_s)
+        if before is not None:  # these pass by themselves, and whoever was told them knows
+            before = structs.replace(before, away_s=now.away_s, ready_in_s=now.ready_in_s)
         return None if now == before else now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from forebay.core import NodeChanged, NodeRemoved
 from forebay.errors import NotAllowed
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
@@ -14,11 +15,13 @@ from forebay.nodes.simulated import Simulated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from forebay.clock import Timers
+    from forebay.clock import TimerHandle, Timers
     from forebay.core import Event
     from forebay.settings import NodeSettings
     from forebay.wire.client import Pool
 
+SOUGHT, GUARDS = "(sought)", "(guards)"
+"""What the core knows those by that are no nodes yet."""
 NODES_MAX = 1000
 """Each node has timers, connections and labels of its own."""
 
@@ -33,10 +36,10 @@ class Nodes:
         self._reading_gpus: asyncio.Task[None] | None = None
         self._backends: dict[str, Backend] = {}
         self._post: Callable[[Event], None] = _nobody
-        self.expecting = False
-        """Whether nodes are still being looked for or started."""
-        self.expected_until_s = 0.0
-        """Until when some that announce themselves may still be on their way."""
+        self._expected: dict[str, TimerHandle | None] = {}  # some that are on their way
+        self._all_asked = False
+        self.offline_wait_s = 30.0
+        """For how long a node that has never answered may still be starting."""
         self._leaving: list[Pool] = []  # of nodes that were removed while requests ran there
         self.has_absences = False
         """Whether a node may be known not to have a route."""
@@ -46,6 +49,35 @@ class Nodes:
     def connect(self, post: Callable[[Event], None]) -> None:
         """Tell the core through this from now on."""
         self._post = post
+
+    @property
+    def expecting(self) -> bool:
+        """Whether nodes are still being looked for or started: requests wait for them."""
+        return SOUGHT in self._expected
+
+    @expecting.setter
+    def expecting(self, expecting: bool) -> None:
+        if expecting:
+            self._expect(NodeChanged(SOUGHT, 0, (), state="loading", is_new=True), None)
+        else:
+            self._expect_no_more(SOUGHT)
+
+    def expect_guards(self, for_s: float) -> None:
+        """Know that guards may be on their way, with any model."""
+        until_s = self._clock.monotonic_s() + for_s
+        timer = self._clock.call_at(until_s, lambda: self._expect_no_more(GUARDS))
+        self._expect(NodeChanged(GUARDS, 0, (), state="offline", is_new=True), timer)
+
+    def _expect(self, event: NodeChanged, timer: TimerHandle | None) -> None:
+        self._expected[event.name] = timer
+        self._post(event)
+
+    def _expect_no_more(self, name: str) -> None:
+        if name in self._expected:
+            timer = self._expected.pop(name)
+            if timer is not None:
+                timer.cancel()
+            self._post(NodeRemoved(name))
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(list(self._backends.values()))
@@ -125,6 +157,8 @@ class Nodes:
             self._reading_gpus.cancel()
         for name in list(self._backends):
             self.remove(name)
+        for name in list(self._expected):
+            self._expect_no_more(name)
 
     def refresh(self, name: str) -> None:
         """Ask a node anew now."""
@@ -140,10 +174,21 @@ class Nodes:
             backend.refresh()
 
     def is_starting(self) -> bool:
-        """Say whether a node has not been asked even once yet: it may have any model."""
-        if self.expecting or self._clock.monotonic_s() < self.expected_until_s:
-            return True
-        return any(not backend.was_probed for backend in self._backends.values())
+        """Say whether some node has not said yet what it has: it may be any model."""
+        return bool(self._expected) or any(
+            backend.may_have_anything(self.offline_wait_s) for backend in self._backends.values()
+        )
+
+    def unasked(self) -> list[str]:
+        """Return the nodes that have not been asked even once since the start of the gateway.
+
+        Once all have been, one that comes later takes nothing from those there are.
+        """
+        if self._all_asked:
+            return []
+        unasked = [name for name, backend in self._backends.items() if not backend.was_probed]
+        self._all_asked = not unasked
+        return unasked
 
     def learn_absence(self, name: str, route: str, model: str) -> None:
         """Know for a while that a node does not have a route for a model."""

@@ -1,5 +1,6 @@
 """What a node says of itself, and the two narrow ports around asking it."""
 
+import re
 from collections.abc import Mapping
 from typing import Literal, Protocol, TypeAlias
 
@@ -45,6 +46,21 @@ class Reply(Struct, frozen=True):
     headers: dict[str, str]
     """Names in lower case."""
     body: bytes
+
+
+_LOADING = re.compile(rb"\bloading\b", re.IGNORECASE)
+_WORDS_BYTES = 2048
+
+
+def says_loading(body: bytes) -> bool:
+    """Say whether a 503 means that a model is being loaded: so say llama.cpp, TGI and others.
+
+    >>> says_loading(b'{"error": {"code": 503, "message": "Loading model"}}')
+    True
+    >>> says_loading(b"overloaded, come again")
+    False
+    """
+    return _LOADING.search(body, 0, _WORDS_BYTES) is not None
 
 
 class Fetch(Protocol):

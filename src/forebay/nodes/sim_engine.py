@@ -32,6 +32,8 @@ class SimOptions(Struct, frozen=True):
     """Per request; 0 is as fast as possible."""
     load_s: float = 0.0
     """How long a model takes to load; 0 means that all are always in memory."""
+    start_s: float = 0.0
+    """How long it answers everything with 503 "loading model" before it is ready."""
     vram_gb: float = 0.0
     """Memory for models; 0 means room for exactly one, whatever its size."""
     fail_rate: float = 0.0

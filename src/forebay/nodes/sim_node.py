@@ -296,6 +296,8 @@ class SimNode:
     def __init__(self, options: SimOptions, host: str = "127.0.0.1", port: int = 0) -> None:
         """Prepare a node; port 0 takes a free one."""
         self.engine = SimEngine(options)
+        self._app = sim_app(self.engine)
+        self._ready_at_s = 0.0
         self._address = (host, port)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -312,15 +314,25 @@ class SimNode:
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{listener.getsockname()[1]}"
         config = uvicorn.Config(
-            sim_app(self.engine),
+            self._answer,
+            interface="asgi3",  # it cannot tell by a method
             log_config=None,
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=0,
         )
+        self._ready_at_s = asyncio.get_running_loop().time() + self.engine.options.start_s
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         await self._server.listening.wait()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as llama.cpp does: while it loads, everything with 503."""
+        if asyncio.get_running_loop().time() >= self._ready_at_s:
+            await self._app(scope, receive, send)
+            return
+        detail = {"message": "Loading model", "type": "unavailable_error", "code": 503}
+        await JSONResponse({"error": detail}, 503)(scope, receive, send)
 
     async def kill(self) -> None:
         """End as a process does that is killed: every connection is reset, the port closed."""

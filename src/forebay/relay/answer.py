@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from forebay.nodes.report import says_loading
 from forebay.relay.usage import TAIL_BYTES, read_usage
 
 if TYPE_CHECKING:
@@ -86,6 +87,10 @@ class Answer:
     def is_server_error(self) -> bool:
         """Say whether it is a 5xx that may be the request's own fault; 501 is a plain refusal."""
         return self.status >= 500 and self.status != 501
+
+    def says_loading(self) -> bool:
+        """Say whether a 503 says that the model is being loaded: so llama.cpp, TGI and others."""
+        return says_loading(b"".join(self.held))
 
     def cause(self, held: list[bytes]) -> str:
         """Say what it was, to one who cannot be given it: a stream has begun already."""

@@ -183,8 +183,10 @@ class Exchange(Passage, Listener):
             self._take_refusal(head)
 
     def _take_refusal(self, head: AnswerHead) -> None:
-        status = head.status
-        if status in (429, 503):
+        relay, status = self._relay, head.status
+        if status == 503 and self._has_words(head):
+            relay.gaps.add(self)  # it may be loading: its words are on their way, or ought to be
+        elif status in (429, 503):
             self._node_is_busy(head.get(b"retry-after"))
         elif status in (401, 403):
             self._fail_now("refused", f"the node refused our credentials ({status})")
@@ -208,7 +210,9 @@ class Exchange(Passage, Listener):
         else:
             relay.first_bytes.discard(self)
             answer.hold(data)
-            if answer.held_bytes > HOLD_BYTES or answer.head.is_media:
+            if answer.status == 503:
+                self._node_is_unavailable(answer)
+            elif answer.held_bytes > HOLD_BYTES or answer.head.is_media:
                 self._flow(answer)
 
     def _take_stream(self, answer: Answer, data: bytes) -> None:
@@ -349,6 +353,24 @@ class Exchange(Passage, Listener):
         relay.rest_node(self.node, self._backend, rest_s(retry_after))
         self._go_back(exclude=False)
 
+    def _has_words(self, head: AnswerHead) -> bool:
+        """Say whether a 503 may say more than that the node is busy: those say for how long."""
+        length = self._answer.length if self._answer is not None else None
+        return head.get(b"retry-after") is None and length not in (None, b"0")
+
+    def _node_is_unavailable(self, answer: Answer) -> None:
+        """Keep the place in line, for a node that is busy or loads its model."""
+        if not answer.says_loading():
+            self._node_is_busy(None)
+            return
+        relay, backend = self._relay, self._backend
+        self._drop_connection()
+        relay.stop_clocks(self)
+        self.note(f"{self.node} is loading", relay.now_s())
+        if backend is not None and relay.nodes.get(self.node) is backend:
+            backend.loads()
+        self._go_back(exclude=False)
+
     def _attempt_failed(self, kind: str, cause: str) -> None:
         """Try again elsewhere, at the old place, as far as attempts and the budget allow."""
         if self.ended:
@@ -359,7 +381,9 @@ class Exchange(Passage, Listener):
         relay.stop_clocks(self)
         self.note(f"{self.node} failed: {cause}", self._relay.now_s())
         self._failures += 1
-        if relay.may_retry(self._failures):
+        if relay.may_wait_for(self, self._backend, self._failures) or relay.may_retry(
+            self._failures
+        ):
             self._go_back(exclude=True)
         elif self._refusal is not None:
             self._conclude(self._refusal)

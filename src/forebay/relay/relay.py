@@ -7,8 +7,6 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
-from msgspec.structs import replace
-
 from forebay.core import (
     NO_ROOM,
     Abort,
@@ -231,6 +229,19 @@ class Relay:
         """Spend a retry if attempts and that share of the budget allow one."""
         return failures < self._attempts_max and self.may_send_again(share)
 
+    def may_wait_for(self, exchange: Exchange, node: Backend | None, failures: int) -> bool:
+        """Say whether it may wait for a node that is gone to come back, whatever the budget.
+
+        It keeps load off nodes in trouble. One that is gone gets none, and when it comes back, it
+        gets one request at a time until one has succeeded.
+        """
+        if node is None or node.told.state != "offline" or failures >= self._attempts_max:
+            return False
+        if self.others_have(exchange, (node.name,)):
+            return False
+        self.retries_total += 1
+        return True
+
     def may_send_again(self, share: float = 1.0) -> bool:
         """Spend a retry if that share of the budget allows one, whatever the attempts."""
         if not self._budget.take(self.now_s(), share):
@@ -333,9 +344,6 @@ class Relay:
         details: dict[str, object] = {}
         if action.estimate_s is not None:
             details["estimated_wait_seconds"] = round(action.estimate_s, 3)
-        if action.code == "model_not_found" and self.nodes.is_starting():
-            action = replace(action, code="model_loading", retry_after_s=1.0)
-            message = "some nodes have not said yet which models they have"
         param = "model" if action.code in ABOUT_THE_MODEL else None
         self._refuse(action, Problem(action.code, message, param, action.retry_after_s, details))
 

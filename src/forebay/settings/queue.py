@@ -49,6 +49,7 @@ KEY_OF_OPTION = {
     "aging_s": "aging_seconds",
     "fairness": "fairness",
     "swap_wait_s": "swap_wait_seconds",
+    "offline_wait_s": "offline_wait_seconds",
 }
 """Which key of ours each option of the core comes from."""
 
@@ -139,6 +140,11 @@ class QueueSettings(Section):
     """How long requests for a model that is not in memory yield to the one that is, at least, in
     seconds; 0 yields only as long as loading a model takes to pay off, inf always."""
 
+    offline_wait_seconds: AmountOrForever = 30.0
+    """For how long after its nodes went away, or after a node was configured that has never
+    answered, requests for a model still wait for them, in seconds; later ones get 503 `no_node` at
+    once, those that wait already go on. 0 waits for no node, inf for every one."""
+
     first_byte_seconds: AmountAboveZero = 120.0
     """Longest time to the first byte of a stream once it runs, in seconds; above 0."""
 
@@ -191,6 +197,7 @@ class QueueSettings(Section):
             aging_s=self.aging_seconds,
             fairness=self.fairness,
             swap_wait_s=self.swap_wait_seconds,
+            offline_wait_s=self.offline_wait_seconds,
         )
 
 

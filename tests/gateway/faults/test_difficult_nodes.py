@@ -211,7 +211,7 @@ async def test_fault_30_a_node_that_comes_back_is_tried_with_one_request_first(
     rig: FaultRig,
 ) -> None:
     node = await rig.node(slots=4)
-    gateway = await rig.start(node, retry={"attempts": 1})
+    gateway = await rig.start(node, retry={"attempts": 1}, queue={"offline_wait_seconds": 0})
     (backend,) = gateway.parts.nodes
     for _ in range(2):
         client = await rig.ask()
@@ -272,6 +272,7 @@ async def test_fault_31_a_model_without_nodes_is_refused_while_others_are_served
         rig.clock.advance(1.0)
         await settle(rig, backend)
     assert backend.told.state == "offline"
+    rig.clock.advance(30.0)  # gone for longer than a restart takes
     refused = await (await rig.ask("a")).reply()
     assert (refused.status, code(refused)) == (503, "no_node")
     assert refused.headers["retry-after"]
@@ -280,7 +281,7 @@ async def test_fault_31_a_model_without_nodes_is_refused_while_others_are_served
     await (await alive.next_call()).answer({})
     assert (await served.reply()).status == 200
     assert (await rig.get("/ready")).status == 200
-    rig.clock.advance(60.0)
+    rig.clock.advance(30.0)
     reply = await waiter.reply()
     assert (reply.status, code(reply)) == (503, "no_node")
 

@@ -206,7 +206,7 @@ async def test_fault_24_garbage_is_an_error_and_the_node_is_penalised(
     rig: FaultRig, answer: bytes, stream: bool
 ) -> None:
     node = await rig.node()
-    gateway = await rig.start(node, retry={"attempts": 1})
+    gateway = await rig.start(node, retry={"attempts": 1}, queue={"offline_wait_seconds": 0})
     (backend,) = gateway.parts.nodes
     for _ in range(2):
         client = await rig.ask(stream=stream)

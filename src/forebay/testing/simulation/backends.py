@@ -61,8 +61,12 @@ class Backend:
         self._stage = stage
         self._attempts_max = attempts_max
         self._state: NodeState = "online"
-        self._alive = True
+        self._alive = plan.starts_s <= 0.0
+        self._is_new = not self._alive
+        self._away_since_s = stage.now_s()
         self._removed = False
+        if self._is_new:
+            stage.after(plan.starts_s, self.recover)
         self._runs: dict[str, Run] = {}
         self._loaded: dict[str, None] = dict.fromkeys(plan.loaded)  # least recently used first
         self._loading: str | None = None
@@ -90,6 +94,7 @@ class Backend:
 
     def fail_all(self, seen: bool) -> None:
         """Crash: everything running here fails, memory is lost. The next report says offline."""
+        self._note_absence()
         self._alive = False
         if seen:
             self.report()
@@ -107,14 +112,20 @@ class Backend:
 
     def recover(self) -> None:
         """Be up again after an outage of any kind."""
-        self._alive = True
+        self._alive, self._is_new = True, False
         self.change("online")
 
     def change(self, state: NodeState | None = None, plan: NodePlan | None = None) -> None:
         """Become something else, and report it."""
+        if state is not None and state != "online":
+            self._note_absence()
         self._state = state or self._state
         self.plan = plan or self.plan
         self.report()
+
+    def _note_absence(self) -> None:
+        if self._alive and self._state == "online":
+            self._away_since_s = self._stage.now_s()
 
     def resize(self, slots: int) -> None:
         """Have another number of slots from now on."""
@@ -135,16 +146,19 @@ class Backend:
         plan = self.plan
         if self._removed:
             return
+        state = self._state if self._alive else "offline"
         self._stage.post(
             NodeChanged(
                 name=plan.name,
                 slots=plan.slots,
-                models=plan.models,
+                models=() if self._is_new else plan.models,
                 families=plan.families,
-                state=self._state if self._alive else "offline",
+                state=state,
                 loaded=tuple(self._loaded) if plan.swaps else None,
                 loaded_max=plan.loaded_max,
                 load_s=plan.load_s,
+                away_s=0.0 if state == "online" else self._stage.now_s() - self._away_since_s,
+                is_new=self._is_new,
             )
         )
 

@@ -170,7 +170,7 @@ class Checker:
         node = self._mirror.nodes.setdefault(event.name, NodeSeen(event.name))
         match event:
             case NodeChanged():
-                node.take_over(event)
+                node.take_over(event, self._mirror.now_s)
                 self._lift_bars(node)
             case NodeRested():
                 node.rest(self._mirror.now_s + event.rest_s)
@@ -294,6 +294,7 @@ class Checker:
         ticket = self._of(action)
         assert ticket is self._newcomer, f"{action} answers nobody"
         assert not self._stopping, f"{action.id} waits in a gateway that stops"
+        self._may_wait(ticket)
         self._answer(ticket)
         self._mirror.wait(ticket)
         self._census.enqueued += 1
@@ -301,8 +302,22 @@ class Checker:
         assert action.position >= 1, f"{action} stands nowhere"
         held = not self._mirror.is_eligible(ticket)
         assert (action.reason == "session") == held, f"{action.id} waits for {action.reason}"
+        if not held and not self._mirror.is_up(ticket.lane):
+            why = self._mirror.outlook(ticket.lane, self._options.offline_wait_s) or "offline"
+            assert action.reason == why, f"{action.id} waits for {action.reason}, not {why}"
         if action.p50_s is not None and action.p90_s is not None:
             assert 0.0 <= action.p50_s <= action.p90_s, f"{action} promises nonsense"
+
+    def _may_wait(self, ticket: Ticket) -> None:
+        """Check that waiting is of use, and allowed."""
+        mirror, arrived, options = self._mirror, ticket.arrived, self._options
+        if not mirror.is_up(ticket.lane):
+            known = arrived.job and mirror.nodes_of(ticket.lane)
+            assert known or mirror.outlook(ticket.lane, options.offline_wait_s), (
+                f"{arrived.id} waits for nodes that are gone"
+            )
+        ticket.guest = refusals.never_waits(options, arrived)
+        assert not ticket.guest or mirror.finds_a_job(ticket.lane), f"{arrived.id} may not wait"
 
     def _reject(self, action: Reject) -> None:
         ticket = self._of(action)
@@ -320,6 +335,9 @@ class Checker:
             case ShutDown() | Returned():
                 expected = ticket.revoked or ("shutting_down" if self._stopping else "nothing")
                 assert action.code == expected, f"{action} where {expected} was asked for"
+            case NodeChanged() | NodeRemoved():
+                unknown = not self._mirror.unsaid() and not self._mirror.nodes_of(ticket.lane)
+                assert unknown, f"{action.id} is told of {action.code}, which is not so"
             case Arrived():
                 assert self._newcomer is not None, f"{action.id} gives way to nobody"
                 refusals.displacement_is_right(self._mirror, self._options, ticket, self._newcomer)
@@ -343,6 +361,9 @@ class Checker:
         assert mirror.now_s >= deadline_s - rules.TOLERANCE_S, f"{action.id} expires too soon"
         waited_s = ticket.total_wait_s(mirror.now_s)
         assert abs(action.waited_s - waited_s) <= rules.TOLERANCE_S, f"{action} waited {waited_s}"
-        is_up = any(node.is_up() for node in mirror.nodes_of(ticket.lane))
-        assert (action.code == "no_node") == (not is_up), f"{action} tells the wrong reason"
+        code = "queue_timeout" if mirror.is_up(ticket.lane) else "no_node"
+        hope = mirror.outlook(ticket.lane, self._options.offline_wait_s)
+        if code == "no_node" and hope in ("loading", "starting"):
+            code = "model_loading"
+        assert action.code == code, f"{action} tells the wrong reason, not {code}"
         mirror.end(ticket)

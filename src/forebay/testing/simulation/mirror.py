@@ -47,6 +47,8 @@ class Ticket:
     returned: bool = False
     promised_s: float | None = None
     """The p50 it was told on arrival."""
+    guest: bool = False
+    """Whether it may wait only because a job is in its way."""
     revoked: str = ""
     """The code with which its owner must answer, once somebody else wanted it gone."""
 
@@ -77,11 +79,15 @@ class NodeSeen:
     swaps: bool = False
     loaded_max: int = 1
     rest_until_s: float = 0.0
+    away_since_s: float = 0.0
+    is_new: bool = False
     removed: bool = False
     reports: int = 0
     leases: dict[str, Ticket] = field(default_factory=dict)
 
-    def take_over(self, event: NodeChanged) -> None:
+    def take_over(self, event: NodeChanged, now_s: float) -> None:
+        self.away_since_s = now_s - event.away_s
+        self.is_new = event.is_new
         self.slots = max(0, event.slots)
         self.models = frozenset(event.models)
         self.families = frozenset(event.families)
@@ -101,6 +107,17 @@ class NodeSeen:
 
     def is_usable(self, now_s: float) -> bool:
         return self.is_up() and now_s >= self.rest_until_s and len(self.leases) < self.slots
+
+    def has_said(self) -> bool:
+        return bool(self.models) or not (self.is_new or self.state == "loading")
+
+    def outlook(self, now_s: float, offline_wait_s: float) -> str:
+        """Say why it may be up soon, where it is not; empty where that is of no use."""
+        if self.state == "loading":
+            return "loading"
+        if now_s - self.away_since_s >= offline_wait_s:
+            return ""
+        return "starting" if self.is_new else "offline"
 
     def serves(self, lane: Lane) -> bool:
         return lane[0] in self.models and lane[1] in self.families
@@ -143,6 +160,39 @@ class Mirror:
     def nodes_of(self, lane: Lane) -> list[NodeSeen]:
         return [node for node in self.nodes.values() if not node.removed and node.serves(lane)]
 
+    def is_up(self, lane: Lane) -> bool:
+        return any(node.is_up() for node in self.nodes_of(lane))
+
+    def unsaid(self) -> list[NodeSeen]:
+        """Return the nodes of which it is not known what they have."""
+        return [node for node in self.nodes.values() if not node.removed and not node.has_said()]
+
+    def outlook(self, lane: Lane, offline_wait_s: float) -> str:
+        """Say why one may wait though no node of a lane is up; empty where one may not."""
+        nodes = (*self.nodes_of(lane), *self.unsaid())
+        found = {node.outlook(self.now_s, offline_wait_s) for node in nodes}
+        return next((why for why in ("loading", "starting", "offline") if why in found), "")
+
+    def strands_too_many(self, lane: Lane, places: int) -> bool:
+        """Say whether those whose nodes are not up have half of the places, while others are."""
+        up = any(node.is_up() and node.models and node.families for node in self.nodes.values())
+        if not up or self.is_up(lane):
+            return False
+        away = (ticket for ticket in self.all_waiting() if not self.is_up(ticket.lane))
+        live = sum(self.is_eligible(one) for one in away if not one.arrived.job)
+        return live >= max(1, places // 2)
+
+    def finds_a_job(self, lane: Lane) -> bool:
+        """Say whether more jobs run on a lane's nodes than others wait for to end."""
+        nodes = [node for node in self.nodes_of(lane) if node.is_up()]
+        jobs = sum(one.arrived.job for node in nodes for one in node.leases.values())
+        guests = [ticket for ticket in self.all_waiting() if ticket.guest]
+        return jobs > sum(any(n.serves(g.lane) for n in self.nodes_of(lane)) for g in guests)
+
+    def inside(self) -> int:
+        """Return how many of those who wait count against the bound."""
+        return self.waiting - sum(ticket.guest for ticket in self.all_waiting())
+
     def is_barred(self, ticket: Ticket, node: NodeSeen) -> bool:
         """Say whether the node failed this ticket and has not reported itself since."""
         return node.name in ticket.excluded
@@ -181,6 +231,7 @@ class Mirror:
         if ticket.state == "waiting":
             self._stop_waiting(ticket)
         ticket.state = "running"
+        ticket.guest = False
         ticket.node = node.name
         ticket.attempt += 1
         node.leases[ticket.arrived.id] = ticket

@@ -50,7 +50,9 @@ def _no_slot_was_free(mirror: Mirror, arrived: Arrived) -> None:
 
 def _queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
     too_heavy = mirror.waiting_bytes + arrived.size_bytes > options.bytes_max
-    return not arrived.job and (mirror.waiting >= options.max_size or too_heavy)
+    stranded = mirror.strands_too_many((arrived.model, arrived.family), options.max_size)
+    full = mirror.inside() >= options.max_size
+    return not arrived.job and (full or too_heavy or stranded)
 
 
 def _user_queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
@@ -68,12 +70,27 @@ def _session_queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: R
     return 0 < options.per_session_max <= unfinished
 
 
-def _queue_disabled(_: Mirror, options: Options, arrived: Arrived, __: Reject) -> bool:
-    return not arrived.job and (not options.enabled or options.max_size == 0)
+def _queue_disabled(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
+    if arrived.job or (options.enabled and options.max_size > 0):
+        return False
+    return not mirror.finds_a_job((arrived.model, arrived.family))
 
 
-def _stream_not_queued(_: Mirror, options: Options, arrived: Arrived, __: Reject) -> bool:
-    return arrived.stream and not options.queue_streams
+def _stream_not_queued(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
+    if not arrived.stream or options.queue_streams:
+        return False
+    return not mirror.finds_a_job((arrived.model, arrived.family))
+
+
+def never_waits(options: Options, arrived: Arrived) -> bool:
+    """Say whether something like that waits for nothing but the end of a job."""
+    off = not options.enabled or options.max_size == 0
+    return not arrived.job and (off or (arrived.stream and not options.queue_streams))
+
+
+def _may_wait(options: Options, arrived: Arrived) -> bool:
+    has_time = options.wait_s_max > 0.0 and arrived.max_wait_s != 0.0
+    return arrived.job or (has_time and not never_waits(options, arrived))
 
 
 def _deadline_unreachable(_: Mirror, __: Options, arrived: Arrived, action: Reject) -> bool:
@@ -85,23 +102,28 @@ def _deadline_unreachable(_: Mirror, __: Options, arrived: Arrived, action: Reje
 
 def _model_not_found(mirror: Mirror, _: Options, arrived: Arrived, __: Reject) -> bool:
     nodes = [node for node in mirror.nodes.values() if not node.removed]
-    return not any(arrived.model in node.models for node in nodes)
+    return not any(arrived.model in node.models for node in nodes) and not mirror.unsaid()
 
 
 def _route_not_supported(mirror: Mirror, _: Options, arrived: Arrived, __: Reject) -> bool:
     nodes = [node for node in mirror.nodes.values() if not node.removed]
     known = any(arrived.model in node.models for node in nodes)
-    return known and not mirror.nodes_of((arrived.model, arrived.family))
+    return known and not mirror.nodes_of((arrived.model, arrived.family)) and not mirror.unsaid()
 
 
-def _model_loading(mirror: Mirror, _: Options, arrived: Arrived, __: Reject) -> bool:
-    nodes = mirror.nodes_of((arrived.model, arrived.family))
-    return bool(nodes) and all(node.state == "loading" for node in nodes)
+def _model_loading(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
+    lane = (arrived.model, arrived.family)
+    hopes = mirror.outlook(lane, options.offline_wait_s) in ("loading", "starting")
+    return hopes and not mirror.is_up(lane) and not _may_wait(options, arrived)
 
 
-def _no_node(mirror: Mirror, _: Options, arrived: Arrived, __: Reject) -> bool:
-    nodes = mirror.nodes_of((arrived.model, arrived.family))
-    return bool(nodes) and not any(node.is_up() for node in nodes)
+def _no_node(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
+    lane = (arrived.model, arrived.family)
+    if mirror.is_up(lane):
+        return False
+    if hope := mirror.outlook(lane, options.offline_wait_s):
+        return hope == "offline" and not _may_wait(options, arrived)
+    return bool(mirror.nodes_of(lane) or mirror.unsaid())
 
 
 REASONS: dict[str, Callable[[Mirror, Options, Arrived, Reject], bool]] = {
@@ -148,9 +170,11 @@ def nobody_could_give_way(mirror: Mirror, options: Options, newcomer: Ticket) ->
     own_s = newcomer.arrived.max_wait_s
     if options.wait_s_max <= 0.0 or (own_s is not None and own_s <= 0.0):
         return  # who may not wait takes nobody's place
-    if options.when_full != "displace" or options.aging_s or not mirror.waiting:
+    if options.when_full != "displace" or options.aging_s or not mirror.inside():
         return
-    only_by_one = mirror.waiting == options.max_size
+    if mirror.strands_too_many(newcomer.lane, options.max_size):
+        return
+    only_by_one = mirror.inside() == options.max_size
     fits = mirror.waiting_bytes + newcomer.arrived.size_bytes <= options.bytes_max
     assert not (only_by_one and fits and _may_displace(mirror, newcomer)), (
         f"{newcomer.arrived.id} is refused, though it may displace another"
@@ -166,9 +190,11 @@ def _may_displace(mirror: Mirror, newcomer: Ticket) -> bool:
 
 def _largest_holders(mirror: Mirror) -> tuple[int, Counter[str]]:
     """Return the lowest class that waits, and how many places of it each user holds."""
-    lowest = max(ticket.rank for ticket in mirror.all_waiting() if not ticket.arrived.job)
+    waiting = (ticket for ticket in mirror.all_waiting() if not ticket.guest)
+    lowest = max(ticket.rank for ticket in waiting if not ticket.arrived.job)
     return lowest, Counter(ticket.arrived.user for ticket in _live(mirror, lowest))
 
 
 def _live(mirror: Mirror, rank: int) -> list[Ticket]:
-    return [t for t in mirror.all_waiting() if t.rank == rank and not t.arrived.job]
+    waiting = (t for t in mirror.all_waiting() if not t.guest)
+    return [t for t in waiting if t.rank == rank and not t.arrived.job]

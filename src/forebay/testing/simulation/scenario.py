@@ -45,6 +45,8 @@ class NodePlan:
     """What is in memory at the start; only with `swaps`."""
     loaded_max: int = 1
     load_s: float = 0.0
+    starts_s: float = 0.0
+    """When it answers for the first time; it is configured from the start."""
 
 
 @dataclass(frozen=True)

@@ -73,12 +73,16 @@ class _Draw:
         options = self.options()
         nodes = tuple(self.node(f"n{number}") for number in range(random.choice((1, 1, 2, 2, 3))))
         self.served = tuple(sorted({model for node in nodes for model in node.models}))
+        clients = self.clients(options)
+        disturbances = self.disturbances(options, nodes) if self.faults else ()
+        if self.chance(0.2):
+            nodes = tuple(replace(node, starts_s=self.start_s()) for node in nodes)
         return Scenario(
             nodes=nodes,
-            clients=self.clients(options),
+            clients=clients,
             options=options,
             duration_s=DURATION_S,
-            disturbances=self.disturbances(options, nodes) if self.faults else (),
+            disturbances=disturbances,
             attempts_max=random.choice((1, 3, 3, 5)),
             probe_s=random.choice((3.0, 10.0)),
             observe_s=random.choice((2.0, 10.0)),
@@ -109,6 +113,7 @@ class _Draw:
             fairness=random.choice(("round_robin", "tokens", "fifo")),
             burst=random.choice((0.0, 1.0, 500.0)),
             swap_wait_s=random.choice((0.0, 2.0, 10.0)),
+            offline_wait_s=random.choice((0.0, 2.0, 10.0, 30.0)),
             idle_users_max=random.choice((0, 1, 10_000)),
             affinities_max=random.choice((0, 1, 10_000)),
         )
@@ -137,6 +142,9 @@ class _Draw:
             loaded_max=loaded_max,
             load_s=random.choice((0.0, 0.5, 2.0)),
         )
+
+    def start_s(self) -> float:
+        return self.random.choice((0.0, 1.0, 8.0, 1000.0))
 
     def service(self) -> Distribution:
         mean_s = self.random.choice((0.2, 1.0, 2.0))
