@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.coordination.node_views import NodeViews
+from msgspec.structs import replace
+
+from forebay.coordination.node_views import NodeViews, OwnViews
 from forebay.core import NodeChanged, NodeRemoved
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from forebay.core.events import NodeState
 
 
@@ -65,3 +69,45 @@ def test_one_who_comes_and_cannot_reach_a_node_does_not_take_it_from_those_who_c
     assert views.change("b", node(state="offline"), 0.0) == (node(), False)
     assert views.change("b", node(), 0.0)[0].state == "online"
     assert views.change("b", node(state="offline"), 0.0)[0].state == "offline"  # now it is news
+
+
+def gone(away_s: float, **more: Any) -> NodeChanged:
+    return NodeChanged("gpu", 4, ("llama",), state="offline", away_s=away_s, **more)
+
+
+def test_a_node_is_gone_since_the_last_of_them_saw_it_fail() -> None:
+    views = NodeViews()
+    views.change("a", node(), 0.0)
+    views.change("b", node(), 0.0)
+    assert views.change("a", gone(3.0), 10.0)[0].away_s == 0.0  # b has not looked yet
+    assert views.change("b", gone(1.0), 12.0)[0].away_s == 1.0
+    change = views.remove("b", "gpu", 20.0)
+    assert isinstance(change, NodeChanged)
+    assert change.away_s == 13.0  # a's three seconds, and ten since
+
+
+def test_a_node_is_new_while_it_has_answered_none_of_them() -> None:
+    views = NodeViews()
+    assert views.change("a", gone(5.0, is_new=True), 0.0)[0].is_new
+    assert views.change("b", gone(0.0, is_new=True), 1.0)[0].away_s == 0.0
+    assert not views.change("b", node(), 2.0)[0].is_new
+    assert not views.change("b", gone(0.0), 3.0)[0].is_new
+
+
+def test_what_drains_for_one_is_away_since_then() -> None:
+    views = NodeViews()
+    views.change("a", replace(node(state="draining"), away_s=4.0), 0.0)
+    merged, _ = views.change("b", node(), 6.0)
+    assert (merged.state, merged.away_s) == ("draining", 10.0)
+
+
+def test_what_a_replica_says_again_later_has_grown_older() -> None:
+    mine = OwnViews()
+    mine.change(gone(2.0), 10.0)
+    mine.change(replace(node(state="loading"), name="other", ready_in_s=5.0), 10.0)
+    said = mine.at(13.0)
+    assert said["gpu"].away_s == 5.0
+    assert said["other"].ready_in_s == 2.0
+    assert mine.at(30.0)["other"].ready_in_s == 0.0
+    mine.remove("gpu")
+    assert list(mine.at(13.0)) == ["other"]

@@ -277,3 +277,75 @@ def test_the_table_knows_every_move() -> None:
     assert set(TRANSITIONS.values()) <= phases
     back = {phase for (phase, _), target in TRANSITIONS.items() if target == "online"}
     assert back == {"new", "online", "half_open"}, "the way back leads through half open"
+
+
+# -- for how long it has been away
+
+
+def test_a_node_is_away_since_its_first_failure_after_its_last_good_answer() -> None:
+    health = online()
+    health.request_failed("a", "connect", "u", 3.0)
+    health.request_answered("a", 4.0, ok=True)
+    health.request_failed("a", "connect", "u", 5.0)
+    told = health.probe_failed(6.0)
+    assert told is not None
+    assert (told.state, told.away_s, told.is_new) == ("offline", 1.0, False)
+    assert health.changed(16.0).away_s == 11.0
+    assert health.probe_failed(17.0) is None  # that time passes is no news
+    assert health.probe_succeeded(REPORT, 18.0).away_s == 0.0
+
+
+def test_a_node_that_drains_is_away_and_so_is_one_whose_guard_is_silent() -> None:
+    health = online()
+    health.drained(10.0)
+    health.drained(12.0)
+    assert health.changed(15.0).away_s == 5.0
+    health.fell_silent(20.0)
+    assert health.changed(22.0).away_s == 12.0
+    health.resumed(23.0)
+    assert (health.changed(24.0).state, health.changed(24.0).away_s) == ("offline", 4.0)
+
+
+def test_a_node_is_new_until_it_has_answered_and_away_since_it_was_added() -> None:
+    health = NodeHealth("gpu1", now_s=10.0)
+    health.probe_failed(11.0)
+    told = health.probe_failed(12.0)
+    assert told is None or told.is_new
+    assert (health.changed(20.0).is_new, health.changed(20.0).away_s) == (True, 10.0)
+    assert not health.probe_succeeded(REPORT, 21.0).is_new
+    health.probe_failed(22.0)
+    health.probe_failed(23.0)
+    assert (health.changed(23.0).is_new, health.changed(23.0).away_s) == (False, 1.0)
+
+
+def test_other_settings_for_the_same_server_do_not_make_it_new() -> None:
+    before, after = offline(5.0), NodeHealth("gpu1", now_s=9.0)
+    after.take_over(before, same_server=True)
+    assert (after.changed(9.0).is_new, after.changed(9.0).away_s) == (False, 4.0)
+    other = NodeHealth("gpu1", now_s=9.0)
+    other.take_over(before, same_server=False)
+    assert (other.changed(9.0).is_new, other.changed(9.0).away_s) == (True, 0.0)
+
+
+def test_how_long_a_load_takes_is_told_from_the_loads_before() -> None:
+    loading = Report(models=(), families=("openai",), kind="llama-cpp", state="loading")
+    health = online()
+    assert health.probe_succeeded(loading, 100.0).ready_in_s is None
+    health.probe_succeeded(loading, 101.0)
+    health.probe_succeeded(REPORT, 108.0)
+    assert health.probe_succeeded(loading, 200.0).ready_in_s == 8.0
+    assert health.probe_succeeded(loading, 205.0).ready_in_s == 3.0
+    assert health.probe_succeeded(loading, 211.0).ready_in_s == 0.0
+    health.probe_succeeded(REPORT, 212.0)
+    assert health.probe_succeeded(loading, 300.0).ready_in_s == 10.0  # of 8 and 12
+
+
+def test_a_request_that_finds_it_loading_is_no_failure_and_puts_the_next_probe_off() -> None:
+    health = online()
+    told = health.found_loading(5.0)
+    assert told is not None
+    assert (told.state, told.slots, told.models) == ("loading", 4, ("a", "b"))
+    assert health.next_probe_s() == 5.0 + LOADING_PROBE_S
+    assert health.found_loading(5.5) is None
+    assert health.probe_succeeded(REPORT, 6.0).state == "online"
+    assert offline().found_loading(9.0) is None
