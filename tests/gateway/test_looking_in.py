@@ -230,7 +230,7 @@ async def test_capabilities_say_what_is_offered(rig: Rig) -> None:
     await rig.start(await rig.node(), queue={"max_size": 7})
     seen = (await rig.get("/capabilities")).json
     assert "/v1/chat/completions" in seen["families"]["openai"]
-    assert seen["families"]["anthropic"] == ["/v1/messages"]
+    assert seen["families"]["anthropic"] == ["/v1/messages", "/v1/messages/count_tokens"]
     assert "/api/embed" in seen["families"]["ollama"]
     assert seen["priorities"] == ["high", "normal", "low"]
     assert seen["limits"]["queueMaxSize"] == 7

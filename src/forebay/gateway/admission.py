@@ -98,7 +98,7 @@ class Admission:
         nodes, route = self._relay.nodes, caller.route
         if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
             return Problem("route_not_supported", words(route), "model")
-        request_id = self._unique_id(caller.request_id)
+        request_id = self.unique_id(caller.request_id)
         call = Call(
             request_id,
             family,
@@ -137,7 +137,7 @@ class Admission:
         """Say whether a key may ask for a model."""
         return key is None or not key.models or _may_use(key, asked, self.resolve(asked)[0])
 
-    def _unique_id(self, asked: str) -> str:
+    def unique_id(self, asked: str) -> str:
         """Return the caller's own id unless it is in use, else one that nobody can guess."""
         if asked and asked not in self._relay.exchanges:
             return asked

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from forebay.gateway.admin_routes import AdminRoutes
 from forebay.gateway.batch_routes import BatchRoutes
@@ -14,16 +14,19 @@ from forebay.gateway.callers import EXPOSED
 from forebay.gateway.dashboard_routes import DashboardRoutes
 from forebay.gateway.error_answers import ErrorAnswers
 from forebay.gateway.file_routes import FileRoutes
+from forebay.gateway.free_routes import FreeRoutes
 from forebay.gateway.guard_routes import GuardRoutes
 from forebay.gateway.job_routes import JobRoutes
 from forebay.gateway.model_routes import ModelRoutes
 from forebay.gateway.openapi import document
+from forebay.gateway.paths import PATH_BYTES_MAX, spellings
 from forebay.gateway.rpc_routes import RpcRoutes
 from forebay.gateway.session_routes import SessionRoutes
 from forebay.gateway.status_routes import StatusRoutes, json_answer
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.routing import Router
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from forebay.gateway.parts import Parts
@@ -41,6 +44,7 @@ def make_application(parts: Parts) -> ASGIApp:
         routes=[
             *StatusRoutes(parts).routes,
             *ModelRoutes(parts).routes,
+            *FreeRoutes(parts).routes,
             *AdminRoutes(parts).routes,
             *GuardRoutes(parts).routes,
             *JobRoutes(parts).routes,
@@ -54,7 +58,28 @@ def make_application(parts: Parts) -> ASGIApp:
         exception_handlers=answers.handlers,
     )
     app.router.redirect_slashes = False
+    app.router.default = Spelled(app.router)
     return Cors(app, parts)
+
+
+class Spelled:
+    """Answers a path that leads nowhere as the one that it may have been meant to be."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._not_found = router.default
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Try other spellings of a path."""
+        path = scope["path"].encode("utf-8", "surrogateescape")
+        for spelling in spellings(path) if len(path) <= PATH_BYTES_MAX else ():
+            meant = {**scope, "path": spelling.decode("utf-8", "replace"), "raw_path": spelling}
+            if spelling != path and any(
+                route.matches(meant)[0] is not Match.NONE for route in self._router.routes
+            ):
+                await self._router(meant, receive, send)
+                return
+        await self._not_found(scope, receive, send)
 
 
 class Cors:

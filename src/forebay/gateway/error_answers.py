@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 from forebay.gateway.admission import HOT_ROUTES
 from forebay.gateway.asking import Refused
 from forebay.gateway.model_names import nearest
-from forebay.gateway.paths import find_way
 from forebay.gateway.session_routes import queue_full
 from forebay.relay.problem import Problem
 from forebay.sessions.refusals import PromptQueueFull, Refusal
@@ -51,7 +50,7 @@ class ErrorAnswers:
     async def not_there(self, request: Request, error: HTTPException) -> Response:
         """Answer a request for a route or a method that does not exist."""
         code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
-        is_hot = find_way(request.url.path.encode()) is not None
+        is_hot = request.url.path.encode() in HOT_ROUTES
         if is_hot:
             code = "method_not_allowed"
         answer = self._asking.answer(Refused(Problem(code, _words(code, request))), request)

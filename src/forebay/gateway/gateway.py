@@ -105,6 +105,7 @@ class Gateway:
         self.parts.jobs.drain()
         self.parts.sessions.drain()
         self.parts.coordinator.post(ShutDown())
+        self.parts.nodes.wake()
         if not isinstance(self.parts.coordinator, InProcess):
             self.parts.coordinator.resign()
 
@@ -139,6 +140,7 @@ class Gateway:
         parts.operator.stop()
         parts.nodes.stop()
         parts.relay.stop()
+        parts.inflations.stop()
         parts.coordinator.stop()
         if not isinstance(parts.coordinator, InProcess):
             await parts.coordinator.close()

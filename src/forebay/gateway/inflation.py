@@ -201,3 +201,8 @@ class Inflations:
         self.bytes_max = bytes_max
         self.under_way: Deadlines[Inflation] = Deadlines(limit_s, Inflation.is_late, clock)
         self.threads = ThreadPoolExecutor(THREADS, "inflate")
+
+    def stop(self) -> None:
+        """End the threads and forget the time limit; may be called twice."""
+        self.under_way.clear()
+        self.threads.shutdown(wait=False, cancel_futures=True)

@@ -53,10 +53,16 @@ async def read_body(request: Request, bytes_max: int, limit_s: float) -> bytes:
 
 async def _take_room(request: Request, bytes_max: int) -> None:
     """Wait for memory for a body; it is given back when the request ends."""
-    extension = request.scope.get("extensions", {}).get(BODY_ROOM)
     length = request.headers.get("content-length", "")
     size_bytes = min(int(length), bytes_max) if length.isdigit() else bytes_max
-    if extension is not None and (size_bytes if length else "transfer-encoding" in request.headers):
+    if size_bytes if length else "transfer-encoding" in request.headers:
+        await take_room(request, size_bytes)
+
+
+async def take_room(request: Request, size_bytes: int) -> None:
+    """Wait for so much memory, in place of what the request has; given back when it ends."""
+    extension = request.scope.get("extensions", {}).get(BODY_ROOM)
+    if extension is not None:
         await extension["take"](request.state.body_owner, size_bytes)
 
 

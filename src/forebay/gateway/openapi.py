@@ -36,10 +36,10 @@ understood as clients write them: with a `/` at the end, with `/v1` twice or not
 Azure's `/openai/deployments/{model}/chat/completions`, where the model in the path counts. Below \
 `/v1/audio/` and `/v1/images/` any path is passed on.
 
-Where keys are configured every route but `/`, `/health`, `/ready`, `/capabilities` and \
-`/openapi.json` needs one; routes under `/admin` need an admin key, or without any keys a caller \
-on the same machine; routes under `/guard` need the guards' token. Errors are told in the dialect \
-of the route, in English, or in Japanese when `Accept-Language` prefers it."""
+Where keys are configured every route but `/`, `/health`, `/ready`, `/capabilities`, \
+`/api/version` and `/openapi.json` needs one; routes under `/admin` need an admin key, or without \
+any keys a caller on the same machine; routes under `/guard` need the guards' token. Errors are \
+told in the dialect of the route, in English, or in Japanese when `Accept-Language` prefers it."""
 
 TAGS = {
     "inference": "Relayed to a node, queued while every slot is taken.",

@@ -24,6 +24,12 @@ CODES_OF_INFERENCE: Final = (
     "first_byte_timeout", "run_timeout", "chunk_timeout",
 )  # fmt: skip
 
+CODES_OF_FREE: Final = (
+    "unauthorized", "forbidden", "model_not_found", "route_not_supported", "queue_full",
+    "cancelled", "node_failed", "model_loading", "no_node", "shutting_down",
+)  # fmt: skip
+ON_FREE: Final = ("X-Forebay-Max-Wait", "X-Request-Id", "Accept-Language")
+
 _SUMMARIES: Final = {
     "/v1/chat/completions": "Chat, as OpenAI does it",
     "/v1/completions": "Complete a text, as OpenAI does it",
@@ -37,11 +43,15 @@ _SUMMARIES: Final = {
     "/v1/images/generations": "Draw pictures, as OpenAI does it",
     "/v1/images/edits": "Change pictures, as OpenAI does it",
     "/v1/images/variations": "Vary a picture, as OpenAI does it",
+    "/tokenize": "Cut a text into tokens, as llama.cpp and vLLM do it",
+    "/detokenize": "Make tokens into a text again",
     "/v1/messages": "Chat, as Anthropic does it",
+    "/v1/messages/count_tokens": "Count the tokens of a chat, as Anthropic does it",
     "/api/chat": "Chat, as Ollama does it",
     "/api/generate": "Complete a text, as Ollama does it",
     "/api/embed": "Embed texts, as Ollama does it",
     "/api/embeddings": "Embed one text, as Ollama once did it",
+    "/api/show": "What a model is, as Ollama tells it",
 }
 _REQUEST_OF: Final = {
     "openai": "OpenAIRequest",
@@ -59,9 +69,14 @@ _STREAMS: Final = {
 
 
 def inference_paths() -> dict[str, dict[str, Any]]:
-    """Return every inference route."""
-    return {
+    """Return every inference route, and those that take no slot."""
+    paths = {
         route: {"post": _operation(family, route)} for family in FAMILIES for route in family.routes
+    }
+    return paths | {
+        route: {"post": _free_operation(family, route)}
+        for family in FAMILIES
+        for route in family.free_routes
     }
 
 
@@ -80,6 +95,19 @@ def _operation(family: Family, route: str) -> dict[str, Any]:
     }
 
 
+def _free_operation(family: Family, route: str) -> dict[str, Any]:
+    return _operation(family, route) | {
+        "description": "Passed to a node without a slot, whatever waits. Without `model` it goes "
+        "to the only model; where there are several, that is an error.",
+        "parameters": parameter_references(ON_FREE),
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": reference("Question")}},
+        },
+        "responses": _responses(family, route, CODES_OF_FREE),
+    }
+
+
 def _description(family: Family, route: str) -> str:
     words = "Passed to a node byte for byte."
     if route in family.media_routes:
@@ -93,15 +121,18 @@ def _content(family: Family, route: str) -> dict[str, Any]:
     return content | {"multipart/form-data": schema} if route in family.media_routes else content
 
 
-def _responses(family: Family, route: str) -> dict[str, Any]:
+def _responses(
+    family: Family, route: str, codes: tuple[str, ...] = CODES_OF_INFERENCE
+) -> dict[str, Any]:
     """Return our own errors, and the answers of nodes: anything but what we take for a failure."""
     answer = {"schema": reference("NodeAnswer")}
     kinds = ["application/json", family.stream_type.decode()]
     if route in family.media_routes:
         kinds.append("*/*")
-    errors = error_responses(route, CODES_OF_INFERENCE)
+    errors = error_responses(route, codes)
     for status in ("400", "404", "413", "500", "502", "504"):
-        errors[status] = _or_the_nodes(resolved(errors[status]))
+        if status in errors:
+            errors[status] = _or_the_nodes(resolved(errors[status]))
     return {
         "200": {
             "description": "The node's answer, whole or streamed.",

@@ -85,6 +85,7 @@ REQUESTS: Final[dict[str, Schema]] = {
         },
         optional=("stream", "user", "options"),
     ),
+    "Question": record({"model": MODEL}, optional=("model",)),
     "NodeDescription": {
         **record(
             {
@@ -161,7 +162,10 @@ ERRORS: Final[dict[str, Schema]] = {
 
 _MODEL_CARD = record(
     {"id": TEXT, "object": {"const": "model"}, "created": COUNT,
-     "owned_by": said("`forebay-sim` where only simulated nodes have it.", TEXT)}
+     "owned_by": said("As a node says; `forebay-sim` where only simulated nodes have it.", TEXT),
+     "max_model_len": said("Tokens that fit into its context, as vLLM says; other servers say it "
+                           "in other words, and more of what they say is here too.", COUNT)},
+    optional=("max_model_len",),
 )  # fmt: skip
 _ANTHROPIC_CARD = record(
     {"type": {"const": "model"}, "id": TEXT, "display_name": TEXT, "created_at": TEXT}
@@ -248,6 +252,7 @@ ANSWERS: Final[dict[str, Schema]] = {
         "description": "OpenAI's form, or Anthropic's where `anthropic-version` is sent.",
     },
     "Tags": record({"models": listed(record({"name": TEXT, "model": TEXT}))}),
+    "OllamaVersion": record({"version": said("The gateway's own.", TEXT)}),
     "Health": record({"status": {"const": "ok"}, "version": TEXT}),
     "Ready": record({"status": {"const": "ready"}, "mode": _MODE}, optional=("mode",)),
     "Capabilities": record(

@@ -93,7 +93,9 @@ class StatusRoutes:
         return json_answer(
             {
                 "version": __version__,
-                "families": {family.name: list(family.routes) for family in FAMILIES},
+                "families": {
+                    family.name: [*family.routes, *family.free_routes] for family in FAMILIES
+                },
                 "priorities": list(settings.queue.priorities),
                 "versions": {"forebay": __version__, "jsonrpc": "2.0"},
                 "routes": routes(),
@@ -152,6 +154,8 @@ class StatusRoutes:
 
     async def ticket(self, request: Request) -> Response:
         """Say where one request stands, and why it waits."""
+        if not request.path_params["ticket_id"]:  # a slash at the end
+            return await self.queue(request)
         exchange = await self._find(request)
         if isinstance(exchange, Response):
             return exchange

@@ -21,6 +21,16 @@ CONTEXT_TOKENS_MAX = 1_000_000_000
 CONTEXT_FIELDS = ("max_model_len", "context_length", "loaded_context_length", "context_window")
 """How servers call the tokens that fit into a model's context, the surest first."""
 
+ABOUT_MAX = 1000
+ABOUT_BYTES_MAX = 2048
+"""Of one value."""
+ABOUT_FIELDS = (
+    "created", "owned_by", "root", "parent", *CONTEXT_FIELDS, "max_context_length", "meta", "type",
+    "publisher", "arch", "quantization", "capabilities",
+    "modified_at", "size", "digest", "details",
+)  # fmt: skip
+"""What is kept of a list of models: of OpenAI's form, llama.cpp's and LM Studio's, of Ollama's."""
+
 
 def expect_ok(reply: Reply, path: str) -> None:
     """Raise `BackendFailed` unless the status is 200."""
@@ -119,6 +129,33 @@ def contexts(models: list[dict[str, object]], *name_fields: str) -> dict[str, in
             for name in names(model.get(field) for field in name_fields):
                 found[name] = size
     return found
+
+
+def descriptions(
+    models: list[dict[str, object]], *name_fields: str
+) -> dict[str, dict[str, object]]:
+    """Return what a list says of each model: what is known to be harmless, and is not too long."""
+    found: dict[str, dict[str, object]] = {}
+    for entry in models[:ABOUT_MAX]:
+        kept = {field: entry[field] for field in ABOUT_FIELDS if _is_fit(entry.get(field))}
+        aliases = entry.get("aliases")
+        given = [entry.get(field) for field in name_fields]
+        if kept:
+            for name in names([*given, *(aliases if isinstance(aliases, list) else ())]):
+                found.setdefault(name, kept)
+    return found
+
+
+def _is_fit(value: object) -> bool:
+    """Say whether a value may be shown to others: whatever it is, it is small."""
+    if value is None or isinstance(value, bool | int | float):
+        return value is not None
+    if isinstance(value, str):
+        return len(value) <= NAME_CHARS_MAX and value.isprintable()
+    try:
+        return len(msgspec.json.encode(value)) <= ABOUT_BYTES_MAX
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return False
 
 
 def version_text(value: object) -> str:

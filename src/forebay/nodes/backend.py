@@ -100,6 +100,7 @@ class Backend:
         self.kind = "" if settings.kind == "auto" else settings.kind
         self.version = ""
         self.contexts: Mapping[str, int] = {}  # tokens that fit into each model's context
+        self.about: Mapping[str, Mapping[str, object]] = {}  # what it says of each model
         self.gpu_load: float | None = None  # as it was last read; None when unknown
         self.vram_used_bytes: int | None = None
         self.vram_total_bytes: int | None = None
@@ -240,6 +241,7 @@ class Backend:
         if same:
             self.kind, self.version, self._adapter = other.kind, other.version, other._adapter
             self.contexts = other.contexts
+            self.about = other.about
             self.state_since_s = other.state_since_s
             self._probed.set()
         self.told = self.health.changed(self._clock.monotonic_s())
@@ -320,6 +322,8 @@ class Backend:
             self.vram_total_bytes = report.vram_total_bytes
             kept = {name: size for name, size in self.contexts.items() if name in report.models}
             self.contexts = {**kept, **report.contexts}  # some tell of loaded models only
+            if report.about or report.state == "online":
+                self.about = report.about
             if not self._was_busy:
                 self._slots_cut = max(0, self._slots_cut - 1)
             self._was_busy = False

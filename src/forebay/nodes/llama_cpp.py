@@ -9,6 +9,7 @@ gives each a `status.value` (`loaded`, `loading`, `unloaded`) and has no slots o
 from forebay.nodes.answers import (
     context_tokens,
     count,
+    descriptions,
     entries,
     expect_ok,
     json_object,
@@ -47,6 +48,7 @@ class LlamaCpp:
             loaded=loaded,
             loaded_max=max(1, len(loaded or ())),
             contexts=_contexts(props, _names(models)),
+            about=descriptions(models, "id"),
             version=version_text(props.get("build_info")),
         )
 

@@ -10,7 +10,15 @@ smallest of them holding for the node.
 Unknown routes are answered 200 with an `error` text, so a status proves nothing here.
 """
 
-from forebay.nodes.answers import contexts, count, entries, json_object, json_object_if_there, names
+from forebay.nodes.answers import (
+    contexts,
+    count,
+    descriptions,
+    entries,
+    json_object,
+    json_object_if_there,
+    names,
+)
 from forebay.nodes.report import Fetch, Report
 
 MODELS_PATH = "/api/v0/models"
@@ -38,6 +46,7 @@ class LmStudio:
             loaded=loaded,
             loaded_max=max(1, len(loaded)),
             contexts=contexts(models, "id"),
+            about=descriptions(models, "id"),
         )
 
 

@@ -13,6 +13,7 @@ OpenAI's routes have always been there for the versions in use; `/v1/messages` c
 
 from forebay.nodes.answers import (
     contexts,
+    descriptions,
     entries,
     json_object,
     json_object_if_there,
@@ -52,6 +53,7 @@ class Ollama:
             loaded_max=max(1, len(loaded)),
             vram_used_bytes=sum(whole_bytes(one.get("size_vram")) or 0 for one in in_memory),
             contexts=contexts(in_memory, "model", "name"),
+            about=descriptions(entries(listed, "models", TAGS_PATH), "model", "name"),
             version=version,
         )
 

@@ -4,7 +4,7 @@
 so such a node gets one request at a time unless its settings say more.
 """
 
-from forebay.nodes.answers import contexts, entries, json_object, names
+from forebay.nodes.answers import contexts, descriptions, entries, json_object, names
 from forebay.nodes.report import Fetch, Report
 
 MODELS_PATH = "/v1/models"
@@ -25,4 +25,5 @@ class OpenAiCompatible:
             families=self.families,
             kind=self.kind,
             contexts=contexts(listing, "id"),
+            about=descriptions(listing, "id"),
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from forebay.core import NodeChanged, NodeRemoved
 from forebay.errors import NotAllowed
+from forebay.nodes.answers import CONTEXT_FIELDS
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
 from forebay.nodes.ollama import Ollama
@@ -40,6 +41,8 @@ class Nodes:
         self._all_asked = False
         self.offline_wait_s = 30.0
         """For how long a node that has never answered may still be starting."""
+        self.now_s = clock.monotonic_s
+        self._waiting: list[asyncio.Future[None]] = []
         self._leaving: list[Pool] = []  # of nodes that were removed while requests ran there
         self.has_absences = False
         """Whether a node may be known not to have a route."""
@@ -114,8 +117,27 @@ class Nodes:
         backend.start()
         return backend
 
+    async def pause(self, limit_s: float, *, for_change: bool = True) -> None:
+        """Wait for so long, or only until a node tells of itself."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_at(self.now_s() + limit_s, lambda: _set(over))
+        if for_change:
+            self._waiting.append(over)
+        try:
+            await over
+        finally:
+            timer.cancel()
+            if over in self._waiting:
+                self._waiting.remove(over)
+
+    def wake(self) -> None:
+        """End every `pause` that waits for a change."""
+        for over in self._waiting:
+            _set(over)
+
     def _tell(self, event: Event) -> None:
         self._post(event)
+        self.wake()
         self.has_ollama = any(b.kind == Ollama.kind for b in self._backends.values())
 
     def remove(self, name: str) -> bool:
@@ -228,6 +250,21 @@ class Nodes:
             for backend in self._backends.values()
         )
 
+    def about(self, model: str) -> dict[str, object]:
+        """Return what nodes say of a model; of several sizes of its context the smallest."""
+        found: dict[str, object] = {}
+        for backend in self._backends.values():
+            if model in backend.told.models and backend.told.state == "online":
+                for field, value in backend.about.get(model, {}).items():
+                    known = found.setdefault(field, value)
+                    if (
+                        field in CONTEXT_FIELDS
+                        and isinstance(known, int)
+                        and isinstance(value, int)
+                    ):
+                        found[field] = min(known, value)
+        return found
+
     def context_tokens(self, model: str) -> int | None:
         """Return what fits into the model's context on every node that has it; None: unknown."""
         sizes = (backend.contexts.get(model) for backend in self._backends.values())
@@ -260,6 +297,11 @@ class Nodes:
     def any_up(self) -> bool:
         """Say whether at least one node can serve."""
         return any(backend.told.state == "online" for backend in self._backends.values())
+
+
+def _set(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 def _nobody(_: Event) -> None:

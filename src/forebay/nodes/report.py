@@ -35,6 +35,8 @@ class Report(Struct, frozen=True):
     vram_total_bytes: int | None = None
     contexts: Mapping[str, int] = {}
     """Tokens that fit into the context of a request, by model; those it does not say are absent."""
+    about: Mapping[str, Mapping[str, object]] = {}
+    """What it says of each model in its list, by model: for whoever lists them here."""
     version: str = ""
     """The engine's own version, for people to read; "" when it does not say."""
 

@@ -3,6 +3,7 @@
 from forebay.nodes.answers import (
     contexts,
     count,
+    descriptions,
     entries,
     json_object,
     names,
@@ -39,5 +40,6 @@ class Simulated:
             vram_used_bytes=whole_bytes(listed.get("vram_used_bytes")),
             vram_total_bytes=whole_bytes(listed.get("vram_total_bytes")),
             contexts=contexts(listing, "id"),
+            about=descriptions(listing, "id"),
             version=version_text(listed.get("version")),
         )

@@ -11,6 +11,7 @@ only) nor any public route tells it, but a server in development mode answers
 from forebay.nodes.answers import (
     contexts,
     count,
+    descriptions,
     entries,
     expect_ok,
     json_object,
@@ -51,6 +52,7 @@ class Vllm:
             kind=self.kind,
             slots=_sequences(configuration),
             contexts=contexts(listing, "id"),
+            about=descriptions(listing, "id"),
             version=version,
         )
 
