@@ -149,7 +149,10 @@ async def test_a_backend_that_is_not_there_is_a_502_that_says_so(rig: GuardRig) 
     assert (await rig.status())["in_flight"] == 0
 
 
-async def test_a_connection_that_the_backend_has_tired_of_is_replaced_unseen(rig: GuardRig) -> None:
+async def test_a_kept_connection_that_the_backend_ends_is_told_and_not_replaced(
+    rig: GuardRig,
+) -> None:
+    """It may have read the request; how often it is sent is for the gateway to say."""
     node = await rig.node()
     await rig.start(node)
     first = await rig.ask()
@@ -157,8 +160,12 @@ async def test_a_connection_that_the_backend_has_tired_of_is_replaced_unseen(rig
     await first.reply()
     second = await rig.ask()
     (await node.next_call()).close()  # as a server does that closes what has been idle
+    reply = await second.reply()
+    assert (reply.status, reply.headers["x-forebay-guard"]) == (502, "backend_closed")
+    third = await rig.ask()
     await (await node.next_call()).answer(OK)
-    assert (await second.reply()).status == 200
+    assert (await third.reply()).status == 200
+    assert len(node.calls) == 3
 
 
 @pytest.mark.parametrize("begun", [False, True])

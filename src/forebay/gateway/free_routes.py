@@ -180,7 +180,7 @@ class FreeRoutes:
             and not backend.lacks(asked.route, asked.model)
             and (
                 backend.told.state in ("online", "loading")
-                or nodes.now_s() - backend.state_since_s < AWAY_S
+                or nodes.now_s() - backend.state_since_s < nodes.offline_wait_s
             )
             for backend in nodes
         )

@@ -128,7 +128,9 @@ class Metrics:
         tokens.add_metric(["prompt"], counts.prompt_tokens)
         tokens.add_metric(["output"], counts.output_tokens)
         yield tokens
-        yield _counter("forebay_retries_total", "Attempts beyond the first.", retries)
+        yield _counter(
+            "forebay_retries_total", "Attempts beyond the first, after failures.", retries
+        )
 
     def _of_nodes(self, snapshot: Snapshot) -> Iterator[Metric]:
         in_flight = _per_node("forebay_node_in_flight", "Requests running on the node.")

@@ -32,7 +32,7 @@ class Passing:
     """
 
     __slots__ = (
-        "_begun", "_body", "_chunked", "_client", "_ended", "_fresh", "_front", "_head",
+        "_begun", "_body", "_chunked", "_client", "_ended", "_front", "_head",
         "_is_http_11", "_keep_alive", "_lease", "_opening", "_paused", "_request", "_upstream",
     )  # fmt: skip
 
@@ -49,7 +49,6 @@ class Passing:
         self._chunked = False
         self._begun = False
         self._ended = False
-        self._fresh = False  # on a connection of its own, opened for it
         self._paused = False
         self._opening: Opening | None = None
         self._upstream: NodeConnection | None = None
@@ -59,7 +58,7 @@ class Passing:
         self._request, self._body = request, body
         upstream = self._front.pool.take()
         if upstream is None:
-            self._open()
+            self._opening = self._front.pool.open(self._opened)
         else:
             self._send(upstream)
 
@@ -116,10 +115,11 @@ class Passing:
         self._client.done(keep_alive=self._keep_alive)
 
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
-        """Lose the backend: once more where it had only tired of the connection, else say so."""
+        """Lose the backend, and say so: how often it is asked is for the gateway to decide."""
         self._upstream = None
-        if stale and not self._begun and not self._fresh:
-            self._open()
+        if stale:
+            words = "the backend closed a connection that it had kept"
+            self.give_up(Refusal("backend_closed", words))
             return
         self._front.backend_failed("lost")
         self.give_up(Refusal("backend_failed", f"the backend failed: {cause}"))
@@ -128,10 +128,6 @@ class Passing:
         """Give the slot back: a bug of ours costs its own request only."""
         self._end()
         self._client.abort()
-
-    def _open(self) -> None:
-        self._fresh = True
-        self._opening = self._front.pool.open(self._opened)
 
     def _opened(self, result: NodeConnection | BackendFailed) -> None:
         self._opening = None

@@ -22,6 +22,7 @@ STATUS: Final[Mapping[str, int]] = {
     "too_many_probes": 503,
     "too_many_connections": 503,
     "backend_failed": 502,
+    "backend_closed": 502,
     "run_timeout": 504,
     "unauthorized": 401,
     "forbidden_host": 403,

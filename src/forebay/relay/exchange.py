@@ -192,8 +192,17 @@ class Exchange(Passage, Listener):
             self._fail_now("refused", f"the node refused our credentials ({status})")
         elif status < 400:
             self._fail_now("refused", f"the node answered with a redirect ({status})")
-        elif head.get(b"x-forebay-guard") is not None:  # its own words, not those of its server
-            self._attempt_failed("lost", "the node's guard has lost the server behind it")
+        elif (guard := head.get(b"x-forebay-guard")) is not None:  # not the words of its server
+            self._take_guards_word(guard)
+
+    def _take_guards_word(self, code: bytes) -> None:
+        cause = "the node's guard has lost the server behind it"
+        if code == b"backend_closed":
+            self._drop_connection()
+            self._answer = None
+            self._send_again(cause)
+        else:
+            self._attempt_failed("lost", cause)
 
     def answer_goes_on(self, data: bytes) -> None:
         """Pass a piece on, or hold it while the request could still run elsewhere."""
@@ -316,11 +325,26 @@ class Exchange(Passage, Listener):
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
         """Lose the node in the middle: try again where that goes unseen, else say so."""
         self._connection = None
-        if stale and self._relay.may_send_again():
-            assert self._backend is not None
-            self._opening = self._backend.pool.open(self._opened)
+        if stale:
+            self._send_again(cause)
         else:
             self._break("lost", cause)
+
+    def _send_again(self, cause: str) -> None:
+        """Use another connection to the same node, where it closed one that had been kept.
+
+        It may have read the request before it did: that is an attempt. It has not failed: servers
+        may close what they keep at any time (RFC 9112, 9.3.1).
+        """
+        relay, backend = self._relay, self._backend
+        assert backend is not None
+        self._failures += 1
+        if relay.may_send_again(self._failures):
+            self.note(f"{self.node} closed its connection; sent again", relay.now_s())
+            self._opening = backend.pool.open(self._opened)
+        else:
+            relay.nodes.refresh(self.node)  # it may be gone for good, and nobody says so
+            self._give_up(cause)
 
     def answer_is_lost(self) -> None:
         """End after a bug of ours, whatever the state: the slot comes back. Never raises."""
@@ -385,7 +409,12 @@ class Exchange(Passage, Listener):
             self._failures
         ):
             self._go_back(exclude=True)
-        elif self._refusal is not None:
+        else:
+            self._give_up(cause)
+
+    def _give_up(self, cause: str) -> None:
+        """End after the last attempt: with what a node has answered, if one has, else without."""
+        if self._refusal is not None:
             self._conclude(self._refusal)
         else:
             self._fail(node_failed(cause, self.node, self._failures))

@@ -226,8 +226,11 @@ class Relay:
     # -- for exchanges
 
     def may_retry(self, failures: int, share: float = 1.0) -> bool:
-        """Spend a retry if attempts and that share of the budget allow one."""
-        return failures < self._attempts_max and self.may_send_again(share)
+        """Spend a retry if attempts and that share of the budget allow one, and count it."""
+        if not self.may_send_again(failures, share):
+            return False
+        self.retries_total += 1
+        return True
 
     def may_wait_for(self, exchange: Exchange, node: Backend | None, failures: int) -> bool:
         """Say whether it may wait for a node that is gone to come back, whatever the budget.
@@ -242,12 +245,9 @@ class Relay:
         self.retries_total += 1
         return True
 
-    def may_send_again(self, share: float = 1.0) -> bool:
-        """Spend a retry if that share of the budget allows one, whatever the attempts."""
-        if not self._budget.take(self.now_s(), share):
-            return False
-        self.retries_total += 1
-        return True
+    def may_send_again(self, failures: int, share: float = 1.0) -> bool:
+        """Spend an attempt; not counted where a node merely closed a connection it had kept."""
+        return failures < self._attempts_max and self._budget.take(self.now_s(), share)
 
     def others_have(self, exchange: Exchange, but: tuple[str, ...]) -> bool:
         """Say whether a node other than those can serve a request."""

@@ -38,6 +38,12 @@ HEAD_BYTES_MAX: Final = 131_072
 HEADERS_MAX: Final = 256
 SENT_BYTES: Final = 65_536
 """Of a large body, sent in one turn of the event loop."""
+UNCHECKED_S: Final = 0.05
+"""For so long an idle connection is taken to be open without a look at its socket: at such a rate
+the look would cost more than it is worth, and keep-alive timeouts are of seconds."""
+CHECKS: Final = 1000
+"""Connections that are looked at whatever their age: the first ones of a server, and again after it
+has closed a young one."""
 STREAMS_CLOSED_MAX: Final = 3
 """Connections in a row that were closed after a stream, until none is used again after one:
 llama.cpp closes them all, although it says that it keeps them."""
@@ -154,6 +160,7 @@ class NodeConnection(asyncio.Protocol):
         """Close at once; the listener hears nothing more."""
         self._listener = None
         self._unsent = []
+        self._pool.forget(self)
         if self._transport is not None and not self._lost:
             self._transport.abort()
 
@@ -255,7 +262,9 @@ class NodeConnection(asyncio.Protocol):
     def eof_received(self) -> None:
         """Take the end of an answer that is framed by the end of the connection."""
         listener = self._listener
-        if listener is not None and self._status and not self._framed:
+        if listener is None:
+            self._pool.forget(self)  # at once: it is lost only in the next turn
+        elif self._status and not self._framed:
             self._close_after = True
             try:
                 self.on_message_complete()
@@ -272,8 +281,9 @@ class NodeConnection(asyncio.Protocol):
         if self._listener is not None:
             cause = "the connection was lost" if error is None else f"connection lost: {error}"
             stale = self._used and not self._head_bytes
-            if stale and self._streamed:
-                self._pool.streams_closed += 1
+            if stale:
+                self._pool.distrust_idle()
+                self._pool.streams_closed += self._streamed
             if self._status:
                 self._pool.distrust("an answer ended before it was whole")
             self._break(cause, stale=stale)
@@ -375,6 +385,15 @@ def _in_words(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def _readable(connections: list[NodeConnection]) -> set[int]:
+    """Return the descriptors of those on which something can be read, or their end."""
+    poller = select.poll()
+    for connection in connections:
+        if connection.descriptor >= 0 and connection.is_open:
+            poller.register(connection.descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poller.poll(0)}
+
+
 class Opening:
     """A connection that is wanted; cancelling it leaves nothing behind."""
 
@@ -425,7 +444,8 @@ class Pool:
     def __init__(self, target: Target, *, idle_max: int = 64) -> None:
         self.target = target
         self._idle_max = idle_max
-        self._idle: dict[NodeConnection, None] = {}  # the most recently used is last
+        self._idle: dict[NodeConnection, float] = {}  # since when; the most recently used is last
+        self._checks = CHECKS  # idle connections to look at, however young
         self._ended: list[NodeConnection] = []  # have carried an answer, and rest
         self._wanted: deque[Opening] = deque()  # those who wait for one that rests
         self.heads = HeadMemory(make_answer_head)
@@ -443,13 +463,21 @@ class Pool:
         self._settling = False
 
     def take(self) -> NodeConnection | None:
-        """Return an idle connection, the warmest first, or None."""
-        if not self._idle:
-            return None
-        connection = self._idle.popitem()[0]
-        if self._ended and len(self._ended) >= len(self._idle):
-            self._settle_soon()
-        return connection
+        """Return an idle connection, the warmest first, or None.
+
+        One that is found closed is passed over: nothing was sent on it, so nothing has happened.
+        """
+        while self._idle:
+            connection, since_s = self._idle.popitem()
+            if self._ended and len(self._ended) >= len(self._idle):
+                self._settle_soon()
+            if self._checks:
+                self._checks -= 1
+            elif asyncio.get_running_loop().time() - since_s < UNCHECKED_S:
+                return connection
+            if not _readable([connection]):
+                return connection
+        return None
 
     def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> Opening:
         """Get a connection; `done` is called from the loop with it or with what went wrong.
@@ -509,7 +537,13 @@ class Pool:
 
     def forget(self, connection: NodeConnection) -> None:
         """Know that a connection is no more."""
-        self._idle.pop(connection, None)
+        since_s = self._idle.pop(connection, None)
+        if since_s is not None and asyncio.get_running_loop().time() - since_s < UNCHECKED_S:
+            self.distrust_idle()
+
+    def distrust_idle(self) -> None:
+        """Look at idle connections before they are used, for a while: the server closes them."""
+        self._checks = CHECKS
 
     def close(self) -> None:
         """Close what is idle, refuse what comes; exchanges under way go on."""
@@ -533,11 +567,7 @@ class Pool:
         """
         self._settling = False
         ended, self._ended = self._ended, []
-        poller = select.poll()
-        for connection in ended:
-            if connection.descriptor >= 0 and connection.is_open:
-                poller.register(connection.descriptor, select.POLLIN)
-        readable = {descriptor for descriptor, _ in poller.poll(0)}
+        readable = _readable(ended)
         for connection in ended:
             if not connection.is_open or connection.descriptor in readable:
                 continue
@@ -557,4 +587,4 @@ class Pool:
         if self._closed or not self.reuses or len(self._idle) >= self._idle_max:
             connection.close()
         else:
-            self._idle[connection] = None
+            self._idle[connection] = asyncio.get_running_loop().time()
