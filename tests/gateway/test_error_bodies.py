@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.gateway.admission import FAMILIES
 from forebay.gateway.codes import CODES
+from forebay.gateway.problem import Problems
+from forebay.relay.problem import Problem
+from forebay.settings import QueueSettings
 
 from .test_rejections import fill
 
 if TYPE_CHECKING:
+    from forebay.relay.family import Family
     from forebay.testing import Reply
 
     from .conftest import Rig
@@ -41,6 +48,33 @@ async def test_pages_that_are_not_hot_speak_japanese_too(rig: Rig) -> None:
     for path in ("/v1/queue/nobody", "/nowhere", "/v1/models/none"):
         message = (await rig.get(path, JAPANESE)).json["error"]["message"]
         assert message.startswith(tuple(code.japanese for code in CODES.values()))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("code", [name for name, code in CODES.items() if code.retry_after])
+def test_an_error_in_a_stream_says_when_to_try_again(family: Family, code: str) -> None:
+    problems = Problems(QueueSettings(), Random(1))
+    written = problems.render_in_stream(Problem(code, "no", retry_after_s=30.0), family, "en")
+    body = json.loads(written[written.index(b"{") :])
+    inner = body if family.name == "ollama" else body["error"]
+    assert 24 <= inner["retry_after"] <= 36
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", MESSAGES])
+async def test_a_stream_that_waited_too_long_is_told_when_to_try_again(rig: Rig, path: str) -> None:
+    node = await rig.node()
+    await rig.start(node, queue={"keepalive_seconds": 2.0, "max_wait_seconds": 3.0})
+    await rig.measure(node, 10.0, path=path)
+    await rig.run(node, path=path)
+    [client] = await rig.line_up(1, path=path, stream=True)
+    rig.clock.advance(2.0)
+    await client.head()
+    await client.chunk()
+    rig.clock.advance(1.0)
+    said = await client.chunk() or b""
+    error = json.loads(said[said.index(b"{") :])["error"]
+    assert (error["code"], error["waited_seconds"]) == ("queue_timeout", 3.0)
+    assert 1 <= error["retry_after"] <= 120
 
 
 def test_every_error_has_words_in_japanese() -> None:

@@ -59,6 +59,57 @@ async def test_an_id_that_is_live_is_replaced_and_one_that_has_ended_is_not(rig:
     assert (await third.reply()).headers["x-request-id"] == "twin"
 
 
+KEYS = [{"name": "a", "key_env": "A"}]
+BAD_JSON, WELL = b'{"model": ', b'{"model":"m"}'
+REFUSED_EARLY = {
+    "bad JSON": ("POST", CHAT, BAD_JSON, {}, 400),
+    "no model": ("POST", CHAT, b"{}", {}, 400),
+    "a large body of bad JSON": ("POST", CHAT, b'{"model":"m","x":"' + b"x" * 600_000, {}, 400),
+    "stored responses": ("POST", "/v1/responses", b'{"model":"m","background":true}', {}, 400),
+    "Anthropic's bad JSON": ("POST", "/v1/messages", BAD_JSON, {}, 400),
+    "Ollama's bad JSON": ("POST", "/api/chat", BAD_JSON, {}, 400),
+    "a bad limit": ("POST", CHAT, WELL, {"x-forebay-max-wait": "soon"}, 400),
+    "a bad limit and no body yet": ("POST", CHAT, b"", {"x-forebay-max-wait": "x",
+                                                         "transfer-encoding": "chunked"}, 400),
+    "no key": ("POST", CHAT, WELL, {"authorization": ""}, 401),
+    "a foreign host": ("POST", CHAT, WELL, {"host": "evil.example"}, 403),
+    "a body that is too large": ("POST", CHAT, b"", {"content-length": "99999999"}, 413),
+    "a WebSocket": ("GET", "/v1/realtime", b"", {"upgrade": "websocket"}, 400),
+    "another expectation": ("POST", CHAT, WELL, {"expect": "more"}, 417),
+    "a bad length": ("POST", CHAT, b"", {"content-length": "x"}, 400),
+    "a job of bad JSON": ("POST", "/jobs", BAD_JSON, {}, 400),
+    "a job without a type": ("POST", "/jobs", b"{}", {}, 400),
+    "a session of bad JSON": ("POST", "/session", BAD_JSON, {}, 400),
+    "a prompt of no session": ("POST", "/session/none/prompt", b"{}", {}, 404),
+    "a batch of bad JSON": ("POST", "/v1/batches", BAD_JSON, {}, 400),
+    "a file that is no form": ("POST", "/v1/files", b"x", {}, 400),
+    "nobody's ticket": ("GET", "/v1/queue/nobody", b"", {}, 404),
+    "nothing there": ("GET", "/nowhere", b"", {}, 404),
+    "another method": ("PUT", CHAT, b"", {}, 405),
+    "a page without a key": ("GET", "/v1/queue", b"", {"authorization": ""}, 401),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("own", ["mine-17", "not plain", None])
+@pytest.mark.parametrize("what", list(REFUSED_EARLY))
+async def test_whatever_is_refused_has_an_id(rig: Rig, what: str, own: str | None) -> None:
+    method, path, body, given, status = REFUSED_EARLY[what]
+    await rig.start(await rig.node(), keys=KEYS, environ={"A": "sk-a-0123456789"})
+    headers = {"host": "127.0.0.1", "authorization": "Bearer sk-a-0123456789", **given}
+    if "transfer-encoding" not in headers:
+        headers.setdefault("content-length", str(len(body)))
+    if own is not None:
+        headers["x-request-id"] = own
+    client = await rig.client()
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if value)
+    await client.send(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+    reply = await client.reply()
+    assert reply.status == status, reply.body
+    (told,) = (value for name, value in reply.raw_headers if name.lower() == "x-request-id")
+    readable = what != "a bad length"  # a head that is no head says nothing
+    assert told == own if own == "mine-17" and readable else len(told) == 24
+
+
 async def test_ids_that_nobody_gave_differ(rig: Rig) -> None:
     node = await rig.node(slots=8)
     await rig.start(node)

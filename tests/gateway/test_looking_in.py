@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -34,6 +34,7 @@ async def test_the_queue_is_shown_in_aggregates_only(rig: Rig) -> None:
         "average_wait_seconds": 1.0,  # 0, 0 and 3
         "average_service_seconds": 3.5,  # 4 and 3
         "by_priority": {"high": 1, "normal": 0, "low": 0},
+        "processing_jobs": 0,
         "rejected_total": 0,
         "timeouts_total": 0,
         "served_total": 2,
@@ -51,6 +52,43 @@ async def test_refusals_and_timeouts_are_counted(rig: Rig) -> None:
     await waiter.reply()
     seen = await rig.queue()
     assert (seen["rejected_total"], seen["timeouts_total"], seen["served_total"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked", "code"),
+    [
+        ({"max_size": 0}, {}, "queue_disabled"),
+        ({"max_per_user": 1}, {}, "user_queue_full"),
+        ({"stream": "reject"}, {"stream": True}, "stream_not_queued"),
+    ],
+)
+async def test_whatever_is_refused_for_want_of_room_is_counted_as_rejected(
+    rig: Rig, settings: dict[str, object], asked: dict[str, Any], code: str
+) -> None:
+    node = await rig.node()
+    await rig.start(node, queue=settings)
+    await rig.run(node)
+    if code == "user_queue_full":
+        await rig.line_up(1)
+    assert (await (await rig.ask(**asked)).reply()).json["error"]["code"] == code
+    assert (await rig.queue())["rejected_total"] == 1
+
+
+async def test_what_is_refused_for_another_reason_is_not_counted_as_rejected(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await rig.run(node)
+    for asked, code in (
+        ({"model": "nobody"}, "model_not_found"),
+        ({"path": "/api/chat"}, "route_not_supported"),
+        ({"headers": {"X-Forebay-Max-Wait": "0"}}, "deadline_unreachable"),
+    ):
+        said = (await (await rig.ask(**asked)).reply()).json
+        assert (said["code"] if "code" in said else said["error"]["code"]) == code
+    assert (await rig.queue())["rejected_total"] == 0
+    assert 'forebay_queue_rejected_total{reason="model_not_found"} 1.0' in (
+        (await rig.get("/metrics")).body.decode()
+    )
 
 
 async def test_a_waiting_request_is_described_with_the_reason_why_it_waits(rig: Rig) -> None:

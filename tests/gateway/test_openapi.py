@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 
 from forebay.gateway import openapi
 from forebay.gateway.admission import HOT_ROUTES
-from forebay.gateway.application import Cors, make_application
+from forebay.gateway.application import Cors, RequestIds, make_application
 from forebay.gateway.asking import family_of
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def test_the_description_is_a_valid_one() -> None:
 
 async def test_every_route_is_described_and_everything_described_exists(rig: Rig) -> None:
     application = make_application((await rig.start()).parts)
-    assert isinstance(application, Cors)
-    starlette = application._app
+    assert isinstance(application, RequestIds)
+    assert isinstance(application._app, Cors)
+    starlette = application._app._app
     assert isinstance(starlette, Starlette)
     existing = {("post", route.decode()) for route in HOT_ROUTES}
     for route in starlette.routes:

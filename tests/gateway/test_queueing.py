@@ -89,6 +89,33 @@ async def test_the_estimate_is_divided_by_the_slots_and_rounded_up(rig: Rig) -> 
     assert (await last.reply()).headers["x-estimated-wait"] == "3"  # 1 x 5 / 2
 
 
+@pytest.mark.parametrize(
+    ("service_s", "waiting", "said"),
+    [
+        (10.0, 3, "30"),
+        (10.004, 3, "30"),  # measured: what sleeps for 10 s takes a little longer
+        (9.996, 3, "30"),
+        (10.06, 3, "31"),  # 10.1 x 3
+        (1.1, 10, "11"),  # and in binary a bit more
+        (0.0499, 3, "1"),
+    ],
+)
+async def test_an_estimate_is_of_a_rounded_mean_and_rounded_up_itself(
+    rig: Rig, service_s: float, waiting: int, said: str
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await rig.measure(node, service_s)
+    _, first = await rig.run(node)
+    await rig.line_up(waiting)
+    [client] = await rig.line_up(1)
+    node.automatic = lambda call: call.answer(OK)
+    await first.answer(OK)
+    headers = (await client.reply()).headers
+    assert headers["x-queue-position"] == str(waiting + 1)
+    assert headers["x-estimated-wait"] == said
+
+
 async def test_nothing_is_estimated_while_nothing_has_been_measured(rig: Rig) -> None:
     node = await rig.node()
     await rig.start(node)

@@ -89,6 +89,7 @@ class Queue(TypedDict):
     served_total: Count
     rejected_total: Count
     timeouts_total: Count
+    processing_jobs: NotRequired[Count]
     fleet: NotRequired[Fleet]
 
 

@@ -217,7 +217,7 @@ class Arrivals:
         book.count_held(entry, 1)
         entry.guest = book.bounds.lets_wait(arrival) is not None and not arrival.job
         book.enqueue(entry)
-        book.tally.enqueued += 1
+        book.count_enqueued(entry)
         position = book.sessions.unfinished(arrival.session) if arrival.session else 1
         book.actions.append(Wait(entry.id, "session", position, seq=entry.seq))
         if heads:
@@ -250,7 +250,7 @@ class Arrivals:
             book.fill_open(lane, entry)  # a node that must swap models first may still take it
         if entry.state == "waiting":
             entry.told = True
-            book.tally.enqueued += 1
+            book.count_enqueued(entry)
             book.actions.insert(before, self._promise(entry, lane))
 
     def _make_room(self, arrival: Arrived, lane: Lane) -> bool:

@@ -225,6 +225,12 @@ class Book:
         else:
             self.bounds.add(entry)
 
+    def count_enqueued(self, entry: Entry) -> None:
+        """Count one that has to wait, on arrival or after it came back; once."""
+        if not entry.counted:
+            entry.counted = True
+            self.tally.enqueued += 1
+
     def dequeue(self, entry: Entry) -> None:
         """Count an entry as no longer waiting."""
         if entry.line.rank == self.job_rank:

@@ -32,10 +32,10 @@ class Entry:
 
     __slots__ = (
         "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_line",
-        "charged_on", "class_charged", "cost", "deadline_s", "deferred", "excluded", "goes_first",
-        "guest", "id", "lent", "line", "node", "output_limit", "p50_s", "p90_s", "promised_up",
-        "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq", "session", "since_s",
-        "size_bytes", "state", "told", "unreached", "user", "wait_left_s", "waited_s",
+        "charged_on", "class_charged", "cost", "counted", "deadline_s", "deferred", "excluded",
+        "goes_first", "guest", "id", "lent", "line", "node", "output_limit", "p50_s", "p90_s",
+        "promised_up", "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq", "session",
+        "since_s", "size_bytes", "state", "told", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -73,6 +73,7 @@ class Entry:
         self.lent = False  # whether its slot belongs to a loan, and goes back there
         self.told = False  # whether its owner was told to wait
         self.guest = False  # whether it waits only for a job to end, outside the bound on waiting
+        self.counted = False  # whether it is among those that had to wait
         self.p50_s: float | None = None  # promised on arrival
         self.p90_s: float | None = None
         self.promised_up = True  # whether a node was up then: else the promise was about a load

@@ -10,7 +10,8 @@ tracking: a step up of q when the promise was broken, a step down of 1 - q when 
 
 **Bound.** O(1) to add a measurement, O(log 100) to put it in order, O(min(c, 16)) to estimate:
 never a walk over what waits. The header's number is simpler on purpose: waiting ahead x mean
-service / slots.
+service / slots, of a mean to three significant digits: three services of 10.0004 s are 30 s to
+people, who see it in whole seconds, rounded up.
 """
 
 from __future__ import annotations
@@ -140,7 +141,10 @@ class ServiceTimes:
         spread_s = sqrt(variance * (slots + ahead)) / slots if variance > 0.0 else 0.0
         p90_s = (p50_s + Z90 * max(spread_s, 0.05 * mean_s)) * self._factor90
         p50_s *= self._factor50
-        return p50_s, p90_s if p90_s > p50_s else p50_s, ahead * mean_s / slots
+        header_s = round(
+            ahead * float(f"{mean_s:.3g}") / slots, 6
+        )  # 10 x 1.1 is 11, not a bit more
+        return p50_s, p90_s if p90_s > p50_s else p50_s, header_s
 
     def learn(self, p50_s: float, p90_s: float, waited_s: float) -> None:
         """Compare what was promised with what happened."""

@@ -26,7 +26,7 @@ def resume(book: Book, arrivals: Arrivals, event: Resumed) -> None:
     if event.seq:
         entry.seq = event.seq
         book.seq = max(book.seq, event.seq)
-    entry.told = event.waited_s > 0.0 or not event.node
+    entry.told = entry.counted = event.waited_s > 0.0 or not event.node
     entry.waited_s = event.waited_s
     entry.wait_left_s -= event.waited_s
     entry.promotes_in_s -= event.waited_s

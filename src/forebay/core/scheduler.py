@@ -231,6 +231,9 @@ class Scheduler:
         else:
             book.fill_open(entry.line.lane, entry)
             book.fill(node)
+            left = book.entries.get(event.id)
+            if left is not None and left.state == "waiting":
+                book.count_enqueued(left)
 
     def _supply(self, event: Supplied, entry: Entry) -> None:
         book = self._book

@@ -5,6 +5,7 @@ Everything in it is counted as it happens, so that making one costs a walk over 
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -53,6 +54,10 @@ class Totals(Struct, frozen=True, gc=False):
     returned: int = 0
     swaps: int = 0
     rejected: dict[str, int] = {}
+
+    def refused(self, codes: Iterable[str]) -> int:
+        """Return how many were refused with one of these codes."""
+        return sum(self.rejected.get(code, 0) for code in codes)
 
 
 class Snapshot(Struct, frozen=True, tag=True, gc=False):

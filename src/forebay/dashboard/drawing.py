@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from forebay.core import NO_ROOM
 from forebay.dashboard.picture import ModelPicture, NodePicture, QueuePicture
 from forebay.nodes.simulated import Simulated
 
@@ -36,7 +37,7 @@ def draw_queue(seen: Snapshot, history: History, *, enabled: bool, retries: int)
         served_per_minute=history.served_per_minute(),
         rejected_per_minute=history.rejected_per_minute(),
         served_total=totals.served,
-        rejected_total=sum(totals.rejected.values()),
+        rejected_total=totals.refused(NO_ROOM),
         timeouts_total=totals.expired,
         cancelled_total=totals.cancelled,
         retries_total=retries,

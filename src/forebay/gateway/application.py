@@ -10,7 +10,7 @@ from starlette.routing import Match, Route
 
 from forebay.gateway.admin_routes import AdminRoutes
 from forebay.gateway.batch_routes import BatchRoutes
-from forebay.gateway.callers import EXPOSED
+from forebay.gateway.callers import EXPOSED, plain_id
 from forebay.gateway.dashboard_routes import DashboardRoutes
 from forebay.gateway.error_answers import ErrorAnswers
 from forebay.gateway.file_routes import FileRoutes
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from forebay.gateway.parts import Parts
+
+REQUEST_ID = b"x-request-id"
 
 
 def make_application(parts: Parts) -> ASGIApp:
@@ -59,7 +61,28 @@ def make_application(parts: Parts) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     app.router.default = Spelled(app.router)
-    return Cors(app, parts)
+    return RequestIds(Cors(app, parts), parts)
+
+
+class RequestIds:
+    """Gives errors the id of their request: the caller's own if it is plain, else a fresh one."""
+
+    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+        self._app = app
+        self._admission = parts.admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and mark what is an error."""
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                headers = [pair for pair in message.get("headers", ()) if pair[0] != REQUEST_ID]
+                given = plain_id(dict(reversed(scope["headers"])).get(REQUEST_ID))
+                request_id = given or self._admission.unique_id("")
+                message["headers"] = [*headers, (REQUEST_ID, request_id.encode())]
+            await send(message)
+
+        await self._app(scope, receive, marked)
 
 
 class Spelled:

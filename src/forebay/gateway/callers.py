@@ -128,9 +128,7 @@ class Callers:
         caller.generation = self.generation
         user = values.get(b"x-forebay-user")
         caller.user = None if user is None else user.decode("utf-8", "replace")
-        request_id = values.get(b"x-request-id", b"")
-        if _PLAIN_ID.fullmatch(request_id) is not None and not request_id.startswith(PROMPT_PREFIX):
-            caller.request_id = request_id.decode()
+        caller.request_id = plain_id(values.get(b"x-request-id"))
         caller.problem = (
             self._host_problem(values)
             or self._authenticate(caller, values, is_azure=head.target.startswith(AZURE))
@@ -195,6 +193,17 @@ class Callers:
         )  # fmt: skip
         caller.fixed_user = "" if key.trust_user else key.user
         return None
+
+
+def plain_id(given: bytes | None) -> str:
+    """Return the id that a caller gives its request, "" where it gives none, or none that is plain.
+
+    >>> plain_id(b"order-17"), plain_id(b"two words"), plain_id(None)
+    ('order-17', '', '')
+    """
+    if given is None or _PLAIN_ID.fullmatch(given) is None or given.startswith(PROMPT_PREFIX):
+        return ""
+    return given.decode()
 
 
 def cors_block(origin: bytes | None) -> bytes:

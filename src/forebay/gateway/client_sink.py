@@ -113,7 +113,7 @@ class ClientSink(Sink, Answering):
         self._exchange = None  # neither needs the other now, and a cycle would wait for the gc
         self._connection.done(keep_alive=self._keep_alive)
 
-    def failed(self, problem: Problem, exchange: Exchange | None) -> None:
+    def failed(self, problem: Problem, exchange: Exchange) -> None:
         """Say what went wrong: as an answer, as the last event of a stream, or by breaking off."""
         if not self._begun:
             self.refuse(problem, exchange)
@@ -124,14 +124,23 @@ class ClientSink(Sink, Answering):
             self._exchange = None
             self._connection.abort()
 
-    def refuse(self, problem: Problem, exchange: Exchange | None) -> None:
+    def refuse(self, problem: Problem, exchange: Exchange) -> None:
         """Answer with an error."""
-        if problem.code == "model_not_found" and exchange is not None:
+        if problem.code == "model_not_found":
             call = exchange.call
             asked = self._asked or call.asked_model or call.model
             problem = self._problems.about_the_model(problem, asked, call.key, self._family)
+        ids = relayed_headers(exchange)
+        if exchange.queued and not exchange.node:  # it waited, and was never relayed
+            ids += _waited(exchange)
+        self._write_error(problem, ids)
+
+    def refuse_early(self, problem: Problem, request_id: str) -> None:
+        """Answer a request that never became an exchange with an error."""
+        self._write_error(problem, b"x-request-id: %b\r\n" % request_id.encode())
+
+    def _write_error(self, problem: Problem, ids: bytes) -> None:
         rendered = self._problems.render(problem, self._family, self._language)
-        ids = b"" if exchange is None else relayed_headers(exchange)
         self._connection.write(
             b"".join(
                 (
@@ -179,13 +188,14 @@ def relayed_headers(exchange: Exchange) -> bytes:
             b"x-request-id: %b\r\nx-forebay-node: %b\r\nx-queue-status: direct\r\n"
             b"x-queue-wait-ms: 0\r\n%b" % (request_id, node, _model(exchange))
         )
-    return (
-        b"x-request-id: %b\r\nx-forebay-node: %b\r\nx-queue-status: queued\r\n"
-        b"x-queue-wait-ms: %d\r\n%b%b"
-        % (
-            request_id, node, int(exchange.waited_s * 1000), _promised(exchange), _model(exchange)
-        )
+    return b"x-request-id: %b\r\nx-forebay-node: %b\r\nx-queue-status: queued\r\n%b%b%b" % (
+        request_id, node, _waited(exchange), _promised(exchange), _model(exchange)
     )  # fmt: skip
+
+
+def _waited(exchange: Exchange) -> bytes:
+    """Return how long it waited, over all its attempts."""
+    return b"x-queue-wait-ms: %d\r\n" % int(exchange.waited_s * 1000)
 
 
 def _promised(exchange: Exchange) -> bytes:

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from forebay.gateway.callers import Caller
+from forebay.gateway.callers import Caller, plain_id
 from forebay.gateway.client_sink import ClientSink
 from forebay.gateway.inflation import Inflation
 from forebay.gateway.paths import WAYS, find_way
@@ -79,7 +79,7 @@ class Front(Site):
         sink = ClientSink(connection, head, caller, self._problems)
         connection.answered_by(sink)
         if caller.problem is not None:
-            self._refuse(sink, caller.route, caller.problem)
+            self._refuse(sink, caller, caller.problem)
         elif not caller.coding:
             self._read(sink, connection, caller, body)
         else:
@@ -93,7 +93,7 @@ class Front(Site):
         if admitted is None:
             LargeBody(self, sink, connection).begin(caller, body)
         else:
-            self.go_on(sink, caller.route, admitted)
+            self.go_on(sink, caller, admitted)
 
     def _inflate(
         self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
@@ -103,7 +103,7 @@ class Front(Site):
         def inflated(result: bytes | Problem) -> None:
             connection.answered_by(sink)
             if isinstance(result, Problem):
-                self._refuse(sink, caller.route, result)
+                self._refuse(sink, caller, result)
             else:
                 self._read(sink, connection, caller, result)
 
@@ -118,12 +118,14 @@ class Front(Site):
         head = connection.head
         language = preferred_language(head.get(b"accept-language") if head is not None else None)
         rendered = self._problems.render(problem, family, language)
+        own_id = plain_id(head.get(b"x-request-id") if head is not None else None)
         self._accounting.refused(route, refusal.code)
         connection.write(
-            b"%b%bcontent-length: %d\r\nconnection: close\r\n\r\n%b"
+            b"%b%bx-request-id: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
             % (
                 status_line(refusal.status or rendered.status),
                 header_block(rendered.headers),
+                self.admission.unique_id(own_id).encode(),
                 len(rendered.body),
                 rendered.body,
             )
@@ -146,7 +148,7 @@ class Front(Site):
         caller.problem = self.admission.refusal(caller)
         return caller
 
-    def go_on(self, sink: ClientSink, route: str, admitted: Call | Problem) -> None:
+    def go_on(self, sink: ClientSink, caller: Caller, admitted: Call | Problem) -> None:
         """Send an admitted call on its way, or say what is wrong with it."""
         if isinstance(admitted, Call):
             admitted.charge = sink.charge
@@ -154,11 +156,11 @@ class Front(Site):
             if not exchange.ended:
                 sink.carries(exchange)
         else:
-            self._refuse(sink, route, admitted)
+            self._refuse(sink, caller, admitted)
 
-    def _refuse(self, sink: ClientSink, route: str, problem: Problem) -> None:
-        self._accounting.refused(route, problem.code)
-        sink.failed(problem, None)
+    def _refuse(self, sink: ClientSink, caller: Caller, problem: Problem) -> None:
+        self._accounting.refused(caller.route, problem.code)
+        sink.refuse_early(problem, self.admission.unique_id(caller.request_id))
 
 
 class BodyReader:
@@ -232,7 +234,7 @@ class LargeBody:
         self._slices = None
         self._connection.answered_by(self._sink)
         try:
-            self._front.go_on(self._sink, self._caller.route, admitted)
+            self._front.go_on(self._sink, self._caller, admitted)
         except Exception:
             logger.exception("answering a request failed")
             self._connection.abort()

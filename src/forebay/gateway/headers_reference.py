@@ -61,7 +61,7 @@ SENT: Final = {
 
 GIVEN: Final = {
     "X-Request-Id": (
-        "everything relayed",
+        "everything relayed, and every error",
         "The id of the request; ask `/v1/queue/{id}` about it while it lasts.",
     ),
     "X-Forebay-Node": (
@@ -90,7 +90,7 @@ GIVEN: Final = {
     ),
     "X-Forebay-Guard": (
         "502 and 504 that a guard makes itself",
-        "Why: its server is gone, or too slow. Gateways take it for a lost connection.",
+        "Why: its server is gone, too slow, or closed a connection that it had kept.",
     ),
     "Retry-After": (
         "429, 503 and `queue_timeout`",

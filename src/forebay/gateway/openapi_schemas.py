@@ -210,12 +210,13 @@ ANSWERS: Final[dict[str, Schema]] = {
     "Queue": record(
         {
             "waiting": COUNT,
-            "processing": COUNT,
+            "processing": said("Live requests that run now.", COUNT),
             "max_size": COUNT,
             "average_wait_seconds": said("Over the last 100.", SECONDS),
             "average_service_seconds": said("Over the last 100.", SECONDS),
             "by_priority": said("Waiting, by class.", COUNTS),
-            "rejected_total": COUNT,
+            "processing_jobs": said("Jobs that run now.", COUNT),
+            "rejected_total": said("Refused because there was no room.", COUNT),
             "timeouts_total": COUNT,
             "served_total": COUNT,
             "fleet": _FLEET,

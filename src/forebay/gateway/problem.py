@@ -56,17 +56,11 @@ class Problems:
         """Return status, headers and body."""
         code = CODES.get(problem.code) or CODES["internal_error"]
         headers = [(b"content-type", b"application/json")]
-        details: dict[str, object] = {}
-        if code.retry_after:
-            delay_s = self._delay_s(problem.retry_after_s)
-            seconds = ceil(delay_s)
-            headers.append((b"retry-after", b"%d" % seconds))
+        delay_s = self._delay_s(problem.retry_after_s) if code.retry_after else 0.0
+        if delay_s:
+            headers.append((b"retry-after", b"%d" % ceil(delay_s)))
             headers.append((b"retry-after-ms", b"%d" % ceil(delay_s * 1000)))
-            details["retry_after"] = seconds
-        if code.hint_japanese:
-            details["hint"] = hint(code, language)
-        if details:
-            problem = msgspec.structs.replace(problem, details=details | problem.details)
+        problem = _detailed(problem, code, language, delay_s)
         if code.retry != "unsaid":
             headers.append((b"x-should-retry", b"true" if code.retry == "later" else b"false"))
         if problem.code == "unauthorized":
@@ -77,10 +71,9 @@ class Problems:
 
     def render_in_stream(self, problem: Problem, family: Family, language: str) -> bytes:
         """Return the error as the last event of a stream that has begun."""
-        code = CODES.get(problem.code)
-        if code is not None and code.hint_japanese:
-            details = {"hint": hint(code, language), **problem.details}
-            problem = msgspec.structs.replace(problem, details=details)
+        code = CODES.get(problem.code) or CODES["internal_error"]
+        delay_s = self._delay_s(problem.retry_after_s) if code.retry_after else 0.0
+        problem = _detailed(problem, code, language, delay_s)
         words = self.message(problem, language)
         return family.stream_error(problem, words, self.status(problem.code))
 
@@ -112,6 +105,16 @@ class Problems:
 def hint(code: Code, language: str) -> str:
     """Return what to do about an error, in a language."""
     return code.hint_japanese if language == "ja" else code.remedy
+
+
+def _detailed(problem: Problem, code: Code, language: str, delay_s: float) -> Problem:
+    """Add what the body of every such error says: when to try again, and what can be done."""
+    details: dict[str, object] = {"retry_after": ceil(delay_s)} if delay_s else {}
+    if code.hint_japanese:
+        details["hint"] = hint(code, language)
+    if not details:
+        return problem
+    return msgspec.structs.replace(problem, details=details | problem.details)
 
 
 def _as_it_is(problem: Problem, asked: str, key_name: str, family: str) -> Problem:

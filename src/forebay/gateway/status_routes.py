@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay import __version__
+from forebay.core import NO_ROOM
 from forebay.dashboard.fleet import draw_fleet
 from forebay.gateway.admission import FAMILIES
 from forebay.gateway.asking import Refused
@@ -123,7 +124,8 @@ class StatusRoutes:
                 "average_wait_seconds": round(seen.average_wait_s or 0.0, 3),
                 "average_service_seconds": round(seen.average_service_s or 0.0, 3),
                 "by_priority": seen.by_priority,
-                "rejected_total": sum(seen.totals.rejected.values()),
+                "processing_jobs": seen.running_jobs,
+                "rejected_total": seen.totals.refused(NO_ROOM),
                 "timeouts_total": seen.totals.expired,
                 "served_total": seen.totals.served,
                 **self._shared(look, request),

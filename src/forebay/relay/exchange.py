@@ -134,6 +134,7 @@ class Exchange(Passage, Listener):
             self._conclude(self._refusal)  # better than that there was no time to try it again
         else:
             self._end("" if comes_again else problem.code)
+            self.node = self.last_node  # of one that came back: it was relayed before
             self._sink.failed(problem, self)
 
     def abort(self, problem: Problem) -> None:
@@ -424,10 +425,23 @@ class Exchange(Passage, Listener):
         if self.revoked:
             self._fail(Problem(self.revoked, WORDS.get(self.revoked, self.revoked)))
             return
-        self.node, self._answer, self.first_byte_s = "", None, 0.0
+        self.node, self.last_node = "", self.node
+        self._answer, self.first_byte_s = None, 0.0
+        self.stands_since_s = self._relay.now_s()
         self._relay.post(Returned(self.call.id, exclude=exclude))
-        if not self.ended and self.call.stream and self.call.family.comments:
+        if self.ended:
+            return
+        if not self.node and not self.queued:  # else it runs already, or was told its place before
+            self.queued = True
+            self._relay.inspect(self.call.id, self._stand_again)
+        if self.call.stream and self.call.family.comments:
             self._relay.keepalive.add(self)
+
+    def _stand_again(self, action: Describe) -> None:
+        """Take note of the place of one that had started without a wait, and came back."""
+        if action.position is not None and self.position is None and not self.ended:
+            self.position, self.estimate_s = action.position, action.estimate_s
+            self._sink.waits(self)
 
     def _fail_now(self, kind: str, cause: str) -> None:
         """Give up without trying elsewhere: it would not help, be wrong, or be seen."""

@@ -14,15 +14,16 @@ class Passage:
     """The numbers of one request; `Exchange` is what moves it along."""
 
     __slots__ = (
-        "arrived_s", "attempt", "call", "estimate_s", "first_byte_s", "model", "node",
-        "output_tokens", "position", "predicted_s", "prompt_tokens", "queued", "started_s",
-        "status", "timeline", "waited_s",
+        "arrived_s", "attempt", "call", "estimate_s", "first_byte_s", "last_node", "model",
+        "node", "output_tokens", "position", "predicted_s", "prompt_tokens", "queued",
+        "stands_since_s", "started_s", "status", "timeline", "waited_s",
     )  # fmt: skip
 
     def __init__(self, call: Call, now_s: float) -> None:
         self.call = call
         self.model = call.model
-        self.node = ""
+        self.node = ""  # while it runs, and where it was answered
+        self.last_node = ""  # where it ran before it came back to the line
         self.attempt = 0
         self.queued = False
         self.position: int | None = None
@@ -30,6 +31,7 @@ class Passage:
         self.predicted_s: float | None = None
         self.arrived_s = now_s
         self.waited_s = self.started_s = self.first_byte_s = 0.0
+        self.stands_since_s = 0.0  # in line, while it does
         self.status = 0  # of the answer that reached the sink
         self.prompt_tokens = self.output_tokens = -1
         self.timeline: list[tuple[float, str]] | None = None
@@ -39,6 +41,7 @@ class Passage:
         self.queued = True
         self.position = action.position
         self.estimate_s = action.estimate_s
+        self.stands_since_s = now_s
         self.note("queued", now_s)
 
     def start(self, action: Route) -> None:
@@ -60,6 +63,6 @@ class Passage:
 
 
 def place_of(action: Describe) -> str:
-    """Return what a stream is told of its place in line."""
-    eta = "" if action.estimate_s is None else f" eta={ceil(action.estimate_s)}"
+    """Return what a stream is told of its place in line, and when its turn will come from now."""
+    eta = "" if action.p50_s is None else f" eta={ceil(action.p50_s)}"
     return f": queued position={action.position}{eta}"

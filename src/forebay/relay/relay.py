@@ -372,6 +372,8 @@ class Relay:
         if exchange is not None:
             if isinstance(action, Expire):
                 exchange.waited_s = action.waited_s
+            elif exchange.queued:
+                exchange.waited_s += self.now_s() - exchange.stands_since_s
             comes_again = exchange.call.patient and problem.code in NO_ROOM
             exchange.refuse(problem, comes_again=comes_again)
         elif (reservation := self.reservations.get(action.id)) is not None:

@@ -85,6 +85,7 @@ class QueueState(Struct, frozen=True):
     average_wait_seconds: float = 0.0
     average_service_seconds: float = 0.0
     by_priority: dict[str, int] = {}
+    processing_jobs: int = 0
     rejected_total: int = 0
     timeouts_total: int = 0
     served_total: int = 0

@@ -97,7 +97,7 @@ class Turn:
     def waits(self, exchange: Exchange) -> None:
         """Stand in line."""
         self.exchange = exchange
-        if not self.over:
+        if not self.over and not self._started:  # else it came back, which is nobody's affair
             self._listener.turn_waits(self)
 
     def starts(self, exchange: Exchange) -> None:

@@ -115,10 +115,18 @@ class Checker:
         for action in actions[due:]:
             self._take_out(action)
         assert self._newcomer is None, f"{event} was not answered"
+        if isinstance(event, Returned) and (back := self._mirror.tickets.get(event.id)) is not None:
+            self._count_waiting(back)
         self._started_are_running(actions)
         if self._answered is not None:
             rules.the_bounds_hold(self._mirror, self._options, self._answered)
             self._answered = None
+
+    def _count_waiting(self, ticket: Ticket) -> None:
+        """Count one that waits, on arrival or after it came back, once."""
+        if ticket.state == "waiting" and not ticket.counted:
+            ticket.counted = True
+            self._census.enqueued += 1
 
     def _started_are_running(self, actions: Sequence[Action]) -> None:
         """Check that nothing is started and given up in one step: the start would be performed."""
@@ -297,7 +305,7 @@ class Checker:
         self._may_wait(ticket)
         self._answer(ticket)
         self._mirror.wait(ticket)
-        self._census.enqueued += 1
+        self._count_waiting(ticket)
         ticket.promised_s = action.p50_s
         assert action.position >= 1, f"{action} stands nowhere"
         held = not self._mirror.is_eligible(ticket)

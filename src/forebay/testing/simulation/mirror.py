@@ -34,6 +34,8 @@ class Ticket:
     node: str = ""
     attempt: int = 0
     queued: bool = False
+    counted: bool = False
+    """Whether it is among those that had to wait."""
     waited_s: float = 0.0
     """Before the present spell of waiting, time behind its own session included."""
     waiting_since_s: float = 0.0
