@@ -34,8 +34,9 @@ class Entry:
         "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_line",
         "charged_on", "class_charged", "cost", "counted", "deadline_s", "deferred", "excluded",
         "goes_first", "guest", "id", "lent", "line", "node", "output_limit", "p50_s", "p90_s",
-        "promised_up", "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq", "session",
-        "since_s", "size_bytes", "state", "told", "unreached", "user", "wait_left_s", "waited_s",
+        "promised_up", "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq",
+        "session", "since_s", "size_bytes", "state", "told", "unreached", "user", "wait_left_s",
+        "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:

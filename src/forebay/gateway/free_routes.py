@@ -44,8 +44,6 @@ ANSWER_S: Final = 30.0
 """Counting takes milliseconds, but an engine may do it between two steps of a batch."""
 REST_S: Final = 1.0
 """How soon a node that was busy is asked again."""
-AWAY_S: Final = 30.0
-"""How long a node may have been gone and still be waited for."""
 
 
 class Question:
