@@ -215,7 +215,8 @@ class Arrivals:
         entry.move("hold")
         entry.told = True
         book.count_held(entry, 1)
-        entry.guest = book.bounds.lets_wait(arrival) is not None and not arrival.job
+        if not book.bounds.lets_all_wait and not arrival.job:
+            entry.guest = book.bounds.lets_wait(arrival) is not None
         book.enqueue(entry)
         book.count_enqueued(entry)
         position = book.sessions.unfinished(arrival.session) if arrival.session else 1
@@ -242,7 +243,8 @@ class Arrivals:
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
             book.move_on(book.expire([entry])[0])
             return
-        entry.guest = book.bounds.lets_wait(arrival) is not None and not arrival.job
+        if not book.bounds.lets_all_wait and not arrival.job:
+            entry.guest = book.bounds.lets_wait(arrival) is not None
         book.enqueue(entry)
         book.stand_in_line(entry)
         before = len(book.actions)
@@ -355,10 +357,12 @@ class Arrivals:
             ahead = ahead_of_newcomer(entry.line, account, older, tag, unit, book.options)
         estimate = lane.wait_s(ahead, book.now_s)
         header_s = None
+        p90_s = None
         if estimate is not None:
-            entry.p50_s, entry.p90_s, header_s = estimate
-        entry.promised_up = lane.is_up
+            entry.p50_s, p90_s, header_s = estimate
+            if lane.is_up:  # a load teaches nothing about service times
+                entry.p90_s = p90_s
         return Wait(
             entry.id, self.reason(lane, entry.excluded), ahead + 1, header_s, entry.p50_s,
-            entry.p90_s, entry.seq,
+            p90_s, entry.seq,
         )  # fmt: skip

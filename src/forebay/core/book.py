@@ -302,7 +302,7 @@ class Book:
         """Take over new limits; lower bounds drain."""
         self.options = options
         self.cluster.change_options(options)
-        self.bounds.options = options
+        self.bounds.change_options(options)
         self.dispatch.options = options
         self.charging = Charging(options)
         self.users.idle_max = options.idle_users_max
@@ -397,16 +397,16 @@ class Book:
         line.take(entry)
         self.dispatch.note_leave(line)
         self.dequeue(entry)
-        entry.guest = False  # should it come back, it is in line like anyone
+        if entry.guest:
+            entry.guest = False  # should it come back, it is in line like anyone
 
     def _stop_waiting(self, entry: Entry) -> None:
         waited_s = self.now_s - entry.since_s
         entry.waited_s += waited_s
         entry.wait_left_s -= waited_s
         entry.promotes_in_s -= waited_s
-        p50_s, p90_s = entry.p50_s, entry.p90_s
-        if p50_s is not None and p90_s is not None and entry.promised_up and entry.attempt == 0:
-            entry.line.lane.times.learn(p50_s, p90_s, entry.waited_s)
+        if entry.p50_s is not None and entry.p90_s is not None and entry.attempt == 0:
+            entry.line.lane.times.learn(entry.p50_s, entry.p90_s, entry.waited_s)
 
     def _leave_key(self, key: str) -> None:
         left = self._keys[key] - 1

@@ -92,11 +92,20 @@ def _holds(entry: Entry, rank: int) -> bool:
 class Bounds:
     """What waits now, and whether one more may."""
 
-    __slots__ = ("_holders", "by_rank", "bytes", "guests", "held", "options", "waiting")
+    __slots__ = (
+        "_holders",
+        "by_rank",
+        "bytes",
+        "guests",
+        "held",
+        "lets_all_wait",
+        "options",
+        "waiting",
+    )
 
     def __init__(self, options: Options) -> None:
         ranks = len(options.priorities)
-        self.options = options
+        self.change_options(options)
         self.waiting = 0
         self.guests = 0  # of these, outside `max_size`
         self.held = 0
@@ -105,6 +114,11 @@ class Bounds:
         self._holders = (
             [Holders() for _ in range(ranks)] if options.when_full == "displace" else None
         )
+
+    def change_options(self, options: Options) -> None:
+        """Take over new limits; lower ones drain."""
+        self.options = options
+        self.lets_all_wait = options.enabled and options.max_size > 0 and options.queue_streams
 
     def lets_wait(self, arrival: Arrived) -> RejectCode | None:
         """Say why something like that never waits, or None when it does."""
@@ -117,11 +131,12 @@ class Bounds:
 
     def refusal(self, arrival: Arrived, user: User | None) -> RejectCode | None:
         """Say why one more may not wait, or None when it may."""
-        code = self.lets_wait(arrival)
+        code = None if self.lets_all_wait else self.lets_wait(arrival)
         if code is not None:
             return code
-        full = self.waiting - self.guests >= self.options.max_size
-        return self.refusal_of_guest(arrival, user) or ("queue_full" if full else None)
+        if self.waiting - self.guests >= self.options.max_size:
+            return self.refusal_of_guest(arrival, user) or "queue_full"
+        return self.refusal_of_guest(arrival, user)
 
     def refusal_of_guest(self, arrival: Arrived, user: User | None) -> RejectCode | None:
         """Say the same of one that waits for a job to end, outside `max_size`."""

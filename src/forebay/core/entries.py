@@ -34,9 +34,8 @@ class Entry:
         "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_line",
         "charged_on", "class_charged", "cost", "counted", "deadline_s", "deferred", "excluded",
         "goes_first", "guest", "id", "lent", "line", "node", "output_limit", "p50_s", "p90_s",
-        "promised_up", "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq",
-        "session", "since_s", "size_bytes", "state", "told", "unreached", "user", "wait_left_s",
-        "waited_s",
+        "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq", "session", "since_s",
+        "size_bytes", "state", "told", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -76,8 +75,7 @@ class Entry:
         self.guest = False  # whether it waits only for a job to end, outside the bound on waiting
         self.counted = False  # whether it is among those that had to wait
         self.p50_s: float | None = None  # promised on arrival
-        self.p90_s: float | None = None
-        self.promised_up = True  # whether a node was up then: else the promise was about a load
+        self.p90_s: float | None = None  # the same; None where it was about a load
 
     def __lt__(self, other: Entry) -> bool:
         """Break a tie of two places: taken over from different cores, they may be the same."""

@@ -93,8 +93,9 @@ def _no_node(moment: Moment) -> Troubles:
     else:
         yield Trouble(
             "error", "no_node",
-            Words("No node is up: new requests are refused (503 no_node).",
-                  "稼働中のノードがありません。新しいリクエストは拒否されます (503 no_node)。"),
+            Words("No node is up: new requests wait at first, later ones are refused (503 no_node).",
+                  "稼働中のノードがありません。新しいリクエストはしばらく待機し、"
+                  "その後は拒否されます (503 no_node)。"),
             Words("Start one of the nodes below, or resume one that is draining.",
                   "下のノードを起動するか、ドレイン中のノードを再開してください。"),
         )  # fmt: skip
