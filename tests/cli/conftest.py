@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from forebay.cli.main import app
 from forebay.gateway.gateway import Gateway
+from forebay.nodes.sim_engine import SimOptions
+from forebay.nodes.sim_node import SimNode
 from forebay.settings import Settings
 from forebay.testing import FakeNode
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from typer.testing import Result
-
-    from forebay.nodes.sim_node import SimNode
 
 
 class Desk:
@@ -31,6 +31,13 @@ class Desk:
 
     async def node(self, **options: Any) -> FakeNode:
         return await self._stack.enter_async_context(FakeNode(**options))
+
+    async def simulated(self, **options: Any) -> SimNode:
+        """Start a node that answers by itself."""
+        node = SimNode(SimOptions(**options))
+        await node.start()
+        self._stack.push_async_callback(node.stop)
+        return node
 
     async def start(self, *nodes: FakeNode | SimNode, **settings: Any) -> Gateway:
         """Start a gateway in front of these nodes, named n1, n2, ..."""

@@ -64,6 +64,18 @@ def test_check_takes_the_file_of_the_current_directory_or_the_one_named() -> Non
     assert ":3333" in run("check", FOREBAY_SERVER__PORT="3333").stdout
 
 
+@pytest.mark.parametrize("verb", ["check", "show"])
+def test_the_file_is_named_by_an_option_or_by_a_word_and_once(verb: str) -> None:
+    Path("one.toml").write_text("[server]\nport = 1111\n")
+    Path("two.toml").write_text("[server]\nport = 2222\n")
+    for words in (["--config", "one.toml"], ["one.toml"], ["one.toml", "--config", "one.toml"]):
+        done = run(verb, *words)
+        assert (done.exit_code, "1111" in done.stdout) == (0, True), words
+    done = run(verb, "two.toml", "--config", "one.toml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "two files" in done.stderr
+
+
 def test_check_lists_every_problem_and_ends_with_two() -> None:
     Path("forebay.toml").write_text("[queue]\nmax_sise = 1\n[server]\nport = -1\n")
     done = run("check")

@@ -132,8 +132,6 @@ async def test_what_is_asked_wrongly_is_not_sent(
 async def test_a_refusal_is_told_in_the_gateways_own_words(desk: Desk, node: FakeNode) -> None:
     for words, part in (
         (("submit", "caht", "--prompt", "x"), "did you mean 'chat'?"),
-        (("submit", "chat", "--model", "m", "--prompt", "x", "--priority", "x"), "priority"),
-        (("list", "--status", "done"), "completed"),
         (("show", "99"), "there is no job 99"),
         (("watch", "99"), "there is no job 99"),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
@@ -34,6 +35,7 @@ EPILOG = (
     "no gateway can be reached, 4 when it wants another key, 130 after Ctrl-C. "
     "What is needed to go on is kept beside the file, in FILE.jsonl.forebay."
 )
+WINDOW = re.compile(r"[1-9][0-9]{0,3}[hd]")
 
 
 class Asked(NamedTuple):
@@ -85,6 +87,8 @@ def batch(  # noqa: PLR0913 - Typer reads the options from the signature
     """
     if cancel and restart:
         fail("--cancel ends a batch and --restart begins one: give one of them.", code=USAGE)
+    if not WINDOW.fullmatch(window):
+        fail(f"--window {window!r}: write hours or days, such as 24h or 7d.", code=USAGE)
     stem = file.with_suffix("") if file.suffix == ".jsonl" else file
     targets = Targets(
         out or stem.with_name(stem.name + ".out.jsonl"),
@@ -199,8 +203,8 @@ def _check_targets(targets: Targets) -> None:
                 f"file with {option}, or move it away; --restart overwrites it.",
                 code=USAGE,
             )
-    if not targets.output.parent.is_dir() or not targets.errors.parent.is_dir():
-        fail("the folder for the answers does not exist. Make it first.", code=USAGE)
+        if not path.parent.is_dir():
+            fail(f"{option} {path}: its folder does not exist. Make it first.", code=USAGE)
 
 
 def _finish(run: BatchRun, asked: Asked, client: GatewayClient) -> None:

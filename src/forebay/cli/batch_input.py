@@ -37,7 +37,7 @@ def endpoint_of(file: Path, given: str | None) -> str:
         raise BadFile(f"{file} is empty: it needs a line of JSON for each request.")
     asked = _url_of(first, file)
     if given is not None and asked != given:
-        raise BadFile(f"{file} asks for {asked} in its first line, not for {given}.")
+        raise BadFile(f"--endpoint {given}: {file} asks for {asked} in its first line.")
     return asked
 
 

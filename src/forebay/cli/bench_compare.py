@@ -35,7 +35,7 @@ def start(a_path: Path, b_path: Path, html: Path | None, as_json: bool) -> None:
     """Compare two runs and report."""
     try:
         a, b = load(a_path), load(b_path)
-        check_targets(html)
+        check_targets({"--html": html})
     except BadPlan as bad:
         fail(str(bad), code=USAGE)
     found = compare(a, b)

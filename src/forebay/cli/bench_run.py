@@ -29,7 +29,7 @@ from forebay.load.session import Refused, Unreachable, load, models_of
 from forebay.load.trace import TOKENS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
     from pathlib import Path
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def start(given: dict[str, Any]) -> None:
         plan = _plan(given, url, given["model"] or "")
         limits = _limits(given["fail_if"] or [], plan)
         planned = plan.schedule()
-        check_targets(targets.html, targets.save)
+        check_targets({"--html": targets.html, "--save": targets.save})
         _make_room(plan.max_in_flight)
         found = on_loop(models_of(url, key))
         plan = _plan(given, url, given["model"] or _first_model(found, url))
@@ -92,11 +92,13 @@ def on_loop(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def check_targets(*paths: Path | None) -> None:
+def check_targets(paths: Mapping[str, Path | None]) -> None:
     """See that results can be written before time is spent on them; raises BadPlan."""
-    for path in paths:
+    for option, path in paths.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise BadPlan(f"{path} cannot be written: its folder must exist, and it be no folder.")
+            raise BadPlan(
+                f"{option} {path} cannot be written: its folder must exist, and it be no folder."
+            )
 
 
 def write(path: Path, text: str) -> None:

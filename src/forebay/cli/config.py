@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from forebay.cli.console import fail, tell
+from forebay.cli.console import check_config, fail, tell
 from forebay.cli.exits import USAGE
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
@@ -39,6 +39,7 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="The settings file; else ./forebay.toml, if there is one."),
 ]
+FileArgument = Annotated[Path | None, typer.Argument(help="The same as --config FILE.")]
 SetOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -74,8 +75,9 @@ def init(
 
 @config_app.command()
 def check(
-    file: Annotated[Path | None, typer.Argument(help="The file; else ./forebay.toml.")] = None,
+    file: FileArgument = None,
     *,
+    config: ConfigFile = None,
     settings: SetOptions = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail for warnings, too.")] = False,
     probe: Annotated[
@@ -89,7 +91,7 @@ def check(
     does not answer.
     """
     try:
-        loaded = load_with_origins(file, settings or ())
+        loaded = load_with_origins(_one_file(file, config), settings or ())
         if problems := problems_around(loaded.settings):
             raise SettingsError(problems)
     except SettingsError as error:
@@ -104,10 +106,16 @@ def check(
 
 
 @config_app.command()
-def show(config: ConfigFile = None, settings: SetOptions = None, as_json: AsJson = False) -> None:
+def show(
+    file: FileArgument = None,
+    *,
+    config: ConfigFile = None,
+    settings: SetOptions = None,
+    as_json: AsJson = False,
+) -> None:
     """Show every setting in force, and where it came from."""
     try:
-        loaded = load_with_origins(config, settings or ())
+        loaded = load_with_origins(_one_file(file, config), settings or ())
     except SettingsError as error:
         fail(str(error), code=USAGE)
     values = _shown_values(loaded.settings)
@@ -118,6 +126,14 @@ def show(config: ConfigFile = None, settings: SetOptions = None, as_json: AsJson
 def schema() -> None:
     """Print the JSON schema of the settings file, for editors."""
     tell(json_schema(), nl=False)
+
+
+def _one_file(file: Path | None, config: Path | None) -> Path | None:
+    """Return the file that was named in either way."""
+    if file is not None and config is not None and file != config:
+        fail(f"{file} and --config {config} are two files: name one of them.", code=USAGE)
+    check_config(config)
+    return file or config
 
 
 class Checked(NamedTuple):

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from forebay.cli.clean import harmless
+from forebay.cli.exits import USAGE
+from forebay.cli.invocation import as_called
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def tell(text: str, *, nl: bool = True) -> None:
@@ -60,3 +65,10 @@ def fail(message: str, *, code: int = 1) -> NoReturn:
     """End the command with a message that says what is wrong."""
     complain(message)
     raise typer.Exit(code)
+
+
+def check_config(path: Path | None) -> None:
+    """End the command where `--config` names no file."""
+    if path is not None and not path.is_file():
+        wanted = as_called(f"config init {path}")
+        fail(f"--config {path}: there is no such file. Write one with: {wanted}", code=USAGE)

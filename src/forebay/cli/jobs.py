@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
@@ -27,6 +27,9 @@ from forebay.cli.offers import jobs_that_are, model_names, one_of
 from forebay.cli.shapes import Anything, Job, JobAdded, Jobs
 from forebay.cli.tables import show
 from forebay.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 jobs_app = typer.Typer(
     name="jobs",
@@ -112,6 +115,7 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
     as_json: AsJson = False,
 ) -> None:
     """Submit a job. With --wait, exits with 1 if it fails."""
+    _check_word("--priority", priority, PRIORITIES)
     given = {
         "params": _params(task_type, source, params, params_file, prompt),
         "model": model,
@@ -151,6 +155,7 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """Show jobs, the newest first."""
+    _check_word("--status", status, STATUSES)
     asked = {"status": status, "type": task_type, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     jobs = GatewayClient(url, key_env).insist("GET", f"/jobs?{query}", shape=Jobs)["data"]
@@ -284,6 +289,12 @@ def _each(
         raise typer.Exit(status)
 
 
+def _check_word(option: str, given: str | None, words: Sequence[str]) -> None:
+    """End the command where an option is none of the words that it may be."""
+    if given is not None and given.strip().lower() not in words:
+        fail(f"{option} {given!r}: write one of {', '.join(words)}.", code=USAGE)
+
+
 def _params(
     task_type: str,
     source: str | None,
@@ -302,9 +313,9 @@ def _params(
         return _parsed(params, "--params")
     if params_file is not None and str(params_file) != "-":
         try:
-            return _parsed(params_file.read_text(), str(params_file))
+            return _parsed(params_file.read_text(), f"--params-file {params_file}")
         except (OSError, UnicodeDecodeError) as error:
-            fail(f"{params_file} cannot be read: {error}.", code=USAGE)
+            fail(f"--params-file {params_file} cannot be read: {error}.", code=USAGE)
     if source is not None or params_file is not None:
         return _parsed(sys.stdin.read(), "standard input")
     return None

@@ -8,7 +8,8 @@ from urllib.parse import quote
 import typer
 
 from forebay.cli.clean import printable
-from forebay.cli.console import tell, tell_json
+from forebay.cli.console import fail, tell, tell_json
+from forebay.cli.exits import USAGE
 from forebay.cli.gateway_client import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import kinds, node_names
@@ -65,6 +66,7 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
     """Take in a node; the gateway begins to use it as soon as it answers."""
     given = {"url": node_url, "name": name, "kind": kind, "slots": slots}
     body = {key: value for key, value in given.items() if value is not None}
+    _check(body)
     node = GatewayClient(url, key_env).insist("POST", "/admin/nodes", body, shape=NodeSaid)
     _say(node, f"was added; `{as_called('nodes list')}` shows when it is online", as_json)
 
@@ -96,6 +98,19 @@ def resume(
     """Use a drained node again."""
     node = _tell(name, "resume", GatewayClient(url, key_env))
     _say(node, f"is used again; it is {node['state']}", as_json)
+
+
+def _check(body: dict[str, Any]) -> None:
+    """End the command where a node cannot be so, before a gateway is asked."""
+    from forebay.settings import SettingsError, parse_node  # not for a list of options
+
+    try:
+        parse_node(body)
+    except SettingsError as error:
+        problem = error.problems[0]
+        option = "URL" if problem.key == "url" else f"--{problem.key}"
+        given = body.get(problem.key, "")
+        fail(f"{option} {given}: it {problem.wrong}; {problem.instead}.", code=USAGE)
 
 
 def _tell(name: str, verb: str, client: GatewayClient) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forebay.cli.console import fail
+from forebay.cli.console import check_config, fail
 from forebay.cli.exits import FAILED, USAGE
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     *,
     config: Annotated[
-        Path | None, typer.Option(help="Settings file; ./forebay.toml when it exists.")
+        Path | None,
+        typer.Option(help="Settings file; ./forebay.toml when it exists."),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
@@ -37,7 +38,10 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
         int | None, typer.Option(help="Longest a session's prompt may take; 0 is no limit.")
     ] = None,
     max_pending_prompts: Annotated[
-        str | None, typer.Option(help="Prompts one session may have pending; 0 is no limit.")
+        str | None,
+        typer.Option(
+            metavar="N", help="Prompts one session may have pending; 0 and inf are no limit."
+        ),
     ] = None,
     self_check: Annotated[
         bool,
@@ -56,17 +60,19 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     ] = None,
 ) -> None:
     """Run the gateway: the queue in front of your models."""
+    from forebay.settings import load_settings
+    from forebay.settings.values import parse_value
+
+    pending = None if max_pending_prompts is None else parse_value(max_pending_prompts, False)
     flags: dict[str, object] = {
         "server.host": host,
         "server.port": port,
         "sessions.prompt_deadline_ms": prompt_deadline_ms,
-        "sessions.max_pending_prompts": max_pending_prompts,
+        "sessions.max_pending_prompts": pending,
     }
     if node:
         flags["nodes"] = [{"url": url} for url in node]
-
-    from forebay.settings import load_settings
-
+    check_config(config)
     if gguf is not None and not gguf.is_file():
         fail(f"--gguf {gguf}: there is no such file. Name a model in GGUF format.", code=USAGE)
     _run(
