@@ -31,7 +31,7 @@ HOT = {
     "coordination": (
         "borrowing", "follower", "halves", "held", "in_process", "leader", "lending",
         "loans", "members", "outbox", "parking", "patience", "reach", "replica", "tickets",
-        "turns",
+        "turns", "wire_ids",
     ),
     "relay": (
         "answer", "call", "exchange", "fields", "forms", "limits", "passage", "relay", "retries",
