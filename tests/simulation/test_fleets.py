@@ -42,6 +42,7 @@ BUSY = FleetPlan(
 CAUGHT = 0
 SNUBBED = 13
 OLD_GRANT = 910213
+STALE_TIMER = 3000025
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -115,6 +116,14 @@ def test_an_old_grant_taken_by_an_id_that_is_used_again_is_caught(
     assert "uses the id" in str(simulation.run().problems)
     monkeypatch.setattr(WireChecker, "read", lambda *_: None)  # its effects are seen as well
     assert FleetSimulation(random_plan(OLD_GRANT)).run().problems
+
+
+def test_a_timer_that_is_armed_for_the_past_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    play(random_plan(STALE_TIMER))
+    always = lambda self: self._patience.next_s if self._alone is None else None  # noqa: E731
+    monkeypatch.setattr(Follower, "next_deadline_s", always)
+    problems = FleetSimulation(random_plan(STALE_TIMER)).run().problems
+    assert "time stands still" in str(problems)
 
 
 def test_the_command_plays_many_seeds_and_replays_one() -> None:

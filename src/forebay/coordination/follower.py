@@ -259,8 +259,10 @@ class Follower:
         return [*expired]
 
     def next_deadline_s(self) -> float | None:
-        """Return when to `tick` if nothing happens."""
-        return self._patience.next_s if self._alone is None else self._alone.next_deadline_s()
+        """Return when to `tick` if nothing happens; None also while nobody leads."""
+        if self._alone is not None:
+            return self._alone.next_deadline_s()
+        return self._patience.next_s if self.mode == "coordinated" else None
 
     def join(self, epoch: int, leader: str, now_s: float) -> None:
         """Follow a leader from now on, and announce everything to it."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from forebay.testing.fleet_simulation.plans import FleetPlan, Resize
 
+STEPS_MAX = 100_000
+"""Many more than a fleet takes in one moment."""
 LOOK_S = 0.1
 RESTART_S = 1.0
 FOR_EVER_S = 1e6
@@ -103,6 +105,7 @@ class FleetSimulation:
         self._tasks: set[asyncio.Task[None]] = set()
         self._faults = Faults(self)
         self._members = 0
+        self._here_s, self._steps_here = 0.0, 0
         self._end_s: float | None = None
         self.limit_s = (
             plan.duration_s
@@ -136,6 +139,11 @@ class FleetSimulation:
         )
 
     def _move_on(self) -> None:
+        now_s = self.world.monotonic_s()
+        self._steps_here = self._steps_here + 1 if now_s == self._here_s else 0
+        self._here_s = now_s
+        if self._steps_here > STEPS_MAX:
+            self.checker.broken("time stands still: a timer is armed for the past, again and again")
         if self.checker.problems or self._is_over() or not self.world.run_next():
             self._loop.stop()
 
