@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from forebay.gateway.admin_routes import AdminRoutes
+from forebay.gateway.asking import Refused
 from forebay.gateway.batch_routes import BatchRoutes
 from forebay.gateway.callers import EXPOSED, plain_id
 from forebay.gateway.dashboard_routes import DashboardRoutes
@@ -23,9 +25,9 @@ from forebay.gateway.paths import PATH_BYTES_MAX, spellings
 from forebay.gateway.rpc_routes import RpcRoutes
 from forebay.gateway.session_routes import SessionRoutes
 from forebay.gateway.status_routes import StatusRoutes, json_answer
+from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
     from starlette.routing import Router
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -116,10 +118,14 @@ class Cors:
         """Answer preflights, and mark other answers."""
         headers = dict(scope.get("headers", ()))
         origin = self._parts.hosts.cors_origin(headers.get(b"origin"))
+        is_preflight = scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
+        if origin is None and is_preflight and b"origin" in headers:
+            await self._refusal(Request(scope), headers[b"origin"])(scope, receive, send)
+            return
         if origin is None:
             await self._app(scope, receive, send)
             return
-        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+        if is_preflight:
             asked = headers.get(b"access-control-request-headers", b"authorization, content-type")
             answer = Response(status_code=204)
             answer.raw_headers += [
@@ -132,6 +138,20 @@ class Cors:
             await answer(scope, receive, send)
             return
 
+        await self._app(scope, receive, self._marked(send, origin))
+
+    def _refusal(self, request: Request, origin: bytes) -> Response:
+        """Say why a page may not call.
+
+        Without the header that allows it the browser's console says what is missing; this is what
+        its list of requests shows.
+        """
+        shown = "".join(c for c in origin[:128].decode("latin-1") if c.isprintable())
+        words = f"pages of {shown} may not call; server.cors_origins lists those that may"
+        refused = Refused(Problem("forbidden_host", words, "origin"))
+        return self._parts.asking.answer(refused, request)
+
+    def _marked(self, send: Send, origin: bytes) -> Send:
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [
@@ -142,4 +162,4 @@ class Cors:
                 ]
             await send(message)
 
-        await self._app(scope, receive, marked)
+        return marked
