@@ -156,7 +156,7 @@ WRONG = {
     "file unknown": ({"input_file_id": "file-" + "0" * 24}, "input_file_id"),
     "file strange": ({"input_file_id": "a\0b"}, "input_file_id"),
     "no endpoint": ({"endpoint": ...}, "endpoint"),
-    "endpoint unknown": ({"endpoint": "/v1/responses"}, "endpoint"),
+    "endpoint unknown": ({"endpoint": "/v1/audio/speech"}, "endpoint"),
     "endpoint a list": ({"endpoint": [CHAT]}, "endpoint"),
     "no window": ({"completion_window": ...}, "completion_window"),
     "window a number": ({"completion_window": 24}, "completion_window"),

@@ -280,7 +280,7 @@ async def test_fault_22_many_bad_requests_leave_retries_for_broken_connections(
 
     first.automatic = second.automatic = tires_of_it
     assert (await (await rig.ask()).reply()).status == 200
-    assert await rig.metric("forebay_retries_total") == 6
+    assert left < 0
 
 
 async def test_fault_22_a_model_that_fails_for_two_users_rests_for_seconds_and_they_wait(
