@@ -224,6 +224,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--ttft-ms": Flag("5", "-1", reaches=("ttft_s", 0.005)),
         "--tokens-per-second": Flag("5", "-1", reaches=("tokens_per_second", 5.0)),
         "--load-seconds": Flag("5", "-1", reaches=("load_s", 5.0)),
+        "--start-seconds": Flag("5", "-1", reaches=("start_s", 5.0)),
         "--vram-gb": Flag("5", "-1", reaches=("vram_gb", 5.0)),
         "--fail-rate": Flag("0.5", "2", reaches=("fail_rate", 0.5)),
         "--seed": Flag("3", "x", reaches=("seed", 3)),
