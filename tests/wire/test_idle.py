@@ -110,3 +110,24 @@ def test_a_server_that_keeps_its_connections_is_soon_believed(
         asyncio.Runner(loop_factory=loop) as runner,
     ):
         runner.run(look(listener))
+
+
+@LOOPS
+def test_one_that_has_been_idle_for_a_while_is_looked_at(
+    loop: type[asyncio.AbstractEventLoop],
+) -> None:
+    async def look(listener: socket.socket) -> None:
+        pool, (connection,) = await idle(listener, 1)
+        pool._checks = 0  # as of a server that has kept its connections
+        with listener.accept()[0] as peer:
+            pool._grow_old()  # as its timer does
+            peer.close()
+            assert pool.take() is None
+            connection.abort()
+            await turns()
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        asyncio.Runner(loop_factory=loop) as runner,
+    ):
+        runner.run(look(listener))

@@ -39,8 +39,8 @@ HEADERS_MAX: Final = 256
 SENT_BYTES: Final = 65_536
 """Of a large body, sent in one turn of the event loop."""
 UNCHECKED_S: Final = 0.05
-"""For so long an idle connection is taken to be open without a look at its socket: at such a rate
-the look would cost more than it is worth, and keep-alive timeouts are of seconds."""
+"""For so long at most an idle connection is young, and taken to be open without a look at its
+socket: that would cost more than it is worth at such a rate, and servers wait for seconds."""
 CHECKS: Final = 1000
 """Connections that are looked at whatever their age: the first ones of a server, and again after it
 has closed a young one."""
@@ -444,8 +444,9 @@ class Pool:
     def __init__(self, target: Target, *, idle_max: int = 64) -> None:
         self.target = target
         self._idle_max = idle_max
-        self._idle: dict[NodeConnection, float] = {}  # since when; the most recently used is last
+        self._idle: dict[NodeConnection, bool] = {}  # and still young; the last used is last
         self._checks = CHECKS  # idle connections to look at, however young
+        self._aging = False  # whether a timer will make the young ones old
         self._ended: list[NodeConnection] = []  # have carried an answer, and rest
         self._wanted: deque[Opening] = deque()  # those who wait for one that rests
         self.heads = HeadMemory(make_answer_head)
@@ -468,12 +469,12 @@ class Pool:
         One that is found closed is passed over: nothing was sent on it, so nothing has happened.
         """
         while self._idle:
-            connection, since_s = self._idle.popitem()
+            connection, is_young = self._idle.popitem()
             if self._ended and len(self._ended) >= len(self._idle):
                 self._settle_soon()
             if self._checks:
                 self._checks -= 1
-            elif asyncio.get_running_loop().time() - since_s < UNCHECKED_S:
+            elif is_young:
                 return connection
             if not _readable([connection]):
                 return connection
@@ -537,8 +538,7 @@ class Pool:
 
     def forget(self, connection: NodeConnection) -> None:
         """Know that a connection is no more."""
-        since_s = self._idle.pop(connection, None)
-        if since_s is not None and asyncio.get_running_loop().time() - since_s < UNCHECKED_S:
+        if self._idle.pop(connection, False):
             self.distrust_idle()
 
     def distrust_idle(self) -> None:
@@ -587,4 +587,14 @@ class Pool:
         if self._closed or not self.reuses or len(self._idle) >= self._idle_max:
             connection.close()
         else:
-            self._idle[connection] = asyncio.get_running_loop().time()
+            self._idle[connection] = True
+            if not self._aging:
+                self._aging = True
+                asyncio.get_running_loop().call_later(UNCHECKED_S, self._grow_old)
+
+    def _grow_old(self) -> None:
+        """Make old what is idle: a timer 20 times a second costs less than a clock per request."""
+        self._aging = any(self._idle.values())
+        if self._aging:
+            self._idle = dict.fromkeys(self._idle, False)
+            asyncio.get_running_loop().call_later(UNCHECKED_S, self._grow_old)
