@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -364,6 +365,7 @@ async def stage(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("forebay.cli.sim_node._serve", note_node)
     monkeypatch.setattr("forebay.cli.demo._demo", note_demo)
     monkeypatch.setattr("forebay.cli.demo._until_told", lambda play: play)
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)  # `demo` is quiet
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,7 +73,9 @@ async def test_a_slow_store_is_given_up_and_used_again_when_it_is_fast(
     server: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     link = await Link.to(server.port)
-    async with Crew(f"redis://127.0.0.1:{link.port}/0", 2) as crew:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(link.stop)
+        crew = await stack.enter_async_context(Crew(f"redis://127.0.0.1:{link.port}/0", 2))
         await filled(crew)
         link.delay_s = 0.08  # there, and as much back: more than a call may take, less than all
         await crew.all_are("alone")
@@ -90,7 +93,6 @@ async def test_a_slow_store_is_given_up_and_used_again_when_it_is_fast(
         said = [one.message for one in caplog.records if one.levelname == "WARNING"]
         assert sum("goes on alone" in one for one in said) == 2
         assert said.count("the store is back") == 2
-    await link.stop()
 
 
 async def test_a_store_that_comes_back_empty_finds_everything_in_its_old_order(

@@ -50,7 +50,7 @@ async def test_a_gguf_of_the_users_own_runs_in_the_built_in_llama_cpp(
     gateway, port = await shell.serve("--gguf", str(tiny_gguf))
     assert "with llama.cpp" in gateway.text
     (model,) = (await shell.get(port, "/v1/models"))["data"]
-    assert model["owned_by"] == "forebay"
+    assert model["owned_by"] == "llamacpp"  # what the node says of it
     reply = await (await shell.ask(port, model=model["id"], max_tokens=4, ignore_eos=True)).reply()
     assert reply.status == 200
     assert reply.json["usage"]["completion_tokens"] == 4

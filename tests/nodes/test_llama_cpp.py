@@ -21,12 +21,14 @@ def client(url: str) -> httpx.AsyncClient:
 async def test_a_real_llama_cpp_tells_its_model_and_its_slots(llama_url: str) -> None:
     async with HttpxFetch(llama_url) as fetch:
         report = await ADAPTERS["llama-cpp"].probe(fetch)
+    assert report.about[LLAMA_ALIAS]["owned_by"] == "llamacpp"
     assert report == Report(
         models=(LLAMA_ALIAS,),
         families=("openai", "anthropic"),
         kind="llama-cpp",
         slots=LLAMA_SLOTS,
         contexts={LLAMA_ALIAS: 512},
+        about=report.about,
         version=report.version,
     )
 

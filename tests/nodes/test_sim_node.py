@@ -84,6 +84,7 @@ async def test_its_adapter_learns_everything_from_it(fast: SimNode) -> None:
         kind="sim",
         slots=2,
         gpu_load=0.0,
+        about={key: {"created": 0, "owned_by": "forebay-sim"} for key in ("a", "b")},
         version=report.version,
     )
 
