@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
@@ -13,7 +13,7 @@ from forebay.wire.client import CHECKS, Pool
 from forebay.wire.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from forebay.wire.client import NodeConnection
 
@@ -36,6 +36,18 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+def run_before_a_server(
+    loop: type[asyncio.AbstractEventLoop],
+    look: Callable[[socket.socket], Coroutine[Any, Any, None]],
+) -> None:
+    """Run a test on that kind of loop, with a socket to connect to."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        asyncio.Runner(loop_factory=loop) as runner,
+    ):
+        runner.run(look(listener))
+
+
 @LOOPS
 @pytest.mark.parametrize("says_something", [False, True])
 def test_one_that_the_loop_has_not_heard_of_yet_is_passed_over(
@@ -54,11 +66,7 @@ def test_one_that_the_loop_has_not_heard_of_yet_is_passed_over(
             kept.abort()
             await turns()
 
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        asyncio.Runner(loop_factory=loop) as runner,
-    ):
-        runner.run(look(listener))
+    run_before_a_server(loop, look)
 
 
 @LOOPS
@@ -72,11 +80,7 @@ def test_one_that_is_heard_to_be_closed_is_gone_at_once(
         connection.abort()
         await turns()
 
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        asyncio.Runner(loop_factory=loop) as runner,
-    ):
-        runner.run(look(listener))
+    run_before_a_server(loop, look)
 
 
 @LOOPS
@@ -105,11 +109,7 @@ def test_a_server_that_keeps_its_connections_is_soon_believed(
         await turns()
         assert pool.take() is None
 
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        asyncio.Runner(loop_factory=loop) as runner,
-    ):
-        runner.run(look(listener))
+    run_before_a_server(loop, look)
 
 
 @LOOPS
@@ -126,8 +126,4 @@ def test_one_that_has_been_idle_for_a_while_is_looked_at(
             connection.abort()
             await turns()
 
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        asyncio.Runner(loop_factory=loop) as runner,
-    ):
-        runner.run(look(listener))
+    run_before_a_server(loop, look)

@@ -17,14 +17,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work does; cancel it when the client leaves. The body has been read."""
+async def while_connected(
+    request: Request, work: Coroutine[Any, Any, T], code: str = "request_timeout"
+) -> T:
+    """Return what the work does; cancel it when the client leaves, which is counted as `code`.
+
+    The body has been read.
+    """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Refused(Problem("request_timeout", "the client left"))
+            raise Refused(Problem(code, "the client left"))
         return working.result()
     finally:
         working.cancel()

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from forebay.errors import BackendFailed
 from forebay.gateway.admission import FAMILIES
 from forebay.gateway.asking import Refused
+from forebay.gateway.connected import while_connected
 from forebay.gateway.inflation import BadGzip, Inflater
 from forebay.gateway.json_body import in_turns, invalid, read_body, take_room
 from forebay.relay.absence import route_missing, what_is_absent, words
@@ -79,7 +80,7 @@ class FreeRoutes:
             code = "internal_error"
             try:
                 asked = await self._read(request, family, route)
-                answered = await while_connected(request, self._relayed(asked))
+                answered = await while_connected(request, self._relayed(asked), "cancelled")
                 code = "served" if answered.status_code < 400 else "passed_through"
                 return answered
             except Refused as refused:
@@ -195,26 +196,6 @@ class FreeRoutes:
         if any(asked.model in backend.told.models for backend in nodes):
             return Problem("route_not_supported", "the model is known, but not in this API family")
         return self._parts.models.unknown(asked.model, asked.caller.key, family, "model")
-
-
-async def while_connected(request: Request, work: Awaitable[Response]) -> Response:
-    """Return what the work comes to, but end it the moment the client leaves."""
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(gone())
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise Refused(Problem("cancelled", "the client left"))
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
 
 
 async def _ask(backend: Backend, asked: Question) -> Fetched | None:
