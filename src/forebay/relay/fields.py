@@ -24,10 +24,8 @@ from msgspec.structs import astuple
 from forebay.relay.json_text import SLICE, cut_short
 from forebay.relay.limits import bounded_limit
 from forebay.relay.members import (
-    BRACKETS_FREE,
     MEMBERS_MAX,
     InvalidBody,
-    check_depth,
     decode_json,
     read_names,
     scan_members,
@@ -174,9 +172,6 @@ class FieldsReader:
             inside = bytes(members[self._outer])
             if inside[:1] == b"{":
                 self._inner_rule.check(_members(inside), inside)
-        if len(body) > 2 * BRACKETS_FREE:
-            for _ in check_depth(body):
-                pass
         if not body.isascii():
             _check_utf8(body)
         fields = self._decode(members)

@@ -58,7 +58,7 @@ PATTERN_WORK: Final = 12
 """What a byte read by a pattern counts for."""
 DEPTH_MAX: Final = 512
 """How deep members may nest at least; more than any request needs, less than any parser's limit."""
-BRACKETS_FREE: Final = 4096
+BRACKETS_FREE: Final = 65_536
 """So few are not looked at: msgspec has a limit of its own, and to count the depth takes longer."""
 
 T = TypeVar("T")
