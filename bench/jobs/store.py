@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import insert, text
 
 from forebay.jobs.job import NewJob
-from forebay.jobs.schema import JOBS, jobs
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.schema import JOBS, jobs
 from forebay.storage.database import Database
 
 BATCH = 500

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event, text
 
-from forebay.jobs.recovering import Recovery
-from forebay.jobs.schema import JOBS
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.recovery import Recovery
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 from forebay.testing.job_store_steps import LEASE_S, letter
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.jobs.schema import JOBS
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 from forebay.testing.job_store_contract import JobStoreContract
 

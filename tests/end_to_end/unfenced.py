@@ -4,9 +4,9 @@ Only for the control of the tests of several gateways: their check must find out
 """
 
 from forebay.cli.main import main
-from forebay.jobs import store
-from forebay.jobs.job_sink import JobSink
-from forebay.jobs.schema import jobs
+from forebay.jobs.filler.sink import JobSink
+from forebay.jobs.store import job_store as store
+from forebay.jobs.store.schema import jobs
 
 if __name__ == "__main__":  # never where it is only imported: the fences of others would go, too
     store._held = lambda job: (jobs.c.id == job.id,)

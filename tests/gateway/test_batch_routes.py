@@ -216,7 +216,7 @@ async def test_what_is_not_there_is_not_found(rig: Rig, name: str) -> None:
 async def test_the_bound_on_unfinished_batches_is_told(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.jobs.batches.OPEN_MAX", 1)
+    monkeypatch.setattr("forebay.jobs.batches.service.OPEN_MAX", 1)
     await rig.start()
     made = await create(rig, line("a"))
     body = {**GOOD, "input_file_id": made["input_file_id"]}

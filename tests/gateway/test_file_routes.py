@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.gateway import multipart
-from forebay.jobs import files
-from forebay.jobs.file import FILE_BYTES_MAX
+from forebay.jobs.batches import files
+from forebay.jobs.batches.file import FILE_BYTES_MAX
 
 from .forms import BOUNDARY, TYPE, field, file, form, part, send, upload
 

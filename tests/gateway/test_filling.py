@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.jobs import changes, filling
-from forebay.jobs.builtin import queue_of
+from forebay.jobs.filler import filler as filling
+from forebay.jobs.filler.builtin import queue_of
 from forebay.jobs.job import NewJob
+from forebay.jobs.store import changes
 
 from .conftest import OK
 from .job_steps import chat, job, submit, until
@@ -17,8 +18,8 @@ from .job_steps import chat, job, submit, until
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from forebay.jobs.filler.lane import Lane
     from forebay.jobs.job import Job
-    from forebay.jobs.lane import Lane
 
     from .conftest import Rig
 

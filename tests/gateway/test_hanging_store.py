@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from forebay.gateway import store_answers
-from forebay.jobs import filling
+from forebay.jobs.filler import filler as filling
 
 from .conftest import OK
 from .job_steps import chat, post, submit, until

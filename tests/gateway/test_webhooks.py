@@ -10,7 +10,7 @@ import openai
 import pytest
 from sqlalchemy import func, select, update
 
-from forebay.jobs.schema import jobs
+from forebay.jobs.store.schema import jobs
 from forebay.jobs.webhooks import ATTEMPTS
 
 from .conftest import OK

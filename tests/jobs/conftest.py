@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.jobs import TaskRunner
-from forebay.jobs.schema import JOBS
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 
 from .desk import Desk

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import text
 
-from forebay.jobs import batch_steps
-from forebay.jobs.batch import NewBatch
-from forebay.jobs.batch_steps import BatchSteps, Interrupted
-from forebay.jobs.batches import Batches
-from forebay.jobs.files import Files
+from forebay.jobs.batches import steps as batch_steps
+from forebay.jobs.batches.batch import NewBatch
+from forebay.jobs.batches.files import Files
+from forebay.jobs.batches.service import Batches
+from forebay.jobs.batches.steps import BatchSteps, Interrupted
 from forebay.jobs.job import Failure
-from forebay.jobs.schema import JOBS
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from forebay.jobs.batch import Batch
-    from forebay.jobs.file import StoredFile
+    from forebay.jobs.batches.batch import Batch
+    from forebay.jobs.batches.file import StoredFile
     from forebay.jobs.job import Change, Job
 
 CHAT = "/v1/chat/completions"

@@ -7,7 +7,7 @@ import resource
 import sys
 from pathlib import Path
 
-from forebay.jobs.batch import NewBatch
+from forebay.jobs.batches.batch import NewBatch
 
 from .desk import CHAT, Desk, counts, line
 

@@ -16,10 +16,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forebay.jobs import batch_steps
-from forebay.jobs.batch_steps import BatchSteps
-from forebay.jobs.files import Upload
-from forebay.jobs.recovering import Recovery
+from forebay.jobs.batches import steps as batch_steps
+from forebay.jobs.batches.files import Upload
+from forebay.jobs.batches.steps import BatchSteps
+from forebay.jobs.store.recovery import Recovery
 from forebay.storage.database import Database
 
 from .desk import Desk, counts, line

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.jobs.schema import JOBS
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
-from forebay.jobs import batch_keeper
-from forebay.jobs.batch_keeper import BatchKeeper
+from forebay.jobs.batches import keeper as batch_keeper
+from forebay.jobs.batches.keeper import BatchKeeper
 
 from .desk import Desk, counts, line
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from forebay.jobs.batch import Batch
+    from forebay.jobs.batches.batch import Batch
 
 LIMIT_S = 20.0  # only turns a hang into a failure
 

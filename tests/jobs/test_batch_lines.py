@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from forebay.jobs import batch_lines
-from forebay.jobs.batch_lines import (
+from forebay.jobs.batches import lines as batch_lines
+from forebay.jobs.batches.lines import (
     LINE_BYTES_MAX,
     MODELS_MAX,
     Line,

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.jobs import batch, batch_files, batch_steps
-from forebay.jobs.batch import NotCancellable
-from forebay.jobs.batch_steps import Interrupted
-from forebay.jobs.file import Listing
+from forebay.jobs.batches import batch
+from forebay.jobs.batches import output as batch_files
+from forebay.jobs.batches import steps as batch_steps
+from forebay.jobs.batches.batch import NotCancellable
+from forebay.jobs.batches.file import Listing
+from forebay.jobs.batches.steps import Interrupted
 
 from .desk import Desk, counts, line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.jobs.batch import Batch
+    from forebay.jobs.batches.batch import Batch
 
 
 # -- restarts and several gateways

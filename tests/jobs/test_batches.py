@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.jobs import batch_steps
-from forebay.jobs.batch import BadBatch, BatchesFull, NewBatch
+from forebay.jobs.batches import steps as batch_steps
+from forebay.jobs.batches.batch import BadBatch, BatchesFull, NewBatch
 
 from .desk import CHAT, Desk, counts, jsonl, line
 
@@ -198,7 +198,7 @@ def test_only_the_owner_s_own_files_of_the_right_purpose_can_be_run(desk: Desk) 
 
 
 def test_an_owner_has_only_so_many_unfinished(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.jobs.batches.OPEN_MAX", 2)
+    monkeypatch.setattr("forebay.jobs.batches.service.OPEN_MAX", 2)
     first, _ = desk.create([line("a")]), desk.create([line("a")])
     with pytest.raises(BatchesFull):
         desk.create([line("a")])

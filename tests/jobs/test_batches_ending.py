@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.jobs import batch_steps
-from forebay.jobs.batch import NotCancellable
+from forebay.jobs.batches import steps as batch_steps
+from forebay.jobs.batches.batch import NotCancellable
 
 from .desk import Desk, counts, line
 

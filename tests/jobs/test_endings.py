@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.jobs import Task
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.store.job_store import JobStore
 
 
 # -- cancelled

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from forebay.jobs import file_rows
-from forebay.jobs.file import FileInUse, FileTooLarge
-from forebay.jobs.file_rows import PART_BYTES
-from forebay.jobs.schema import JOBS
+from forebay.jobs.batches import file_rows
+from forebay.jobs.batches.file import FileInUse, FileTooLarge
+from forebay.jobs.batches.file_rows import PART_BYTES
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 
 from .desk import Desk, counts, line

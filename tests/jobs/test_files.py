@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.errors import StoreFailed
-from forebay.jobs import files as module
-from forebay.jobs.batch import BatchesFull, NewBatch
-from forebay.jobs.file import FileInUse, FilesFull, FileTooLarge, Listing, is_name
-from forebay.jobs.files import Files
-from forebay.jobs.schema import JOBS
+from forebay.jobs.batches import files as module
+from forebay.jobs.batches.batch import BatchesFull, NewBatch
+from forebay.jobs.batches.file import FileInUse, FilesFull, FileTooLarge, Listing, is_name
+from forebay.jobs.batches.files import Files
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 
 from .desk import CHAT, Desk, line
@@ -112,7 +112,7 @@ def test_no_race_between_gateways_exceeds_the_bounds(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "OWNER_FILES_MAX", 7)
-    monkeypatch.setattr("forebay.jobs.batches.OPEN_MAX", 3)
+    monkeypatch.setattr("forebay.jobs.batches.service.OPEN_MAX", 3)
     desks = [Desk(postgres_url, tmp_path / "files", f"k{i}") for i in range(2)]
 
     def ten_files(desk: Desk) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from forebay.jobs.gpus import GIB, GpuMemory, GpuWatch, nvml_memory
-from forebay.jobs.vram import Gpu
+from forebay.jobs.runner.gpu_memory import GIB, GpuMemory, GpuWatch, nvml_memory
+from forebay.jobs.runner.placement import Gpu
 
 
 def fake_nvml(*cards: tuple[int, int], fails: str = "") -> types.ModuleType:

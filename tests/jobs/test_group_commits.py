@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from forebay.errors import NotAllowed
-from forebay.jobs.file import FileInUse
-from forebay.jobs.schema import JOBS
+from forebay.jobs.batches.file import FileInUse
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from .programs import lines, opened, program, said
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.store.job_store import JobStore
 
 ROUNDS = 5
 LINES_MAX = 60

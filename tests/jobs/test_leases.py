@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import update
 
 from forebay.errors import StoreFailed
-from forebay.jobs.recovering import Recovery
-from forebay.jobs.schema import jobs
+from forebay.jobs.store.recovery import Recovery
+from forebay.jobs.store.schema import jobs
 from forebay.testing.job_store_steps import claimed, expire, found
 
 from .script import LIMIT_S, Script, idle, job
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from forebay.jobs.job import Job
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.store.job_store import JobStore
 
 
 # -- lost

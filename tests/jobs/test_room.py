@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.jobs.gpus import GpuMemory, GpuWatch
-from forebay.jobs.room import Room
+from forebay.jobs.runner.gpu_memory import GpuMemory, GpuWatch
+from forebay.jobs.runner.gpu_reservations import Room
 
 from .script import LIMIT_S, Script, idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.store.job_store import JobStore
 
 
 def card(uuid: str = "GPU-a") -> list[GpuMemory]:

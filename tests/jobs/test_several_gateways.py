@@ -12,8 +12,8 @@ from sqlalchemy import update
 
 from forebay.errors import StoreFailed
 from forebay.jobs.job import NewJob
-from forebay.jobs.recovering import Recovery
-from forebay.jobs.schema import jobs
+from forebay.jobs.store.recovery import Recovery
+from forebay.jobs.store.schema import jobs
 from forebay.storage import database as database_module
 from forebay.testing.job_store_steps import expire
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from forebay.jobs import Task
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.store.job_store import JobStore
 
 TOO_LATE_S = 4.0
 """When handlers are let go that hold up everything: long after a shutdown(0) must have ended."""

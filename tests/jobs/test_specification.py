@@ -11,8 +11,8 @@ import pytest
 
 from forebay.jobs import TaskRunner, get_runner, reset_runner
 from forebay.jobs.job import NewJob
-from forebay.jobs.schema import JOBS
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 from forebay.testing.job_store_steps import claimed, submit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from forebay.jobs.gpus import GpuMemory
+from forebay.jobs.runner.gpu_memory import GpuMemory
 from forebay.testing import FakeClock
 
 from .script import LIMIT_S, Script, idle

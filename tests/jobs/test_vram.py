@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.jobs.vram import ROUNDING_GB, Active, Gpu, Plan, Start, Waiting, plan
+from forebay.jobs.runner.placement import ROUNDING_GB, Active, Gpu, Plan, Start, Waiting, plan
 
 if TYPE_CHECKING:
     import random

@@ -20,8 +20,8 @@ from forebay.gateway.file_routes import (
 )
 from forebay.gateway.json_body import read_body
 from forebay.gateway.status_routes import json_answer
-from forebay.jobs import file as files
-from forebay.jobs.batch import (
+from forebay.jobs.batches import file as files
+from forebay.jobs.batches.batch import (
     LIST_MAX,
     BadBatch,
     BatchesFull,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from forebay.gateway.parts import Parts
-    from forebay.jobs.batch import Batch
+    from forebay.jobs.batches.batch import Batch
 
 BODY_BYTES_MAX = 65_536
 LIST_DEFAULT = 20

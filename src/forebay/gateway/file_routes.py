@@ -19,7 +19,7 @@ from forebay.gateway.asking import Refused
 from forebay.gateway.multipart import Form
 from forebay.gateway.status_routes import json_answer
 from forebay.gateway.store_answers import in_time
-from forebay.jobs.file import LIST_MAX, FileInUse, FilesFull, Listing, is_name
+from forebay.jobs.batches.file import LIST_MAX, FileInUse, FilesFull, Listing, is_name
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.jobs import Jobs
     from forebay.gateway.parts import Parts
-    from forebay.jobs.file import StoredFile
+    from forebay.jobs.batches.file import StoredFile
 
 T = TypeVar("T")
 

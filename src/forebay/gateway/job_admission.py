@@ -8,7 +8,7 @@ import msgspec
 
 from forebay.gateway.asking import Refused
 from forebay.gateway.json_body import in_turns
-from forebay.jobs.builtin import FAMILY, ROUTES
+from forebay.jobs.filler.builtin import FAMILY, ROUTES
 from forebay.relay.members import InvalidBody, scan_members
 from forebay.relay.problem import Problem
 

@@ -15,22 +15,22 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.jobs.batch_keeper import BatchKeeper
-from forebay.jobs.batch_steps import BatchSteps
-from forebay.jobs.batches import Batches
-from forebay.jobs.builtin import ROUTES, model_of
-from forebay.jobs.feed import Feed
-from forebay.jobs.files import Files
-from forebay.jobs.fill_options import FillOptions
-from forebay.jobs.filling import Filler
-from forebay.jobs.hearing import Hearing
+from forebay.jobs.batches.files import Files
+from forebay.jobs.batches.keeper import BatchKeeper
+from forebay.jobs.batches.service import Batches
+from forebay.jobs.batches.steps import BatchSteps
+from forebay.jobs.filler.builtin import ROUTES, model_of
+from forebay.jobs.filler.fill_options import FillOptions
+from forebay.jobs.filler.filler import Filler
 from forebay.jobs.job import Failure
-from forebay.jobs.modules import load_task_types
-from forebay.jobs.recovering import Recovery
-from forebay.jobs.runner import TaskRunner
-from forebay.jobs.schema import JOBS
-from forebay.jobs.singleton import disown_runner
-from forebay.jobs.store import JobStore
+from forebay.jobs.runner.modules import load_task_types
+from forebay.jobs.runner.runner import TaskRunner
+from forebay.jobs.runner.singleton import disown_runner
+from forebay.jobs.store.followers import Feed
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.loop_listener import Hearing
+from forebay.jobs.store.recovery import Recovery
+from forebay.jobs.store.schema import JOBS
 from forebay.jobs.webhooks import Webhooks
 from forebay.storage.database import Database
 from forebay.storage.file_lock import FileLock

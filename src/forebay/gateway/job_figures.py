@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.gateway.accounting import Histogram
-from forebay.jobs.counting import JobCounts
+from forebay.jobs.store.counts import JobCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

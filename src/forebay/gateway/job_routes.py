@@ -19,9 +19,9 @@ from forebay.gateway.jobs import from_store
 from forebay.gateway.json_body import decode_body, invalid, read_body
 from forebay.gateway.status_routes import json_answer
 from forebay.gateway.store_answers import in_time
-from forebay.jobs.builtin import ROUTES, queue_of
+from forebay.jobs.filler.builtin import ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
-from forebay.jobs.submitting import warn_if_full
+from forebay.jobs.runner.validation import warn_if_full
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from forebay.gateway.asking import Refused
 from forebay.gateway.job_figures import JobFigures
 from forebay.gateway.opening import Opening, may_hold
 from forebay.gateway.store_answers import ANSWER_S, in_time
-from forebay.jobs.builtin import ROUTES
+from forebay.jobs.filler.builtin import ROUTES
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.gateway.job_engine import JobEngine
-    from forebay.jobs.batches import Batches
-    from forebay.jobs.builtin import Resolve
-    from forebay.jobs.feed import Feed
-    from forebay.jobs.files import Files
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.batches.files import Files
+    from forebay.jobs.batches.service import Batches
+    from forebay.jobs.filler.builtin import Resolve
+    from forebay.jobs.store.followers import Feed
+    from forebay.jobs.store.job_store import JobStore
     from forebay.relay.relay import Relay
     from forebay.settings import JobsSettings
 

@@ -15,14 +15,14 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
 from forebay.gateway.asking import Refused
-from forebay.jobs.file import FILE_BYTES_MAX, FileTooLarge
+from forebay.jobs.batches.file import FILE_BYTES_MAX, FileTooLarge
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from forebay.jobs.file_rows import RowsUpload
-    from forebay.jobs.files import Files, Upload
+    from forebay.jobs.batches.file_rows import RowsUpload
+    from forebay.jobs.batches.files import Files, Upload
 
 PIECE_BYTES = 1024 * 1024
 """Collected before a thread writes it: a thread for each packet would cost more than the disk."""

@@ -15,9 +15,9 @@ from forebay.gateway.openapi_schemas import (
     reference,
     said,
 )
-from forebay.jobs import batch
-from forebay.jobs import file as files
-from forebay.jobs.builtin import TYPES
+from forebay.jobs.batches import batch
+from forebay.jobs.batches import file as files
+from forebay.jobs.filler.builtin import TYPES
 
 _WITH_A_KEY: Final = ("unauthorized", "store_unavailable")
 _TIME: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}

@@ -10,18 +10,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forebay.jobs.runner import TaskRunner
-    from forebay.jobs.singleton import get_runner, reset_runner
-    from forebay.jobs.task import Task, TaskCancelled
+    from forebay.jobs.runner.runner import TaskRunner
+    from forebay.jobs.runner.singleton import get_runner, reset_runner
+    from forebay.jobs.runner.task import Task, TaskCancelled
 
 __all__ = ["Task", "TaskCancelled", "TaskRunner", "get_runner", "reset_runner"]
 
 _HOMES = {
-    "Task": "task",
-    "TaskCancelled": "task",
-    "TaskRunner": "runner",
-    "get_runner": "singleton",
-    "reset_runner": "singleton",
+    "Task": "runner.task",
+    "TaskCancelled": "runner.task",
+    "TaskRunner": "runner.runner",
+    "get_runner": "runner.singleton",
+    "reset_runner": "runner.singleton",
 }
 
 

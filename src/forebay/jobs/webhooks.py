@@ -21,9 +21,9 @@ from msgspec import Struct
 from sqlalchemy import func, select, update
 
 from forebay.errors import BackendFailed, StoreFailed
-from forebay.jobs.hearing import Hearing
-from forebay.jobs.schema import batches, jobs
 from forebay.jobs.signing import sign
+from forebay.jobs.store.loop_listener import Hearing
+from forebay.jobs.store.schema import batches, jobs
 from forebay.storage.schema import now_s, only
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.jobs.job import Change
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.store.job_store import JobStore
 
 logger = logging.getLogger("forebay.webhooks")
 

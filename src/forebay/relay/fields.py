@@ -63,10 +63,10 @@ class Fields(Protocol):
     model: str
     stream: Flag
 
-    def named_user(self) -> str | None: ...  # noqa: D102
-    def tier(self) -> str | None: ...  # noqa: D102
-    def output_limit(self) -> int: ...  # noqa: D102
-    def unsupported(self) -> Unsupported | None: ...  # noqa: D102
+    def named_user(self) -> str | None: ...
+    def tier(self) -> str | None: ...
+    def output_limit(self) -> int: ...
+    def unsupported(self) -> Unsupported | None: ...
 
 
 class Reading:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.jobs.job import Change, Failure, NewJob
-from forebay.jobs.recovering import Recovery
+from forebay.jobs.store.recovery import Recovery
 from forebay.testing.job_store_steps import (
     OpenStore,
     claim,
@@ -20,7 +20,7 @@ from forebay.testing.job_store_steps import (
 )
 
 if TYPE_CHECKING:
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.store.job_store import JobStore
 
 
 class JobEndingsContract:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from forebay.jobs.job import Failure, NewJob
-from forebay.jobs.recovering import Recovery
+from forebay.jobs.store.recovery import Recovery
 from forebay.testing.job_endings_contract import JobEndingsContract
 from forebay.testing.job_store_steps import (
     LEASE_S,
@@ -25,7 +25,7 @@ from forebay.testing.job_store_steps import (
 )
 
 if TYPE_CHECKING:
-    from forebay.jobs.store import JobStore
+    from forebay.jobs.store.job_store import JobStore
 
 
 class JobStoreContract(JobEndingsContract):

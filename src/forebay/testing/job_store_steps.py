@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select, update
 
 from forebay.jobs.job import Job, NewJob
-from forebay.jobs.schema import gpu_holds, jobs
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.schema import gpu_holds, jobs
 
 if TYPE_CHECKING:
     from forebay.storage.database import Database

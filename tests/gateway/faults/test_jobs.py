@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import text, update
 
-from forebay.jobs.recovering import Recovery
-from forebay.jobs.schema import JOBS, jobs
-from forebay.jobs.store import JobStore
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.recovery import Recovery
+from forebay.jobs.store.schema import JOBS, jobs
 from forebay.storage import database as database_module
 from forebay.storage.database import Database
 

@@ -1,0 +1,1 @@
+"""Files and batches, as in the OpenAI API."""

@@ -1,0 +1,239 @@
+"""The lines of a batch's input: what is wrong with them, and what they ask for.
+
+A file is read line by line and never held whole. The first fault of each line is noted, the first
+ERRORS_MAX of all; a batch with any fault runs nothing, so that its caller mends the file instead
+of sorting out half an output. What is inside a body beyond `model` and `stream` is the node's
+affair: it is kept as the text that it is.
+
+A line ends with a line feed; blank ones are skipped, but counted, so that numbers are those that
+an editor shows. Bounds: LINES_MAX requests, LINE_BYTES_MAX for each line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from forebay.errors import NotAllowed
+from forebay.jobs.filler.builtin import FAMILY
+from forebay.relay.members import InvalidBody
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MODELS_MAX = 100
+"""Models in one batch: each has a ticket of its own in line."""
+LINES_MAX = 50_000
+LINE_BYTES_MAX = 32 * 1024 * 1024
+"""As much as the gateway takes of one request by default."""
+ERRORS_MAX = 100
+CUSTOM_ID_MAX = 512
+MODEL_MAX = 1024
+BOM = b"\xef\xbb\xbf"
+
+
+class LineError(Struct, frozen=True):
+    """What is wrong, in OpenAI's words."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class Line(Struct, frozen=True):
+    """One request of a batch."""
+
+    number: int
+    """From 1, as an editor counts."""
+    custom_id: str
+    model: str
+    body: str
+    """JSON, as it is in the file."""
+
+
+class Place(Struct, frozen=True):
+    """A line as it lies in the file."""
+
+    number: int
+    end: int
+    """Where the next line begins, in bytes."""
+    text: bytes
+    """Without its end; cut off after LINE_BYTES_MAX + 1 bytes."""
+
+
+class _Request(Struct):
+    custom_id: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    url: Raw | UnsetType = UNSET
+    body: Raw | UnsetType = UNSET
+
+
+class _Body(Struct):
+    model: Raw | UnsetType = UNSET
+    stream: Raw | UnsetType = UNSET
+
+
+class WrongLine(NotAllowed):
+    """A line is wrong."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.fault = (code, message, param)
+
+
+_REQUEST = msgspec.json.Decoder(_Request)
+_BODY = msgspec.json.Decoder(_Body)
+_ANY = msgspec.json.Decoder()
+
+
+def places(file: BinaryIO, number: int = 0) -> Iterator[Place]:
+    """Yield the lines of a file from where it stands, `number` lines being behind it."""
+    end = file.tell()
+    while True:
+        text = file.readline(LINE_BYTES_MAX + 2)
+        if not text:
+            return
+        number += 1
+        end += len(text)
+        rest = text
+        while not rest.endswith(b"\n"):  # too long: what follows is read, but not kept
+            rest = file.readline(LINE_BYTES_MAX)
+            if not rest:
+                break
+            end += len(rest)
+        yield Place(number, end, text.rstrip(b"\r\n"))
+
+
+def read(place: Place, endpoint: str) -> Line | None:
+    """Return what a line asks for; None for a blank one. Raises WrongLine."""
+    if len(place.text) > LINE_BYTES_MAX:
+        raise WrongLine("line_too_long", f"The line is longer than {LINE_BYTES_MAX} bytes.")
+    if place.number == 1 and place.text.startswith(BOM):
+        raise WrongLine(
+            "invalid_encoding", "The file begins with a byte order mark; save it without."
+        )
+    try:
+        place.text.decode()
+    except UnicodeDecodeError:
+        raise WrongLine("invalid_encoding", "The line is not valid UTF-8.") from None
+    if not place.text.strip():
+        return None
+    request = _decoded(_REQUEST, place.text, "The line is not a JSON object", None)
+    custom_id = _text(request.custom_id, "custom_id", CUSTOM_ID_MAX)
+    if _text(request.method, "method", None) != "POST":
+        raise WrongLine("invalid_method", "The method must be POST.", "method")
+    if _text(request.url, "url", None) != endpoint:
+        raise WrongLine(
+            "mismatched_url", f"The url must be the batch's endpoint, {endpoint}.", "url"
+        )
+    if request.body is UNSET:
+        raise _missing("body")
+    raw = bytes(request.body)
+    return Line(place.number, custom_id, _model(raw), raw.decode())
+
+
+class Validation:
+    """Checks a whole file, line by line."""
+
+    def __init__(self, endpoint: str, may_use: Callable[[str], bool]) -> None:
+        self._endpoint = endpoint
+        self._may_use = may_use
+        self._seen: set[str] = set()
+        self._allowed: dict[str, bool] = {}
+        self.total = 0
+        self.errors: list[LineError] = []
+
+    def run(
+        self, found: Iterator[Place], going_on: Callable[[], object] = lambda: None
+    ) -> list[LineError]:
+        """Return what is wrong; `going_on` is called before each line and may raise."""
+        for place in found:
+            going_on()
+            try:
+                self._check(place)
+            except WrongLine as wrong:
+                self._note(wrong, place.number)
+            if len(self.errors) >= ERRORS_MAX or self.total > LINES_MAX:
+                return self.errors
+        if not self.total and not self.errors:
+            self._note(WrongLine("empty_file", "The file holds no requests."), None)
+        return self.errors
+
+    def _check(self, place: Place) -> None:
+        line = read(place, self._endpoint)
+        if line is None:
+            return
+        self.total += 1
+        if self.total > LINES_MAX:
+            raise WrongLine("too_many_lines", f"A batch has {LINES_MAX} requests at most.")
+        if line.custom_id in self._seen:
+            raise WrongLine("duplicate_custom_id", "The custom_id is used before.", "custom_id")
+        self._seen.add(line.custom_id)
+        if line.model not in self._allowed:  # the owner's key is looked up once for each
+            if len(self._allowed) >= MODELS_MAX:
+                raise WrongLine(
+                    "too_many_models", f"A batch asks {MODELS_MAX} models at most.", "body.model"
+                )
+            self._allowed[line.model] = self._may_use(line.model)
+        if not self._allowed[line.model]:
+            raise WrongLine("model_not_allowed", "The key may not use this model.", "body.model")
+
+    def _note(self, wrong: WrongLine, number: int | None) -> None:
+        code, message, param = wrong.fault
+        self.errors.append(LineError(code, message, number, param))
+
+
+def _model(body: bytes) -> str:
+    fields = _decoded(_BODY, body, "The body is not a JSON object", "body")
+    model = _text(fields.model, "body.model", MODEL_MAX)
+    if fields.stream is not UNSET and bytes(fields.stream) == b"true":
+        raise WrongLine("unsupported", "A batch cannot stream: leave stream out.", "body.stream")
+    try:
+        # As a live request is read: a name given twice fools somebody.
+        unsupported = FAMILY.reader.read(body).unsupported()
+    except InvalidBody as error:
+        param = "body" if error.param == "body" else f"body.{error.param}"
+        raise WrongLine("invalid_value", f"The body cannot be used: {error}.", param) from None
+    if unsupported is not None:
+        param = f"body.{unsupported.param}"
+        raise WrongLine("unsupported", f"The body cannot be used: {unsupported.message}.", param)
+    return model
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes, words: str, param: str | None) -> Any:
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        raise WrongLine("invalid_json_line", "The line nests too deep.", param) from None
+    except msgspec.ValidationError:
+        raise WrongLine("invalid_type", f"{words}.", param) from None
+    except msgspec.DecodeError as error:
+        raise WrongLine(
+            "invalid_json_line", f"The line is not valid JSON: {error}.", param
+        ) from None
+
+
+def _text(raw: Raw | UnsetType, name: str, length_max: int | None) -> str:
+    """Return a member that must be a string; one with a bound is stored and may not be empty."""
+    if raw is UNSET:
+        raise _missing(name)
+    value = None
+    if bytes(raw)[:1] == b'"':  # else it may be large, and is wrong anyway
+        value = _decoded(_ANY, bytes(raw), "", name)
+    if not isinstance(value, str):
+        raise WrongLine("invalid_type", f"{name} must be a string.", name)
+    if length_max is not None:
+        if not 0 < len(value) <= length_max:
+            raise WrongLine(
+                "invalid_value", f"{name} must have 1 to {length_max} characters.", name
+            )
+        if "\0" in value:  # PostgreSQL cannot keep it
+            raise WrongLine("invalid_value", f"{name} holds a NUL character.", name)
+    return value
+
+
+def _missing(name: str) -> WrongLine:
+    return WrongLine("missing_required_parameter", f"{name} is missing.", name)

@@ -1,0 +1,208 @@
+"""Batches as their owners see them: made, looked at, cancelled.
+
+What moves a batch on is `batch_steps`, driven by `batch_keeper`. A cancellation is two
+transactions. The first says that the batch is being cancelled; from then on its loader adds only
+lines that have ended. The second ends the lines that are there: a running one, too, so that what
+its holder says later is refused, and its holder hears of it and stops at once. One
+transaction would lock the batch before its lines, the other way round than a line that completes,
+and PostgreSQL would have to undo one of the two. Whoever finds a batch between them goes on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import func, insert, literal, literal_column, select, update
+
+from forebay.jobs.batches import files as stored
+from forebay.jobs.batches.batch import (
+    ENDED_EARLY,
+    LIST_MAX,
+    OPEN_MAX,
+    BadBatch,
+    Batch,
+    BatchesFull,
+    NewBatch,
+    NotCancellable,
+    check,
+    window_s,
+)
+from forebay.jobs.batches.rows import COLUMNS, to_batch
+from forebay.jobs.job import Change
+from forebay.jobs.store.rows import count_lines
+from forebay.jobs.store.schema import UNENDED, batches, jobs
+from forebay.storage.schema import now_s, only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from sqlalchemy import Connection
+
+    from forebay.jobs.store.job_store import JobStore
+
+
+CHUNK = 500
+"""Lines ended in one transaction."""
+
+
+class BatchPage(Struct, frozen=True):
+    """Some of an owner's batches."""
+
+    batches: list[Batch]
+    has_more: bool
+
+
+class Batches:
+    """Every method may be called from any thread; those without a future block."""
+
+    def __init__(self, store: JobStore, *, webhook: bool = False) -> None:
+        self.store = store
+        self._webhook = webhook
+        self.changed: Callable[[], None] = lambda: None
+        """Called when a batch was made or is being cancelled; on any thread."""
+
+    def create(self, owner: str, new: NewBatch) -> Batch:
+        """Make a batch; raises BadBatch or BatchesFull."""
+        check(new)
+        name = f"batch_{secrets.token_hex(12)}"
+        metadata = None if new.metadata is None else msgspec.json.encode(new.metadata).decode()
+
+        def work(connection: Connection) -> Batch:
+            file = stored.find(connection, new.input_file, owner, lock=True)
+            if file is None:
+                raise BadBatch("there is no file of that id", "input_file_id")
+            if file.purpose != "batch":
+                raise BadBatch("the file's purpose is not batch", "input_file_id")
+            _check_room(connection, owner)
+            values = {
+                "name": name,
+                "owner": owner,
+                "endpoint": new.endpoint,
+                "completion_window": new.completion_window,
+                "status": "validating",
+                "input_file": new.input_file,
+                "metadata": metadata,
+                "webhook_due": 0.0 if self._webhook else None,
+                "created_at": now_s(),
+                "expires_at": now_s() + literal(float(window_s(new.completion_window))),
+            }
+            made = insert(batches).values(values).returning(*COLUMNS)
+            self.store.news.note_batch(connection)
+            return to_batch(connection.execute(made).one())
+
+        batch = self.store.database.write(work).result()
+        self.changed()
+        return batch
+
+    def get(self, name: str, owner: str) -> Future[Batch | None]:
+        """Return one of an owner's batches."""
+        return self.store.database.read(lambda connection: _find(connection, name, owner))
+
+    def list(self, owner: str, limit: int, after: str | None) -> Future[BatchPage | None]:
+        """Return an owner's batches, the newest first; None when `after` is none of them."""
+
+        def work(connection: Connection) -> BatchPage | None:
+            query = select(*COLUMNS).where(batches.c.owner == owner)
+            if after is not None:
+                last = _find(connection, after, owner)
+                if last is None:
+                    return None
+                query = query.where(batches.c.id < last.id)
+            some = min(limit, LIST_MAX)
+            rows = connection.execute(query.order_by(batches.c.id.desc()).limit(some + 1))
+            found = [to_batch(row) for row in rows]
+            return BatchPage(found[:some], len(found) > some)
+
+        return self.store.database.read(work)
+
+    def progress(self) -> Future[tuple[int, int, int, int]]:
+        """Count all batches that have not ended: how many, their lines, completed, failed."""
+        sums = [func.coalesce(func.sum(column), 0)
+                for column in (batches.c.total, batches.c.completed, batches.c.failed)]  # fmt: skip
+        is_open = batches.c.status.in_([literal_column(f"'{status}'") for status in stored.OPEN])
+        query = select(func.count(), *sums).where(is_open)  # written out: by the partial index
+
+        def work(connection: Connection) -> tuple[int, int, int, int]:
+            count, total, completed, failed = connection.execute(query).one()
+            return int(count), int(total), int(completed), int(failed)
+
+        return self.store.database.read(work)
+
+    def cancel(self, name: str, owner: str) -> Batch | None:
+        """Cancel a batch; None when there is none. Raises NotCancellable.
+
+        A batch that is being cancelled, or was, stays as it is.
+        """
+
+        def work(connection: Connection) -> Batch | None:
+            batch = _find(connection, name, owner, lock=True)
+            if batch is None or batch.status in ("cancelling", "cancelled"):
+                return batch
+            if batch.status == "validating":  # nothing has run
+                values = {"status": "cancelled", "cancelled_at": now_s()}
+            elif batch.status == "in_progress":
+                values = {"status": "cancelling"}
+            else:
+                raise NotCancellable(f"the batch is {batch.status}: it cannot be cancelled")
+            values |= {"cancelling_at": now_s(), "outcome": "cancelled"}
+            self.store.news.note_batch(connection)
+            changed = update(batches).where(batches.c.id == batch.id).values(values)
+            return to_batch(connection.execute(changed.returning(*COLUMNS)).one())
+
+        batch = self.store.database.write(work).result()
+        if batch is not None and batch.status == "cancelling":
+            self.end_lines(batch)
+        self.changed()
+        return batch
+
+    def end_lines(self, batch: Batch) -> None:
+        """End the lines of a batch that are not done, as its outcome says; once or often."""
+        status, code, message = ENDED_EARLY[batch.outcome]
+
+        def work(connection: Connection) -> list[Change]:
+            values = {"status": status, "error": message, "error_code": code}
+            # In order: another gateway may be ending them, too.
+            some = (
+                select(jobs.c.id)
+                .where(jobs.c.batch_id == batch.id, UNENDED)
+                .order_by(jobs.c.id)
+                .limit(CHUNK)
+                .with_for_update()
+            )
+            ended = connection.execute(
+                update(jobs)
+                .where(only(some, jobs.c.id), UNENDED)
+                .values(**values, finished_at=now_s(), lease_until=None)
+                .returning(jobs.c.id, jobs.c.task_type, jobs.c.queue, jobs.c.worker, jobs.c.fence)
+            ).all()
+            if ended:
+                count_lines(connection, batch.id, completed=0, failed=len(ended))
+            changes = [
+                Change(row.id, row.task_type, row.queue, status,
+                       "running" if row.worker else "queued", None, batch.id, None, row.fence)
+                for row in ended
+            ]  # fmt: skip
+            self.store.news.note(connection, changes)
+            return changes
+
+        # In pieces, so that others can write in between. Whoever runs one of them hears of it, and
+        # stops at once.
+        while changes := self.store.database.write(work).result():
+            self.store.news.announce(changes)
+
+
+def _find(connection: Connection, name: str, owner: str, *, lock: bool = False) -> Batch | None:
+    query = select(*COLUMNS).where(batches.c.name == name, batches.c.owner == owner)
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    return None if row is None else to_batch(row)
+
+
+def _check_room(connection: Connection, owner: str) -> None:
+    stored.lock_owner(connection, stored.BATCHES_LOCK, owner)
+    query = select(func.count()).where(batches.c.owner == owner, batches.c.status.in_(stored.OPEN))
+    if int(connection.execute(query).scalar_one()) >= OPEN_MAX:
+        raise BatchesFull(f"{OPEN_MAX} batches have not ended: wait for one, or cancel one")

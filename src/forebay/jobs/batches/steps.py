@@ -1,0 +1,366 @@
+"""The steps that move one batch on; each is done again after a crash without harm.
+
+- *validate* reads the whole input; with a fault the batch fails and nothing runs.
+- *load* turns lines into rows of the jobs table, CHUNK_LINES or CHUNK_BYTES at a time, and moves
+  the cursor in the same transaction: no line is lost or there twice, whenever the power goes.
+- *finalize* writes the output files, then in one transaction adds their rows, ends the batch and
+  deletes its lines. A crash before that leaves files without rows, which the next start removes.
+
+Of several gateways on one database one works on a batch at a time: it holds a lease on the row
+(`keeper`, `keeper_until`, by the database's clock), lengthens it while it works, and every
+transaction here is refused once the lease is somebody else's. All of this blocks: it runs in a
+thread, and `stopping` ends it between two lines.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import and_, delete, func, insert, or_, select, update
+
+from forebay.errors import Rejected
+from forebay.jobs.batches import lines as batch_lines
+from forebay.jobs.batches import output as batch_files
+from forebay.jobs.batches.batch import ENDED_EARLY, Batch
+from forebay.jobs.batches.files import OPEN, add_row
+from forebay.jobs.batches.lines import Line, LineError, Validation
+from forebay.jobs.batches.rows import COLUMNS, to_batch
+from forebay.jobs.filler.builtin import TYPES
+from forebay.jobs.job import PRIORITIES, Change
+from forebay.jobs.store.schema import batches, jobs
+from forebay.storage.schema import now_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from sqlalchemy import Connection
+
+    from forebay.jobs.batches.files import Files
+    from forebay.jobs.batches.lines import Place
+    from forebay.jobs.batches.service import Batches
+
+CHUNK_LINES = 500
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Of input in one transaction; a longer line goes alone."""
+LEASE_S = 30.0
+
+
+class Interrupted(Rejected):
+    """The work was given up in the middle: someone else goes on with it, or the next start."""
+
+    code = "interrupted"
+
+
+class _Chunk(Struct, frozen=True):
+    """Lines that become rows together."""
+
+    lines: list[Line]
+    end: int
+    """Where the next line begins, in bytes."""
+    number: int
+    """How many lines lie before that."""
+    is_last: bool
+
+
+class BatchSteps:
+    """Moves batches on, one at a time."""
+
+    def __init__(
+        self,
+        batches: Batches,
+        files: Files,
+        may_use: Callable[[str, str], bool],
+        keeper: str,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self._batches = batches
+        self._database = batches.store.database
+        self._files = files
+        self._may_use = may_use
+        self._keeper = keeper
+        self.lease_s = lease_s
+        """How long a gateway keeps a batch without a sign of life."""
+        self.stopping = threading.Event()
+
+    # -- who works on what
+
+    def forget_keepers(self) -> None:
+        """Take over every batch: beside SQLite there is nobody else, and a crash leaves leases."""
+        if self._database.is_sqlite:
+            self._write(lambda connection: connection.execute(update(batches).values(keeper="")))
+
+    def due(self) -> Future[tuple[list[int], float | None]]:
+        """Return the batches to move on now, and in how many seconds the next will expire."""
+
+        def work(connection: Connection) -> tuple[list[int], float | None]:
+            c = batches.c
+            is_open = c.status.in_(OPEN)
+            todo = or_(
+                c.status != "in_progress",
+                c.loaded_at.is_(None),
+                c.completed + c.failed >= c.total,
+                c.expires_at <= now_s(),
+            )
+            wanted = select(c.id).where(is_open, todo, self._is_free()).order_by(c.id)
+            found = [int(one) for one in connection.execute(wanted).scalars()]
+            running = c.status.in_(("validating", "in_progress"))
+            soonest = select(func.min(c.expires_at) - now_s()).where(running)
+            return found, connection.execute(soonest).scalar()
+
+        return self._database.read(work)
+
+    def renew(self, batch_id: int) -> Future[bool]:
+        """Lengthen the lease; False when it is no longer ours."""
+        statement = (
+            update(batches)
+            .where(batches.c.id == batch_id, batches.c.keeper == self._keeper)
+            .values(keeper_until=now_s() + self.lease_s)
+        )
+        return self._database.write(lambda connection: connection.execute(statement).rowcount == 1)
+
+    def advance(self, batch_id: int) -> None:
+        """Do all that can be done about a batch now; raises Interrupted, StoreFailed, OSError."""
+        batch = self._take(batch_id)
+        try:
+            while batch is not None:
+                batch = self._step(batch)
+        finally:
+            mine = and_(batches.c.id == batch_id, batches.c.keeper == self._keeper)
+            self._write(
+                lambda connection: connection.execute(update(batches).where(mine).values(keeper=""))
+            )
+
+    def _step(self, batch: Batch) -> Batch | None:
+        """Do one step; return the batch after it, or None when there is nothing more to do."""
+        expired = self._expire(batch)
+        if expired is not None:
+            return expired
+        match batch.status:
+            case "validating":
+                return self._validate(batch)
+            case "finalizing" | "cancelling" if batch.outcome in ENDED_EARLY:
+                self._batches.end_lines(batch)
+            case "in_progress" | "finalizing":
+                pass
+            case _:
+                return None
+        if batch.loaded_at is None:
+            return self._load(batch)
+        if batch.status == "in_progress":
+            return self._begin_finalizing(batch)
+        self._finalize(batch)
+        return None
+
+    # -- the steps
+
+    def _expire(self, batch: Batch) -> Batch | None:
+        """End the waiting of a batch whose time is up; None where it is not."""
+        values: dict[str, Any] = {"outcome": "expired"}
+        if batch.status == "validating":
+            values |= {"status": "expired", "expired_at": now_s()}
+        elif batch.status == "in_progress":
+            values |= {"status": "finalizing", "finalizing_at": now_s()}
+        else:
+            return None
+        unfinished = or_(
+            batches.c.loaded_at.is_(None),
+            batches.c.completed + batches.c.failed < batches.c.total,
+        )
+        return self._change(batch, values, and_(batches.c.expires_at <= now_s(), unfinished))
+
+    def _validate(self, batch: Batch) -> Batch | None:
+        checked = Validation(batch.endpoint, partial(self._may_use, batch.owner))
+        try:
+            with self._files.read(batch.input_file) as file:
+                errors = checked.run(batch_lines.places(file), self._go_on)
+        except FileNotFoundError:
+            errors = [_gone()]
+        if errors:
+            return self._fail(batch, errors)
+        values = {"status": "in_progress", "in_progress_at": now_s(), "total": checked.total}
+        return self._change(batch, values)
+
+    def _load(self, batch: Batch) -> Batch | None:
+        """Load one chunk after the other; a batch that is cancelled meanwhile is noticed."""
+        try:
+            with self._files.read(batch.input_file) as file:
+                file.seek(batch.cursor_bytes)
+                found = batch_lines.places(file, batch.cursor_line)
+                while batch.loaded_at is None:
+                    self._go_on()
+                    batch = self._add(batch, _next_chunk(batch, found))
+        except FileNotFoundError:
+            return self._fail(batch, [_gone()])
+        except batch_lines.WrongLine as wrong:  # it was right when it was validated
+            return self._fail(batch, [LineError("file_changed", f"The file has changed: {wrong}")])
+        return batch
+
+    def _add(self, batch: Batch, chunk: _Chunk) -> Batch:
+        """Add rows and move the cursor past them; the batch's row is locked first."""
+        values: dict[str, Any] = {"cursor_bytes": chunk.end, "cursor_line": chunk.number}
+        if chunk.is_last:
+            values["loaded_at"] = now_s()
+
+        def work(connection: Connection) -> tuple[Batch, list[Change]]:
+            where = and_(self._is_ours(batch.id), batches.c.cursor_bytes == batch.cursor_bytes)
+            moved = update(batches).where(where, batches.c.status.in_(OPEN)).values(values)
+            row = connection.execute(moved.returning(*COLUMNS)).one_or_none()
+            if row is None:
+                raise Interrupted("the batch is somebody else's now")
+            after, changes = _add_lines(connection, to_batch(row), chunk.lines)
+            self._batches.store.news.note(connection, changes)
+            return after, changes
+
+        after, changes = self._database.write(work).result()
+        self._batches.store.news.announce(changes)
+        return after
+
+    def _begin_finalizing(self, batch: Batch) -> Batch | None:
+        """Go on when every line has ended; until then, whoever ends the last one wakes us."""
+        all_done = batches.c.completed + batches.c.failed >= batches.c.total
+        values = {"status": "finalizing", "finalizing_at": now_s()}
+        return self._change(batch, values, all_done)
+
+    def _finalize(self, batch: Batch) -> None:
+        written = batch_files.write(self._database, self._files, batch, self._go_on)
+        # Should the commit fail, whether it took place is not known: the next start finds out.
+        done = self._write(lambda connection: self._finish(connection, batch, written))
+        if not done:
+            batch_files.discard(self._files, written)
+            raise Interrupted("the batch is somebody else's now")
+
+    def _finish(self, connection: Connection, batch: Batch, written: batch_files.Written) -> bool:
+        """End the batch in one transaction; False when it is not ours to end."""
+        values: dict[str, Any] = {
+            "status": batch.outcome,
+            f"{batch.outcome}_at": now_s(),
+            "output_file": None if written.output is None else written.output.name,
+            "error_file": None if written.error is None else written.error.name,
+        }
+        where = and_(self._is_ours(batch.id), batches.c.status == batch.status)
+        if connection.execute(update(batches).where(where).values(values)).rowcount != 1:
+            return False
+        for kind, upload in (("output", written.output), ("error", written.error)):
+            if upload is not None:
+                filename = batch_files.FILENAMES[kind].format(name=batch.name)
+                row = {"filename": filename, "purpose": "batch_output", "bytes": upload.bytes}
+                add_row(connection, upload.name, batch.owner, row)
+        connection.execute(delete(jobs).where(jobs.c.batch_id == batch.id))
+        return True
+
+    def _fail(self, batch: Batch, errors: list[LineError]) -> Batch | None:
+        """End a batch that cannot run."""
+        told = msgspec.json.encode({"object": "list", "data": errors}).decode()
+        values = {"status": "failed", "failed_at": now_s(), "errors": told}
+        lines = delete(jobs).where(jobs.c.batch_id == batch.id)
+        return self._change(batch, values, also=lines)
+
+    # -- inside
+
+    def _take(self, batch_id: int) -> Batch | None:
+        """Take the lease; None when someone else has it, or there is no such batch."""
+        taken = (
+            update(batches)
+            .where(batches.c.id == batch_id, self._is_free())
+            .values(keeper=self._keeper, keeper_until=now_s() + self.lease_s)
+            .returning(*COLUMNS)
+        )
+        row = self._write(lambda connection: connection.execute(taken).one_or_none())
+        return None if row is None else to_batch(row)
+
+    def _change(
+        self, batch: Batch, values: dict[str, Any], where: Any = None, also: Any = None
+    ) -> Batch | None:
+        """Change a batch that is still as it was read, and ours; None where it is not."""
+        same = and_(self._is_ours(batch.id), batches.c.status == batch.status)
+        changed = update(batches).where(same if where is None else and_(same, where))
+
+        def work(connection: Connection) -> Batch | None:
+            done = connection.execute(changed.values(values).returning(*COLUMNS))
+            row = done.one_or_none()
+            if row is not None and also is not None:
+                connection.execute(also)
+            return None if row is None else to_batch(row)
+
+        return self._database.write(work).result()
+
+    def _write(self, work: Callable[[Connection], Any]) -> Any:
+        return self._database.write(work).result()
+
+    def _go_on(self) -> None:
+        if self.stopping.is_set():
+            raise Interrupted("the gateway is stopping")
+
+    def _is_ours(self, batch_id: int) -> Any:
+        return and_(batches.c.id == batch_id, batches.c.keeper == self._keeper)
+
+    def _is_free(self) -> Any:
+        keeper = batches.c.keeper
+        return or_(keeper.in_(("", self._keeper)), batches.c.keeper_until < now_s())
+
+
+def _next_chunk(batch: Batch, found: Iterator[Place]) -> _Chunk:
+    """Read on until there is enough for a transaction, or nothing more."""
+    end, number = batch.cursor_bytes, batch.cursor_line
+    lines: list[Line] = []
+    for place in found:
+        line = batch_lines.read(place, batch.endpoint)
+        end, number = place.end, place.number
+        if line is not None:
+            lines.append(line)
+        if len(lines) >= CHUNK_LINES or end - batch.cursor_bytes >= CHUNK_BYTES:
+            return _Chunk(lines, end, number, False)
+    return _Chunk(lines, end, number, True)
+
+
+def _add_lines(
+    connection: Connection, batch: Batch, lines: list[Line]
+) -> tuple[Batch, list[Change]]:
+    """Add lines as rows: to be run, or ended already where the batch is ending."""
+    task_type = TYPES[batch.endpoint]
+    early = ENDED_EARLY.get(batch.outcome)
+    status: Any = "queued" if early is None else early[0]
+    same: dict[str, Any] = {
+        "task_type": task_type,
+        "owner": batch.owner,
+        "job_id": 0,
+        "priority": PRIORITIES["low"],
+        "status": status,
+        "batch_id": batch.id,
+        "error_code": None if early is None else early[1],
+        "error": None if early is None else early[2],
+        "created_at": now_s(),
+        "finished_at": None if early is None else now_s(),
+    }
+    rows = [
+        {
+            "queue": f"model:{line.model}",
+            "model": line.model,
+            "params": line.body,
+            "custom_id": line.custom_id,
+            "fingerprint": f"batch:{batch.id}:{line.number}",
+            "line": line.number,
+        }
+        for line in lines
+    ]
+    if not rows:
+        return batch, []
+    added = insert(jobs).values(same).returning(jobs.c.id, jobs.c.queue)
+    changes = [
+        Change(row.id, task_type, row.queue, status, None, None, batch.id)
+        for row in connection.execute(added, rows)
+    ]
+    if early is not None:
+        failed = batches.c.failed + len(rows)
+        connection.execute(update(batches).where(batches.c.id == batch.id).values(failed=failed))
+        batch = msgspec.structs.replace(batch, failed=batch.failed + len(rows))
+    return batch, changes
+
+
+def _gone() -> LineError:
+    return LineError("file_not_found", "The input file is not there any more.", None, "input_file")

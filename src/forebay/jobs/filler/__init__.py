@@ -1,0 +1,1 @@
+"""Jobs of the built-in task types, run by the gateway in idle slots."""

@@ -1,0 +1,394 @@
+"""The thread that decides which task types run, and the threads that run them.
+
+One scheduler thread sleeps on a condition. What wakes it: a job was queued, a batch ended, a GPU
+was read, a timer is due. It asks the database how deep each queue is (the only truth: other
+programs add jobs too), has `vram.plan` decide, and starts one thread for each type that may run.
+It waits for no answer of a database or a driver, for it also keeps the leases alive.
+
+A type's thread takes its jobs one by one until there are none or it must give way; jobs that arrive
+meanwhile are among them. Bypass types have one thread for each job, at most `bypass_workers` of
+them in all, shared out evenly, for a type with many jobs must not keep out one with few.
+
+No wake-up is lost: a job that is committed while its type's thread finds the queue empty is *news*
+since that thread last asked, and then the depths are read again. Memory is given back in one place,
+`_end_batch`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from forebay.jobs.runner.placement import Active, Plan, Start, Waiting, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from forebay.clock import Clock
+    from forebay.jobs.runner.executor import Executor
+    from forebay.jobs.runner.gpu_memory import GpuWatch
+    from forebay.jobs.runner.gpu_reservations import Room
+    from forebay.jobs.runner.options import Options
+    from forebay.jobs.runner.task_types import TaskType, TaskTypes
+
+logger = logging.getLogger("forebay.jobs")
+
+LEFT_TO_ITSELF_S = 0.1
+"""How long to wait for the ends of threads whose handlers may never return."""
+
+
+class Timer:
+    """Something that the scheduler does every so often."""
+
+    def __init__(self, every_s: float, call: Callable[[], object]) -> None:
+        self.every_s = every_s
+        self.call = call
+        self.due_s = 0.0
+
+
+class Scheduler:
+    """Starts and counts the workers. May be used from any thread; start it once, stop it once."""
+
+    def __init__(
+        self,
+        room: Room,
+        types: TaskTypes,
+        executor: Executor,
+        gpus: GpuWatch,
+        clock: Clock,
+        options: Options,
+    ) -> None:
+        self._room = room
+        self._types = types
+        self._executor = executor
+        self._gpus = gpus
+        self._clock = clock
+        self._options = options
+        self._changed = threading.Condition()
+        self._depths: dict[str, int] = {}
+        self._others_gb: dict[str, float] = {}  # of each GPU, by its name
+        self._stale = True  # the depths must be read
+        self._reading = False
+        self._away = False  # the database did not answer, and that is logged
+        self._replan = False
+        self._news: Counter[str] = Counter()
+        self._since: dict[str, float] = {}  # when a waiting type began to wait
+        self._active: dict[str, Active] = {}
+        self._giving_way: frozenset[str] = frozenset()
+        self._bypass: Counter[str] = Counter()
+        self._bypass_claiming: Counter[str] = Counter()
+        self._bypass_taken: Counter[str] = Counter()  # since the depths were last asked for
+        self._draining = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="forebay-scheduler", daemon=True)
+        self._workers: list[threading.Thread] = []  # touched by the scheduler's thread alone
+        self._timers: list[Timer] = []
+        self.seen: Callable[[dict[str, int]], object] = lambda depths: None
+        """Is told the depths whenever they were read, those of unknown types included."""
+
+    # -- for the runner
+
+    def start(self, timers: Sequence[Timer]) -> None:
+        """Begin; each timer is due after its first interval."""
+        now_s = self._clock.monotonic_s()
+        self._timers = list(timers)
+        for timer in self._timers:
+            timer.due_s = now_s + timer.every_s
+        self._thread.start()
+
+    def news(self, task_type: str) -> None:
+        """Take note that a job of a type was queued."""
+        with self._changed:
+            self._news[task_type] += 1
+            self._stale = True
+            self._changed.notify_all()
+
+    def look(self) -> None:
+        """Look again at how deep the queues are."""
+        with self._changed:
+            self._stale = True
+            self._changed.notify_all()
+
+    def think(self) -> None:
+        """Decide again: a GPU was read."""
+        with self._changed:
+            self._replan = True
+            self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Start nothing more; batches end after the job they are at."""
+        with self._changed:
+            self._draining = True
+            self._changed.notify_all()
+
+    def wait_drained(self, timeout_s: float) -> bool:
+        """Wait until no worker is left."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._working(), max(0.0, timeout_s))
+
+    def wait_idle(self, timeout_s: float | None) -> bool:
+        """Wait until nothing is queued for our types and nothing runs; False when that takes long.
+
+        What other programs have queued by now counts: the depths are read once more.
+        """
+        self.look()
+        with self._changed:
+            return self._changed.wait_for(lambda: self._stopped or self._idle(), timeout_s)
+
+    def stop(self, limit_s: float) -> None:
+        """End the scheduler's own thread; wait for the workers', unless they do not stop."""
+        until_s = self._clock.monotonic_s() + limit_s
+        with self._changed:
+            self._draining = self._stopped = True
+            self._changed.notify_all()
+            left = self._working()
+        self._thread.join(limit_s)
+        if left:
+            until_s = min(until_s, self._clock.monotonic_s() + LEFT_TO_ITSELF_S)
+        for worker in list(self._workers):
+            if worker.ident is not None and worker is not threading.current_thread():
+                worker.join(max(0.0, until_s - self._clock.monotonic_s()))
+
+    @property
+    def reserved_gb(self) -> float:
+        """What the running types hold, in all."""
+        with self._changed:
+            return sum(one.budget_gb for one in self._active.values())
+
+    @property
+    def available_gb(self) -> float | None:
+        """What may be held on all GPUs together; None where there is no limit."""
+        with self._changed:
+            gpus = self._gpus.gpus(self._held_gb(), self._others_gb)
+        return sum(gpu.size_gb - gpu.others_gb for gpu in gpus) if gpus else None
+
+    @property
+    def needs_gpus(self) -> bool:
+        """Whether anything waits for memory or holds some."""
+        with self._changed:
+            names = {*self._since, *self._active}
+        known = self._types.all()
+        return any(name in known and known[name].budget_gb > 0 for name in names)
+
+    # -- the scheduler's thread
+
+    def _run(self) -> None:
+        while True:
+            try:
+                if not self._turn():
+                    return
+            except Exception:  # whatever it was, jobs must go on
+                logger.exception("the scheduler stumbled")
+
+    def _turn(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(self._woken, self._timeout_s())
+            if self._stopped:
+                return False
+            read = self._stale and not self._reading
+            if read:
+                self._stale, self._reading = False, True
+                self._bypass_taken.clear()
+            self._replan = False
+        if read:
+            self._read_depths()
+        now_s = self._clock.monotonic_s()
+        for timer in self._timers:
+            if now_s >= timer.due_s:
+                timer.due_s = now_s + timer.every_s
+                timer.call()
+        self._act()
+        return True
+
+    def _woken(self) -> bool:
+        return self._stopped or self._replan or (self._stale and not self._reading)
+
+    def _timeout_s(self) -> float:
+        """Return how long nothing is due, neither a timer nor a type's patience."""
+        now_s = self._clock.monotonic_s()
+        due = [timer.due_s for timer in self._timers]
+        due += [
+            since_s + self._options.max_type_wait_seconds
+            for since_s in self._since.values()
+            if since_s + self._options.max_type_wait_seconds > now_s
+        ]
+        return max(0.0, min(due, default=now_s + 1.0) - now_s)
+
+    def _read_depths(self) -> None:
+        def done(future: Future[tuple[dict[str, int], dict[str, float]]]) -> None:
+            error = future.exception()
+            with self._changed:
+                self._reading = False
+                if error is None:
+                    self._depths, self._others_gb = future.result()
+                elif not self._away:
+                    logger.warning("cannot look for jobs: %s", error, extra={"action": "poll"})
+                self._away = error is not None
+                self._replan = True
+                self._changed.notify_all()
+            if error is None:
+                self.seen(future.result()[0])
+
+        self._room.look().add_done_callback(done)
+
+    def _act(self) -> None:
+        """Decide, and start what was decided."""
+        known = self._types.all()
+        with self._changed:
+            if self._draining:
+                return
+            starts = self._take_starts(known)
+            bypass = self._share_out_bypass(known)
+        for start in starts:
+            self._spawn(self._batch, known[start.name])
+        for name in bypass:
+            self._spawn(self._one_bypass, known[name])
+
+    def _take_starts(self, known: dict[str, TaskType]) -> list[Start]:
+        """Decide until there is nothing to start: who started may have to give way already."""
+        starts: list[Start] = []
+        while True:
+            decided = self._decide(known)
+            self._giving_way = decided.give_way
+            if not decided.starts:
+                return starts
+            for start in decided.starts:
+                kind = known[start.name]
+                self._active[kind.name] = Active(kind.name, kind.budget_gb, start.gpu)
+                self._since.pop(kind.name, None)
+            starts += decided.starts
+
+    def _decide(self, known: dict[str, TaskType]) -> Plan:
+        now_s = self._clock.monotonic_s()
+        waiting = []
+        for kind in known.values():
+            depth = self._depths.get(kind.name, 0)
+            if not kind.llm:
+                continue
+            if depth <= 0 or kind.name in self._active:
+                self._since.pop(kind.name, None)
+                continue
+            waited_s = now_s - self._since.setdefault(kind.name, now_s)
+            waiting.append(Waiting(kind.name, depth, kind.budget_gb, waited_s))
+        gpus = self._gpus.gpus(self._held_gb(), self._others_gb)
+        return plan(waiting, list(self._active.values()), gpus, self._options.max_type_wait_seconds)
+
+    def _held_gb(self) -> dict[int, float]:
+        held: defaultdict[int, float] = defaultdict(float)
+        for one in self._active.values():
+            if one.gpu is not None:
+                held[one.gpu] += one.budget_gb
+        return held
+
+    def _share_out_bypass(self, known: dict[str, TaskType]) -> list[str]:
+        """Return a type's name for each bypass thread to start: fewest running first."""
+        wanted = {
+            name: self._depths.get(name, 0) - self._bypass_claiming[name] - self._bypass_taken[name]
+            for name, kind in known.items()
+            if not kind.llm
+        }
+        given: list[str] = []
+        for _ in range(self._options.bypass_workers - self._bypass.total()):
+            names = [name for name, jobs in wanted.items() if jobs > 0]
+            if not names:
+                break
+            name = min(names, key=lambda name: (self._bypass[name], name))
+            wanted[name] -= 1
+            self._bypass[name] += 1
+            self._bypass_claiming[name] += 1
+            given.append(name)
+        return given
+
+    # -- the workers' threads
+
+    def _spawn(self, work: Callable[[TaskType], None], kind: TaskType) -> None:
+        name = f"forebay-job-{kind.name}"
+        thread = threading.Thread(target=work, args=(kind,), name=name, daemon=True)
+        self._workers = [worker for worker in self._workers if worker.is_alive()]
+        self._workers.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads: what was taken for it must be given back
+            logger.exception("no thread for task type %r", kind.name)
+            if kind.llm:
+                self._end_batch(kind.name, None)
+            else:
+                self._end_bypass(kind.name, claiming=True)
+
+    def _batch(self, kind: TaskType) -> None:
+        """Take a type's jobs in order until there are none, or others must get in."""
+        heard: int | None = None
+        try:
+            while True:
+                with self._changed:
+                    heard, gpu = self._news[kind.name], self._active[kind.name].gpu
+                    if self._draining:
+                        return
+                if not self._room.take(kind.name, kind.budget_gb, gpu):
+                    return  # another program was first; it tells when it is done
+                held = self._executor.claim(kind.name)
+                if held is None:
+                    return
+                heard = None
+                self._executor.execute(kind, held)
+                with self._changed:  # only now: a type that started has one job done, always
+                    if kind.name in self._giving_way:
+                        return
+        finally:
+            self._end_batch(kind.name, heard)
+
+    def _end_batch(self, name: str, heard: int | None) -> None:
+        """Give back a type's memory: here and nowhere else."""
+        self._room.give_back(name)
+        with self._changed:
+            del self._active[name]
+            if heard is not None and heard == self._news[name]:
+                self._depths[name] = 0  # it found nothing, and nothing came since
+            else:
+                self._stale = True
+            self._replan = True
+            self._changed.notify_all()
+
+    def _one_bypass(self, kind: TaskType) -> None:
+        claiming = True
+        try:
+            with self._changed:
+                heard = self._news[kind.name]
+            held = self._executor.claim(kind.name)
+            claiming = False
+            self._bypass_claimed(kind.name, None if held is not None else heard)
+            if held is not None:
+                self._executor.execute(kind, held)
+        finally:
+            self._end_bypass(kind.name, claiming=claiming)
+
+    def _bypass_claimed(self, name: str, heard: int | None) -> None:
+        with self._changed:
+            self._bypass_claiming[name] -= 1
+            if heard is not None and heard == self._news[name]:
+                self._depths[name] = 0  # it found nothing, and nothing came since
+            else:
+                self._bypass_taken[name] += heard is None
+                self._stale = True
+            self._changed.notify_all()
+
+    def _end_bypass(self, name: str, *, claiming: bool) -> None:
+        with self._changed:
+            self._bypass[name] -= 1
+            if claiming:
+                self._bypass_claiming[name] -= 1
+            self._replan = True
+            self._changed.notify_all()
+
+    # -- with the lock held
+
+    def _working(self) -> bool:
+        return bool(self._active) or self._bypass.total() > 0
+
+    def _idle(self) -> bool:
+        unread = self._stale or self._reading or self._away
+        queued = any(self._depths.get(name, 0) > 0 for name in self._types.all())
+        return not unread and not queued and not self._working()

@@ -1,0 +1,59 @@
+"""The one runner of a program, for those who would rather not pass it around."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from forebay.errors import NotAllowed
+from forebay.jobs.runner.runner import TaskRunner
+
+DATABASE = "sqlite:///forebay.db"
+"""Where jobs are kept unless told otherwise, as in the settings."""
+
+_lock = threading.Lock()
+_runner: TaskRunner | None = None
+
+
+def get_runner(database: str | None = None, **options: Any) -> TaskRunner:
+    """Return the program's runner, made and started by the first call.
+
+    Only that call's arguments count, which are `TaskRunner`'s. However many threads ask at once,
+    one runner is made, inside the lock: one that lost the race would have begun to run jobs. Its
+    task types are registered afterwards; what is queued for them waits until they are.
+    """
+    global _runner
+    if _runner is not None:  # without the lock, so that a handler may ask during `reset_runner`
+        return _runner
+    with _lock:
+        if _runner is None:
+            runner = TaskRunner(database or DATABASE, **options)
+            runner.start()
+            _runner = runner
+        return _runner
+
+
+def reset_runner() -> None:
+    """Shut the program's runner down and forget it; the next call of `get_runner` makes another."""
+    global _runner
+    with _lock:
+        if _runner is not None:
+            _runner.shutdown()  # a second one must not start on the same file before this is done
+            _runner = None
+
+
+def adopt_runner(runner: TaskRunner) -> None:
+    """Make a runner that someone else starts and ends the program's own; replaces none."""
+    global _runner
+    with _lock:
+        if _runner is not None and _runner is not runner:
+            raise NotAllowed("this program has a runner already")
+        _runner = runner
+
+
+def disown_runner(runner: TaskRunner) -> None:
+    """Forget an adopted runner; nothing happens to it."""
+    global _runner
+    with _lock:
+        if _runner is runner:
+            _runner = None

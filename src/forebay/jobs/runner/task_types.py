@@ -1,0 +1,105 @@
+"""The task types that a program registered: what runs a job, and what it needs for that."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+from forebay.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from forebay.jobs.runner.task import Task
+
+logger = logging.getLogger("forebay.jobs")
+
+Handler: TypeAlias = Callable[["Task"], Any]
+"""A sync or async function of one argument; what it returns is the result."""
+NAME_CHARS_MAX = 200
+
+
+class TaskType(Struct, frozen=True):
+    """One kind of job."""
+
+    name: str
+    handler: Handler
+    vram_gb: float | None = None
+    """GPU memory held while its jobs run; None was not given, and counts as 0."""
+    llm: bool = True
+    """False makes it a bypass type: run at once, outside VRAM budgets, failed on restart."""
+
+    @property
+    def budget_gb(self) -> float:
+        """What it counts as."""
+        return 0.0 if self.vram_gb is None else self.vram_gb
+
+
+class TaskTypes:
+    """All of a runner's types. May be used from any thread."""
+
+    def __init__(self, budgets: Mapping[str, float]) -> None:
+        for name, budget_gb in budgets.items():
+            _check_budget(name, budget_gb)
+        self._budgets = dict(budgets)
+        self._types: dict[str, TaskType] = {}
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+
+    def add(self, kind: TaskType) -> TaskType:
+        """Register a type, under the budget that the configuration gives it, if it does."""
+        if not kind.name or len(kind.name) > NAME_CHARS_MAX or not kind.name.isprintable():
+            raise NotAllowed(f"{kind.name!r} is no name for a task type")
+        if not callable(kind.handler):
+            raise NotAllowed(f"the handler of task type {kind.name!r} cannot be called")
+        vram_gb = self._budgets.get(kind.name, kind.vram_gb)
+        if vram_gb is not None:
+            _check_budget(kind.name, vram_gb)
+        known = TaskType(kind.name, kind.handler, vram_gb, kind.llm)
+        with self._lock:
+            if kind.name in self._types:
+                raise NotAllowed(f"task type {kind.name!r} is registered already")
+            self._types[kind.name] = known
+        return known
+
+    def get(self, name: str) -> TaskType:
+        """Return a type; raises NotAllowed with the known ones, and the nearest."""
+        with self._lock:
+            kind = self._types.get(name)
+            known = sorted(self._types)
+        if kind is not None:
+            return kind
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise NotAllowed(f"no task type {name!r}; known are: {', '.join(known) or 'none'}{hint}")
+
+    def all(self) -> dict[str, TaskType]:
+        """Return every type by its name, in the order they were registered."""
+        with self._lock:
+            return dict(self._types)
+
+    def bypass(self) -> tuple[str, ...]:
+        """Return the names of the bypass types."""
+        return tuple(name for name, kind in self.all().items() if not kind.llm)
+
+    def warn_of_missing_budgets(self) -> None:
+        """Say once for each type that nobody gave it a budget."""
+        for kind in self.all().values():
+            if kind.llm and kind.vram_gb is None and kind.name not in self._warned:
+                self._warned.add(kind.name)
+                logger.warning(
+                    "no VRAM budget for task type %r: counts as 0",
+                    kind.name,
+                    extra={"action": "budget_missing", "task_type": kind.name},
+                )
+
+
+def _check_budget(name: str, budget_gb: float) -> None:
+    if not math.isfinite(budget_gb) or budget_gb < 0:
+        raise NotAllowed(f"the VRAM budget of task type {name!r} is {budget_gb}: 0 or more, in GB")

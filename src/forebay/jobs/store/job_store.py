@@ -1,0 +1,371 @@
+"""The job store: what is asked of the database, in words.
+
+Every method returns a future, so that threads wait with `.result()` and coroutines with
+`asyncio.wrap_future`: one implementation for both. What holds a job is told apart by its *fence*,
+which grows with every claim: whoever lost the job to a cancellation, a restart or the end of its
+lease can no longer say anything about it. So a job may run more than once, but has one result.
+
+Leases are kept by the database's clock. Listeners hear of every change once it is committed, on
+the thread that wrote it; on PostgreSQL of what other programs change, too (see `notes`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import bindparam, func, select, update
+
+from forebay.jobs.job import (
+    TRANSITIONS,
+    Added,
+    Change,
+    Failure,
+    Job,
+    NewJob,
+    Status,
+    Verb,
+    sources,
+)
+from forebay.jobs.store.change_bus import News
+from forebay.jobs.store.changes import change_of, mapped, storable
+from forebay.jobs.store.insert import DROPPED, add, depth
+from forebay.jobs.store.pg_notes import STAGE_CHARS_MAX
+from forebay.jobs.store.recovery import fail_queue, recover
+from forebay.jobs.store.rows import COLUMNS, count_line, find, queue_depths, to_job, twin_of
+from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
+from forebay.storage.schema import now_s, only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from sqlalchemy import Connection
+
+    from forebay.jobs.store.recovery import Recovery
+    from forebay.storage.database import Database
+
+LIST_MAX = 1000
+
+_CLAIM = (
+    update(jobs)
+    .where(
+        only(
+            select(jobs.c.id)
+            .where(jobs.c.queue == bindparam("wanted"), QUEUED)
+            .order_by(jobs.c.priority, jobs.c.id)
+            .limit(bindparam("limit"))
+            .with_for_update(skip_locked=True),
+            jobs.c.id,
+        )
+    )
+    .values(
+        status="running",
+        attempt=jobs.c.attempt + 1,
+        fence=jobs.c.fence + 1,
+        worker=bindparam("holder"),
+        lease_until=now_s() + bindparam("lease_s"),
+        started_at=now_s(),
+        stage=None,
+    )
+    .returning(*COLUMNS)
+)
+
+
+class JobStore:
+    """Jobs in a database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.news = News(told_elsewhere=not database.is_sqlite)
+        self.listeners = self.news.listeners
+
+    # -- taking in
+
+    def add(self, new: Sequence[NewJob], depth_max: int | None = None) -> Future[list[Added]]:
+        """Store jobs, each once; see `adding`. Beyond `depth_max` queued they are stored failed."""
+
+        def changes(added: list[Added]) -> list[Change]:
+            return [
+                Change(one.id, job.task_type, job.queue or job.task_type, one.status, None,
+                       batch_id=job.batch_id)
+                for job, one in zip(new, added, strict=True)
+                if one.is_new
+            ]  # fmt: skip
+
+        return self._write(lambda connection: add(connection, new, depth_max), changes)
+
+    # -- running
+
+    def claim(self, queue: str, worker: str, lease_s: float, limit: int = 1) -> Future[list[Job]]:
+        """Take the next jobs of a queue, in order; nobody else gets them while the lease lasts."""
+        given = {"wanted": queue, "holder": worker, "lease_s": lease_s, "limit": limit}
+
+        def work(connection: Connection) -> list[Job]:
+            taken = [to_job(row) for row in connection.execute(_CLAIM, given)]
+            return sorted(taken, key=lambda job: (job.priority, job.id))
+
+        def changes(taken: list[Job]) -> list[Change]:
+            return [
+                change_of(job, "queued", max(0.0, (job.started_at or job.created_at)
+                                             - job.created_at))
+                for job in taken
+            ]  # fmt: skip
+
+        return self._write(work, changes)
+
+    def complete(self, job: Job, result: str) -> Future[bool]:
+        """Record a result; False when the job is no longer ours to end."""
+        values = {"result": storable(result), "error": None, "error_code": None, "traceback": None}
+        return self._end(job, "complete", values)
+
+    def fail(self, job: Job, failure: Failure) -> Future[bool]:
+        """Record a failure; False when the job is no longer ours to end."""
+        values = {
+            "error": storable(failure.error),
+            "error_code": failure.code,
+            "traceback": storable(failure.traceback),
+            "result": storable(failure.result),
+        }
+        return self._end(job, "fail", values)
+
+    def give_back(self, job: Job, *, tried: bool) -> Future[bool]:
+        """Put a job back into its place; one that was not really tried keeps its attempt."""
+        attempt = job.attempt if tried else job.attempt - 1
+        values = {"lease_until": None, "worker": "", "attempt": attempt, "started_at": None}
+        return self._move(job, "return", values)
+
+    def cancel_held(self, job: Job) -> Future[bool]:
+        """Record that a job of ours was cancelled while it ran."""
+        return self._end(job, "cancel", {})
+
+    def stage(self, job: Job, stage: str) -> Future[bool]:
+        """Say how far a job is."""
+
+        def work(connection: Connection) -> bool:
+            held = _held(job)
+            return (
+                connection.execute(update(jobs).where(*held).values(stage=storable(stage))).rowcount
+                == 1
+            )
+
+        shown = stage[:STAGE_CHARS_MAX]
+        change = Change(
+            job.id, job.task_type, job.queue, "running", "running", shown, job.batch_id
+        )  # fmt: skip
+        return self._write(work, lambda held: [change] if held else [])
+
+    def heartbeat(self, worker: str, lease_s: float) -> Future[set[int]]:
+        """Lengthen every lease of a worker; return the jobs that it still holds."""
+        statement = (
+            update(jobs)
+            .where(jobs.c.worker == worker, RUNNING)
+            .values(lease_until=now_s() + lease_s)
+            .returning(jobs.c.id)
+        )
+        return self.database.write(lambda connection: set(connection.execute(statement).scalars()))
+
+    def release(self, worker: str, ids: set[int]) -> Future[int]:
+        """Put jobs back that a worker holds without knowing it; return how many."""
+        statement = (
+            update(jobs)
+            .where(jobs.c.worker == worker, RUNNING, jobs.c.id.in_(ids))
+            .values(status="queued", worker="", lease_until=None, attempt=jobs.c.attempt - 1)
+            .returning(*COLUMNS)
+        )
+        future = self._write(
+            lambda connection: [to_job(row) for row in connection.execute(statement)],
+            lambda jobs: [change_of(job, "running") for job in jobs],
+        )
+        return mapped(future, len)
+
+    # -- after an interruption
+
+    def recover(self, how: Recovery) -> Future[int]:
+        """Deal with jobs whose worker is gone; return how many there were."""
+        return mapped(self._write(lambda connection: recover(connection, how), list), len)
+
+    def fail_queue(self, queue: str, failure: Failure, limit: int = 500) -> Future[int]:
+        """Fail the next queued jobs of a queue that can never run; return how many."""
+        future = self._write(
+            lambda connection: fail_queue(connection, queue, failure, limit),
+            lambda jobs: [change_of(job, "queued") for job in jobs],
+        )
+        return mapped(future, len)
+
+    # -- for those who asked
+
+    def cancel(self, job_id: int, owner: str | None = None) -> Future[Job | None]:
+        """Cancel a job for good; return it as it was before, or None where there is none.
+
+        Its worker must be told by whoever runs it; what that says later is refused.
+        """
+
+        def work(connection: Connection) -> Job | None:
+            job = find(connection, job_id, owner, lock=True)
+            if job is not None and job.status in sources("cancel"):
+                values = {"status": "cancelled", "finished_at": now_s(), "lease_until": None}
+                connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
+            return job
+
+        def changes(job: Job | None) -> list[Change]:
+            if job is None or job.status not in sources("cancel"):
+                return []
+            return [change_of(job, job.status, status="cancelled")]
+
+        return self._write(work, changes)
+
+    def retry(
+        self, job_id: int, owner: str | None, depth_max: int, *, webhook: bool = False
+    ) -> Future[Retried]:
+        """Queue a failed or cancelled job again, at its old place, with all its attempts."""
+
+        def work(connection: Connection) -> Retried:
+            job = find(connection, job_id, owner, lock=True)
+            refused = _refused_retry(connection, job, depth_max)
+            if refused is not None:
+                return refused
+            values: dict[str, Any] = dict.fromkeys(
+                ("error", "error_code", "traceback", "result", "stage", "started_at",
+                 "finished_at", "lease_until")
+            )  # fmt: skip
+            values |= {"status": "queued", "attempt": 0, "worker": ""}
+            if webhook:
+                values |= {"webhook_due": 0.0, "webhook_attempt": 0}
+            connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
+            return Retried(job, done=True)
+
+        def changes(retried: Retried) -> list[Change]:
+            job = retried.job
+            if job is None or not retried.done:
+                return []
+            return [Change(job.id, job.task_type, job.queue, "queued", job.status)]
+
+        return self._write(work, changes)
+
+    def get(self, job_id: int, owner: str | None = None) -> Future[Job | None]:
+        """Return a job; with an owner, only one of theirs. Lines of batches are not found."""
+        return self.database.read(lambda connection: find(connection, job_id, owner, lock=False))
+
+    def list(
+        self,
+        *,
+        status: Status | None = None,
+        task_type: str | None = None,
+        owner: str | None = None,
+        before: int | None = None,
+        job_id: int | None = None,
+        limit: int = 100,
+    ) -> Future[list[Job]]:
+        """Return jobs, the newest first, without their params, results and tracebacks."""
+        hidden = {"params": "", "result": None, "traceback": None}
+        columns = [column for column in COLUMNS if column.name not in hidden]
+        wanted = select(*columns).where(jobs.c.batch_id.is_(None))
+        if status is not None:
+            wanted = wanted.where(jobs.c.status == status)
+        if task_type is not None:
+            wanted = wanted.where(jobs.c.task_type == task_type)
+        if owner is not None:
+            wanted = wanted.where(jobs.c.owner == owner)
+        if before is not None:
+            wanted = wanted.where(jobs.c.id < before)
+        if job_id is not None:
+            wanted = wanted.where(jobs.c.id == job_id)
+        wanted = wanted.order_by(jobs.c.id.desc()).limit(min(limit, LIST_MAX))
+        return self.database.read(
+            lambda connection: [
+                Job(**row._mapping, **hidden)  # type: ignore[arg-type] # the columns are its fields
+                for row in connection.execute(wanted)
+            ]
+        )
+
+    def look(self, job_id: int) -> Future[Job | None]:
+        """Return a job as `list` does: without what may be large."""
+        return mapped(self.list(job_id=job_id, limit=1), lambda found: found[0] if found else None)
+
+    def depths(self) -> Future[dict[str, int]]:
+        """Return how many jobs each queue holds; what is finished costs nothing."""
+        return self.database.read(queue_depths)
+
+    def counts(self) -> Future[dict[tuple[str, Status], int]]:
+        """Return how many jobs there are by type and status, lines of batches aside.
+
+        Walks an index over all of them.
+        """
+        wanted = (
+            select(jobs.c.task_type, jobs.c.status, func.count())
+            .where(jobs.c.batch_id.is_(None))
+            .group_by(jobs.c.task_type, jobs.c.status)
+        )
+        return self.database.read(
+            lambda connection: {(row[0], row[1]): int(row[2]) for row in connection.execute(wanted)}
+        )
+
+    # -- inside
+
+    def _end(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:
+        return self._move(job, verb, {**values, "finished_at": now_s(), "lease_until": None})
+
+    def _move(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:
+        """Take a held job to where a verb leads, unless it is no longer held by us."""
+        status = TRANSITIONS["running", verb]
+
+        def work(connection: Connection) -> bool:
+            moved = connection.execute(
+                update(jobs).where(*_held(job)).values(status=status, **values)
+            )
+            if moved.rowcount == 1 and status != "queued":
+                count_line(connection, job, status)
+            return moved.rowcount == 1
+
+        change = Change(job.id, job.task_type, job.queue, status, "running", None, job.batch_id)
+        return self._write(work, lambda moved: [change] if moved else [])
+
+    def _write(
+        self, work: Callable[[Connection], Any], changes: Callable[[Any], Sequence[Change]]
+    ) -> Future[Any]:
+        """Do it in a transaction, and tell of what it changed once that is committed."""
+
+        def noted(connection: Connection) -> Any:
+            result = work(connection)
+            self.news.note(connection, changes(result))
+            return result
+
+        def done(done: Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self.news.announce(changes(done.result()))
+
+        future = self.database.write(noted)
+        future.add_done_callback(done)
+        return future
+
+
+class Retried(msgspec.Struct, frozen=True):
+    """What became of a wish to try again."""
+
+    job: Job | None
+    """As it was before."""
+    done: bool = False
+    twin: int | None = None
+    """The same work, queued or running already."""
+    full: bool = False
+    dropped: bool = False
+    """Its params were too large to be kept when it was refused."""
+
+
+def _held(job: Job) -> tuple[Any, ...]:
+    return (jobs.c.id == job.id, RUNNING, jobs.c.fence == job.fence)
+
+
+def _refused_retry(connection: Connection, job: Job | None, depth_max: int) -> Retried | None:
+    """Say why a job is not queued again; None when it is."""
+    if job is None or job.status not in sources("retry"):
+        return Retried(job)
+    if job.error_code == "job_queue_full" and job.params == DROPPED:
+        return Retried(job, dropped=True)
+    twin = twin_of(connection, job)
+    if twin is not None:
+        return Retried(job, twin=twin)
+    if depth(connection, job.task_type, depth_max) >= depth_max:
+        return Retried(job, full=True)
+    return None

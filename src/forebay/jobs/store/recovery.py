@@ -1,0 +1,99 @@
+"""What becomes of jobs whose worker is gone: a restart, a crash, the end of a lease.
+
+A job goes back to its place while `retry` and its attempts allow, else it fails with the reason;
+the last of several attempts makes it a dead letter, so that a job which kills its worker does not
+do so for ever. Lines of a batch are always tried again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from sqlalchemy import select, update
+
+from forebay.jobs.job import Change, Failure, Job, Status
+from forebay.jobs.store.rows import COLUMNS, count_line, to_job
+from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
+from forebay.storage.schema import now_s, only
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+INTERRUPTED = "Interrupted by restart"
+
+
+class Recovery(Struct, frozen=True):
+    """How to deal with interrupted jobs."""
+
+    retry: bool = False
+    attempts: int = 1
+    expired_only: bool = False
+    """Only those whose lease has ended: others may be running elsewhere."""
+    never_again: tuple[str, ...] = ()
+    """Types that fail even when they are still queued."""
+    known: tuple[str, ...] | None = None
+    """Types that are ours to deal with; what other programs run they deal with. None: all."""
+    spared: tuple[int, ...] = ()
+    """Queued jobs of those types that stay: asked for by the very program that recovers."""
+
+
+def recover(connection: Connection, how: Recovery) -> list[Change]:
+    """Deal with what was interrupted; return what changed."""
+    gone: Any = RUNNING
+    if how.expired_only:
+        gone &= jobs.c.lease_until < now_s()
+    elif how.never_again:
+        leftover = QUEUED & jobs.c.task_type.in_(how.never_again)
+        gone |= leftover & jobs.c.id.not_in(how.spared)
+    if how.known is not None:
+        gone &= jobs.c.task_type.in_(how.known)
+    found = connection.execute(select(*COLUMNS).where(gone).with_for_update(skip_locked=True))
+    return [_interrupt(connection, to_job(row), how) for row in found.all()]
+
+
+def _interrupt(connection: Connection, job: Job, how: Recovery) -> Change:
+    again = (how.retry or job.batch_id is not None) and job.task_type not in how.never_again
+    values: dict[str, Any] = {"worker": "", "lease_until": None}
+    if again and job.attempt < how.attempts:
+        values["status"] = "queued"
+    else:
+        error, code = INTERRUPTED, "interrupted"
+        if again:
+            error, code = f"{INTERRUPTED}, {job.attempt} times: given up", "dead_letter"
+        values |= {"status": "failed", "error": error, "error_code": code, "finished_at": now_s()}
+        count_line(connection, job, "failed")
+    connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
+    status: Status = values["status"]
+    return Change(
+        job.id, job.task_type, job.queue, status, job.status, None, job.batch_id, None, job.fence
+    )  # fmt: skip
+
+
+def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int) -> list[Job]:
+    """Fail the next queued jobs of a queue that can never run; return them."""
+    wanted = (
+        select(jobs.c.id)
+        .where(jobs.c.queue == queue, QUEUED)
+        .order_by(jobs.c.priority, jobs.c.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    failed = connection.execute(
+        update(jobs)
+        .where(only(wanted, jobs.c.id))
+        .values(status="failed", error=failure.error, error_code=failure.code, finished_at=now_s())
+        .returning(*COLUMNS)
+    )
+    ended = [to_job(row) for row in failed]
+    for job in ended:
+        count_line(connection, job, "failed")
+    return ended
+
+
+def queued_types(connection: Connection, known: Sequence[str]) -> list[str]:
+    """Return the types that have queued jobs and are not known."""
+    wanted = select(jobs.c.task_type).where(QUEUED, jobs.c.task_type.not_in(known)).distinct()
+    return list(connection.execute(wanted).scalars())

@@ -1,0 +1,76 @@
+"""Rows of the jobs table as values, and the small statements that several modules need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select, update
+
+from forebay.jobs.job import Job, NewJob, Status
+from forebay.jobs.store.insert import fingerprint
+from forebay.jobs.store.schema import QUEUED, UNENDED, batches, jobs
+from forebay.storage.postponing import postponed
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Row
+
+COLUMNS = [jobs.c[name] for name in Job.__struct_fields__]
+
+
+def to_job(row: Row[Any]) -> Job:
+    """Return a row of `COLUMNS` as a job."""
+    return Job(**row._mapping)
+
+
+def find(connection: Connection, job_id: int, owner: str | None, *, lock: bool) -> Job | None:
+    """Return a job; with an owner, only one of theirs. Lines of batches are not found."""
+    wanted = select(*COLUMNS).where(jobs.c.id == job_id, jobs.c.batch_id.is_(None))
+    if owner is not None:
+        wanted = wanted.where(jobs.c.owner == owner)
+    if lock:
+        wanted = wanted.with_for_update()
+    row = connection.execute(wanted).one_or_none()
+    return None if row is None else to_job(row)
+
+
+def queue_depths(connection: Connection) -> dict[str, int]:
+    """Return how many jobs each queue holds; what is finished costs nothing."""
+    wanted = select(jobs.c.queue, func.count()).where(QUEUED).group_by(jobs.c.queue)
+    return {row[0]: int(row[1]) for row in connection.execute(wanted)}
+
+
+def twin_of(connection: Connection, job: Job) -> int | None:
+    """Return the same work that is queued or running already."""
+    new = NewJob(job.task_type, job.params, job.job_id, owner=job.owner)
+    same = jobs.c.fingerprint == fingerprint(new)
+    if job.idempotency_key is not None:
+        same |= (jobs.c.owner == job.owner) & (jobs.c.idempotency_key == job.idempotency_key)
+    found = connection.execute(select(jobs.c.id).where(UNENDED, same).limit(1))
+    return found.scalar_one_or_none()
+
+
+class _Ended:
+    """Lines of one batch that a transaction has ended, counted at its end."""
+
+    def __init__(self, batch_id: int) -> None:
+        self._batch_id = batch_id
+        self.completed = self.failed = 0
+
+    def __call__(self, connection: Connection) -> None:
+        c = batches.c
+        values = {"completed": c.completed + self.completed, "failed": c.failed + self.failed}
+        connection.execute(update(batches).where(c.id == self._batch_id).values(values))
+
+
+def count_lines(connection: Connection, batch_id: int, *, completed: int, failed: int) -> None:
+    """Keep a batch's counts in the same transaction as its lines, at the end of it."""
+    ended = postponed(connection, ("batches", batch_id), lambda: _Ended(batch_id))
+    ended.completed += completed
+    ended.failed += failed
+
+
+def count_line(connection: Connection, job: Job, status: Status) -> None:
+    """Count a job that has ended, where it is a line of a batch."""
+    if job.batch_id is not None:
+        done = int(status == "completed")
+        count_lines(connection, job.batch_id, completed=done, failed=1 - done)
