@@ -105,7 +105,7 @@ lock: setup  ## resolve the lock files anew from pyproject.toml
 
 reference: setup  ## write the reference pages, the example file, the schemas and the dashboard anew from the code
 	$(BIN)/python -m forebay.settings.reference
-	$(BIN)/python -m forebay.gateway.openapi
+	$(BIN)/python -m forebay.gateway.openapi.document
 	for page in errors headers http metrics; do $(BIN)/python -m forebay.gateway.$${page}_reference || exit 1; done
 	$(BIN)/python -m forebay.cli.reference
 	$(BIN)/python tools/decisions.py

@@ -18,12 +18,12 @@ import pytest
 import typer.main
 
 from forebay.cli.main import app
-from forebay.gateway.access_line import Line
-from forebay.gateway.codes import CODES
+from forebay.gateway.errors.codes import CODES
 from forebay.gateway.gateway import Gateway
+from forebay.gateway.hot.access_line import Line
 from forebay.gateway.metrics_reference import described
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings, load_settings
 from forebay.settings.names import blocks, sections, valid_keys, variable_of
 

@@ -28,11 +28,14 @@ VALUES = {"events", "actions", "options", "snapshot"}
 """Modules of the core that define plain values, which msgspec makes and mypyc cannot."""
 
 HOT = {
-    "coordination": (
-        "borrowing", "follower", "halves", "held", "in_process", "leader", "lending",
-        "loans", "members", "outbox", "parking", "patience", "reach", "replica", "tickets",
-        "turns", "wire_ids",
+    "coordination": ("in_process", "loopback", "replica", "serial_steps"),
+    "coordination/follower": (
+        "borrowed_slots", "follower", "local_ticket", "outbox", "wait_limits",
     ),
+    "coordination/leader": (
+        "deferred_refusals", "leader", "lending", "loans", "members", "reach", "tickets",
+    ),
+    "coordination/protocol": ("wire_ids",),
     "relay": (
         "answer", "call", "exchange", "fields", "forms", "limits", "passage", "relay", "retries",
         "sink", "time_limits", "usage",
@@ -42,7 +45,7 @@ HOT = {
         "server",
     ),
     "nodes": ("backend", "health", "registry"),
-    "gateway": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),
+    "gateway/hot": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),
 }  # fmt: skip
 """What every request passes through, beside the core."""
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from forebay.clock import LoopClock
-from forebay.coordination.messages import About
+from forebay.coordination.protocol.messages import About
 from forebay.coordination.replica import Replica
-from forebay.coordination.valkey import ValkeyStore
+from forebay.coordination.store.valkey import ValkeyStore
 from forebay.core import Arrived, Finished, NodeChanged, Options, Reject, Route, Wait
 
 if TYPE_CHECKING:

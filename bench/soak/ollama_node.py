@@ -14,15 +14,15 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from forebay.nodes.sim_engine import SimEngine, SimOptions
-from forebay.nodes.sim_node import Inference
-from forebay.nodes.sim_text import answer_words, embedding
+from forebay.nodes.sim.engine import SimEngine, SimOptions
+from forebay.nodes.sim.sim_node import Inference
+from forebay.nodes.sim.text import answer_words, embedding
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Send
 
-    from forebay.nodes.sim_node import Asked
+    from forebay.nodes.sim.sim_node import Asked
 
 MODEL = "ollama-small"
 VERSION = "0.14.0"

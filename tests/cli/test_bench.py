@@ -16,8 +16,8 @@ from forebay.cli.safe_console import SafeConsole
 from forebay.load.fairness import fairness
 from forebay.load.plan import Plan
 from forebay.load.run import Live
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.testing import FakeClock, FakeNode, RawClient
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from forebay.nodes.sim_node import SimNode
+    from forebay.nodes.sim.sim_node import SimNode
 
     from .conftest import Desk
 

@@ -13,9 +13,9 @@ import pytest
 import uvloop
 
 from forebay.coordination import directory
-from forebay.coordination.messages import About
+from forebay.coordination.protocol.messages import About
 from forebay.coordination.replica import Replica
-from forebay.coordination.valkey import ValkeyStore
+from forebay.coordination.store.valkey import ValkeyStore
 from forebay.core import (
     Action,
     Arrived,

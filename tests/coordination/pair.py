@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forebay.coordination.follower import Follower
-from forebay.coordination.leader import Leader
-from forebay.coordination.messages import About, Batch, Orders
+from forebay.coordination.follower.follower import Follower
+from forebay.coordination.leader.leader import Leader
+from forebay.coordination.protocol.messages import About, Batch, Orders
 from forebay.core import Action, Event, NodeChanged, Options, Route, Snapshot, Totals, Wait
 
 LEASE_S = 3.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forebay.coordination.follower import Follower
-from forebay.coordination.leader import Leader
-from forebay.coordination.messages import About, Announced, Batch, Down, Up
+from forebay.coordination.follower.follower import Follower
+from forebay.coordination.leader.leader import Leader
+from forebay.coordination.protocol.messages import About, Announced, Batch, Down, Up
 from forebay.core import Arrived, NodeChanged, Options, Reject, Resumed, Route, Totals, Wait
 
 ME, OTHER = About("11111111-1"), About("22222222-1")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from forebay.coordination.alone import Alone, own_picture
-from forebay.coordination.follower import Follower
-from forebay.coordination.held import Held
-from forebay.coordination.messages import About
-from forebay.coordination.shares import share_of
+from forebay.coordination.follower.follower import Follower
+from forebay.coordination.follower.local_ticket import Held
+from forebay.coordination.follower.shares import share_of
+from forebay.coordination.follower.standalone import Alone, own_picture
+from forebay.coordination.protocol.messages import About
 from forebay.core import Arrived, Finished, NodeChanged, NodeRemoved, Options, Reject, Route, Wait
 
 MEMBERS = ("a", "b")

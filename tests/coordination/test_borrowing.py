@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.coordination.borrowing import Borrowing
+from forebay.coordination.follower.borrowed_slots import Borrowing
 from forebay.core import Arrived, NodeChanged, NodeRested, Options
 
 GPU = NodeChanged("gpu", slots=8, models=("llama",))

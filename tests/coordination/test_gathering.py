@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.coordination.gathering import Gathering
-from forebay.coordination.messages import About, Announced, Signed, Up
+from forebay.coordination.leader.takeover import Gathering
+from forebay.coordination.protocol.messages import About, Announced, Signed, Up
 from forebay.core import Arrived, Cancelled, NodeChanged, Resumed
 
 GPU = NodeChanged("gpu", slots=1, models=("llama",))

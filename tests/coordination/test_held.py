@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.coordination.held import Held, announcement, late
+from forebay.coordination.follower.local_ticket import Held, announcement, late
 from forebay.core import Arrived, Expire, Resumed, Route, Wait
 
 ARRIVAL = Arrived("x", "llama", fallbacks=("qwen",))

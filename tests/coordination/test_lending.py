@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.coordination.lending import Lending
-from forebay.coordination.messages import Lend, Recall
+from forebay.coordination.leader.lending import Lending
+from forebay.coordination.protocol.messages import Lend, Recall
 from forebay.core import NodeChanged, Options
 
 GPU = NodeChanged("gpu", slots=8, models=("llama",))

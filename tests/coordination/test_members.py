@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from forebay.coordination.lending import Lending
-from forebay.coordination.members import Members
-from forebay.coordination.messages import (
+from forebay.coordination.leader.lending import Lending
+from forebay.coordination.leader.members import Members
+from forebay.coordination.leader.tickets import Member, Tickets
+from forebay.coordination.protocol.messages import (
     ITEMS_MAX,
     About,
     Batch,
@@ -14,7 +15,6 @@ from forebay.coordination.messages import (
     Resync,
     Standing,
 )
-from forebay.coordination.tickets import Member, Tickets
 from forebay.core import Arrived, Options
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from forebay.coordination.messages import (
+from forebay.coordination.protocol.messages import (
     ITEMS_MAX,
     About,
     Announced,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.node_views import NodeViews, OwnViews
+from forebay.coordination.leader.node_views import NodeViews, OwnViews
 from forebay.core import NodeChanged, NodeRemoved
 
 if TYPE_CHECKING:

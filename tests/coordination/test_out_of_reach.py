@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from forebay.coordination.node_views import NodeViews
+from forebay.coordination.leader.node_views import NodeViews
 from forebay.core import (
     Arrived,
     Cancelled,

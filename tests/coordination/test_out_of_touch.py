@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from redis import Redis
 
-from forebay.coordination import keys
-from forebay.coordination.alone import Alone
-from forebay.coordination.follower import Follower
-from forebay.coordination.messages import About, Announced, Batch, encode
+from forebay.coordination.follower.follower import Follower
+from forebay.coordination.follower.standalone import Alone
+from forebay.coordination.protocol.messages import About, Announced, Batch, encode
+from forebay.coordination.store import keys
 from forebay.core import Arrived, NodeChanged, Options, OptionsChanged, Reject, Resumed
 from forebay.testing.valkey_server import ValkeyServer, free_port
 
@@ -19,7 +19,7 @@ from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from forebay.coordination.store import Entry
+    from forebay.coordination.store.port import Entry
 
 ONE_SLOT = NodeChanged("gpu1", slots=1, models=("llama",))
 

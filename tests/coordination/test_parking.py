@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from forebay.coordination.parking import PATIENCE_S
+from forebay.coordination.leader.deferred_refusals import PATIENCE_S
 from forebay.core import (
     Arrived,
     Cancelled,

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from forebay.coordination.held import Held
-from forebay.coordination.parking import PATIENCE_S
-from forebay.coordination.patience import GRACE_S, SWEEP_SLACK, Patience
+from forebay.coordination.follower.local_ticket import Held
+from forebay.coordination.follower.wait_limits import GRACE_S, SWEEP_SLACK, Patience
+from forebay.coordination.leader.deferred_refusals import PATIENCE_S
 from forebay.core import Arrived, Expire, Finished, NodeChanged, Returned, Route
 
 from .pair import Desk, Office

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.coordination.messages import ITEMS_MAX, GaveBack, Left, Orders, Pulse, Resigned
+from forebay.coordination.protocol.messages import (
+    ITEMS_MAX,
+    GaveBack,
+    Left,
+    Orders,
+    Pulse,
+    Resigned,
+)
 from forebay.core import (
     Arrived,
     Cancelled,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from forebay.coordination.messages import Batch, Look, Orders, Signed, encode
-from forebay.coordination.reading import COMPLAINTS_MAX, Reader
+from forebay.coordination.protocol.decoding import COMPLAINTS_MAX, Reader
+from forebay.coordination.protocol.messages import Batch, Look, Orders, Signed, encode
 from forebay.core import Arrived, Route
 
 NEW = {"type": "Danced", "with": ["somebody", {"x": 1}]}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.coordination.store import StoreLost
+from forebay.coordination.store.port import StoreLost
 from forebay.core import Finished, ShutDown
 
 from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from forebay.coordination.follower import Follower
-from forebay.coordination.leader import Leader
-from forebay.coordination.messages import About, Batch
-from forebay.coordination.roster import NAMESAKES, Roster
-from forebay.coordination.store import Standing
+from forebay.coordination.follower.follower import Follower
+from forebay.coordination.leader.leader import Leader
+from forebay.coordination.membership import NAMESAKES, Roster
+from forebay.coordination.protocol.messages import About, Batch
+from forebay.coordination.store.port import Standing
 from forebay.core import Arrived, NodeChanged, Options, Totals
 
 LEASE_S = 3.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forebay.coordination.messages import About
-from forebay.coordination.messages import Standing as Replica
-from forebay.coordination.roster import NAMESAKES, REMEMBERED, Roster
-from forebay.coordination.store import Standing
+from forebay.coordination.membership import NAMESAKES, REMEMBERED, Roster
+from forebay.coordination.protocol.messages import About
+from forebay.coordination.protocol.messages import Standing as Replica
+from forebay.coordination.store.port import Standing
 
 ME, B, C = (About(f"{name}-1", f"http://{name}") for name in "abc")
 

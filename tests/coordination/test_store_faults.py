@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from redis import Redis
 
-from forebay.coordination import keys
-from forebay.coordination.valkey import ValkeyStore
+from forebay.coordination.store import keys
+from forebay.coordination.store.valkey import ValkeyStore
 from forebay.core import Cancelled, Finished
 from forebay.testing.fleet.link import Link
 from forebay.testing.valkey_server import ValkeyServer

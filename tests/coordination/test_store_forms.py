@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, RedisError
 
-from forebay.coordination import keys
+from forebay.coordination.store import keys
 from forebay.core import Arrived, Finished, NodeChanged
 from forebay.testing.valkey_server import ValkeyServer, free_port
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forebay.coordination.gathering import TAKEN_AT_ONCE
-from forebay.coordination.leader import Leader
-from forebay.coordination.messages import About, Announced, Batch, Down, Pulse, Signed, Up
+from forebay.coordination.leader.leader import Leader
+from forebay.coordination.leader.takeover import TAKEN_AT_ONCE
+from forebay.coordination.protocol.messages import About, Announced, Batch, Down, Pulse, Signed, Up
 from forebay.core import Arrived, Finished, NodeChanged, Options, Resumed, Route, Totals
 
 from .pair import Office

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.coordination.messages import About
-from forebay.coordination.tickets import Member, Ticket, Tickets, able
+from forebay.coordination.leader.tickets import Member, Ticket, Tickets, able
+from forebay.coordination.protocol.messages import About
 from forebay.core import Arrived, NodeChanged
 
 GPU = NodeChanged("gpu", slots=1, models=("llama",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.coordination.turns import Turns
+from forebay.coordination.serial_steps import Turns
 from forebay.core import Action, Supply
 
 CLOCK_S = 5.0

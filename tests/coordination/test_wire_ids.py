@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.coordination.wire_ids import WireIds
+from forebay.coordination.protocol.wire_ids import WireIds
 from forebay.core import (
     Arrived,
     Audit,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import promql_parser
 
-from forebay.gateway.codes import CODES
+from forebay.gateway.errors.codes import CODES
 from forebay.gateway.metrics import OF_THE_FLEET
 from forebay.gateway.metrics_reference import described
 

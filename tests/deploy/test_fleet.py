@@ -11,8 +11,8 @@ import pytest
 
 from forebay.guard.guard import Guard
 from forebay.guard.options import GuardOptions
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings
 from forebay.testing.fleet.balancer import haproxy_binary, settings_for
 from forebay.testing.fleet.program import ProgramFailed

@@ -21,8 +21,8 @@ import yaml  # type: ignore[import-untyped]
 
 from forebay.cli.main import app
 from forebay.gateway.gateway import Gateway
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings, load_settings
 from forebay.settings.replica import advertised
 

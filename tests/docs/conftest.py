@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.gateway.gateway import Gateway
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings
 
 from .reader import Reader

@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from forebay.coordination import keys, messages
+from forebay.coordination.protocol import messages
+from forebay.coordination.store import keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "fleet.md").read_text()
 NAMES = sorted({kind.__name__ for kind in (*get_args(messages.Up), *get_args(messages.Down))})

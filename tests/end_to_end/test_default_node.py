@@ -11,7 +11,7 @@ import pytest
 
 from forebay.errors import BackendFailed
 from forebay.gateway.default_node import DefaultNodes, find_default_nodes
-from forebay.nodes.embedded import EmbeddedNode, EmbeddedOptions
+from forebay.nodes.embedded.embedded_node import EmbeddedNode, EmbeddedOptions
 
 from .conftest import listening_port
 

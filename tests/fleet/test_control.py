@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 WITHOUT_LEASES = """
 from forebay.cli.main import main
-from forebay.coordination import follower, links, replica
+from forebay.coordination.follower import follower
+from forebay.coordination import store_tasks as links
+from forebay.coordination import replica
 follower.USABLE = replica.USABLE = links.BREAKER_S = 1e6
 main()
 """

@@ -7,8 +7,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from forebay.gateway.access_line import Line, short_lines
-from forebay.gateway.access_log import LINES_MAX, AccessLog
+from forebay.gateway.hot.access_line import Line, short_lines
+from forebay.gateway.hot.access_log import LINES_MAX, AccessLog
 from forebay.testing import FakeClock
 
 from .conftest import OK

@@ -11,8 +11,8 @@ import pytest
 
 from forebay.dashboard import watch
 from forebay.dashboard.files import page_files
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ async def test_public_status_lets_anyone_look_but_not_touch(
 async def test_there_are_only_so_many_lookers_and_one_that_leaves_makes_room(
     rig: Rig, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.gateway.dashboard_routes.FOLLOWERS_MAX", 1)
+    monkeypatch.setattr("forebay.gateway.routes.dashboard.FOLLOWERS_MAX", 1)
     await rig.start(await rig.node())
     first = await look(rig, http)
     await first.next()

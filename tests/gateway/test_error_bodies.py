@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.gateway.admission import FAMILIES
-from forebay.gateway.codes import CODES
-from forebay.gateway.problem import Problems
+from forebay.gateway.errors.codes import CODES
+from forebay.gateway.errors.rendering import Problems
+from forebay.gateway.hot.admission import FAMILIES
 from forebay.relay.problem import Problem
 from forebay.settings import QueueSettings
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.gateway import multipart
+from forebay.gateway.http import multipart
 from forebay.jobs.batches import files
 from forebay.jobs.batches.file import FILE_BYTES_MAX
 

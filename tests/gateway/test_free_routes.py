@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay import __version__
-from forebay.gateway.free_routes import REST_S
+from forebay.gateway.routes.model_queries import REST_S
 
 if TYPE_CHECKING:
     from forebay.testing import Reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.gateway.guarded_nodes import FORGOTTEN_S, FOUND_S
+from forebay.gateway.fleet.guarded_nodes import FORGOTTEN_S, FOUND_S
 
 from .conftest import CHAT, OK
 from .guard_steps import HEADERS, TURNS, guard, hear, nodes, pass_beats, settle, start, until

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.gateway.inflation import MEMBERS_MAX, Inflater
+from forebay.gateway.hot.inflation import MEMBERS_MAX, Inflater
 
 from . import forms
 from .conftest import CHAT

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from forebay.gateway import store_answers
+from forebay.gateway.http import store_timeout as store_answers
 from forebay.jobs.filler import filler as filling
 
 from .conftest import OK

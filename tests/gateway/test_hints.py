@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.gateway.codes import CODES, THERE_ARE_JAPANESE
-from forebay.gateway.model_names import nearest
+from forebay.gateway.errors.codes import CODES, THERE_ARE_JAPANESE
+from forebay.gateway.hot.model_names import nearest
 from forebay.settings import digest_of
 from forebay.settings.names import blocks, valid_keys
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec import Raw, Struct
 
-from forebay.gateway.asking import Refused
-from forebay.gateway.job_admission import _with_model
-from forebay.gateway.json_body import VALUES_MAX, decode_body, in_turns
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.http.json_body import VALUES_MAX, decode_body, in_turns
+from forebay.gateway.jobs.admission import _with_model
 from forebay.relay.fields import INLINE_BYTES
 from forebay.relay.json_text import SLICE
 

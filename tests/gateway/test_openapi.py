@@ -18,10 +18,10 @@ from schemathesis.checks import (
 )
 from starlette.applications import Starlette
 
-from forebay.gateway import openapi
-from forebay.gateway.admission import HOT_ROUTES
 from forebay.gateway.application import Cors, RequestIds, make_application
-from forebay.gateway.asking import family_of
+from forebay.gateway.hot.admission import HOT_ROUTES
+from forebay.gateway.http.authorization import family_of
+from forebay.gateway.openapi import document as openapi
 
 if TYPE_CHECKING:
     from schemathesis import Case, CheckContext, Response

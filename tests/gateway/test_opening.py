@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from forebay.errors import StoreFailed
-from forebay.gateway import opening as openings
-from forebay.gateway.asking import Refused
-from forebay.gateway.opening import AGAIN_S, Opening
+from forebay.gateway.http import lazy_open as openings
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.http.lazy_open import AGAIN_S, Opening
 from forebay.testing import FakeClock
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.gateway.paths import PATH_BYTES_MAX, find_way
+from forebay.gateway.hot.paths import PATH_BYTES_MAX, find_way
 
 if TYPE_CHECKING:
     from .conftest import Rig

@@ -11,10 +11,10 @@ import pytest
 
 from forebay.core.actions import ExpireCode, RejectCode
 from forebay.gateway import errors_reference, headers_reference, http_reference, metrics_reference
-from forebay.gateway.callers import EXPOSED
-from forebay.gateway.codes import CODES
-from forebay.gateway.openapi import document
-from forebay.gateway.openapi_headers import RELAYED, REQUEST_HEADERS, RESPONSE_HEADERS
+from forebay.gateway.errors.codes import CODES
+from forebay.gateway.hot.callers import EXPOSED
+from forebay.gateway.openapi.document import document
+from forebay.gateway.openapi.headers import RELAYED, REQUEST_HEADERS, RESPONSE_HEADERS
 from forebay.relay.members import InvalidBody
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.gateway import replicas
+from forebay.gateway.fleet import peers as replicas
 
 from .fleet_rig import A, B, C, two, until, until_readers
 from .session_steps import (

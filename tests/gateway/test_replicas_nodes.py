@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.gateway.operator_word import REMIND_S, WORDS_MAX
+from forebay.gateway.fleet.node_commands import REMIND_S, WORDS_MAX
 
 from .fleet_rig import A, B, C, two
 

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.core import Describe, Inspected
 from forebay.gateway import parts as parts_module
-from forebay.gateway import replicas
+from forebay.gateway.fleet import peers as replicas
 
 from .conftest import OK
 from .fleet_rig import KEYS, SECRETS, A, B, C, bearer, two, until

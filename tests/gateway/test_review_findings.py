@@ -29,7 +29,7 @@ async def test_a_body_with_a_number_of_any_length_is_rewritten_like_any_other(ri
 async def test_a_sink_that_fails_gives_its_slot_back_all_the_same(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forebay.gateway.client_sink import ClientSink
+    from forebay.gateway.hot.client_sink import ClientSink
 
     node = await rig.node()
     await rig.start(node)

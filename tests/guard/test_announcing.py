@@ -12,8 +12,8 @@ from forebay.guard.beat import HEARTBEAT_S
 from forebay.guard.episode import AGAIN_S_MAX, Episode
 from forebay.guard.guard import Guard
 from forebay.guard.options import GuardOptions
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 
 from .conftest import TOKEN, TURNS
 

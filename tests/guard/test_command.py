@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from forebay.cli import exits
 from forebay.cli.main import app
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 
 from .child import COMMAND, ended, guard
 

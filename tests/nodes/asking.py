@@ -7,7 +7,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from forebay.errors import BackendFailed
-from forebay.nodes.report import Fetch, Reply
+from forebay.nodes.adapters.report import Fetch, Reply
 
 LIMIT_S = 30.0
 

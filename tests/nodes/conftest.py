@@ -23,7 +23,7 @@ def llama_url(tiny_gguf: Path) -> Iterator[str]:
     """A real llama.cpp server, for the whole session."""
     flags = ["--gguf", str(tiny_gguf), "--alias", LLAMA_ALIAS, "--slots", str(LLAMA_SLOTS)]
     child = subprocess.Popen(
-        [sys.executable, "-m", "forebay.nodes.llama_child", *flags, "--context", "512"],
+        [sys.executable, "-m", "forebay.nodes.embedded.llama_child", *flags, "--context", "512"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from forebay.errors import BackendFailed
 from forebay.nodes import ADAPTERS, Report
-from forebay.nodes.answers import MODELS_MAX
+from forebay.nodes.adapters.answers import MODELS_MAX
 
 from .asking import HttpxFetch
 from .doubles import (

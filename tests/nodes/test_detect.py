@@ -6,9 +6,10 @@ import pytest
 from starlette.responses import Response
 
 from forebay.errors import BackendFailed
-from forebay.nodes import ADAPTERS, Fetch, Found, Reply, detect, discover
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes import ADAPTERS, Fetch, Found, Reply, discover
+from forebay.nodes.adapters.detection import detect
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 
 from .asking import HttpxFetch
 from .doubles import LLAMA_CPP_LOADING, LLAMA_CPP_ROUTER, LM_STUDIO, OLLAMA, VLLM, Answers, double

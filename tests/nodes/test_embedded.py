@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from forebay.errors import BackendFailed
-from forebay.nodes import ADAPTERS, embedded
-from forebay.nodes.embedded import EmbeddedNode, EmbeddedOptions
+from forebay.nodes import ADAPTERS
+from forebay.nodes.embedded import embedded_node as embedded
+from forebay.nodes.embedded.embedded_node import EmbeddedNode, EmbeddedOptions
 
 from .asking import HttpxFetch
 
@@ -22,7 +23,7 @@ LIMIT_S = 60.0
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from forebay.nodes.embedded import EmbeddedNode, EmbeddedOptions
+from forebay.nodes.embedded.embedded_node import EmbeddedNode, EmbeddedOptions
 
 async def main():
     node = EmbeddedNode(EmbeddedOptions(Path(sys.argv[1]), "tiny"))

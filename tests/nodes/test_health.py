@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from forebay.core import NodeChanged
+from forebay.nodes.adapters.report import Report
 from forebay.nodes.health import (
     CONFIRM_PROBE_S,
     FLAP_PROBE_S_MAX,
@@ -13,7 +14,6 @@ from forebay.nodes.health import (
     TRANSITIONS,
     NodeHealth,
 )
-from forebay.nodes.report import Report
 
 REPORT = Report(
     models=("a", "b"), families=("openai", "anthropic"), kind="llama-cpp", slots=4, gpu_load=0.5

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core import NodeChanged
+from forebay.nodes.adapters.report import Report
 from forebay.nodes.health import (
     FAILURES_MAX,
     FLAP_PROBE_S_MAX,
@@ -15,7 +16,6 @@ from forebay.nodes.health import (
     FailureKind,
     NodeHealth,
 )
-from forebay.nodes.report import Report
 
 MODELS = ("a", "b", "c")
 KINDS = st.sampled_from(("connect", "timeout", "status", "garbage", "broken"))

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import BackendFailed
-from forebay.nodes.model_files import MEMBER, MODEL, ModelFile, default_directory, find_model
+from forebay.nodes.embedded.model_files import (
+    MEMBER,
+    MODEL,
+    ModelFile,
+    default_directory,
+    find_model,
+)
 
 WEIGHTS = b"GGUF and so on"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from forebay.core import NodeChanged
+from forebay.nodes.adapters.report import Report
 from forebay.nodes.health import ERRORS_KEPT_S, REST_S, REST_S_MAX, NodeHealth
-from forebay.nodes.report import Report
 
 from .test_health import REPORT, offline, online
 

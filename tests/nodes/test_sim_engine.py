@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import pytest
 
 from forebay.errors import BackendFailed, NotAllowed, Rejected
-from forebay.nodes.sim_engine import SimEngine, SimOptions
-from forebay.nodes.sim_text import answer_words, embedding, prompt_text
+from forebay.nodes.sim.engine import SimEngine, SimOptions
+from forebay.nodes.sim.text import answer_words, embedding, prompt_text
 
 
 def swapping(*models: str, vram_gb: float = 0.0) -> SimEngine:

@@ -11,8 +11,8 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from forebay.nodes import ADAPTERS, Report
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 
 from .asking import LIMIT_S, HttpxFetch
 

@@ -110,7 +110,7 @@ class Engine:
 @contextmanager
 def llama_cpp(gguf: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
     """Run llama.cpp's server in a child process, as the embedded node does."""
-    command = [sys.executable, "-m", "forebay.nodes.llama_child", "--gguf", str(gguf)]
+    command = [sys.executable, "-m", "forebay.nodes.embedded.llama_child", "--gguf", str(gguf)]
     with subprocess.Popen(
         [*command, "--alias", MODEL, "--threads", "1", *flags],
         stdin=subprocess.PIPE,

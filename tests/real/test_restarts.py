@@ -12,8 +12,8 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 
 from .conftest import LIMIT_S, MODEL, PROMPT, llama_cpp, ready_url
 

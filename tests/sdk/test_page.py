@@ -11,8 +11,8 @@ import pytest
 
 import forebay.sdk
 from forebay.gateway.gateway import Gateway
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings
 
 if TYPE_CHECKING:

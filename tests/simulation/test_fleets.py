@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from forebay.coordination import parking
-from forebay.coordination.follower import Follower
+from forebay.coordination.follower.follower import Follower
+from forebay.coordination.leader import deferred_refusals as parking
+from forebay.coordination.protocol.wire_ids import WireIds
 from forebay.coordination.replica import Replica
-from forebay.coordination.wire_ids import WireIds
 from forebay.core import Arrived, Options
 from forebay.testing.fleet_simulation import (
     Fault,

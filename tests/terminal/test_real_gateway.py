@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.gateway.gateway import Gateway
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings, digest_of
 from forebay.testing import RawClient
 

@@ -8,8 +8,8 @@ import typer
 
 from forebay.cli.console import counted, fail, tell
 from forebay.cli.start_failures import why_not_listening
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 
 
 def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature

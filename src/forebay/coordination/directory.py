@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from forebay.coordination.fleet import FleetPicture
+from forebay.coordination.protocol.fleet import FleetPicture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forebay.coordination.membership import Roster
     from forebay.coordination.replica import Replica
-    from forebay.coordination.roster import Roster
 
 OWNER_S = 1.0
 """How long the leader may take to say who has a ticket."""

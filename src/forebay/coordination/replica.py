@@ -14,27 +14,27 @@ import logging
 from typing import TYPE_CHECKING
 
 from forebay.coordination.directory import Directory
-from forebay.coordination.follower import USABLE, Follower
-from forebay.coordination.halves import exchange
-from forebay.coordination.leader import Leader
-from forebay.coordination.links import Links
-from forebay.coordination.messages import Asked, Left, Look, Owner, Resigned, Told
-from forebay.coordination.roster import Roster
-from forebay.coordination.totals import highest
-from forebay.coordination.turns import Turns
-from forebay.coordination.wire_ids import WireIds
+from forebay.coordination.follower.follower import USABLE, Follower
+from forebay.coordination.leader.leader import Leader
+from forebay.coordination.leader.totals import highest
+from forebay.coordination.loopback import exchange
+from forebay.coordination.membership import Roster
+from forebay.coordination.protocol.messages import Asked, Left, Look, Owner, Resigned, Told
+from forebay.coordination.protocol.wire_ids import WireIds
+from forebay.coordination.serial_steps import Turns
+from forebay.coordination.store_tasks import Links
 from forebay.core import OptionsChanged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from forebay.clock import TimerHandle, Timers
-    from forebay.coordination.fleet import Mode
-    from forebay.coordination.messages import About, Batch, Orders, Standing
     from forebay.coordination.port import Perform
-    from forebay.coordination.store import Sign, Store
-    from forebay.coordination.store import Standing as StoreStanding
-    from forebay.coordination.turns import Step
+    from forebay.coordination.protocol.fleet import Mode
+    from forebay.coordination.protocol.messages import About, Batch, Orders, Standing
+    from forebay.coordination.serial_steps import Step
+    from forebay.coordination.store.port import Sign, Store
+    from forebay.coordination.store.port import Standing as StoreStanding
     from forebay.core import Action, Event, Options
 
 logger = logging.getLogger("forebay.coordination")

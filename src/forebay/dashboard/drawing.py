@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from forebay.core import NO_ROOM
 from forebay.dashboard.picture import ModelPicture, NodePicture, QueuePicture
-from forebay.nodes.simulated import Simulated
+from forebay.nodes.adapters.simulated import Simulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from forebay.dashboard.words import Words
 from forebay.gateway.gateway import Gateway
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
-from forebay.nodes.simulated import Simulated
+from forebay.nodes.adapters.simulated import Simulated
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings
 
 if TYPE_CHECKING:

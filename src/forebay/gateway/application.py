@@ -9,22 +9,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from forebay.gateway.admin_routes import AdminRoutes
-from forebay.gateway.asking import Refused
-from forebay.gateway.batch_routes import BatchRoutes
-from forebay.gateway.callers import EXPOSED, plain_id
-from forebay.gateway.dashboard_routes import DashboardRoutes
-from forebay.gateway.error_answers import ErrorAnswers
-from forebay.gateway.file_routes import FileRoutes
-from forebay.gateway.free_routes import FreeRoutes
-from forebay.gateway.guard_routes import GuardRoutes
-from forebay.gateway.job_routes import JobRoutes
-from forebay.gateway.model_routes import ModelRoutes
-from forebay.gateway.openapi import document
-from forebay.gateway.paths import PATH_BYTES_MAX, spellings
-from forebay.gateway.rpc_routes import RpcRoutes
-from forebay.gateway.session_routes import SessionRoutes
-from forebay.gateway.status_routes import StatusRoutes, json_answer
+from forebay.gateway.error_handlers import ErrorAnswers
+from forebay.gateway.hot.callers import EXPOSED, plain_id
+from forebay.gateway.hot.paths import PATH_BYTES_MAX, spellings
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.openapi.document import document
+from forebay.gateway.routes.acp import RpcRoutes
+from forebay.gateway.routes.admin import AdminRoutes
+from forebay.gateway.routes.batches import BatchRoutes
+from forebay.gateway.routes.dashboard import DashboardRoutes
+from forebay.gateway.routes.files import FileRoutes
+from forebay.gateway.routes.guards import GuardRoutes
+from forebay.gateway.routes.jobs import JobRoutes
+from forebay.gateway.routes.model_queries import FreeRoutes
+from forebay.gateway.routes.models import ModelRoutes
+from forebay.gateway.routes.sessions import SessionRoutes
+from forebay.gateway.routes.status import StatusRoutes, json_answer
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:

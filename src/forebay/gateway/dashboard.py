@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 from forebay import __version__
 from forebay.dashboard.picture import BatchProgress, JobsPicture, JobType, SessionsPicture
 from forebay.dashboard.watch import Status, Surroundings, Watch
-from forebay.gateway.accounting import BUCKETS_S
-from forebay.gateway.remedies import GOOD_ENDS, remedy_of
+from forebay.gateway.errors.remedies import GOOD_ENDS, remedy_of
+from forebay.gateway.hot.accounting import BUCKETS_S
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from forebay.clock import Timers
-    from forebay.gateway.accounting import Accounting
-    from forebay.gateway.jobs import Jobs
+    from forebay.gateway.hot.accounting import Accounting
+    from forebay.gateway.jobs.service import Jobs
     from forebay.gateway.parts import Parts
 
 WAITED: Final = frozenset({"served", "passed_through", "cancelled", "queue_timeout"})

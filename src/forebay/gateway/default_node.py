@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from forebay.errors import BackendFailed
-from forebay.nodes.asking import fetch_at
+from forebay.nodes.adapters.llama_cpp import LlamaCpp
+from forebay.nodes.adapters.simulated import Simulated
 from forebay.nodes.discovery import LOOPBACK_URLS, discover
-from forebay.nodes.embedded import EmbeddedNode, EmbeddedOptions
-from forebay.nodes.llama_cpp import LlamaCpp
-from forebay.nodes.model_files import find_model
-from forebay.nodes.sim_engine import SimOptions
-from forebay.nodes.sim_node import SimNode
-from forebay.nodes.simulated import Simulated
+from forebay.nodes.embedded.embedded_node import EmbeddedNode, EmbeddedOptions
+from forebay.nodes.embedded.model_files import find_model
+from forebay.nodes.fetch import fetch_at
+from forebay.nodes.sim.engine import SimOptions
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings
 
 if TYPE_CHECKING:

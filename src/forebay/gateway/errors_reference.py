@@ -10,10 +10,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from forebay.gateway.codes import CODES
+from forebay.gateway.errors.codes import CODES
 
 if TYPE_CHECKING:
-    from forebay.gateway.codes import Code
+    from forebay.gateway.errors.codes import Code
 
 PAGE: Final = Path("docs/reference/errors.md")
 

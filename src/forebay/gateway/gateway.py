@@ -12,10 +12,10 @@ from forebay.clock import LoopClock
 from forebay.coordination import InProcess
 from forebay.core import ShutDown
 from forebay.gateway.application import make_application
-from forebay.gateway.cold import Cold
-from forebay.gateway.front import Front
+from forebay.gateway.fleet.membership import about
 from forebay.gateway.holdings import Ledger
-from forebay.gateway.membership import about
+from forebay.gateway.hot.asgi_bridge import Cold
+from forebay.gateway.hot.front import Front
 from forebay.gateway.parts import Parts
 from forebay.wire.server import Server
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.core import Audit
-    from forebay.gateway.access_log import AccessLog
+    from forebay.gateway.hot.access_log import AccessLog
     from forebay.relay.watchdog import Orphan
     from forebay.settings import ServerSettings, Settings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from forebay.gateway.http_reference_bodies import bodies, kind_of
-from forebay.gateway.openapi import document
+from forebay.gateway.openapi.document import document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

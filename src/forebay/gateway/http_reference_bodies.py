@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.gateway.codes import CODES
+from forebay.gateway.errors.codes import CODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

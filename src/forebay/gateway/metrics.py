@@ -13,8 +13,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import generate_latest
 
-from forebay.gateway.accounting import BUCKETS_S
-from forebay.gateway.fleet_metrics import fleet_families
+from forebay.gateway.fleet.metrics import fleet_families
+from forebay.gateway.hot.accounting import BUCKETS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from forebay.core import Snapshot
     from forebay.core.snapshot import Totals
     from forebay.dashboard.lookout import Look
-    from forebay.gateway.accounting import Accounting, Histogram
     from forebay.gateway.holdings import Holdings
-    from forebay.gateway.job_figures import JobFigures
+    from forebay.gateway.hot.accounting import Accounting, Histogram
+    from forebay.gateway.jobs.figures import JobFigures
     from forebay.nodes.registry import Nodes
     from forebay.sessions.figures import SessionFigures
 

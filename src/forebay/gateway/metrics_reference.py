@@ -13,9 +13,9 @@ from forebay.clock import SystemClock
 from forebay.coordination import FleetPicture
 from forebay.core import Observed, Scheduler, Snapshot
 from forebay.dashboard.lookout import Look
-from forebay.gateway.accounting import BUCKETS_S, Accounting
 from forebay.gateway.holdings import Holdings
-from forebay.gateway.job_figures import JobFigures
+from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
+from forebay.gateway.jobs.figures import JobFigures
 from forebay.gateway.metrics import OF_THE_FLEET, Metrics
 from forebay.nodes.registry import Nodes
 from forebay.sessions.figures import SessionFigures

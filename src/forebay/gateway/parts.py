@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 from forebay.coordination import InProcess
 from forebay.core import OptionsChanged
 from forebay.dashboard.lookout import Lookout
-from forebay.gateway.accounting import Accounting
-from forebay.gateway.admission import Admission
-from forebay.gateway.asking import Asking, Refused
-from forebay.gateway.callers import Callers
 from forebay.gateway.dashboard import make_watch
-from forebay.gateway.guarded_nodes import GuardedNodes
-from forebay.gateway.inflation import Inflations
-from forebay.gateway.job_admission import JobAdmission
-from forebay.gateway.jobs import Jobs, Surroundings
-from forebay.gateway.keys import KeyRing
-from forebay.gateway.membership import make_coordinator, with_settings
+from forebay.gateway.errors.rendering import Problems
+from forebay.gateway.fleet.guarded_nodes import GuardedNodes
+from forebay.gateway.fleet.membership import make_coordinator, with_settings
+from forebay.gateway.fleet.node_commands import OperatorWord
+from forebay.gateway.fleet.peers import Replicas
+from forebay.gateway.hot.accounting import Accounting
+from forebay.gateway.hot.admission import Admission
+from forebay.gateway.hot.callers import Callers
+from forebay.gateway.hot.inflation import Inflations
+from forebay.gateway.hot.keys import KeyRing
+from forebay.gateway.hot.model_names import ModelNames
+from forebay.gateway.hot.proxies import TrustedProxies
+from forebay.gateway.http.authorization import Asking, Refused
+from forebay.gateway.jobs.admission import JobAdmission
+from forebay.gateway.jobs.service import Jobs, Surroundings
 from forebay.gateway.metrics import Metrics
-from forebay.gateway.model_names import ModelNames
-from forebay.gateway.operator_word import OperatorWord
-from forebay.gateway.problem import Problems
-from forebay.gateway.proxies import TrustedProxies
-from forebay.gateway.replicas import Replicas
-from forebay.gateway.session_calls import SessionCalls
-from forebay.gateway.session_host import SessionHost
+from forebay.gateway.sessions.calls import SessionCalls
+from forebay.gateway.sessions.host import SessionHost
 from forebay.nodes.registry import Nodes
 from forebay.relay.problem import Problem
 from forebay.relay.relay import Relay
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.coordination import Fleet
     from forebay.core import Describe, Event, Snapshot
-    from forebay.gateway.access_log import AccessLog
     from forebay.gateway.holdings import Ledger
+    from forebay.gateway.hot.access_log import AccessLog
     from forebay.settings import NodeSettings, ReloadPlan, Settings
 
 CUT_OFF = (

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from forebay.core import NodeRemoved
 from forebay.errors import BackendFailed
-from forebay.nodes.detect import ADAPTERS, detect
+from forebay.nodes.adapters.detection import ADAPTERS, detect
+from forebay.nodes.adapters.llama_cpp import LlamaCpp
+from forebay.nodes.adapters.lm_studio import LmStudio
+from forebay.nodes.adapters.report import Reply, Report, says_loading
 from forebay.nodes.health import FailureKind, NodeHealth
-from forebay.nodes.llama_cpp import LlamaCpp
-from forebay.nodes.lm_studio import LmStudio
-from forebay.nodes.report import Reply, Report, says_loading
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
 from forebay.wire.target import Target
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from forebay.clock import TimerHandle, Timers
     from forebay.core import Event
     from forebay.core.events import NodeChanged
+    from forebay.nodes.adapters.report import Adapter
     from forebay.nodes.gpu import GpuMeter, GpuReading
-    from forebay.nodes.report import Adapter
     from forebay.settings import NodeSettings
     from forebay.wire.heads import Headers
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from forebay.errors import BackendFailed
-from forebay.nodes.detect import detect
-from forebay.nodes.report import Fetch
+from forebay.nodes.adapters.detection import detect
+from forebay.nodes.adapters.report import Fetch
 
 LOOPBACK_URLS = (
     "http://127.0.0.1:11434",  # Ollama

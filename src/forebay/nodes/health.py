@@ -31,7 +31,7 @@ from zlib import crc32
 from msgspec import structs
 
 from forebay.core.events import NodeChanged, NodeState
-from forebay.nodes.report import Report
+from forebay.nodes.adapters.report import Report
 
 PROBE_S = 10.0
 """Between probes of a healthy node; DESIGN 7."""

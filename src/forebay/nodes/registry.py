@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from forebay.core import NodeChanged, NodeRemoved
 from forebay.errors import NotAllowed
-from forebay.nodes.answers import CONTEXT_FIELDS
+from forebay.nodes.adapters.answers import CONTEXT_FIELDS
+from forebay.nodes.adapters.ollama import Ollama
+from forebay.nodes.adapters.simulated import Simulated
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
-from forebay.nodes.ollama import Ollama
-from forebay.nodes.simulated import Simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

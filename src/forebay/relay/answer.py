@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay.nodes.report import says_loading
+from forebay.nodes.adapters.report import says_loading
 from forebay.relay.usage import TAIL_BYTES, read_usage
 
 if TYPE_CHECKING:

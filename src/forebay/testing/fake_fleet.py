@@ -14,7 +14,7 @@ from forebay.coordination import FleetPicture, ReplicaView
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.coordination.fleet import Mode, ReplicaState
+    from forebay.coordination.protocol.fleet import Mode, ReplicaState
 
 
 class FakeDirectory:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.gateway.access_log import AccessLog
+from forebay.gateway.hot.access_log import AccessLog
 
 from ..conftest import CHAT, Rig  # noqa: TID252 - under importlib it has no absolute name
 

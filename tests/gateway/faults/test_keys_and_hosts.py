@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.gateway.keys import KeyRing
+from forebay.gateway.hot.keys import KeyRing
 from forebay.settings import KeySettings, Settings, resolve_keys
 
 from .conftest import ADMIN, CHAT, FIRST, PROMPT, SECOND, bearer, key

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from forebay.coordination.messages import About
+from forebay.coordination.protocol.messages import About
 from forebay.coordination.replica import Replica
 from forebay.core import Arrived, ShutDown
 from forebay.testing.clock import FakeClock

@@ -1,9 +1,9 @@
 """A simulated Valkey: the keys, the three scripts and the streams, and one lossy line to each.
 
-`Keyspace` does what `forebay.coordination.scripts` and the stream commands do, one call after the
-other; entries of streams may be gone before they are read, as by trimming. `Valkey` may be out of
-reach, forget everything, or fall back to what it was a second ago. A `Line` is what one replica
-has of it: calls are delayed, lost on their way or on their way back, and end by the time limit of
+`Keyspace` does what `forebay.coordination.store.scripts` and the stream commands do, one call
+after the other; entries of streams may be gone before they are read, as by trimming. `Valkey` may
+be out of reach, forget everything, or fall back to what it was a second ago. A `Line` is what one
+replica has of it: calls are delayed, lost on their way or on their way back, and end by the time limit of
 the real client. A call that was given up may still be carried out.
 """
 
@@ -15,9 +15,9 @@ from bisect import bisect_right
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from forebay.coordination import keys
-from forebay.coordination.messages import About, decode_about, encode
-from forebay.coordination.store import Entry, Sign, Standing, StoreLost
+from forebay.coordination.protocol.messages import About, decode_about, encode
+from forebay.coordination.store import keys
+from forebay.coordination.store.port import Entry, Sign, Standing, StoreLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,8 +9,8 @@ from forebay.core import Observed, Snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forebay.coordination.follower import Follower
-    from forebay.coordination.leader import Leader
+    from forebay.coordination.follower.follower import Follower
+    from forebay.coordination.leader.leader import Leader
     from forebay.testing.fleet_simulation.actors import Gateway
 
 

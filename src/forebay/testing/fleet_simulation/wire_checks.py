@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.coordination.messages import Announced, decode_batch
+from forebay.coordination.protocol.messages import Announced, decode_batch
 from forebay.core import Arrived, Cancelled, Finished, Resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.coordination.messages import Up
+    from forebay.coordination.protocol.messages import Up
 
 
 class WireChecker:

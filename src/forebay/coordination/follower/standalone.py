@@ -1,0 +1,129 @@
+"""A replica without its fleet: its own share of the slots, and no line for newcomers.
+
+What runs goes on. What waited already keeps its place and may start on the share as it comes free;
+newcomers start at once or are refused (503): nobody knows how long the line is, so none is
+promised. Cut off (the others still have a leader), the share is nothing: the slots are theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from forebay.coordination.follower.shares import share_of
+from forebay.coordination.leader.takeover import KEPT
+from forebay.coordination.leader.totals import observed
+from forebay.core import (
+    Lent,
+    NodeChanged,
+    NodeRemoved,
+    Options,
+    OptionsChanged,
+    Reject,
+    Resumed,
+    Scheduler,
+    Snapshot,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from forebay.coordination.follower.local_ticket import Held
+    from forebay.coordination.protocol.fleet import Mode
+    from forebay.core import Action, Event
+
+NO_SHARE = (
+    "the gateways have lost touch with each other, and this one's share of the slots is taken"
+)
+CUT_OFF = (
+    "this gateway cannot reach the shared store, and others may: "
+    "nothing new starts here until it can"
+)
+
+
+class Alone:
+    """One core for one replica."""
+
+    def __init__(self, me: str, members: Iterable[str], options: Options) -> None:
+        self._me = me
+        self._members = tuple(members)
+        self._scheduler = Scheduler(replace(options, enabled=False))
+        self._views: dict[str, NodeChanged] = {}
+        self._shares: dict[str, int] = {}
+        self.cut_off = False
+
+    @property
+    def mode(self) -> Mode:
+        """How it works: one that has no part of any slot is as good as cut off."""
+        without = bool(self._shares) and not any(self._shares.values())
+        return "cut_off" if self.cut_off or without else "alone"
+
+    def begin(
+        self, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
+    ) -> list[Action]:
+        """Take over everything this replica has; return what follows from it at once."""
+        actions: list[Action] = []
+        for view in views.values():  # nobody starts before all who wait are known
+            actions += self.handle(view, now_s)
+            actions += self.handle(Lent(view.name, KEPT), now_s)
+        decided = sorted(
+            (held for held in tickets if held.stage != "asked"),
+            key=lambda held: (held.stage != "running", held.seq, held.arrived_s),
+        )
+        events: list[Event] = [held.announced(now_s) for held in decided]
+        events += [Lent(name, -KEPT) for name in views]
+        events += [held.announced(now_s) for held in tickets if held.stage == "asked"]
+        for event in events:
+            actions += self.handle(event, now_s)
+        return actions
+
+    def handle(self, event: Event, now_s: float) -> list[Action]:
+        """Decide by the share."""
+        if isinstance(event, NodeChanged):
+            self._views[event.name] = event
+            self._shares[event.name] = share = self._share(event)
+            event = replace(event, slots=share)
+        elif isinstance(event, NodeRemoved):
+            self._views.pop(event.name, None)
+            self._shares.pop(event.name, None)
+        elif isinstance(event, OptionsChanged):
+            event = OptionsChanged(replace(event.options, enabled=False))
+        return [self._explained(action) for action in self._scheduler.handle(event, now_s)]
+
+    def next_deadline_s(self) -> float | None:
+        """Return when to look again if nothing happens."""
+        return self._scheduler.next_deadline_s()
+
+    def cut(self, *, off: bool, now_s: float) -> list[Action]:
+        """Learn whether the others go on without this replica."""
+        if off == self.cut_off:
+            return []
+        self.cut_off = off
+        actions: list[Action] = []
+        for view in list(self._views.values()):
+            actions += self.handle(view, now_s)
+        return actions
+
+    def _share(self, view: NodeChanged) -> int:
+        return 0 if self.cut_off else share_of(self._me, self._members, view.name, view.slots)
+
+    def _explained(self, action: Action) -> Action:
+        """Say why there is no line."""
+        if isinstance(action, Reject) and action.code in ("queue_disabled", "stream_not_queued"):
+            why = CUT_OFF if self.cut_off else NO_SHARE
+            return replace(action, code="coordination_lost", reasons=(why,))
+        return action
+
+
+def own_picture(
+    options: Options, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
+) -> Snapshot:
+    """Return what a replica knows without a leader: its own part of the whole picture."""
+    scheduler = Scheduler(options)
+    for view in views.values():
+        scheduler.handle(view, now_s)
+    for held in sorted(tickets, key=lambda held: held.stage != "running"):
+        told = held.announced(now_s)
+        scheduler.handle(told if isinstance(told, Resumed) else Resumed(told), now_s)
+    return observed(scheduler, now_s)

@@ -1,0 +1,163 @@
+"""Which replica has which ticket, what of them waits and what runs where: the leader's register."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from forebay.coordination.protocol.messages import Signed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forebay.coordination.protocol.messages import About, Batch, Down
+    from forebay.core import Arrived, NodeChanged, Resumed
+
+
+class Member:
+    """One replica, as the leader knows it."""
+
+    __slots__ = (
+        "about", "generation", "heard_s", "held", "numbers_in", "numbers_out", "out", "running",
+        "signed", "tickets",
+    )  # fmt: skip
+
+    def __init__(self, about: About, generation: int, now_s: float) -> None:
+        self.about = about
+        self.generation = generation
+        self.numbers_in = 0
+        self.numbers_out = 0
+        self.heard_s = now_s
+        self.signed = Signed(0.0)
+        self.held: dict[str, int] = {}  # slots by node, kept for what it is about to announce
+        self.tickets: dict[str, Ticket] = {}
+        self.running = 0  # of these
+        self.out: list[Down] = []
+
+    def has_gap_before(self, batch: Batch) -> bool:
+        """Say whether something is missing that this replica has said."""
+        if batch.generation != self.generation:
+            return batch.generation > self.generation
+        return batch.number > self.numbers_in
+
+
+class Ticket:
+    """One ticket of any replica."""
+
+    __slots__ = ("arrival", "asked_until_s", "id", "lent", "member", "node", "waiting")
+
+    def __init__(self, arrival: Arrived, member: Member) -> None:
+        self.arrival = arrival
+        self.member = member
+        self.id = arrival.id
+        self.waiting = False
+        self.asked_until_s = inf  # until when it is asked for again, once it was refused
+        self.node = ""  # where it runs
+        self.lent = False  # on a slot that is lent to its replica
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """All models that it may run with."""
+        return (self.arrival.model, *self.arrival.fallbacks)
+
+    @property
+    def request_id(self) -> str:
+        """What its caller knows it by: two replicas may have requests of the same id."""
+        return self.arrival.request_id or self.id
+
+
+class Tickets:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Ticket] = {}
+        self._by_request: dict[str, list[Ticket]] = {}  # by what callers know them by
+        self._waiting: dict[tuple[str, str], int] = {}  # how many wait, by model and family
+        self._busy: dict[str, int] = {}  # leases by node
+
+    def get(self, ticket_id: str) -> Ticket | None:
+        """Return a ticket."""
+        return self._by_id.get(ticket_id)
+
+    def owner_of(self, request_id: str) -> str:
+        """Return the name of the replica that has a request; empty when it has ended."""
+        found = self._by_request.get(request_id)
+        return found[0].member.about.name if found else ""
+
+    def add(self, member: Member, arrival: Arrived) -> Ticket | None:
+        """Open a ticket; None when there is one of that id: it was said twice."""
+        if arrival.id in self._by_id:
+            return None
+        ticket = Ticket(arrival, member)
+        self._by_id[ticket.id] = member.tickets[ticket.id] = ticket
+        self._by_request.setdefault(ticket.request_id, []).append(ticket)
+        return ticket
+
+    def remove(self, ticket: Ticket) -> None:
+        """Close a ticket."""
+        del self._by_id[ticket.id], ticket.member.tickets[ticket.id]
+        namesakes = self._by_request[ticket.request_id]
+        namesakes.remove(ticket)
+        if not namesakes:
+            del self._by_request[ticket.request_id]
+        self.wait(ticket, waits=False)
+        self.leave(ticket)
+
+    def wait(self, ticket: Ticket, *, waits: bool) -> None:
+        """Take note of whether it waits."""
+        if waits == ticket.waiting:
+            return
+        ticket.waiting = waits
+        for model in ticket.models:
+            lane = (model, ticket.arrival.family)
+            left = self._waiting.get(lane, 0) + (1 if waits else -1)
+            if left:
+                self._waiting[lane] = left
+            else:
+                del self._waiting[lane]
+
+    def run(self, ticket: Ticket, node: str, *, lent: bool = False) -> None:
+        """Take note that it runs."""
+        self.wait(ticket, waits=False)
+        ticket.node, ticket.lent = node, lent
+        ticket.member.running += 1
+        self._busy[node] = self._busy.get(node, 0) + 1
+
+    def resume(self, ticket: Ticket, event: Resumed) -> None:
+        """Take note of what it does already."""
+        if event.node:
+            self.run(ticket, event.node, lent=event.lent)
+        else:
+            self.wait(ticket, waits=True)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Take note that it does not run any more."""
+        if not ticket.node:
+            return
+        ticket.member.running -= 1
+        left = self._busy[ticket.node] - 1
+        if left:
+            self._busy[ticket.node] = left
+        else:
+            del self._busy[ticket.node]
+        ticket.node, ticket.lent = "", False
+
+    def busy(self, node: str) -> int:
+        """Return how many leases there are on a node."""
+        return self._busy.get(node, 0)
+
+    def is_wanted(self, node: NodeChanged) -> bool:
+        """Say whether anyone waits for a node."""
+        return bool(self._waiting) and any(
+            model in node.models and family in node.families for model, family in self._waiting
+        )
+
+
+def able(ticket: Ticket, nodes: Iterable[NodeChanged]) -> list[str]:
+    """Return the nodes that a ticket could run on."""
+    family, models = ticket.arrival.family, ticket.models
+    return [
+        node.name
+        for node in nodes
+        if family in node.families and any(model in node.models for model in models)
+    ]

@@ -1,0 +1,1 @@
+"""What replicas say to each other: messages, their decoding, ids."""

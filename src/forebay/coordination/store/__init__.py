@@ -1,0 +1,1 @@
+"""The store that replicas share: a port, and Valkey or Redis behind it."""

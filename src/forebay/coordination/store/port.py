@@ -1,0 +1,81 @@
+"""The port to the store that replicas share: the lease, the membership and the messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.coordination.protocol.messages import About
+
+
+class StoreLost(Exception):
+    """The store did not answer, or not in time, or cannot do what it must; try again later."""
+
+
+class Sign(NamedTuple):
+    """What a replica tells the store three times a lease."""
+
+    about: About
+    token: str
+    """`epoch:member` while it leads, else empty."""
+    epoch: int
+    """The highest one it knows of: the next leader's is higher, even on a store that lost all."""
+    may_lead: bool
+
+
+class Standing(NamedTuple):
+    """What the store says in return."""
+
+    epoch: int
+    leader: str
+    """The member that leads; empty when none does."""
+    left_s: float
+    """How long its lease runs without being renewed."""
+    members: tuple[About, ...]
+    """All that signed within the last lease."""
+
+
+class Entry(NamedTuple):
+    """One message read from a stream."""
+
+    id: bytes
+    payload: bytes
+
+
+class Store(Protocol):
+    """What replicas need. Every call raises StoreLost where it fails, and ends soon."""
+
+    async def beat(self, sign: Sign) -> Standing:
+        """Sign, renew or take the lease if it is free, and learn who is there."""
+        ...
+
+    async def send_up(self, epoch: int, payloads: Sequence[bytes]) -> None:
+        """Append to the stream of the leader of an epoch."""
+        ...
+
+    async def send_down(
+        self, token: str, payloads: Sequence[tuple[str, bytes]], *, last: bool = False
+    ) -> bool:
+        """Append to the streams of replicas, if the token still holds the lease; else False.
+
+        With `last` the lease is given up in the same step.
+        """
+        ...
+
+    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[Entry]:
+        """Wait for what comes after an entry of a leader's stream; empty when nothing came."""
+        ...
+
+    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[Entry]:
+        """Wait for what comes after an entry of a replica's stream; empty when nothing came."""
+        ...
+
+    async def leave(self, member: str) -> None:
+        """Be forgotten at once."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections; may be called twice."""
+        ...

@@ -1,0 +1,220 @@
+"""The store on a real server: Valkey or Redis, alone, behind Sentinel, or as a cluster.
+
+Each call has its own time limit. A new connection has one of its own before the first call on it:
+were it part of the call's, a slow store would look well each time that its connections were made
+anew, and never be given up. A call that is cancelled or late takes its connection with it
+(redis-py closes a connection whose reply was not read), so that no reply can ever reach another
+caller. Readers have connections of their own, because they wait on the server's side. Scripts are
+sent by their hash and loaded again where the server has forgotten them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import ConnectionPool, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from forebay.coordination.protocol.messages import About, decode_about, encode
+from forebay.coordination.store import keys
+from forebay.coordination.store.port import Entry, Sign, Standing, StoreLost
+from forebay.coordination.store.scripts import BEAT, LEAVE, SEND
+from forebay.settings import parse_store_url
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from forebay.settings import StoreAddress
+
+CALL_S = 0.1
+"""How long one call may take: a store that is slower than that is as good as gone."""
+CONNECT_S = 0.8
+"""How long a new connection may take: names, TLS, a password, sentinels that are asked."""
+SENTINEL_S = 0.3
+"""How long one sentinel may take before the next is asked."""
+RAW = {"protocol": 2, "decode_responses": False}
+"""Answers as we read them, whatever the URL says: bytes, and streams as lists."""
+READ_MAX = 256
+"""Entries taken at once; the rest comes with the next call."""
+
+
+def connect(url: str) -> Any:
+    """Return a client for a URL in any of its forms; it connects when it is first used."""
+    options: dict[str, Any] = {
+        **RAW,
+        "socket_connect_timeout": CONNECT_S,
+        "retry": Retry(NoBackoff(), 0),  # who calls tries again, and knows when to stop
+    }
+    address = parse_store_url(url)
+    if address.kind == "single":
+        given: dict[str, Any] = {**options, **parse_url(address.url), **RAW}
+        return Redis.from_pool(ConnectionPool(**given))
+    if address.kind == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in address.hosts]
+        return RedisCluster(startup_nodes=nodes, **_given(address), **options)
+    own = {"username": address.sentinel_username, "password": address.sentinel_password}
+    limits = {"socket_timeout": SENTINEL_S, "socket_connect_timeout": SENTINEL_S}
+    sentinels = Sentinel(  # type: ignore[no-untyped-call]  # redis-py has types for some
+        address.hosts, sentinel_kwargs={**_filled(own), **limits}
+    )
+    return sentinels.master_for(address.service, db=address.db, **_given(address), **options)
+
+
+def _given(address: StoreAddress) -> dict[str, Any]:
+    """Return as whom to ask, and whether over TLS; what the query says is redis-py's own."""
+    query = {
+        name: value
+        for name, value in parse_url(address.url).items()
+        if name not in ("host", "port", "db", "path", "connection_class", *RAW)
+    }
+    own: dict[str, Any] = {"username": address.username, "password": address.password}
+    return {**query, **_filled(own), **({"ssl": True} if address.tls else {})}
+
+
+def _filled(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value}
+
+
+class ValkeyStore:
+    """One replica's connections to the store."""
+
+    def __init__(self, url: str, lease_s: float) -> None:
+        self._client = connect(url)
+        self._readers = (connect(url), connect(url))
+        self._lease_ms = max(1, int(lease_s * 1000))
+        self._beat = self._client.register_script(BEAT)
+        self._send = self._client.register_script(SEND)
+        self._leave = self._client.register_script(LEAVE)
+        self._lingers = 0  # the epoch whose stream will not stay for ever; `beat` prolongs it
+        self._is_connected = False
+        self.calls = 0
+        """How many calls were made; what one of them costs is what the benchmarks ask."""
+        self.bytes_sent = 0
+
+    async def beat(self, sign: Sign) -> Standing:
+        """Sign, renew or take the lease if it is free, and learn who is there."""
+        member = sign.about.member
+        holder, left_ms, abouts = await self._call(
+            lambda: self._beat(
+                keys=[
+                    keys.LEASE, keys.EPOCH, keys.MEMBERS, keys.ABOUT, keys.down(member),
+                    keys.up(sign.epoch),
+                ],
+                args=[
+                    member, sign.token, self._lease_ms, sign.epoch, int(sign.may_lead),
+                    encode(sign.about), keys.LINGER * self._lease_ms,
+                ],
+            )
+        )  # fmt: skip
+        epoch, _, leader = bytes(holder).decode().partition(":")
+        members = tuple(about for about in map(_about, abouts) if about is not None)
+        return Standing(int(epoch or 0), leader, max(0, left_ms) / 1000, members)
+
+    async def send_up(self, epoch: int, payloads: Sequence[bytes]) -> None:
+        """Append to the stream of the leader of an epoch."""
+        stream = keys.up(epoch)
+        self.bytes_sent += sum(map(len, payloads))
+        if len(payloads) == 1 and epoch == self._lingers:  # a pipeline costs nearly twice as much
+            await self._call(lambda: self._client.execute_command(*_xadd(stream, payloads[0])))
+            return
+        pipeline = self._client.pipeline(transaction=False)
+        for payload in payloads:
+            pipeline.execute_command(*_xadd(stream, payload))
+        pipeline.pexpire(stream, keys.LINGER * self._lease_ms)
+        await self._call(pipeline.execute)
+        self._lingers = epoch
+
+    async def send_down(
+        self, token: str, payloads: Sequence[tuple[str, bytes]], *, last: bool = False
+    ) -> bool:
+        """Append to the streams of replicas, if the token still holds the lease; else False."""
+        self.bytes_sent += sum(len(payload) for _, payload in payloads)
+        linger_ms = keys.LINGER * self._lease_ms
+        sent = await self._call(
+            lambda: self._send(
+                keys=[keys.LEASE, *(keys.down(member) for member, _ in payloads)],
+                args=[
+                    token, keys.STREAM_MAX, linger_ms, int(last),
+                    *(payload for _, payload in payloads),
+                ],
+            )
+        )  # fmt: skip
+        return bool(sent)
+
+    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[Entry]:
+        """Wait for what comes after an entry of a leader's stream; empty when nothing came."""
+        return await self._read(0, keys.up(epoch), after, wait_s)
+
+    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[Entry]:
+        """Wait for what comes after an entry of a replica's stream; empty when nothing came."""
+        return await self._read(1, keys.down(member), after, wait_s)
+
+    async def _read(self, reader: int, stream: str, after: bytes, wait_s: float) -> list[Entry]:
+        asked = self._readers[reader].xread(
+            {stream: after}, count=READ_MAX, block=max(1, int(wait_s * 1000))
+        )
+        self.calls += 1
+        with _failures():
+            async with asyncio.timeout(wait_s + CONNECT_S):
+                found = await asked
+        if not found:
+            return []
+        [(_, entries)] = found
+        return [Entry(entry_id, fields.get(b"d", b"")) for entry_id, fields in entries]
+
+    async def leave(self, member: str) -> None:
+        """Be forgotten at once."""
+        await self._call(
+            lambda: self._leave(keys=[keys.MEMBERS, keys.ABOUT, keys.down(member)], args=[member])
+        )
+
+    async def close(self) -> None:
+        """Close all connections; may be called twice."""
+        for client in (self._client, *self._readers):
+            await client.aclose()
+            sentinels = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+            for sentinel in getattr(sentinels, "sentinels", ()):
+                await sentinel.aclose()
+
+    async def _call(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call; after a failure only when there is a connection again."""
+        self.calls += 1
+        try:
+            with _failures():
+                if not self._is_connected:
+                    async with asyncio.timeout(CONNECT_S):  # to where our keys are, in a cluster
+                        await self._client.exists(keys.LEASE)
+                async with asyncio.timeout(CALL_S):
+                    answer = await call()
+        except StoreLost:
+            self._is_connected = False
+            raise
+        self._is_connected = True
+        return answer
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise StoreLost for whatever goes wrong: also what the driver says to options of the URL."""
+    try:
+        yield
+    except Exception as error:
+        raise StoreLost(f"{type(error).__name__}: {error}") from error
+
+
+def _xadd(stream: str, payload: bytes) -> tuple[str | bytes | int, ...]:
+    return ("XADD", stream, "MAXLEN", "~", keys.STREAM_MAX, "*", "d", payload)
+
+
+def _about(data: bytes) -> About | None:
+    """Return who a member is; None for what another version wrote."""
+    try:
+        return decode_about(data)
+    except msgspec.MsgspecError:
+        return None

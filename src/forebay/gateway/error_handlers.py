@@ -1,0 +1,80 @@
+"""What a caller is told when a route that is not hot raises."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from starlette.exceptions import HTTPException
+
+from forebay.gateway.hot.admission import HOT_ROUTES
+from forebay.gateway.hot.model_names import nearest
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.routes.sessions import queue_full
+from forebay.relay.problem import Problem
+from forebay.sessions.refusals import PromptQueueFull, Refusal
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from forebay.gateway.http.authorization import Asking
+
+logger = logging.getLogger("forebay.gateway")
+
+CODES_OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
+
+
+class ErrorAnswers:
+    """Turns exceptions into answers."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self.handlers: dict[Any, Any] = {
+            Refused: self.refused,
+            Refusal: self.refused_by_session,
+            HTTPException: self.not_there,
+            Exception: self.broken,
+        }
+
+    async def refused(self, request: Request, error: Refused) -> Response:
+        """Answer a refusal."""
+        return self._asking.answer(error, request)
+
+    async def refused_by_session(self, request: Request, error: Refusal) -> Response:
+        """Answer a session's refusal; that of its cap has a body of its own."""
+        if isinstance(error, PromptQueueFull):
+            return queue_full(error)
+        return self._asking.answer(Refused(error.problem), request)
+
+    async def not_there(self, request: Request, error: HTTPException) -> Response:
+        """Answer a request for a route or a method that does not exist."""
+        code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
+        is_hot = request.url.path.encode() in HOT_ROUTES
+        if is_hot:
+            code = "method_not_allowed"
+        answer = self._asking.answer(Refused(Problem(code, _words(code, request))), request)
+        allow = (error.headers or {}).get("Allow") or ("POST" if is_hot else "")
+        if allow and code == "method_not_allowed":
+            answer.headers["allow"] = allow
+        return answer
+
+    async def broken(self, request: Request, error: Exception) -> Response:
+        """Answer a bug of ours.
+
+        The traceback is in the log; callers are told nothing that could help an attacker.
+        """
+        logger.error("a route failed", exc_info=error, extra={"path": request.url.path})
+        problem = Problem("internal_error", "an internal error; the log has the details")
+        return self._asking.answer(Refused(problem), request)
+
+
+def _words(code: str, request: Request) -> str:
+    path = request.url.path[:128]
+    if code == "method_not_allowed":
+        return f"{request.method} is not allowed for {path}"
+    known = [route.decode() for route in HOT_ROUTES]
+    known += [route.path for route in request.app.routes if "{" not in route.path]
+    near = nearest(path, known)[:1]
+    meant = f"did you mean {near[0]}? See" if near else "see"
+    return f"there is nothing at {path}; {meant} /openapi.json"

@@ -1,0 +1,1 @@
+"""Error codes, their HTTP statuses, and errors as they are sent."""

@@ -1,0 +1,150 @@
+"""Errors as they are sent: in the caller's dialect and language, saying when to try again."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forebay.gateway.errors.codes import CODES, MEANT_JAPANESE, THERE_ARE_JAPANESE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from forebay.gateway.errors.codes import Code
+    from forebay.relay.family import Family
+    from forebay.relay.problem import Problem
+    from forebay.settings import QueueSettings
+
+RETRY_AFTER_S_MIN, RETRY_AFTER_S_MAX = 1.0, 120.0
+"""The stock SDKs do not wait longer than two minutes."""
+RETRY_AFTER_S_UNMEASURED = 2.0
+"""What is said while nothing has been measured."""
+JITTER = 0.2
+"""Callers that were refused together must not come back together."""
+
+
+class Rendered(msgspec.Struct, frozen=True, gc=False):
+    """An error as it is sent."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+class Problems:
+    """Turns problems into answers, in the caller's dialect and language."""
+
+    def __init__(self, queue: QueueSettings, random: Random) -> None:
+        self._random = random
+        self.explain_model: Callable[[Problem, str, str, str], Problem] = _as_it_is
+        """Says of an unknown model what there is, given its name, a key's name and the family."""
+        self.change(queue)
+
+    def change(self, queue: QueueSettings) -> None:
+        """Take over the two statuses that the operator may choose."""
+        self._chosen = {"queue_full": queue.full_status, "queue_timeout": queue.timeout_status}
+
+    def status(self, code: str) -> int:
+        """Return the HTTP status of a code."""
+        known = CODES.get(code)
+        return self._chosen.get(code) or (known.status if known else 500)
+
+    def render(self, problem: Problem, family: Family, language: str = "en") -> Rendered:
+        """Return status, headers and body."""
+        code = CODES.get(problem.code) or CODES["internal_error"]
+        headers = [(b"content-type", b"application/json")]
+        delay_s = self._delay_s(problem.retry_after_s) if code.retry_after else 0.0
+        if delay_s:
+            headers.append((b"retry-after", b"%d" % ceil(delay_s)))
+            headers.append((b"retry-after-ms", b"%d" % ceil(delay_s * 1000)))
+        problem = _detailed(problem, code, language, delay_s)
+        if code.retry != "unsaid":
+            headers.append((b"x-should-retry", b"true" if code.retry == "later" else b"false"))
+        if problem.code == "unauthorized":
+            headers.append((b"www-authenticate", b"Bearer"))
+        status = self.status(problem.code)
+        body = family.error(problem, self.message(problem, language), status)
+        return Rendered(status, headers, msgspec.json.encode(body))
+
+    def render_in_stream(self, problem: Problem, family: Family, language: str) -> bytes:
+        """Return the error as the last event of a stream that has begun."""
+        code = CODES.get(problem.code) or CODES["internal_error"]
+        delay_s = self._delay_s(problem.retry_after_s) if code.retry_after else 0.0
+        problem = _detailed(problem, code, language, delay_s)
+        words = self.message(problem, language)
+        return family.stream_error(problem, words, self.status(problem.code))
+
+    def message(self, problem: Problem, language: str) -> str:
+        """Return the message in a language: what we know best in English, else in general."""
+        code = CODES.get(problem.code)
+        if language != "ja" or code is None:
+            return problem.message
+        words = code.japanese
+        if (asked := problem.details.get("model")) is not None:
+            words = f"{words}: {asked}"
+        for member, form in (("suggestions", MEANT_JAPANESE), ("available", THERE_ARE_JAPANESE)):
+            if isinstance(names := problem.details.get(member), list):
+                words = form.format(message=words, names=", ".join(name[:80] for name in names))
+        return words
+
+    def about_the_model(
+        self, problem: Problem, asked: str, key_name: str, family: Family
+    ) -> Problem:
+        """Add what can be asked for to a problem that says there is no such model."""
+        return self.explain_model(problem, asked, key_name, family.name)
+
+    def _delay_s(self, measured_s: float | None) -> float:
+        base_s = RETRY_AFTER_S_UNMEASURED if measured_s is None else measured_s
+        spread = 1.0 + JITTER * (2.0 * self._random.random() - 1.0)
+        return min(RETRY_AFTER_S_MAX, max(RETRY_AFTER_S_MIN, base_s * spread))
+
+
+def hint(code: Code, language: str) -> str:
+    """Return what to do about an error, in a language."""
+    return code.hint_japanese if language == "ja" else code.remedy
+
+
+def _detailed(problem: Problem, code: Code, language: str, delay_s: float) -> Problem:
+    """Add what the body of every such error says: when to try again, and what can be done."""
+    details: dict[str, object] = {"retry_after": ceil(delay_s)} if delay_s else {}
+    if code.hint_japanese:
+        details["hint"] = hint(code, language)
+    if not details:
+        return problem
+    return msgspec.structs.replace(problem, details=details | problem.details)
+
+
+def _as_it_is(problem: Problem, asked: str, key_name: str, family: str) -> Problem:
+    return problem
+
+
+def preferred_language(accept: bytes | None) -> str:
+    """Return `ja` when an Accept-Language header prefers it, else `en`.
+
+    >>> preferred_language(b"ja,en;q=0.5"), preferred_language(b"en-GB, ja;q=0.9")
+    ('ja', 'en')
+    """
+    if not accept:
+        return "en"
+    best, best_weight = "en", 0.0
+    for part in accept[:1024].decode("latin-1").split(","):
+        tag, _, weight_text = part.strip().partition(";")
+        language = tag.split("-")[0].strip().lower()
+        if language in ("ja", "en", "*"):
+            weight = _weight(weight_text)
+            if weight > best_weight:
+                best, best_weight = ("ja" if language == "ja" else "en"), weight
+    return best
+
+
+def _weight(text: str) -> float:
+    name, _, value = text.strip().partition("=")
+    if name.strip() != "q":
+        return 1.0
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,1 @@
+"""Several replicas and guarded nodes: membership, forwarding to peers, shared node commands."""

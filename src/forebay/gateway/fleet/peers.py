@@ -1,0 +1,261 @@
+"""The other gateways of a fleet: what only one of them can answer is passed on to it.
+
+A session lives on the gateway named in its id, a request on the one that its client is connected
+to. Whoever else is asked passes the call on as it came: the caller's own key and Host, so that the
+other decides by itself who may do what, and one header more that says who passed it on. That header
+keeps a call from going round in circles, and, as any forwarding header does, from being taken for
+one of the operator at this machine.
+
+Bounded: bodies by what the route allows, answers by what the client reads (`replica_passage`), time
+by HEAD_S unless an answer may take as long as it likes, and always by the other being there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from forebay.errors import BackendFailed
+from forebay.gateway.fleet.peer_response import Passage, PassedOn, Stale
+from forebay.gateway.fleet.peer_target import peer_target
+from forebay.gateway.http.authorization import HOP, Refused
+from forebay.gateway.http.connected import while_connected
+from forebay.gateway.http.json_body import read_body
+from forebay.relay.problem import Problem
+from forebay.sessions.ids import replica_of
+from forebay.wire.client import Pool
+from forebay.wire.heads import end_to_end, header_block
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from forebay.coordination import Fleet
+    from forebay.gateway.parts import Parts
+
+logger = logging.getLogger("forebay.gateway")
+
+CONNECT_S: Final = 3.0
+HEAD_S: Final = 30.0
+"""How long another gateway may take to begin its answer."""
+LOOK_S: Final = 2.0
+"""How often whoever waits for an answer looks whether the other is still there."""
+OWNER_S: Final = 1.0
+"""How long the leader may take to say who has a request."""
+POOLS_MAX: Final = 64
+IDLE_MAX: Final = 16
+OURS: Final = frozenset((b"host", b"content-length", b"expect", b"x-forwarded-for", HOP.encode()))
+"""Headers that are written anew."""
+SAFE: Final = ("GET", "HEAD")
+"""Methods that may go out twice: only those use a connection that the other may just be closing."""
+
+
+class Question(NamedTuple):
+    """A call as it is passed on."""
+
+    name: str
+    address: str
+    head: bytes
+    body: bytes
+    is_safe: bool
+
+
+class Replicas:
+    """Asks the other gateways; with no fleet there are none."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._pools: dict[str, Pool] = {}
+        self._passages: set[Passage] = set()
+        self._silent: set[str] = set()
+        self._stopped = False
+
+    @property
+    def under_way(self) -> int:
+        """How many answers of other gateways are on their way."""
+        return len(self._passages)
+
+    # -- whom to ask
+
+    async def of_session(self, session_id: str, request: Request) -> str | None:
+        """Return the gateway to ask for a session; None is this one.
+
+        A session that is here is ours, whatever its id says. One from before there were several
+        gateways names none; the ledger knows who took it over. Raises Refused for a call that was
+        passed on to the wrong one.
+        """
+        fleet, sessions = self._parts.fleet, self._parts.sessions
+        if fleet is None or sessions.has(session_id):
+            return None
+        name = replica_of(session_id) or await sessions.holder(session_id)
+        if name in ("", fleet.me):
+            return None
+        if HOP in request.headers:
+            raise _away(f"a call for gateway {name} was passed on to {fleet.me}")
+        return name
+
+    async def of_request(self, ticket_id: str, request: Request) -> str | None:
+        """Return the gateway that has a request which is not here; None where nobody has it.
+
+        Raises Refused where that cannot be known now.
+        """
+        fleet = self._parts.fleet
+        if fleet is None or HOP in request.headers:
+            return None
+        name = None
+        try:
+            async with asyncio.timeout(OWNER_S):
+                name = await fleet.owner_of(ticket_id)
+        except TimeoutError:
+            raise _away("the leading gateway does not say which one has this request") from None
+        if name is None and fleet.picture().mode != "coordinated":
+            raise _away("no gateway leads now that could say which one has this request")
+        return None if name == fleet.me else name
+
+    # -- how to ask
+
+    async def pass_on(
+        self, request: Request, name: str, bytes_max: int, limit_s: float | None = HEAD_S
+    ) -> Response:
+        """Have another gateway answer a request; raises Refused where it is out of reach."""
+        fleet = self._fleet()
+        address = self._address(fleet, name)
+        body = await read_body(request, bytes_max, self._parts.settings.server.body_seconds)
+        head = _head(request, address, fleet.me, len(body))
+        question = Question(name, address, head, body, request.method in SAFE)
+        passage = await while_connected(request, self._asked(question, limit_s))
+        return PassedOn(passage, self._passages.discard, is_head=request.method == "HEAD")
+
+    async def ask(
+        self, request: Request, name: str, body: bytes, bytes_max: int, limit_s: float | None
+    ) -> tuple[int, bytes]:
+        """Ask with another body; return the status and the whole answer. Raises Refused."""
+        fleet = self._fleet()
+        address = self._address(fleet, name)
+        head = _head(request, address, fleet.me, len(body))
+        question = Question(name, address, head, body, is_safe=False)
+        passage = await self._asked(question, limit_s)
+        whole = bytearray()
+        try:
+            while (data := await passage.next()) is not None:
+                whole += data
+                if len(whole) > bytes_max:
+                    raise BackendFailed("its answer is too large")
+        except BackendFailed as error:
+            raise self._failed(question, error, sent=True) from None
+        finally:
+            passage.stop()
+            self._passages.discard(passage)
+        return passage.begun.result().status, bytes(whole)
+
+    def stop(self) -> None:
+        """Give up what is under way; clients come back to another gateway. May be called twice."""
+        self._stopped = True
+        for passage in list(self._passages):
+            passage.stop("this gateway is shutting down")
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+    # -- inside
+
+    def _fleet(self) -> Fleet:
+        fleet = self._parts.fleet
+        assert fleet is not None
+        if self._stopped:
+            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+        return fleet
+
+    def _address(self, fleet: Fleet, name: str) -> str:
+        address = fleet.address_of(name)
+        if address is None:
+            raise _away(f"gateway {name}, which has it, is not there")
+        return address
+
+    async def _asked(self, question: Question, limit_s: float | None) -> Passage:
+        """Return an answer that has begun; raises Refused."""
+        pool = self._pool(question.address)
+        sent = False
+        try:
+            async with asyncio.timeout(limit_s):
+                idle = pool.take() if question.is_safe else None
+                if idle is not None:
+                    try:
+                        return await self._begun(Passage(idle), question)
+                    except Stale:
+                        logger.debug("an idle connection was closed")
+                passage = Passage(await pool.connect())
+                sent = True
+                return await self._begun(passage, question)
+        except TimeoutError:
+            error = BackendFailed(f"no answer within {limit_s:g} s")
+            raise self._failed(question, error, sent=sent) from None
+        except BackendFailed as error:
+            raise self._failed(question, error, sent=sent) from None
+
+    async def _begun(self, passage: Passage, question: Question) -> Passage:
+        """Wait for the head, as long as the other is there."""
+        self._passages.add(passage)
+        try:
+            passage.send(question.head, question.body)
+            while not (await asyncio.wait({passage.begun}, timeout=LOOK_S))[0]:
+                if self._is_lost(question.name):
+                    raise BackendFailed("it has not been heard of for too long")
+            passage.begun.result()
+        except BaseException:
+            passage.stop()
+            self._passages.discard(passage)
+            raise
+        self._silent.discard(question.name)
+        return passage
+
+    def _is_lost(self, name: str) -> bool:
+        seen = self._fleet().picture().replicas
+        return not any(one.name == name and one.state != "lost" for one in seen)
+
+    def _failed(self, question: Question, error: BackendFailed, *, sent: bool) -> Refused:
+        """Say so: what may have been done already must not be asked for again unseen."""
+        name = question.name
+        if name not in self._silent:  # once until it answers again
+            self._silent.add(name)
+            where = {"replica": name, "address": question.address}
+            logger.warning("another gateway cannot be reached: %s", error, extra=where)
+        if sent and not question.is_safe:
+            words = f"gateway {name}, which has it, was asked and did not answer"
+            return Refused(Problem("replica_lost", words))
+        return _away(f"gateway {name}, which has it, cannot be reached")
+
+    def _pool(self, address: str) -> Pool:
+        pool = self._pools.get(address)
+        if pool is None:
+            if len(self._pools) >= POOLS_MAX:  # of gateways that have gone
+                self._pools.pop(next(iter(self._pools))).close()
+            target = peer_target(address, self._parts.settings.server.tls_cert, CONNECT_S)
+            pool = self._pools[address] = Pool(target, idle_max=IDLE_MAX)
+        return pool
+
+
+def _away(words: str) -> Refused:
+    return Refused(Problem("replica_unavailable", words))
+
+
+def _head(request: Request, address: str, me: str, length: int) -> bytes:
+    """Return the head of a request as it is passed on."""
+    scope = request.scope
+    given = scope["headers"]
+    host = request.headers.get("host") or urlsplit(address).netloc
+    hops = [value for name, value in given if name == b"x-forwarded-for"]
+    peer = request.client.host if request.client else ""
+    written = [
+        (b"host", host.encode("latin-1")),
+        *(pair for pair in end_to_end(given) if pair[0] not in OURS),
+        (b"x-forwarded-for", b", ".join([*hops, peer.encode()] if peer else hops) or b"unknown"),
+        (HOP.encode(), me.encode()),
+    ]
+    if length or request.method == "POST":
+        written.append((b"content-length", b"%d" % length))
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    method = b"GET" if request.method == "HEAD" else request.method.encode()  # its end is known
+    return b"%b %b%b HTTP/1.1\r\n%b\r\n" % (method, scope["raw_path"], query, header_block(written))

@@ -1,0 +1,174 @@
+"""From a request's bytes to a call: the body read and bounded, the model resolved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from forebay.relay.absence import words
+from forebay.relay.anthropic import ANTHROPIC
+from forebay.relay.call import Call
+from forebay.relay.fields import find_model, place_for_model
+from forebay.relay.forms import form_reader
+from forebay.relay.members import InvalidBody
+from forebay.relay.ollama import OLLAMA
+from forebay.relay.openai import OPENAI
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from forebay.gateway.hot.callers import Caller, Callers
+    from forebay.relay.fields import Reading
+    from forebay.relay.problem import Unsupported
+    from forebay.relay.relay import Relay
+    from forebay.settings import ModelsSettings, ResolvedKey
+
+FAMILIES: Final = (OPENAI, ANTHROPIC, OLLAMA)
+HOT_ROUTES: Final = {
+    route.encode(): (family, route) for family in FAMILIES for route in family.routes
+}
+"""Path -> the family and the route's name, for the metrics."""
+ID_BYTES = 12
+"""Enough that nobody guesses an id, and that no two are the same."""
+
+
+class Admission:
+    """Makes calls out of requests, or says what is wrong with them."""
+
+    def __init__(
+        self, callers: Callers, models: ModelsSettings, relay: Relay, random: Random
+    ) -> None:
+        self.callers = callers
+        self._relay = relay
+        self._random = random
+        self._entropy: list[str] = []  # ids made ahead: the system gives many as fast as one
+        self.change(models)
+
+    def change(self, models: ModelsSettings) -> None:
+        """Take over other aliases and fallbacks."""
+        self.aliases = {name: _last(name, models.aliases) for name in models.aliases}
+        self._fallbacks = {
+            name: tuple(self.aliases.get(model, model) for model in targets)
+            for name, targets in models.fallbacks.items()
+        }
+
+    def admit(self, caller: Caller, body: bytes) -> Call | Problem | None:
+        """Read a body that can be read at once; None for one that must be read in slices."""
+        try:
+            reading = caller.reader.look_at(body)
+        except InvalidBody as error:
+            return Problem(error.code, str(error), error.param)
+        return None if reading is None else self.make(caller, reading)
+
+    def refusal(self, caller: Caller) -> Problem | None:
+        """Say what is wrong with a request before its body is looked at."""
+        if caller.problem is not None:
+            return caller.problem
+        if caller.content_type[:10].lower() == b"multipart/":
+            if caller.route not in caller.family.media_routes:
+                return Problem("unsupported", "this route takes JSON, no forms", "content-type")
+            caller.form = form_reader(caller.content_type)
+            if caller.form is None:
+                words = "a form must be multipart/form-data, in UTF-8, with a boundary"
+                return Problem("invalid_request", words, "content-type")
+        if caller.coding not in (b"", b"gzip"):
+            return Problem("unsupported", "send the body as it is, or as gzip", "content-encoding")
+        return None
+
+    def make(self, caller: Caller, reading: Reading) -> Call | Problem:
+        """Return the call that a body asks for."""
+        family, fields = caller.family, reading.fields
+        asked = caller.model or fields.model
+        if reading.unsupported is not None or not asked:
+            return _refused(reading.unsupported)
+        model = self.aliases.get(asked, asked) if self.aliases else asked
+        if ":" not in model and self._relay.nodes.has_ollama:
+            model = self._relay.nodes.full_name(model)
+        fallbacks: tuple[str, ...] = ()
+        if self._fallbacks:
+            fallbacks = self._fallbacks.get(model) or self._fallbacks.get(asked, ())
+        key = caller.key
+        if key is not None and key.models:
+            if not _may_use(key, asked, model):
+                return Problem("forbidden", "this key may not use this model", "model")
+            fallbacks = tuple(name for name in fallbacks if name in key.models)
+        if (model != fields.model or fallbacks) and reading.model_span == (0, 0):
+            _find_place(reading)
+        nodes, route = self._relay.nodes, caller.route
+        if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
+            return Problem("route_not_supported", words(route), "model")
+        request_id = self.unique_id(caller.request_id)
+        call = Call(
+            request_id,
+            family,
+            caller.target,
+            caller.route,
+            model,
+            reading.body,
+            reading.model_span,
+            fields.model,
+            fallbacks,
+            caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
+            caller.credentials,
+            (not reading.is_plain or family.streams_by_default)
+            and family.is_stream(fields, caller.route),
+            caller.fixed_user or self.callers.user_of(caller, reading.user),
+            self.callers.priority_of(caller, reading.tier),
+            caller.affinity,
+            caller.max_wait_s,
+            reading.prompt_tokens,
+            reading.output_limit,
+            caller.key_name,
+            caller.key_running_max,
+            caller.weight,
+        )
+        call.frame = reading.frame
+        return call
+
+    def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:
+        """Return the model that a name stands for, and what may run instead of it."""
+        model = self.aliases.get(asked, asked)
+        if ":" not in model and self._relay.nodes.has_ollama:
+            model = self._relay.nodes.full_name(model)
+        return model, self._fallbacks.get(model) or self._fallbacks.get(asked, ())
+
+    def may_use(self, key: ResolvedKey | None, asked: str) -> bool:
+        """Say whether a key may ask for a model."""
+        return key is None or not key.models or _may_use(key, asked, self.resolve(asked)[0])
+
+    def unique_id(self, asked: str) -> str:
+        """Return the caller's own id unless it is in use, else one that nobody can guess."""
+        if asked and asked not in self._relay.exchanges:
+            return asked
+        if not self._entropy:
+            text = self._random.randbytes(ID_BYTES * 256).hex()
+            self._entropy = [text[i : i + 2 * ID_BYTES] for i in range(0, len(text), 2 * ID_BYTES)]
+        return self._entropy.pop()
+
+
+def _refused(unsupported: Unsupported | None) -> Problem:
+    if unsupported is None:
+        return Problem("invalid_request", "`model` is required", "model")
+    return Problem("unsupported", unsupported.message, unsupported.param)
+
+
+def _find_place(reading: Reading) -> None:
+    """Find where the body names its model, or where it should; of a form that is known."""
+    if reading.frame is not None:
+        return
+    if reading.fields.model:
+        reading.model_span = find_model(reading.body)
+    else:
+        reading.model_span, reading.frame = place_for_model(reading.body)
+
+
+def _last(name: str, aliases: Mapping[str, str]) -> str:
+    """Follow an alias to its end; the settings have refused loops."""
+    while (target := aliases.get(name)) is not None:
+        name = target
+    return name
+
+
+def _may_use(key: ResolvedKey, asked: str, model: str) -> bool:
+    return asked in key.models or model in key.models

@@ -1,0 +1,270 @@
+"""What a request head says about its caller: the key, the user, the priority, the headers to pass.
+
+Clients keep their connections and send the same headers with every request, so what a head says
+is kept with it (`RequestHead.memory`) and read again only when the keys change.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from forebay.core import capped_priority, parse_priority
+from forebay.gateway.errors.rendering import preferred_language
+from forebay.gateway.hot.keys import KeyRing, presented_secret
+from forebay.relay.openai import OPENAI
+from forebay.relay.problem import Problem
+from forebay.wire.heads import HOP_BY_HOP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.gateway.hot.proxies import TrustedProxies
+    from forebay.relay.forms import FormReader
+    from forebay.settings import ResolvedKey
+    from forebay.wire.heads import Headers, RequestHead
+    from forebay.wire.hosts import HostGuard
+
+OURS: Final = frozenset(
+    b"host content-length content-encoding expect accept-encoding authorization x-api-key api-key"
+    b" origin"
+    b" x-forebay-priority x-nexus-priority x-forebay-user x-forebay-session x-forebay-max-wait"
+    b" x-forebay-guard-token x-forebay-hop x-request-id forwarded x-forwarded-for x-forwarded-host"
+    b" x-forwarded-proto x-real-ip".split()
+)
+"""Headers that are for us, or that we write ourselves; the rest go on to the node."""
+
+EXPOSED = (
+    b"x-request-id, x-forebay-node, x-forebay-model, x-queue-status, x-queue-wait-ms,"
+    b" x-queue-position, x-estimated-wait, retry-after, retry-after-ms, x-should-retry"
+)
+AZURE: Final = b"/openai/"
+"""Where Azure's clients ask, with a header of their own for the key."""
+USER_LENGTH_MAX = 256
+PROMPT_PREFIX: Final = b"prm_"
+"""How ids of prompts begin: one that waits in its session is no request yet, and keeps its id."""
+_PLAIN_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+class Caller:
+    """Everything a head says, apart from what it asks for."""
+
+    __slots__ = (
+        "address", "affinity", "answer_block", "coding", "content_type", "credentials", "family",
+        "fixed_user", "form", "generation", "header_block", "key", "key_name",
+        "key_running_max", "language", "max_wait_s", "model", "priority", "problem", "reader",
+        "request_id", "route", "target", "tiers", "user", "weight",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.family = OPENAI
+        self.reader = OPENAI.reader
+        self.route = ""
+        """What it asks for, as the metrics call it."""
+        self.target = b""
+        """The same, as a node is asked for it."""
+        self.model = ""
+        """As the path names it; "" where the body does."""
+        self.key: ResolvedKey | None = None
+        self.key_name = ""
+        self.key_running_max = 0
+        self.weight = 1.0
+        self.fixed_user = ""
+        """The key's user, where nobody else may be named."""
+        self.header_block = b""
+        self.credentials = b""
+        self.language = "en"
+        self.priority: str | None = None
+        """As the header asks, capped by the key; None when no header is given."""
+        self.tiers: dict[str | None, str] = {}
+        """The class for each `service_tier` of a body, capped likewise."""
+        self.user: str | None = None
+        """As the header says; whether it counts is for `user_of` to decide."""
+        self.address = ""
+        self.affinity = ""
+        self.max_wait_s: float | None = None
+        self.request_id = ""
+        self.content_type = b""
+        self.coding = b""
+        """Of the body, in lower case; b"" where it comes as it is."""
+        self.form: FormReader | None = None
+        """Reads the body, where it is a form and may be one."""
+        self.answer_block = b""
+        """Headers of every answer to this caller, written out: CORS, where it is on."""
+        self.problem: Problem | None = None
+        self.generation = 0
+        """Of the keys that it was read with."""
+
+
+class Callers:
+    """Reads heads."""
+
+    def __init__(
+        self,
+        keys: KeyRing,
+        hosts: HostGuard,
+        proxies: TrustedProxies,
+        priorities: Sequence[str],
+    ) -> None:
+        self._keys = keys
+        self._hosts = hosts
+        self._proxies = proxies
+        self._priorities = priorities
+        self.generation = 0
+        """Rises when the keys change: what was remembered before is void."""
+
+    def read(self, head: RequestHead, peer: str) -> Caller:
+        """Return what a head says; `problem` is set where it must be refused."""
+        values = dict(reversed(head.headers))  # the first of a name counts
+        caller = Caller()
+        caller.header_block = _passed_on(head.headers)
+        caller.language = preferred_language(values.get(b"accept-language"))
+        caller.affinity = values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1")
+        caller.content_type = values.get(b"content-type", b"")
+        caller.coding = _coding(values.get(b"content-encoding", b""))
+        caller.answer_block = cors_block(self._hosts.cors_origin(values.get(b"origin")))
+        hops = [value for name, value in head.headers if name == b"x-forwarded-for"]
+        caller.address = self._proxies.client(peer, b",".join(hops) if hops else None)
+        caller.generation = self.generation
+        user = values.get(b"x-forebay-user")
+        caller.user = None if user is None else user.decode("utf-8", "replace")
+        caller.request_id = plain_id(values.get(b"x-request-id"))
+        caller.problem = (
+            self._host_problem(values)
+            or self._authenticate(caller, values, is_azure=head.target.startswith(AZURE))
+            or _read_wait(caller, values.get(b"x-forebay-max-wait"))
+        )
+        self._read_priority(caller, values)
+        return caller
+
+    def user_of(self, caller: Caller, named: str | None) -> str:
+        """Return whom fairness counts the request for."""
+        key = caller.key
+        if key is not None and not key.trust_user:
+            return key.user
+        name = named or caller.user
+        if not name:
+            return key.user if key is not None else caller.address
+        if len(name) > USER_LENGTH_MAX:  # a bound on memory, not on names
+            name = name[:USER_LENGTH_MAX]
+        return f"{key.name}/{name}" if key is not None else name
+
+    def priority_of(self, caller: Caller, tier: str | None) -> str:
+        """Return the class: the header's, else that of OpenAI's `service_tier`."""
+        return caller.priority or caller.tiers.get(tier) or caller.tiers[None]
+
+    def _read_priority(self, caller: Caller, values: dict[bytes, bytes]) -> None:
+        asked = values.get(b"x-forebay-priority", values.get(b"x-nexus-priority"))
+        if asked is not None:
+            caller.priority = self._capped(caller, asked[:64].decode("latin-1"))
+        caller.tiers = {tier: self._capped(caller, name) for tier, name in _TIERS.items()}
+
+    def _capped(self, caller: Caller, name: str) -> str:
+        priority = parse_priority(name, self._priorities)
+        if caller.key is None:
+            return priority
+        return capped_priority(priority, caller.key.max_priority, self._priorities)
+
+    def _host_problem(self, values: dict[bytes, bytes]) -> Problem | None:
+        host = values.get(b"host")
+        if not self._hosts.allows_host(host):
+            return Problem("forbidden_host", "this Host is not served here", "host")
+        if not self._hosts.allows_origin(values.get(b"origin"), host):
+            return Problem("forbidden_host", "pages of this Origin may not call", "origin")
+        return None
+
+    def _authenticate(
+        self, caller: Caller, values: dict[bytes, bytes], *, is_azure: bool
+    ) -> Problem | None:
+        authorization, api_key = values.get(b"authorization"), values.get(b"x-api-key")
+        if not self._keys:
+            caller.credentials = _written(b"authorization", authorization) + _written(
+                b"x-api-key", api_key
+            )
+            return None
+        azure_key = values.get(b"api-key") if is_azure else None
+        secret = presented_secret(authorization, api_key, azure_key)
+        caller.key = self._keys.find(secret) if secret is not None else None
+        if caller.key is None:
+            return Problem("unauthorized", "a valid API key is needed")
+        key = caller.key
+        caller.key_name, caller.key_running_max, caller.weight = (
+            key.name, key.max_running, key.weight
+        )  # fmt: skip
+        caller.fixed_user = "" if key.trust_user else key.user
+        return None
+
+
+def plain_id(given: bytes | None) -> str:
+    """Return the id that a caller gives its request, "" where it gives none, or none that is plain.
+
+    >>> plain_id(b"order-17"), plain_id(b"two words"), plain_id(None)
+    ('order-17', '', '')
+    """
+    if given is None or _PLAIN_ID.fullmatch(given) is None or given.startswith(PROMPT_PREFIX):
+        return ""
+    return given.decode()
+
+
+def cors_block(origin: bytes | None) -> bytes:
+    """Return what lets a page of that origin read an answer; nothing where CORS is off."""
+    if origin is None:
+        return b""
+    return (
+        b"access-control-allow-origin: %b\r\nvary: Origin\r\n"
+        b"access-control-expose-headers: %b\r\n" % (origin, EXPOSED)
+    )
+
+
+_TIERS: Final = {"priority": "high", "flex": "low", None: "normal"}
+"""OpenAI's `service_tier` in our words; any other is as good as none."""
+
+
+def _passed_on(headers: Headers) -> bytes:
+    """Return the headers that go on to a node, written out."""
+    named: set[bytes] = set()
+    for name, value in headers:
+        if name == b"connection":
+            named.update(part.strip().lower() for part in value.split(b","))
+    return b"".join(
+        [
+            b"%b: %b\r\n" % pair
+            for pair in headers
+            if pair[0] not in OURS
+            and pair[0] not in HOP_BY_HOP
+            and pair[0] not in named
+            and b"_" not in pair[0]  # some servers read X_Real_IP as X-Real-IP
+        ]
+    )
+
+
+def _coding(value: bytes) -> bytes:
+    """Return how a body is coded, without what says that it is not.
+
+    >>> _coding(b"Identity"), _coding(b"X-GZIP"), _coding(b"br, gzip")
+    (b'', b'gzip', b'br,gzip')
+    """
+    names = [name.strip() for name in value.lower().split(b",")]
+    named = [b"gzip" if name == b"x-gzip" else name for name in names]
+    return b",".join(name for name in named if name not in (b"", b"identity"))
+
+
+def _written(name: bytes, value: bytes | None) -> bytes:
+    return b"" if value is None else b"%b: %b\r\n" % (name, value)
+
+
+def _read_wait(caller: Caller, value: bytes | None) -> Problem | None:
+    if value is None:
+        return None
+    try:
+        seconds = -1.0 if b"_" in value else float(value)  # Python reads 1_0 as ten
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds <= 1e9:  # NaN is neither
+        return Problem(
+            "invalid_request",
+            "X-Forebay-Max-Wait must be a number of seconds, 0 or more",
+            "X-Forebay-Max-Wait",
+        )
+    caller.max_wait_s = seconds
+    return None

@@ -1,0 +1,255 @@
+"""The hot routes, from bytes to the relay: what stands behind the listening socket.
+
+Callbacks all the way: no task, no logging call and no metric object per request. Everything that
+is not an inference route is handed to the Starlette application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from forebay.gateway.errors.rendering import preferred_language
+from forebay.gateway.hot.callers import Caller, plain_id
+from forebay.gateway.hot.client_sink import ClientSink
+from forebay.gateway.hot.inflation import Inflation
+from forebay.gateway.hot.paths import WAYS, find_way
+from forebay.relay.call import Call
+from forebay.relay.members import InvalidBody
+from forebay.relay.openai import OPENAI
+from forebay.relay.problem import Problem
+from forebay.wire.heads import RequestHead, header_block, status_line
+from forebay.wire.refusals import Refusal
+from forebay.wire.server import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from forebay.gateway.hot.asgi_bridge import Cold
+    from forebay.gateway.parts import Parts
+    from forebay.relay.fields import Reading
+    from forebay.wire.answering import Delegate
+    from forebay.wire.connection import ServerConnection
+
+
+logger = logging.getLogger("forebay.gateway")
+
+SLICES_AT_ONCE: Final = 2
+"""Of a body that is the only one to be read: together a millisecond at most."""
+
+
+class Front(Site):
+    """Answers hot requests through the relay, and hands on the others."""
+
+    def __init__(self, parts: Parts, cold: Cold) -> None:
+        self.admission = parts.admission
+        self.reader = BodyReader()
+        self._callers = parts.callers
+        self._relay = parts.relay
+        self._problems = parts.problems
+        self._accounting = parts.accounting
+        self._inflations = parts.inflations
+        self._cold = cold
+
+    # -- for the server
+
+    def takes(self, head: RequestHead) -> bool:
+        """Say whether this is an inference request."""
+        return head.method == b"POST" and find_way(_path(head.target)) is not None
+
+    def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
+        """Say why a request is refused whatever its body, of which nothing is read then."""
+        problem = self._recall(peer, head).problem
+        return None if problem is None else Refusal(problem.code, problem.message, problem.param)
+
+    def owner(self, head: RequestHead, peer: str) -> str:
+        """Say whom the bytes of a body are counted for: a key, else an address."""
+        caller = self._recall(peer, head)
+        return caller.key_name or caller.address
+
+    def delegate(self, connection: ServerConnection) -> Delegate:
+        """Let the application answer."""
+        return self._cold.borrow(connection)
+
+    def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
+        """Admit a request and send it on its way."""
+        caller = self._recall(connection.peer, head)
+        sink = ClientSink(connection, head, caller, self._problems)
+        connection.answered_by(sink)
+        if caller.problem is not None:
+            self._refuse(sink, caller, caller.problem)
+        elif not caller.coding:
+            self._read(sink, connection, caller, body)
+        else:
+            self._inflate(sink, connection, caller, body)
+
+    def _read(
+        self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
+    ) -> None:
+        """Read a body, here or in the turns to come."""
+        admitted = self.admission.admit(caller, body) if caller.form is None else None
+        if admitted is None:
+            LargeBody(self, sink, connection).begin(caller, body)
+        else:
+            self.go_on(sink, caller, admitted)
+
+    def _inflate(
+        self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
+    ) -> None:
+        """Have a body inflated that comes as gzip, and read it then."""
+
+        def inflated(result: bytes | Problem) -> None:
+            connection.answered_by(sink)
+            if isinstance(result, Problem):
+                self._refuse(sink, caller, result)
+            else:
+                self._read(sink, connection, caller, result)
+
+        owner = caller.key_name or caller.address
+        Inflation(self._inflations, connection, owner, inflated).begin(body)
+
+    def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
+        """Answer a request that could not be read; the connection closes after it."""
+        problem = Problem(refusal.code, refusal.message, refusal.param)
+        way = find_way(_path(connection.target))
+        family, route = (OPENAI, "other") if way is None else (way.family, way.route)
+        head = connection.head
+        language = preferred_language(head.get(b"accept-language") if head is not None else None)
+        rendered = self._problems.render(problem, family, language)
+        own_id = plain_id(head.get(b"x-request-id") if head is not None else None)
+        self._accounting.refused(route, refusal.code)
+        connection.write(
+            b"%b%bx-request-id: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+            % (
+                status_line(refusal.status or rendered.status),
+                header_block(rendered.headers),
+                self.admission.unique_id(own_id).encode(),
+                len(rendered.body),
+                rendered.body,
+            )
+        )
+
+    # -- inside
+
+    def _recall(self, peer: str, head: RequestHead) -> Caller:
+        """Return what the head says, from memory where it has been read before."""
+        memory = head.memory
+        if type(memory) is Caller and memory.generation == self._callers.generation:
+            return memory
+        caller = head.memory = self._callers.read(head, peer)
+        path = _path(head.target)
+        way = WAYS.get(path) or find_way(path)
+        assert way is not None
+        caller.family, caller.route, caller.model = way.family, way.route, way.model
+        caller.reader = way.family.loose_reader if way.model else way.family.reader
+        caller.target = head.target if way.path == path else way.path + head.target[len(path) :]
+        caller.problem = self.admission.refusal(caller)
+        return caller
+
+    def go_on(self, sink: ClientSink, caller: Caller, admitted: Call | Problem) -> None:
+        """Send an admitted call on its way, or say what is wrong with it."""
+        if isinstance(admitted, Call):
+            admitted.charge = sink.charge
+            exchange = self._relay.submit(admitted, sink)
+            if not exchange.ended:
+                sink.carries(exchange)
+        else:
+            self._refuse(sink, caller, admitted)
+
+    def _refuse(self, sink: ClientSink, caller: Caller, problem: Problem) -> None:
+        self._accounting.refused(caller.route, problem.code)
+        sink.refuse_early(problem, self.admission.unique_id(caller.request_id))
+
+
+class BodyReader:
+    """Reads large bodies on the loop, a slice a turn, of one body after the other.
+
+    So nobody waits for longer than a slice takes, however many bodies come and whatever is in
+    them, and a body whose client leaves is dropped at once.
+    """
+
+    __slots__ = ("_bodies",)
+
+    def __init__(self) -> None:
+        self._bodies: deque[LargeBody] = deque()
+
+    def read(self, body: LargeBody) -> None:
+        """Read a body from now on; a few slices at once where no other is being read."""
+        if not self._bodies:
+            for _ in range(SLICES_AT_ONCE):
+                if not body.step():
+                    return
+            asyncio.get_running_loop().call_soon(self._turn)
+        self._bodies.append(body)
+
+    def _turn(self) -> None:
+        body = self._bodies.popleft()
+        try:
+            if body.step():
+                self._bodies.append(body)
+        finally:  # whatever fails with one, the others are read
+            if self._bodies:
+                asyncio.get_running_loop().call_soon(self._turn)
+
+
+class LargeBody:
+    """A body that is read in slices, while its client may leave."""
+
+    __slots__ = ("_caller", "_connection", "_front", "_sink", "_slices")
+
+    def __init__(self, front: Front, sink: ClientSink, connection: ServerConnection) -> None:
+        self._front = front
+        self._sink = sink
+        self._connection = connection
+        self._caller: Caller
+        self._slices: Generator[int, None, Reading] | None = None
+
+    def begin(self, caller: Caller, body: bytes) -> None:
+        """Read it; the request goes on when that is done."""
+        self._caller = caller
+        if caller.form is not None:
+            self._slices = caller.form.read_in_slices(body)
+        else:
+            self._slices = caller.reader.read_in_slices(body)
+        self._connection.answered_by(self)
+        self._front.reader.read(self)
+
+    def step(self) -> bool:
+        """Read one slice; False where there is nothing more to read."""
+        slices, admitted = self._slices, None
+        if slices is None:
+            return False  # its client has left
+        try:
+            next(slices)
+            return True
+        except StopIteration as end:
+            admitted = self._front.admission.make(self._caller, end.value)
+        except InvalidBody as error:
+            admitted = Problem(error.code, str(error), error.param)
+        except Exception:  # a bug of ours: the client must not wait for ever
+            logger.exception("reading a large body failed")
+            admitted = Problem("internal_error", "an internal error; the log has the details")
+        self._slices = None
+        self._connection.answered_by(self._sink)
+        try:
+            self._front.go_on(self._sink, self._caller, admitted)
+        except Exception:
+            logger.exception("answering a request failed")
+            self._connection.abort()
+        return False
+
+    def client_left(self) -> None:
+        """Drop the body."""
+        self._slices = None
+
+    def client_is_slow(self) -> None:
+        """Nothing is being written yet."""
+
+    def client_keeps_up(self) -> None:
+        """Nothing is being written yet."""
+
+
+def _path(target: bytes) -> bytes:
+    return target if b"?" not in target else target.partition(b"?")[0]

@@ -1,0 +1,1 @@
+"""What the Starlette routes share: authorisation, bodies, uploads, server-sent events."""

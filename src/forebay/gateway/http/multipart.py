@@ -1,0 +1,191 @@
+"""An uploaded form, read piece by piece: one file straight to the disk, a few short fields.
+
+Never more than PIECE_BYTES of the file in memory; heads, fields and their number are bounded, and
+every refusal names the field. What is not finished leaves nothing behind, whoever stopped: the
+client, the network, or a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import ClientDisconnect
+
+from forebay.gateway.http.authorization import Refused
+from forebay.jobs.batches.file import FILE_BYTES_MAX, FileTooLarge
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from forebay.jobs.batches.file_rows import RowsUpload
+    from forebay.jobs.batches.files import Files, Upload
+
+PIECE_BYTES = 1024 * 1024
+"""Collected before a thread writes it: a thread for each packet would cost more than the disk."""
+FIELD_BYTES_MAX = 1024
+PARTS_MAX = 16
+FILENAME_LENGTH_MAX = 255
+FORM_BYTES_MAX = PARTS_MAX * 8192
+"""What a form weighs beside its file: heads of 4 KiB and fields of 1 KiB at most."""
+BOUNDARY_BYTES_MAX = 70
+"""RFC 2046, 5.1.1."""
+PARSE_BYTES = 65_536
+"""Fed to the parser at once."""
+UPLOAD_S_MAX = 3600.0
+"""However slow a client is, an hour is enough."""
+
+
+class Form:
+    """What has been read of a form."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.fields: dict[str, str] = {}
+        self.upload: Upload | RowsUpload | None = None
+        self.filename = ""
+        self._piece = bytearray()
+        self._header = (bytearray(), bytearray())
+        self._headers: dict[bytes, bytes] = {}
+        self._field = ""
+        self._is_file = False
+        self._value = bytearray()
+        self._parts = 0
+        self._ended = False
+
+    async def read(self, request: Request, idle_s: float) -> None:
+        """Read the whole form; raises Refused. `discard` it, unless its file is stored."""
+        parser = self._parser(request)
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > FILE_BYTES_MAX + FORM_BYTES_MAX:
+            raise _too_large(f"the file is larger than {FILE_BYTES_MAX} bytes")
+        try:
+            async with asyncio.timeout(UPLOAD_S_MAX) as whole, asyncio.timeout(idle_s) as idle:
+                loop = asyncio.get_running_loop()
+                async for data in request.stream():
+                    idle.reschedule(loop.time() + idle_s)
+                    await self._feed(parser, data)
+            self._check_whole()
+            await self._flush()
+        except TimeoutError:
+            limit = "an hour" if whole.expired() else f"{idle_s:g} s without a byte"
+            raise Refused(Problem("request_timeout", f"the upload was cut off: {limit}")) from None
+        except ClientDisconnect:
+            raise Refused(Problem("request_timeout", "the client left")) from None
+        except MultipartParseError as error:
+            raise _wrong(f"the form cannot be read: {error}", "body") from None
+        except FileTooLarge as error:
+            raise _too_large(str(error)) from None
+
+    def _check_whole(self) -> None:
+        if not self._ended:
+            raise _wrong("the form ends in the middle", "body")
+        if not self._is_file:
+            raise _wrong("the form has no file", "file")
+
+    async def discard(self) -> None:
+        """Leave nothing behind, unless the file has been kept."""
+        upload, self.upload = self.upload, None
+        if upload is not None:
+            await asyncio.shield(asyncio.to_thread(upload.discard))
+
+    # -- inside
+
+    async def _feed(self, parser: MultipartParser, data: bytes) -> None:
+        for start in range(0, len(data), PARSE_BYTES):
+            parser.write(data[start : start + PARSE_BYTES])
+            if len(self._piece) >= PIECE_BYTES:
+                await self._flush()
+
+    async def _flush(self) -> None:
+        if self._is_file and self.upload is None:  # only now is there a thread to make it in
+            self.upload = await asyncio.to_thread(self._files.begin)
+        if self._piece and self.upload is not None:
+            piece, self._piece = self._piece, bytearray()
+            await asyncio.to_thread(self.upload.write, piece)
+
+    def _parser(self, request: Request) -> MultipartParser:
+        kind, options = parse_options_header(request.headers.get("content-type", ""))
+        boundary = options.get(b"boundary", b"")
+        if kind != b"multipart/form-data":
+            raise _wrong("send the file as multipart/form-data", "Content-Type")
+        if not 0 < len(boundary) <= BOUNDARY_BYTES_MAX:
+            raise _wrong("the boundary of the form is missing or too long", "Content-Type")
+        return MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._on_part_begin,
+                "on_header_field": self._on_header_field,
+                "on_header_value": self._on_header_value,
+                "on_header_end": self._on_header_end,
+                "on_headers_finished": self._on_headers_finished,
+                "on_part_data": self._on_part_data,
+                "on_part_end": self._on_part_end,
+                "on_end": self._on_end,
+            },
+        )
+
+    def _on_part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise _wrong(f"the form has more than {PARTS_MAX} parts", "body")
+        self._headers = {}
+
+    def _on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header[0].extend(data[start:end])
+
+    def _on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header[1].extend(data[start:end])
+
+    def _on_header_end(self) -> None:
+        name, value = self._header
+        self._headers[bytes(name).lower()] = bytes(value)
+        self._header = (bytearray(), bytearray())
+
+    def _on_headers_finished(self) -> None:
+        kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        if kind != b"form-data" or not name:
+            raise _wrong("a part of the form has no name", "body")
+        shown = name[:64]
+        if name in self.fields or (name == "file" and self._is_file):
+            raise _wrong(f"{shown} is given twice", shown)
+        self._field, self._value = name, bytearray()
+        if name == "file":
+            if b"filename" not in options:
+                raise _wrong("file must be a file, with a filename", "file")
+            self.filename = _plain(options[b"filename"].decode("utf-8", "replace"))
+            self._is_file = True
+
+    def _on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._field == "file":
+            self._piece += data[start:end]
+            return
+        self._value += data[start:end]
+        if len(self._value) > FIELD_BYTES_MAX:
+            shown = self._field[:64]
+            raise _wrong(f"{shown} is longer than {FIELD_BYTES_MAX} bytes", shown)
+
+    def _on_part_end(self) -> None:
+        if self._field != "file":
+            self.fields[self._field] = self._value.decode("utf-8", "replace")
+
+    def _on_end(self) -> None:
+        self._ended = True
+
+
+def _plain(filename: str) -> str:
+    """Return a name without folders and control characters; only shown, never used as a path."""
+    last = filename.replace("\\", "/").rpartition("/")[2]
+    return "".join(c for c in last if c.isprintable())[:FILENAME_LENGTH_MAX] or "file"
+
+
+def _too_large(message: str) -> Refused:
+    return Refused(Problem("file_too_large", message, "file"))
+
+
+def _wrong(message: str, param: str) -> Refused:
+    return Refused(Problem("invalid_request", message, param))

@@ -1,0 +1,82 @@
+"""Whether a job of a built-in type can ever run: its params are read like a live request's body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.http.json_body import in_turns
+from forebay.jobs.filler.builtin import FAMILY, ROUTES
+from forebay.relay.members import InvalidBody, scan_members
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from forebay.gateway.hot.admission import Admission
+    from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.hot.model_names import ModelNames
+    from forebay.nodes.registry import Nodes
+
+
+class JobAdmission:
+    """Checks params, and finds the model."""
+
+    def __init__(self, admission: Admission, nodes: Nodes, models: ModelNames) -> None:
+        self._admission = admission
+        self._nodes = nodes
+        self._models = models
+
+    async def check(
+        self, task_type: str, params: bytes, model: str | None, caller: Caller
+    ) -> tuple[bytes, str]:
+        """Return the params and the model they ask for; raises Refused, naming the field."""
+        try:
+            params = await in_turns(_with_model(params, model))
+            reading = FAMILY.reader.look_at(params)
+            if reading is None:
+                reading = await in_turns(FAMILY.reader.read_in_slices(params))
+            fields = reading.fields
+        except InvalidBody as error:
+            param = "params" if error.param == "body" else f"params.{error.param}"
+            raise Refused(Problem(error.code, f"params: {error}", param)) from None
+        unsupported = fields.unsupported()
+        if unsupported is not None:
+            param = f"params.{unsupported.param}"
+            raise Refused(Problem("unsupported", unsupported.message, param))
+        if FAMILY.is_stream(fields, ROUTES[task_type]):
+            words = "nobody listens to a job: leave out `stream`"
+            raise Refused(Problem("invalid_request", words, "params.stream"))
+        if model is not None and fields.model != model:
+            words = "`model` and `params.model` differ"
+            raise Refused(Problem("invalid_request", words, "model"))
+        self.check_model(fields.model, caller, "params.model")
+        return params, fields.model
+
+    def check_model(self, asked: str, caller: Caller, param: str) -> None:
+        """Refuse a model that the key may not use, or that no node has; `param` is its field."""
+        if not self._admission.may_use(caller.key, asked):
+            raise Refused(Problem("forbidden", "this key may not use this model", param))
+        model, fallbacks = self._admission.resolve(asked)
+        known = any(self._nodes.knows(name, FAMILY.name) for name in (model, *fallbacks))
+        if not known and not self._nodes.is_starting():
+            raise Refused(self._models.unknown(asked, caller.key, FAMILY.name, param))
+
+
+def _with_model(params: bytes, model: str | None) -> Generator[int, None, bytes]:
+    """Return the params with the model that is given beside them, where they name none."""
+    if model is None:
+        return params
+    first = b""
+    for found in scan_members(params):
+        if isinstance(found, int):
+            yield found
+        elif msgspec.json.decode(found[0], type=str) == "model":
+            return params
+        else:
+            first = first or found[0]
+    at = params.index(b"{") + 1
+    comma = b"," if first else b""
+    return b'%b"model":%b%b%b' % (params[:at], msgspec.json.encode(model), comma, params[at:])

@@ -1,0 +1,251 @@
+"""Everything that lives on the job store, from its opening to its closing.
+
+Imported only when it is needed: the database's library takes 17 MB and a tenth of a second, which a
+gateway without jobs need not pay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forebay.jobs.batches.files import Files
+from forebay.jobs.batches.keeper import BatchKeeper
+from forebay.jobs.batches.service import Batches
+from forebay.jobs.batches.steps import BatchSteps
+from forebay.jobs.filler.builtin import ROUTES, model_of
+from forebay.jobs.filler.fill_options import FillOptions
+from forebay.jobs.filler.filler import Filler
+from forebay.jobs.job import Failure
+from forebay.jobs.runner.modules import load_task_types
+from forebay.jobs.runner.runner import TaskRunner
+from forebay.jobs.runner.singleton import disown_runner
+from forebay.jobs.store.followers import Feed
+from forebay.jobs.store.job_store import JobStore
+from forebay.jobs.store.loop_listener import Hearing
+from forebay.jobs.store.recovery import Recovery
+from forebay.jobs.store.schema import JOBS
+from forebay.jobs.webhooks import Webhooks
+from forebay.storage.database import Database
+from forebay.storage.file_lock import FileLock
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from forebay.clock import TimerHandle
+    from forebay.gateway.jobs.service import Surroundings
+    from forebay.jobs.job import Status
+    from forebay.settings import JobsSettings
+
+logger = logging.getLogger("forebay.jobs")
+
+CLOSE_S = 5.0
+"""How long a store may take to note what has ended, when the gateway stops."""
+RECOUNT_S = 60.0
+
+
+class JobEngine:
+    """The store, and those who work on it; made once, opened as often as it takes."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._settings = settings = around.settings
+        self._database = Database(settings.database, JOBS)
+        self._lock = FileLock(self._database.path) if self._database.path is not None else None
+        self.store = JobStore(self._database)
+        folder = Path(settings.files_folder) if settings.files_folder else None
+        self.files = Files(self._database, folder)
+        self.batches = Batches(self.store, webhook=bool(settings.webhook_url))
+        keeper = secrets.token_hex(8)
+        steps = BatchSteps(
+            self.batches, self.files, around.may_use, keeper, settings.lease_seconds
+        )  # fmt: skip
+        self._keeper = BatchKeeper(self.batches, steps)
+        self.feed = Feed(self.store)
+        self._hearing = Hearing(self.store, around.figures.counts.take_in)
+        self._recounting: TimerHandle | None = None
+        self.filler: Filler | None = None
+        self.webhooks: Webhooks | None = None
+        self._runner = _runner(settings, self.store) if settings.modules else None
+
+    def load_modules(self) -> None:
+        """Import an app's own task types; blocks. Raises BadModule."""
+        if self._runner is not None:
+            load_task_types(self._runner, self._settings.modules)
+
+    async def open(self) -> None:
+        """Open the database and start everything; raises StoreFailed or NotAllowed."""
+        await asyncio.to_thread(self._take_database)
+        try:
+            await self._start()
+        except BaseException:  # half of it is no use; the next try begins anew
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        around = self._around
+        await self._recover()
+        around.figures.counts.begin(await asyncio.wrap_future(self.store.counts()))
+        self.feed.start()
+        self._hearing.start()
+        await self._start_filling()
+        await self._keeper.start()
+        if self._runner is not None:
+            await asyncio.to_thread(self._runner.start)
+            runner = self._runner
+            around.figures.vram_reserved_gb = lambda: runner.reserved_vram_gb
+        url = self._settings.webhook_url
+        if url:
+            self.webhooks = Webhooks(self.store, url, around.webhook_secret, around.clock)
+            self.webhooks.start()
+            self._keeper.moved = self.webhooks.look
+        if not self._database.is_sqlite:
+            self._count_again()
+        self.store.news.listen(self._database)
+
+    def _take_database(self) -> None:
+        """Open it, as the only one where only one may."""
+        self._database.open()
+        try:
+            if self._lock is not None:
+                self._lock.take()
+            self.files.open()
+        except BaseException:
+            self._database.close()
+            raise
+
+    async def _recover(self) -> None:
+        """Deal with what the last program left: what was running, and what nobody can run."""
+        alone = self._database.is_sqlite
+        known = None if alone else tuple(self.task_types())
+        how = Recovery(self._retry, self._settings.attempts, not alone, self._never_again(), known)
+        await asyncio.wrap_future(self.store.recover(how))
+        if not alone:
+            return  # others may know the types that we do not
+        ours = self.task_types()
+        for queue in await asyncio.wrap_future(self.store.depths()):
+            if model_of(queue) is None and queue not in ours:
+                failure = Failure(f"no handler for task type {queue!r}", "no_handler")
+                while await asyncio.wrap_future(self.store.fail_queue(queue, failure)):
+                    pass
+
+    async def _start_filling(self) -> None:
+        around, settings = self._around, self._settings
+        options = FillOptions(
+            settings.lease_seconds, settings.attempts, self._retry, self._never_again(),
+            tuple(self.task_types()),
+        )  # fmt: skip
+        chance = random.SystemRandom()
+        self.filler = Filler(
+            self.store, around.relay, around.resolve, around.clock, chance, options
+        )
+        await self.filler.start()
+
+    def drain(self) -> None:
+        """Take nothing more and let followers go; what runs may finish."""
+        self.feed.stop()
+        if self.filler is not None:
+            self.filler.drain()
+        if self._runner is not None:
+            self._runner.drain()
+
+    async def finished(self, limit_s: float) -> None:
+        """Wait until no handler of an app runs any more, for a while."""
+        runner, over = self._runner, asyncio.Event()
+        if runner is None:
+            return
+        loop = asyncio.get_running_loop()
+
+        def wait() -> None:
+            runner.wait_drained(limit_s)
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits
+                loop.call_soon_threadsafe(over.set)
+
+        # A daemon: whoever is in a hurry must not wait for it.
+        threading.Thread(target=wait, name="forebay-drain", daemon=True).start()
+        await over.wait()
+
+    async def close(self) -> None:
+        """Record what has ended, and let go; the relay has ended what was running.
+
+        A store that hangs is not waited for: closing it answers all who still wait for it.
+        """
+        self.feed.stop()
+        if self._recounting is not None:
+            self._recounting.cancel()
+        await asyncio.to_thread(self.store.news.stop_listening)
+        stopping = asyncio.ensure_future(self._stop_workers())
+        await asyncio.wait({stopping}, timeout=CLOSE_S)
+        await asyncio.to_thread(self._database.close, CLOSE_S if stopping.done() else 0.5)
+        await stopping
+        self._hearing.stop()
+        self.files.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    async def _stop_workers(self) -> None:
+        works = [self._keeper.stop()]
+        if self.filler is not None:
+            works.append(self.filler.stop())
+        if self._runner is not None:
+            works.append(asyncio.to_thread(self._runner.shutdown, 0.0))
+        if self.webhooks is not None:
+            works.append(self.webhooks.stop())
+        for failed in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(failed, BaseException):
+                logger.error("stopping failed", exc_info=failed)
+
+    def _count_again(self) -> None:
+        """Beside PostgreSQL: see now and then what others have changed."""
+        clock = self._around.clock
+
+        def begin(counted: Future[dict[tuple[str, Status], int]]) -> None:
+            if counted.exception() is None:
+                counts = self._around.figures.counts
+                loop.call_soon_threadsafe(counts.begin, counted.result())
+
+        loop = asyncio.get_running_loop()
+        self.store.counts().add_done_callback(begin)
+        self._recounting = clock.call_at(clock.monotonic_s() + RECOUNT_S, self._count_again)
+
+    def forget(self) -> None:
+        """Give up the runner as the program's own."""
+        if self._runner is not None:
+            disown_runner(self._runner)
+
+    # -- an app's own types
+
+    def task_types(self) -> list[str]:
+        """Return the types that jobs may have here."""
+        own = self._runner.task_types if self._runner is not None else {}
+        return [*ROUTES, *own]
+
+    @property
+    def _retry(self) -> bool:
+        return self._settings.on_interrupt == "retry"
+
+    def _never_again(self) -> tuple[str, ...]:
+        """Return the types whose jobs do not survive a restart."""
+        own = self._runner.task_types if self._runner is not None else {}
+        return tuple(name for name, kind in own.items() if not kind.llm)
+
+
+def _runner(settings: JobsSettings, store: JobStore) -> TaskRunner:
+    return TaskRunner(
+        store,
+        available_vram_gb=settings.available_vram_gb or None,
+        vram_budgets=settings.vram_budgets,
+        max_queue_depth=settings.max_queue_depth,
+        bypass_workers=settings.bypass_workers,
+        max_type_wait_seconds=settings.max_type_wait_seconds,
+        on_interrupt=settings.on_interrupt,
+        attempts=settings.attempts,
+        lease_seconds=settings.lease_seconds,
+        vram_refresh_seconds=settings.vram_refresh_seconds,
+    )

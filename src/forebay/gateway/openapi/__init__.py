@@ -1,0 +1,1 @@
+"""`/openapi.json`: the HTTP surface, described for programs."""

@@ -1,0 +1,112 @@
+"""`/openapi.json`: the HTTP surface, described for programs (OpenAPI 3.1).
+
+Written by hand where words matter and made from `codes.py` and the families where facts do; a
+test compares it with the routes that exist. `python -m forebay.gateway.openapi.document` writes
+`docs/reference/openapi.json` into the repository it is run in.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from forebay import __version__
+from forebay.gateway.openapi.batches import BATCH_SCHEMAS
+from forebay.gateway.openapi.errors import shared_responses
+from forebay.gateway.openapi.guards import GUARD_SCHEMAS
+from forebay.gateway.openapi.headers import REQUEST_HEADERS, RESPONSE_HEADERS
+from forebay.gateway.openapi.inference import inference_paths
+from forebay.gateway.openapi.jobs import JOB_SCHEMAS
+from forebay.gateway.openapi.operations import operation_paths
+from forebay.gateway.openapi.schemas import SCHEMAS
+from forebay.gateway.openapi.sessions import SESSION_SCHEMAS
+
+PAGE = Path("docs/reference/openapi.json")
+
+DESCRIPTION = """\
+The queue in front of your LLMs: one endpoint that speaks the OpenAI, Anthropic and Ollama \
+dialects, with fair, bounded waiting in front of every node.
+
+Inference bodies go to the node byte for byte; the schemas here type only the fields that the \
+gateway reads itself. A body may be gzip (`Content-Encoding: gzip`): it is inflated. Paths are \
+understood as clients write them: with a `/` at the end, with `/v1` twice or not at all, and \
+Azure's `/openai/deployments/{model}/chat/completions`, where the model in the path counts. Below \
+`/v1/audio/` and `/v1/images/` any path is passed on.
+
+Where keys are configured every route but `/`, `/health`, `/ready`, `/capabilities`, \
+`/api/version` and `/openapi.json` needs one; routes under `/admin` need an admin key, or without \
+any keys a caller on the same machine; routes under `/guard` need the guards' token. Errors are \
+told in the dialect of the route, in English, or in Japanese when `Accept-Language` prefers it."""
+
+TAGS = {
+    "inference": "Relayed to a node, queued while every slot is taken.",
+    "models": "What can be asked for.",
+    "queue": "Who waits, and for how long.",
+    "jobs": "Durable work with nobody connected.",
+    "status": "Whether it works, and how.",
+    "sessions": "Conversations that the gateway holds, with a bounded line of prompts each.",
+    "batches": "Many requests in a file, run when there is room, answered in a file.",
+    "admin": "Nodes and settings, while the gateway runs.",
+    "guards": "Where `forebay node` registers the node that it guards; with the token of "
+    "`guard.token_env`, not with a key.",
+}
+
+
+@cache
+def document() -> dict[str, object]:
+    """Return the OpenAPI description of this gateway."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Forebay",
+            "version": __version__,
+            "description": DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
+        "security": [{}, {"bearer": []}, {"apiKey": []}],
+        "paths": _paths(),
+        "components": {
+            "schemas": {
+                **SCHEMAS,
+                **GUARD_SCHEMAS,
+                **JOB_SCHEMAS,
+                **BATCH_SCHEMAS,
+                **SESSION_SCHEMAS,
+            },
+            "parameters": REQUEST_HEADERS,
+            "headers": RESPONSE_HEADERS,
+            "responses": shared_responses(),
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "A gateway key."},
+                "apiKey": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "x-api-key",
+                    "description": "A gateway key, as Anthropic's clients send it.",
+                },
+            },
+        },
+    }
+
+
+def routes() -> list[str]:
+    """Return the paths that there are."""
+    return sorted(_paths())
+
+
+def _paths() -> dict[str, object]:
+    return {**inference_paths(), **operation_paths()}
+
+
+def page() -> str:
+    """Return what the generated file should hold."""
+    return msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
+
+
+if __name__ == "__main__":
+    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())

@@ -1,0 +1,205 @@
+"""The sessions of `/openapi.json`: their routes and what they hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forebay.gateway.openapi.errors import WITH_A_KEY
+from forebay.gateway.openapi.operation import Operation
+from forebay.gateway.openapi.schemas import (
+    COUNT,
+    SECONDS,
+    TEXT,
+    TEXT_OR_NULL,
+    Schema,
+    listed,
+    record,
+    reference,
+    said,
+)
+from forebay.gateway.sessions.fields import ROLES
+from forebay.sessions.body import OPTIONS
+
+_STORE: Final = (*WITH_A_KEY, "store_unavailable", "shutting_down")
+_ONE: Final = (*_STORE, "session_not_found", "replica_unavailable", "replica_lost")
+_PROMPT_HEADERS: Final = ("Accept-Language", "X-Forebay-Priority", "X-Forebay-Max-Wait")
+_FOLLOW_HEADERS: Final = ("Accept-Language", "Last-Event-ID")
+
+SESSION_OPERATIONS: Final = (
+    Operation(path="/session", method="post", summary="Make a session", tag="sessions",
+     answer="SessionMade", body="SessionRequest", status=201,
+     codes=(*_STORE, "too_many_sessions", "forbidden", "model_not_found")),
+    Operation(path="/session/{session_id}", method="get", summary="How a session stands",
+     tag="sessions", answer="Session", codes=_ONE),
+    Operation(path="/session/{session_id}", method="delete",
+     summary="End a session and everything in it", tag="sessions", answer="SessionClosed",
+     codes=(*_ONE, "session_closing")),
+    Operation(path="/session/{session_id}/prompt", method="post",
+     summary="Accept a prompt; its end comes as an event", tag="sessions",
+     answer="PromptAccepted", body="Prompt", status=202, headers=_PROMPT_HEADERS,
+     codes=(*_ONE, "session_closing", "history_too_large", "prompt_queue_full")),
+    Operation(path="/session/{session_id}/events", method="get",
+     summary="Follow a session; see the reference of events", tag="sessions",
+     media="text/event-stream", codes=_ONE, headers=_FOLLOW_HEADERS),
+    Operation(path="/session/{session_id}/messages", method="get",
+     summary="What the session remembers", tag="sessions", answer="SessionMessages",
+     codes=_ONE),
+    Operation(path="/session/{session_id}/pending-prompts", method="get",
+     summary="The prompts that wait or run", tag="sessions", answer="PendingPrompts",
+     codes=_ONE),
+    Operation(path="/session/{session_id}/pending-prompts/{prompt_id}", method="delete",
+     summary="Take a queued prompt out; its place in the count drains with the line",
+     tag="sessions", answer="PromptRemoved", codes=(*_ONE, "prompt_not_found", "conflict")),
+    Operation(path="/session/{session_id}/cancel", method="post",
+     summary="End the prompt that runs; those behind it go on", tag="sessions",
+     answer="PromptCancelled", body="CancelRequest", needs_body=False, codes=_ONE),
+    Operation(path="/session/{session_id}/branch", method="post",
+     summary="Make a session that goes on from this one; answers when its turn comes",
+     tag="sessions", answer="SessionMade", status=201,
+     codes=(*_ONE, "session_closing", "too_many_sessions", "branch_queue_full")),
+    Operation(path="/session/{session_id}/turns/{prompt_id}", method="get",
+     summary="What became of a prompt", tag="sessions", answer="SessionTurn",
+     codes=(*_ONE, "prompt_not_found")),
+    Operation(path="/acp", method="post", summary="Sessions over JSON-RPC 2.0",
+     tag="sessions", answer="RpcAnswer", body="RpcCall", codes=WITH_A_KEY, may_be_empty=True),
+)  # fmt: skip
+
+SESSION_PATH_PARAMETERS: Final = {
+    "session_id": "The session's id.",
+    "prompt_id": "The prompt's id.",
+}
+
+_ID: Final = {"sessionId": TEXT}
+_LIMIT: Final = said(
+    "Prompts that may be pending; null is no limit.", {"type": ["integer", "null"]}
+)
+_EVENT: Final[dict[str, Schema]] = {
+    "lastEventId": said("Events after this number are what is still to come.", COUNT),
+    "eventEpoch": said("Changes when the gateway has been restarted.", TEXT),
+}
+_ERROR: Final[Schema] = {
+    "anyOf": [
+        record(
+            {"code": TEXT, "message": TEXT, "retryAfterMs": {"type": ["integer", "null"]}},
+            optional=("retryAfterMs",),
+        ),
+        {"type": "null"},
+    ]
+}
+_MESSAGE: Final = record({
+    "role": {"enum": list(ROLES)},
+    "content": said("A text, or a list of parts of type `text`.", {}),
+})  # fmt: skip
+
+SESSION_SCHEMAS: Final[dict[str, Schema]] = {
+    "SessionRequest": {
+        **record(
+            {
+                "model": {"type": "string", "minLength": 1, "maxLength": 512},
+                "system": said("What the model is told first, always.", TEXT_OR_NULL),
+                "maxTokens": said("The most that one answer may take.",
+                                  {"type": ["integer", "null"], "minimum": 1,
+                                   "maximum": 10_000_000}),
+                "options": {
+                    "type": "object",
+                    "description": "What else the node is asked with.",
+                    "properties": {name: {} for name in OPTIONS},
+                    "additionalProperties": False,
+                },
+            },
+            optional=("system", "maxTokens", "options"),
+        ),
+        "additionalProperties": False,
+    },
+    "SessionMade": record(_ID),
+    "SessionClosed": record({**_ID, "state": {"const": "closed"}}),
+    "Session": record({
+        **_ID,
+        "model": TEXT,
+        "system": TEXT_OR_NULL,
+        "maxTokens": {"type": ["integer", "null"]},
+        "options": {"type": "object"},
+        "state": {"enum": ["open", "closing"]},
+        "pendingCount": said("Prompts that count against the limit.", COUNT),
+        "queuedCount": said("Those of them that wait.", COUNT),
+        "limit": _LIMIT,
+        "activePromptId": TEXT_OR_NULL,
+        "turns": said("Completed turns that are remembered.", COUNT),
+        "droppedTurns": said("Turns that no longer fitted.", COUNT),
+        "contextTokens": said("What fits into the model's context; null where no node says.",
+                              {"type": ["integer", "null"]}),
+        "createdAt": said("Seconds since 1970.", SECONDS),
+        **_EVENT,
+    }),
+    "Prompt": {
+        **record(
+            {
+                "prompt": said("What the user says; or give `messages`.", TEXT_OR_NULL),
+                "messages": {"type": ["array", "null"], "items": _MESSAGE},
+                "deadlineMs": said("May only shorten `sessions.prompt_deadline_ms`.",
+                                   {"type": ["number", "null"], "exclusiveMinimum": 0}),
+            },
+            optional=("prompt", "messages", "deadlineMs"),
+        ),
+        "additionalProperties": False,
+    },
+    "CancelRequest": {
+        **record(
+            {"promptId": said("End this prompt only, if it is the one that runs.", TEXT_OR_NULL)},
+            optional=("promptId",),
+        ),
+        "additionalProperties": False,
+    },
+    "PromptAccepted": record({"promptId": TEXT, **_EVENT}),
+    "PromptQueueFull": record({
+        "code": {"const": "prompt_queue_full"}, "error": TEXT, **_ID, "limit": COUNT,
+        "pendingCount": COUNT,
+    }),
+    "SessionMessages": record({
+        **_ID,
+        "messages": listed(record({"role": TEXT, "content": TEXT})),
+    }),
+    "PendingPrompts": record({
+        **_ID,
+        "limit": _LIMIT,
+        "pendingCount": COUNT,
+        "prompts": listed(record({
+            "promptId": TEXT,
+            "text": said("The beginning of what it says.", TEXT),
+            "queuedAt": SECONDS,
+            "state": {"enum": ["queued", "running"]},
+            "originator": said("The user who sent it.", TEXT),
+        })),
+    }),
+    "PromptRemoved": record({
+        "promptId": TEXT,
+        "removed": said("False where it was over already.", {"type": "boolean"}),
+    }),
+    "PromptCancelled": record({"promptId": TEXT_OR_NULL, "cancelled": {"type": "boolean"}}),
+    "SessionTurn": record({
+        "promptId": TEXT,
+        "status": {"enum": ["queued", "running", "completed", "failed", "cancelled"]},
+        "error": _ERROR,
+        "text": TEXT_OR_NULL,
+        "finishReason": TEXT_OR_NULL,
+        "usage": {"type": ["object", "null"]},
+    }),
+    "RpcCall": {
+        "description": "A call, or a batch of at most 64 of them.",
+        "anyOf": [reference("RpcRequest"), listed(reference("RpcRequest"))],
+    },
+    "RpcRequest": record(
+        {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["string", "number", "null"]},
+            "method": said("`session/new`, `session/prompt`, `session/cancel`, `session/branch`.",
+                           TEXT),
+            "params": {"type": "object"},
+        },
+        optional=("id", "params"),
+    ),
+    "RpcAnswer": {
+        "description": "An answer for each call that has an id; 204 where none has.",
+        "anyOf": [{"type": "object"}, listed({"type": "object"})],
+    },
+}  # fmt: skip

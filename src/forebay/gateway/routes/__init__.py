@@ -1,0 +1,1 @@
+"""The Starlette routes, one module per area."""

@@ -1,0 +1,241 @@
+"""`/acp`: sessions over JSON-RPC 2.0, for agents that speak it.
+
+One call or a batch; a call without an id is a notification and gets no answer. The calls of a
+batch are begun in their order and run side by side, so that a branch, which waits for its turn,
+does not hold up what comes after it. The answer's status is 200 whatever the calls came to, 204
+where nothing is to be said; only who may ask at all is a matter of HTTP (401, 403, 413).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import Route
+
+from forebay.gateway.fleet.acp_forwarding import ask_replica
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.http.connected import while_connected
+from forebay.gateway.http.json_body import check_text, in_turns, read_body
+from forebay.gateway.routes.sessions import BODY_BYTES_MAX
+from forebay.gateway.routes.status import json_answer
+from forebay.gateway.sessions.service import SessionDesk
+from forebay.relay.members import InvalidBody
+from forebay.sessions.refusals import PromptQueueFull, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.parts import Parts
+    from forebay.relay.problem import Problem
+    from forebay.sessions.session import Session
+
+logger = logging.getLogger("forebay.sessions")
+
+CALLS_MAX = 64
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
+INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
+REFUSED = -32000
+"""Everything that a session refuses; `data.errorKind` says what."""
+ABOUT_PARAMS = ("invalid_request", "unsupported", "history_too_large")
+
+Answer = dict[str, Any]
+_DECODER: Final = msgspec.json.Decoder(float_hook=float)
+"""Numbers are left to Python, as in `json_body`."""
+
+
+class RpcError(Exception):
+    """The answer to one call is an error."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.error: Answer = {"code": code, "message": message}
+        if data is not None:
+            self.error["data"] = data
+
+
+class RpcRoutes:
+    """The one route, and its methods."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._desk = SessionDesk(parts)
+        self.routes = [Route("/acp", self.call, methods=["POST"])]
+        self._methods: dict[str, Callable[[Answer, Caller, Request], Awaitable[Answer]]] = {
+            "session/new": self._new,
+            "session/prompt": self._prompt,
+            "session/cancel": self._cancel,
+            "session/branch": self._branch,
+        }
+
+    async def call(self, request: Request) -> Response:
+        """Answer a call, or a batch of them."""
+        caller = self._parts.asking.caller(request)
+        limit_s = self._parts.settings.server.body_seconds
+        body = await read_body(request, BODY_BYTES_MAX, limit_s)
+        try:
+            await in_turns(check_text(body))
+            given = _DECODER.decode(body)
+        except (msgspec.DecodeError, InvalidBody, RecursionError):
+            return _answered(_failed(None, RpcError(PARSE_ERROR, "the body is not valid JSON")))
+        if not isinstance(given, list):
+            (answer,) = await while_connected(request, self._all([given], caller, request))
+            return _answered(answer)
+        if not 1 <= len(given) <= CALLS_MAX:
+            words = f"a batch holds 1 to {CALLS_MAX} calls"
+            return _answered(_failed(None, RpcError(INVALID_REQUEST, words)))
+        answers = await while_connected(request, self._all(given, caller, request))
+        return _answered([answer for answer in answers if answer is not None] or None)
+
+    async def _all(
+        self, calls: list[object], caller: Caller, request: Request
+    ) -> list[Answer | None]:
+        """Do what is ours, and have others do what is theirs, side by side."""
+        there = await self._elsewhere(calls, request)
+        away = {at for places in there.values() for at in places}
+        here = [at for at in range(len(calls)) if at not in away]
+        answers: list[Answer | None] = [None] * len(calls)
+
+        async def do(at: int) -> None:
+            answers[at] = await self._one(calls[at], caller, request)
+
+        async def have_done(name: str, places: list[int]) -> None:
+            sent: list[Answer] = [calls[at] for at in places]  # type: ignore[misc] # they are sound
+            told = await self._there(sent, request, name)
+            for at, answer in zip(places, told, strict=True):
+                answers[at] = answer
+
+        asked = (have_done(name, places) for name, places in there.items())
+        await asyncio.gather(*(do(at) for at in here), *asked)
+        return answers
+
+    async def _there(self, calls: list[Answer], request: Request, name: str) -> list[Answer | None]:
+        """Have another gateway do these calls; where it cannot, each is refused."""
+        try:
+            return await ask_replica(self._parts.replicas, request, name, calls)
+        except Refused as error:
+            refusal = _refusal(error)
+            return [_failed(_id_of(call), refusal) if "id" in call else None for call in calls]
+
+    async def _elsewhere(self, calls: list[object], request: Request) -> dict[str, list[int]]:
+        """Return which calls other gateways must answer, in their order."""
+        found: dict[str, list[int]] = {}
+        for at, call in enumerate(calls):
+            params = call.get("params") if isinstance(call, dict) else None
+            session_id = params.get("sessionId") if isinstance(params, dict) else None
+            if not isinstance(session_id, str) or not self._is_sound(call):
+                continue
+            try:
+                name = await self._parts.replicas.of_session(session_id, request)
+            except Refused:
+                continue  # the call is told so when it looks for its session
+            if name is not None:
+                found.setdefault(name, []).append(at)
+        return found
+
+    def _is_sound(self, call: object) -> bool:
+        """Say whether a call can be passed on: what is wrong with it is best said here."""
+        try:
+            return _read(call)[0] in self._methods
+        except RpcError:
+            return False
+
+    async def _one(self, call: object, caller: Caller, request: Request) -> Answer | None:
+        """Do one call; return its answer, None for a notification."""
+        call_id = _id_of(call)
+        wants_answer = not isinstance(call, dict) or "id" in call
+        try:
+            method, params = _read(call)
+            work = self._methods.get(method)
+            if work is None:
+                raise RpcError(METHOD_NOT_FOUND, f"there is no method {method[:64]!r}")
+            answer: Answer = {"jsonrpc": "2.0", "id": call_id, "result": None}
+            answer["result"] = await work(params, caller, request)
+        except RpcError as error:
+            wants_answer = wants_answer or error.error["code"] == INVALID_REQUEST
+            answer = _failed(call_id, error)
+        except (Refused, Refusal) as error:
+            answer = _failed(call_id, _refusal(error))
+        except Exception:
+            logger.exception("a call failed")
+            words = "an internal error; the log has the details"
+            answer = _failed(call_id, RpcError(INTERNAL_ERROR, words))
+        return answer if wants_answer else None
+
+    # -- the methods
+
+    async def _new(self, params: Answer, caller: Caller, request: Request) -> Answer:
+        return await self._desk.create(params, caller)
+
+    async def _prompt(self, params: Answer, caller: Caller, request: Request) -> Answer:
+        session = await self._session(params, caller, request)
+        return await self._desk.prompt(session, params, caller, request)
+
+    async def _cancel(self, params: Answer, caller: Caller, request: Request) -> Answer:
+        session = await self._session(params, caller, request)
+        return await self._desk.cancel(session, params)
+
+    async def _branch(self, params: Answer, caller: Caller, request: Request) -> Answer:
+        return await self._desk.branch(await self._session(params, caller, request))
+
+    async def _session(self, params: Answer, caller: Caller, request: Request) -> Session:
+        session_id = params.pop("sessionId", None)
+        if not isinstance(session_id, str):
+            raise RpcError(INVALID_PARAMS, "`sessionId` must be a text", {"param": "sessionId"})
+        await self._parts.replicas.of_session(
+            session_id, request
+        )  # refuses what came the wrong way
+        return await self._desk.find(session_id, caller)
+
+
+def _id_of(call: object) -> str | int | float | None:
+    """Return the id that an answer carries: null where the call has none that makes sense."""
+    call_id = call.get("id") if isinstance(call, dict) else None
+    is_id = isinstance(call_id, str | int | float) and not isinstance(call_id, bool)
+    return call_id if is_id else None
+
+
+def _read(call: object) -> tuple[str, Answer]:
+    """Return the method and the params of a call; raises RpcError."""
+    if not isinstance(call, dict) or call.get("jsonrpc") != "2.0":
+        raise RpcError(INVALID_REQUEST, 'a call is an object with "jsonrpc": "2.0"')
+    method, params = call.get("method"), call.get("params", {})
+    if not isinstance(method, str):
+        raise RpcError(INVALID_REQUEST, "`method` must be a text")
+    if call.get("id") is not None and _id_of(call) is None:
+        raise RpcError(INVALID_REQUEST, "`id` must be a text, a number or null")
+    if not isinstance(params, dict):
+        raise RpcError(INVALID_PARAMS, "`params` must be an object", {"param": "params"})
+    return method, params
+
+
+def _refusal(error: Refused | Refusal) -> RpcError:
+    """Return a refusal as JSON-RPC has it; that of the cap exactly as specification 2 does."""
+    if isinstance(error, PromptQueueFull):
+        data: Answer = {
+            "errorKind": error.problem.code,
+            "sessionId": error.session_id,
+            "limit": error.limit,
+            "pendingCount": error.pending_count,
+        }
+        return RpcError(REFUSED, error.problem.message, data)
+    problem: Problem = error.problem
+    data = {"errorKind": problem.code}
+    if problem.param is not None:
+        data["param"] = problem.param
+    code = INVALID_PARAMS if problem.code in ABOUT_PARAMS else REFUSED
+    return RpcError(code, problem.message, data)
+
+
+def _failed(call_id: object, error: RpcError) -> Answer:
+    return {"jsonrpc": "2.0", "id": call_id, "error": error.error}
+
+
+def _answered(answer: object) -> Response:
+    return Response(status_code=204) if answer is None else json_answer(answer)

@@ -1,0 +1,270 @@
+"""`/jobs`: durable work with nobody connected."""
+
+from __future__ import annotations
+
+import contextlib
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from forebay.errors import StoreFailed
+from forebay.gateway.http.authorization import Refused, seen_by
+from forebay.gateway.http.json_body import decode_body, invalid, read_body
+from forebay.gateway.http.sse import EVENTS, STREAM_HEADERS, only_the_head
+from forebay.gateway.http.store_timeout import in_time
+from forebay.gateway.jobs.service import from_store
+from forebay.gateway.jobs.views import job_detail, job_line
+from forebay.gateway.routes.status import json_answer
+from forebay.jobs.filler.builtin import ROUTES, queue_of
+from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
+from forebay.jobs.runner.validation import warn_if_full
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+
+    from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.jobs.service import Jobs
+    from forebay.gateway.parts import Parts
+
+BODY_BYTES_MAX = 8_388_608
+"""A job is a row: what is larger belongs into a file."""
+LIMIT_MAX = 1000
+STATUS_LENGTH_MAX = 32
+HEARTBEAT_S = 15.0
+LOOK_AGAIN_S = 2.0
+"""How often a followed job is looked at, should another gateway have changed it."""
+FINAL: tuple[Status, ...] = ("completed", "failed", "cancelled")
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Key = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Submission(Struct, forbid_unknown_fields=True):
+    """The body of `POST /jobs`."""
+
+    type: Name
+    params: Raw | UnsetType = UNSET
+    job_id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
+    model: Name | None = None
+    priority: str | None = None
+    idempotency_key: Key | None = None
+
+
+class JobRoutes:
+    """Submitting, looking, cancelling, trying again, following."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.routes = [
+            Route("/jobs", self.submit, methods=["POST"]),
+            Route("/jobs", self.list_jobs),
+            Route("/jobs/{job_id}", self.show),
+            Route("/jobs/{job_id}", self.cancel, methods=["DELETE"]),
+            Route("/jobs/{job_id}/retry", self.retry, methods=["POST"]),
+            Route("/jobs/{job_id}/events", self.events),
+        ]
+
+    async def submit(self, request: Request) -> Response:
+        """Take in a job."""
+        caller = self._parts.asking.caller(request)
+        if self._parts.draining:
+            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+        limit_s = self._parts.settings.server.body_seconds
+        body = await read_body(request, BODY_BYTES_MAX, limit_s)
+        await self._parts.jobs.know_types()
+        asked = await decode_body(body, Submission, as_it_is="params")
+        new = await self._new_job(asked, caller)
+        jobs = await self._jobs()
+        depth_max = jobs.settings.max_queue_depth
+        (added,) = await from_store(jobs.store.add([new], depth_max))
+        warn_if_full(added, new.task_type, depth_max)
+        if added.status == "failed":
+            words = f"{depth_max} jobs of type {new.task_type!r} are queued, as many as may be"
+            details: dict[str, object] = {"id": added.id}
+            raise Refused(Problem("job_queue_full", words, "type", details=details))
+        answer = {"id": added.id, "status": added.status, "is_new": added.is_new}
+        return json_answer(answer, 202)
+
+    async def list_jobs(self, request: Request) -> Response:
+        """List jobs, the newest first."""
+        caller = self._parts.asking.caller(request)
+        query = request.query_params
+        status = query.get("status")
+        if status is not None and status not in STATUSES:
+            near = get_close_matches(status[:STATUS_LENGTH_MAX], STATUSES, 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise invalid(f"`status` must be one of {', '.join(STATUSES)}{meant}", "status")
+        found = await from_store(
+            (await self._jobs()).store.list(
+                status=status,
+                task_type=_name(query.get("type"), "type"),
+                owner=seen_by(caller),
+                before=_number(query.get("before"), "before", 2**63 - 1),
+                limit=_number(query.get("limit"), "limit", LIMIT_MAX) or 100,
+            )
+        )
+        return json_answer({"data": [job_line(job) for job in found]})
+
+    async def show(self, request: Request) -> Response:
+        """Show one job, with its result."""
+        caller = self._parts.asking.caller(request)
+        job = await self._find(request, caller)
+        return json_answer(job_detail(job))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a job for real, queued or running."""
+        caller = self._parts.asking.caller(request)
+        job_id = _job_id(request)
+        jobs = await self._jobs()
+        before = await from_store(jobs.store.cancel(job_id, seen_by(caller)))
+        if before is None:
+            raise _not_there(job_id)
+        if before.status in ("completed", "failed"):
+            raise Refused(Problem("conflict", f"job {job_id} has {before.status} already"))
+        return json_answer({"id": job_id, "status": "cancelled"})
+
+    async def retry(self, request: Request) -> Response:
+        """Queue a failed or cancelled job again."""
+        caller = self._parts.asking.caller(request)
+        job_id = _job_id(request)
+        jobs = await self._jobs()
+        depth_max = jobs.settings.max_queue_depth
+        webhook = bool(jobs.settings.webhook_url)
+        asked = jobs.store.retry(job_id, seen_by(caller), depth_max, webhook=webhook)
+        retried = await from_store(asked)
+        if retried.job is None:
+            raise _not_there(job_id)
+        if retried.full:
+            words = f"{depth_max} jobs of type {retried.job.task_type!r} are queued already"
+            raise Refused(Problem("job_queue_full", words, details={"id": job_id}))
+        if retried.twin is not None:
+            words = f"the same work is under way already: job {retried.twin}"
+            raise Refused(Problem("conflict", words, details={"id": retried.twin}))
+        if retried.dropped:
+            words = f"job {job_id} was refused and not kept whole: submit it again"
+            raise Refused(Problem("conflict", words))
+        if not retried.done:
+            words = f"job {job_id} is {retried.job.status}: only failed and cancelled jobs are"
+            raise Refused(Problem("conflict", f"{words} tried again"))
+        return json_answer({"id": job_id, "status": "queued"}, 202)
+
+    async def events(self, request: Request) -> Response:
+        """Follow one job until it has ended, as server-sent events."""
+        caller = self._parts.asking.caller(request)
+        job = await self._find(request, caller)
+        if (head := only_the_head(request)) is not None:
+            return head
+        jobs = self._parts.jobs
+        if jobs.feed.is_full:
+            raise Refused(Problem("too_many_connections", "too many follow jobs already"))
+        return StreamingResponse(_followed(jobs, job), media_type=EVENTS, headers=STREAM_HEADERS)
+
+    # -- inside
+
+    async def _jobs(self) -> Jobs:
+        jobs = self._parts.jobs
+        await jobs.ready()
+        return jobs
+
+    async def _find(self, request: Request, caller: Caller) -> Job:
+        job_id = _job_id(request)
+        jobs = await self._jobs()
+        job = await from_store(jobs.store.get(job_id, seen_by(caller)))
+        if job is None:
+            raise _not_there(job_id)
+        return job
+
+    async def _new_job(self, asked: Submission, caller: Caller) -> NewJob:
+        for name in ("type", "model", "idempotency_key"):
+            if not (getattr(asked, name) or "").isprintable():
+                raise invalid(f"`{name}` holds characters that cannot be printed", name)
+        priority = self._priority(asked, caller)
+        owner = caller.key.name if caller.key is not None else ""
+        params = b"{}" if asked.params is UNSET else bytes(asked.params)
+        known = self._parts.jobs.task_types()
+        if asked.type not in known:
+            near = get_close_matches(asked.type, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+            raise invalid(f"there is no task type {asked.type[:64]!r}{hint}", "type")
+        model, queue = asked.model or "", ""
+        if asked.type in ROUTES:
+            check = self._parts.job_admission.check
+            params, model = await check(asked.type, params, asked.model, caller)
+            queue = queue_of(model)
+        return NewJob(
+            asked.type,
+            params.decode(),
+            asked.job_id,
+            queue,
+            model,
+            priority,
+            owner,
+            asked.idempotency_key,
+            webhook=bool(self._parts.settings.jobs.webhook_url),
+        )
+
+    def _priority(self, asked: Submission, caller: Caller) -> int:
+        name = "normal" if asked.priority is None else asked.priority.strip().lower()
+        if name not in PRIORITIES:
+            raise invalid(f"`priority` must be one of {', '.join(PRIORITIES)}", "priority")
+        floor = PRIORITIES.get(caller.key.max_priority, 0) if caller.key is not None else 0
+        return max(PRIORITIES[name], floor)
+
+
+async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
+    feed = jobs.feed
+    with feed.follow(job.id) as follower:
+        seen: tuple[object, ...] = ()
+        silent_s = 0.0
+        while True:
+            now = (job.status, job.stage, job.attempt)
+            if now != seen:
+                seen, silent_s = now, 0.0
+                yield b"event: %b\ndata: %b\n\n" % (
+                    job.status.encode(),
+                    msgspec.json.encode(job_line(job)),
+                )
+            if job.status in FINAL or feed.stopped:
+                return
+            await follower.next_change(LOOK_AGAIN_S)
+            silent_s += LOOK_AGAIN_S
+            if silent_s >= HEARTBEAT_S:
+                silent_s = 0.0
+                yield b": still here\n\n"
+            with contextlib.suppress(StoreFailed):  # it will be seen when the store is back
+                again = await in_time(jobs.store.look(job.id))
+                if again is None:
+                    return
+                job = again
+
+
+def _not_there(job_id: int) -> Refused:
+    return Refused(Problem("not_found", f"there is no job {job_id}"))
+
+
+def _job_id(request: Request) -> int:
+    given = request.path_params["job_id"]
+    if not (given.isascii() and given.isdigit() and len(given) <= 18):
+        raise Refused(Problem("not_found", "job ids are whole numbers"))
+    return int(given)
+
+
+def _name(given: str | None, name: str) -> str | None:
+    if given is not None and not (given.isprintable() and 0 < len(given) <= 256):
+        raise invalid(f"`{name}` must have 1 to 256 characters that can be printed", name)
+    return given
+
+
+def _number(given: str | None, name: str, most: int) -> int | None:
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit()) or len(given) > 19 or not 1 <= int(given) <= most:
+        raise invalid(f"`{name}` must be a whole number from 1 to {most}", name)
+    return int(given)

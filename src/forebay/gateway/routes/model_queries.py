@@ -1,0 +1,278 @@
+"""Questions about a model that do not run it: its tokens, what it is. They take no slot.
+
+They are relayed past the queue, to any node that has the model and is up, the next where one fails;
+while every node of the model is starting, loading or briefly gone, they wait like other requests.
+How many may be under way at a node is bounded; the client's leaving ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from forebay.errors import BackendFailed
+from forebay.gateway.hot.admission import FAMILIES
+from forebay.gateway.hot.inflation import BadGzip, Inflater
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.http.connected import while_connected
+from forebay.gateway.http.json_body import in_turns, invalid, read_body, take_room
+from forebay.relay.absence import route_missing, what_is_absent, words
+from forebay.relay.fields import Reading, find_model, replace_model
+from forebay.relay.members import InvalidBody
+from forebay.relay.ollama import OllamaLooseFields
+from forebay.relay.problem import Problem, node_failed
+from forebay.wire.fetch import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.parts import Parts
+    from forebay.nodes.backend import Backend
+    from forebay.relay.family import Family
+    from forebay.wire.fetch import Fetched
+
+UNDER_WAY_MAX: Final = 16
+"""At one node; more wait for those before them."""
+BODY_BYTES_MAX: Final = 4_194_304
+"""A million tokens."""
+ANSWER_S: Final = 30.0
+"""Counting takes milliseconds, but an engine may do it between two steps of a batch."""
+REST_S: Final = 1.0
+"""How soon a node that was busy is asked again."""
+
+
+class Question:
+    """One of them, read."""
+
+    def __init__(self, caller: Caller, request_id: str, model: str, body: bytes) -> None:
+        self.family = caller.family
+        self.route = caller.route
+        self.caller = caller
+        self.id = request_id
+        self.model = model
+        self.body = body
+        self.absent: Problem | None = None
+        """Why a node that was asked is no help, where it has not the route."""
+        self.was_busy = False
+        """Whether a node has just said that it is too busy."""
+
+
+class FreeRoutes:
+    """`/tokenize` and its kin, `/v1/messages/count_tokens`, `/api/show`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._under_way: dict[str, asyncio.Semaphore] = {}  # by node
+        self.routes = [
+            Route(route, self._answers(family, route), methods=["POST"])
+            for family in FAMILIES
+            for route in family.free_routes
+        ]
+
+    def _answers(self, family: Family, route: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            code = "internal_error"
+            try:
+                asked = await self._read(request, family, route)
+                answered = await while_connected(request, self._relayed(asked), "cancelled")
+                code = "served" if answered.status_code < 400 else "passed_through"
+                return answered
+            except Refused as refused:
+                code = refused.problem.code
+                raise
+            finally:
+                self._parts.accounting.refused(route, code)
+
+        return answer
+
+    async def _read(self, request: Request, family: Family, route: str) -> Question:
+        parts = self._parts
+        caller = parts.asking.caller(request)
+        limits = parts.settings.server
+        bytes_max = min(BODY_BYTES_MAX, limits.body_max_bytes)
+        body = await read_body(request, bytes_max, limits.body_seconds)
+        if caller.coding:
+            body = await _inflated(request, caller, body, bytes_max)
+        reading = await _read_fields(family, body)
+        asked, name = _asked_model(reading)
+        model = parts.admission.resolve(asked)[0] if asked else self._only_model(caller, family)
+        if asked and not parts.admission.may_use(caller.key, asked):
+            raise Refused(Problem("forbidden", "this key may not use this model", "model"))
+        body = reading.body
+        if asked and model != asked:
+            body = replace_model(body, find_model(body, name), model)
+        caller.family, caller.route = family, route
+        return Question(caller, parts.admission.unique_id(caller.request_id), model, body)
+
+    def _only_model(self, caller: Caller, family: Family) -> str:
+        """Return the only model, which is meant where none is named; raises Refused."""
+        parts = self._parts
+        names = parts.models.usable(caller.key, family.name)
+        models = {parts.admission.aliases.get(name, name) for name in names}
+        if len(models) != 1:
+            there = "there is none yet" if not models else f"there are {len(models)}"
+            raise invalid(f"`model` is required: {there}", "model")
+        return models.pop()
+
+    async def _relayed(self, asked: Question) -> Response:
+        """Ask one node after the other, and again once one is back; raises Refused."""
+        nodes, own_s = self._parts.nodes, asked.caller.max_wait_s
+        limit_s = self._parts.settings.queue.max_wait_seconds
+        ends_s = nodes.now_s() + (limit_s if own_s is None else min(limit_s, own_s))
+        while not self._parts.draining:
+            asked.was_busy = False
+            answered = await self._ask_each(asked)
+            if answered is not None:
+                return answered
+            problem = self._why_not(asked)
+            left_s = ends_s - nodes.now_s()
+            if left_s <= 0.0 or not (asked.was_busy or self._may_come(asked)):
+                raise Refused(problem)
+            if asked.was_busy:
+                await nodes.pause(min(REST_S, left_s), for_change=False)
+            else:
+                await nodes.pause(left_s)
+        raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+
+    async def _ask_each(self, asked: Question) -> Response | None:
+        """Return the first answer that is one; None where no node has given any."""
+        last: Response | None = None
+        for backend in self._nodes(asked):
+            under_way = self._under_way.get(backend.name)
+            if under_way is None:
+                under_way = self._under_way[backend.name] = asyncio.Semaphore(UNDER_WAY_MAX)
+            async with under_way:
+                answer = await _ask(backend, asked)
+            if answer is None:
+                continue
+            last = _response(answer, backend.name, asked.id)
+            if answer.status < 500:
+                return last
+        return last
+
+    def _nodes(self, asked: Question) -> list[Backend]:
+        """Return the nodes that can answer, those with the model in memory first."""
+        found = [
+            backend
+            for backend in self._parts.nodes
+            if backend.told.state == "online"
+            and asked.model in backend.told.models
+            and asked.family.name in backend.told.families
+            and not backend.lacks(asked.route, asked.model)
+        ]
+        return sorted(found, key=lambda one: asked.model not in (one.told.loaded or (asked.model,)))
+
+    def _may_come(self, asked: Question) -> bool:
+        """Say whether a node that may answer is starting, loading or gone for a moment."""
+        nodes = self._parts.nodes
+        if nodes.is_starting():
+            return True
+        return any(
+            asked.model in backend.told.models
+            and asked.family.name in backend.told.families
+            and not backend.lacks(asked.route, asked.model)
+            and (
+                backend.told.state in ("online", "loading")
+                or nodes.now_s() - backend.state_since_s < nodes.offline_wait_s
+            )
+            for backend in nodes
+        )
+
+    def _why_not(self, asked: Question) -> Problem:
+        """Say why nobody has answered."""
+        nodes, family = self._parts.nodes, asked.family.name
+        if nodes.lacks_route(asked.model, family, asked.route):
+            return asked.absent or Problem("route_not_supported", words(asked.route), "model")
+        if nodes.knows(asked.model, family):
+            return Problem("no_node", "no node of this model answers now")
+        if nodes.is_starting():
+            return Problem("model_loading", "some nodes have not said yet which models they have")
+        if any(asked.model in backend.told.models for backend in nodes):
+            return Problem("route_not_supported", "the model is known, but not in this API family")
+        return self._parts.models.unknown(asked.model, asked.caller.key, family, "model")
+
+
+async def _ask(backend: Backend, asked: Question) -> Fetched | None:
+    """Ask one node; None where another should be asked. Raises Refused."""
+    caller = asked.caller
+    headers = caller.header_block + b"x-request-id: %b\r\n" % asked.id.encode()
+    head = backend.request(asked.route.encode(), headers, caller.credentials, len(asked.body))
+    try:
+        answer = await _fetched(backend, head, asked.body)
+    except BackendFailed:
+        backend.refresh()
+        return None
+    if answer.status in (401, 403):
+        words = f"the node refused our credentials ({answer.status})"
+        raise Refused(node_failed(words, backend.name, 1))
+    if answer.status in (429, 503):
+        asked.was_busy = True
+        backend.refresh()
+        return None
+    absent = what_is_absent(answer.status, answer.body, asked.model, is_rare=True)
+    if absent == "route":
+        backend.learn_absence(asked.route, asked.model)
+        asked.absent = route_missing(asked.route, backend.name, answer.status, answer.body)
+        return None
+    if absent == "model":
+        backend.refresh()
+    return answer
+
+
+async def _fetched(backend: Backend, head: bytes, body: bytes) -> Fetched:
+    """Ask on a connection that is open, and once more on a new one where that was closed."""
+    try:
+        return await fetch(backend.pool, head, body, limit_s=ANSWER_S)
+    except BackendFailed:
+        return await fetch(backend.pool, head, body, limit_s=ANSWER_S, fresh=True)
+
+
+def _response(answer: Fetched, node: str, request_id: str) -> Response:
+    headers = {
+        "content-type": answer.headers.get("content-type", "application/json"),
+        "x-request-id": request_id,
+        "x-forebay-node": node,
+        "x-queue-status": "direct",
+        "x-queue-wait-ms": "0",
+    }
+    return Response(answer.body, answer.status, headers)
+
+
+async def _inflated(request: Request, caller: Caller, body: bytes, bytes_max: int) -> bytes:
+    """Return a body as it is without its coding; raises Refused."""
+    if caller.coding != b"gzip":
+        words = "send the body as it is, or as gzip"
+        raise Refused(Problem("unsupported", words, "content-encoding"))
+    inflater = Inflater(body)
+    await take_room(request, bytes_max)
+    try:
+        if not await asyncio.to_thread(inflater.go_on, bytes_max):
+            words = f"the body is larger than {bytes_max} bytes"
+            raise Refused(Problem("body_too_large", words))
+    except BadGzip as error:
+        raise invalid(str(error), "body") from None
+    return inflater.made.take()
+
+
+async def _read_fields(family: Family, body: bytes) -> Reading:
+    try:
+        reading = family.loose_reader.look_at(body)
+        if reading is None:
+            reading = await in_turns(family.loose_reader.read_in_slices(body))
+        return reading
+    except InvalidBody as error:
+        raise invalid(str(error), error.param) from None
+
+
+def _asked_model(reading: Reading) -> tuple[str, str]:
+    """Return the model that a body names, and how it calls it."""
+    fields = reading.fields
+    if not fields.model and isinstance(fields, OllamaLooseFields):
+        return fields.name, "name"
+    return fields.model, "model"

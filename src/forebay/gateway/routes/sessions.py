@@ -1,0 +1,250 @@
+"""`/session`: conversations with backpressure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from forebay.gateway.fleet.peers import HEAD_S
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.http.connected import while_connected
+from forebay.gateway.http.json_body import decode_body, invalid, read_body
+from forebay.gateway.http.sse import EVENTS, STREAM_HEADERS, only_the_head
+from forebay.gateway.routes.status import json_answer
+from forebay.gateway.sessions.service import SessionDesk
+from forebay.relay.problem import Problem
+from forebay.sessions.events import READERS_MAX
+from forebay.sessions.refusals import RETRY_AFTER_S, PromptQueueFull
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+    from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.parts import Parts
+    from forebay.sessions.events import EventLog
+    from forebay.sessions.prompt import Prompt
+    from forebay.sessions.session import Session
+
+    Handler = Callable[[Request], Awaitable[Response]]
+
+BODY_BYTES_MAX = 2_097_152
+"""A conversation is held in memory; what is larger is no prompt."""
+
+
+class SessionRoutes:
+    """Making, prompting, following, looking, ending."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._desk = SessionDesk(parts)
+        one = "/session/{session_id}"
+        self.routes = [
+            Route("/session", self.create, methods=["POST"]),
+            Route(one, self._of_owner(self.show)),
+            Route(one, self._of_owner(self.close), methods=["DELETE"]),
+            Route(f"{one}/prompt", self._of_owner(self.prompt), methods=["POST"]),
+            Route(f"{one}/events", self._of_owner(self.events)),
+            Route(f"{one}/messages", self._of_owner(self.messages)),
+            Route(f"{one}/pending-prompts", self._of_owner(self.pending)),
+            Route(
+                f"{one}/pending-prompts/{{prompt_id}}",
+                self._of_owner(self.remove),
+                methods=["DELETE"],
+            ),
+            Route(f"{one}/cancel", self._of_owner(self.cancel), methods=["POST"]),
+            Route(f"{one}/branch", self._of_owner(self.branch, None), methods=["POST"]),
+            Route(f"{one}/turns/{{prompt_id}}", self._of_owner(self.turn)),
+        ]
+
+    async def create(self, request: Request) -> Response:
+        """Make a session."""
+        caller = self._caller(request)
+        fields = await self._fields(request)
+        return json_answer(await self._desk.create(fields, caller), 201)
+
+    async def show(self, request: Request) -> Response:
+        """Say how a session stands."""
+        session = await self._session(request, self._caller(request))
+        return json_answer(self._shown(session))
+
+    async def close(self, request: Request) -> Response:
+        """End a session and everything in it."""
+        session = await self._session(request, self._caller(request))
+        return json_answer(await self._desk.close(session))
+
+    async def prompt(self, request: Request) -> Response:
+        """Accept a prompt."""
+        caller = self._caller(request)
+        session = await self._session(request, caller)
+        fields = await self._fields(request)
+        return json_answer(await self._desk.prompt(session, fields, caller, request), 202)
+
+    async def events(self, request: Request) -> Response:
+        """Follow a session, as server-sent events."""
+        session = await self._session(request, self._caller(request))
+        after = _last_event_id(request)
+        if (head := only_the_head(request)) is not None:
+            return head
+        if session.log.readers >= READERS_MAX:
+            words = f"{READERS_MAX} follow this session already"
+            raise Refused(Problem("too_many_connections", words))
+        return EventStream(session.log, after)
+
+    async def messages(self, request: Request) -> Response:
+        """Return the history as it would be sent."""
+        session = await self._session(request, self._caller(request))
+        history = session.conversation.history()
+        return json_answer({"sessionId": session.id, "messages": history})
+
+    async def pending(self, request: Request) -> Response:
+        """List the prompts that wait or run."""
+        session = await self._session(request, self._caller(request))
+        listed = [_pending(one) for one in session.line.prompts() if one.status != "accepting"]
+        counts = {"limit": self._desk.limit, "pendingCount": session.line.pending}
+        return json_answer({"sessionId": session.id, **counts, "prompts": listed})
+
+    async def remove(self, request: Request) -> Response:
+        """Take a queued prompt out of the line."""
+        session = await self._session(request, self._caller(request))
+        return json_answer(await self._desk.remove(session, request.path_params["prompt_id"]))
+
+    async def cancel(self, request: Request) -> Response:
+        """End the prompt that runs; those behind it go on."""
+        session = await self._session(request, self._caller(request))
+        fields = await self._fields(request, or_none=True)
+        return json_answer(await self._desk.cancel(session, fields))
+
+    async def branch(self, request: Request) -> Response:
+        """Make a session that goes on from this one; answers when its turn comes."""
+        session = await self._session(request, self._caller(request))
+        made = await while_connected(request, self._desk.branch(session))
+        return json_answer(made, 201)
+
+    async def turn(self, request: Request) -> Response:
+        """Say what became of a prompt."""
+        session = await self._session(request, self._caller(request))
+        return json_answer(_turn(session.find(request.path_params["prompt_id"])))
+
+    # -- inside
+
+    def _of_owner(self, here: Handler, limit_s: float | None = HEAD_S) -> Handler:
+        """Return a route that another gateway answers where the session is there."""
+        replicas = self._parts.replicas
+
+        async def there_or_here(request: Request) -> Response:
+            self._caller(request)
+            name = await replicas.of_session(request.path_params["session_id"], request)
+            if name is None:
+                return await here(request)
+            return await replicas.pass_on(request, name, BODY_BYTES_MAX, limit_s)
+
+        return there_or_here
+
+    def _caller(self, request: Request) -> Caller:
+        return self._parts.asking.caller(request)
+
+    async def _session(self, request: Request, caller: Caller) -> Session:
+        return await self._desk.find(request.path_params["session_id"], caller)
+
+    async def _fields(self, request: Request, *, or_none: bool = False) -> dict[str, Any]:
+        limit_s = self._parts.settings.server.body_seconds
+        body = await read_body(request, BODY_BYTES_MAX, limit_s)
+        return {} if or_none and not body else await decode_body(body, dict[str, Any])
+
+    def _shown(self, session: Session) -> dict[str, object]:
+        record, conversation = session.record, session.conversation
+        active = session.active_id
+        waiting = [one for one in session.line.prompts() if one.status == "queued"]
+        return {
+            "sessionId": session.id,
+            "model": record.model,
+            "system": record.system,
+            "maxTokens": record.max_tokens or None,
+            "options": record.options,
+            "state": "closing" if session.closing else "open",
+            "pendingCount": session.line.pending,
+            "queuedCount": len(waiting),
+            "limit": self._desk.limit,
+            "activePromptId": active,
+            "turns": len(conversation.turns),
+            "droppedTurns": conversation.dropped,
+            "contextTokens": session.context_tokens(),
+            "createdAt": record.created_at,
+            "lastEventId": session.log.last_id,
+            "eventEpoch": session.log.epoch,
+        }
+
+
+def queue_full(full: PromptQueueFull) -> Response:
+    """Return the answer of specification 2 to a prompt over the cap, exactly."""
+    body = {
+        "code": full.problem.code,
+        "error": full.problem.message,
+        "sessionId": full.session_id,
+        "limit": full.limit,
+        "pendingCount": full.pending_count,
+    }
+    headers = {
+        "retry-after": f"{RETRY_AFTER_S:.0f}",
+        "retry-after-ms": f"{RETRY_AFTER_S * 1000:.0f}",
+        "x-should-retry": "true",
+    }
+    return Response(msgspec.json.encode(body), 503, headers, "application/json")
+
+
+class EventStream(StreamingResponse):
+    """What a reader of a session is sent; it counts as one from the start to the very end."""
+
+    def __init__(self, log: EventLog, after: int | None) -> None:
+        self._reader = log.follow(after)
+        super().__init__(self._frames(), media_type=EVENTS, headers=STREAM_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what there is until the client leaves, or the session ends."""
+        with self._reader:
+            await super().__call__(scope, receive, send)
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        while (frames := await self._reader.next()) is not None:
+            yield frames
+
+
+def _pending(prompt: Prompt) -> dict[str, object]:
+    return {
+        "promptId": prompt.id,
+        "text": prompt.text(),
+        "queuedAt": prompt.accepted_at,
+        "state": prompt.status,
+        "originator": prompt.sender.user,
+    }
+
+
+def _turn(prompt: Prompt) -> dict[str, object]:
+    result, status = prompt.result, prompt.status
+    if status == "accepting" or (prompt.is_over and not prompt.told):
+        # An outcome that is not written yet may be another one after a crash.
+        status = "queued" if prompt.started_at is None else "running"
+        result = None
+    return {
+        "promptId": prompt.id,
+        "status": status,
+        "error": result.error if result is not None else None,
+        "text": result.text if result is not None else None,
+        "finishReason": result.finish_reason if result is not None else None,
+        "usage": result.usage if result is not None else None,
+    }
+
+
+def _last_event_id(request: Request) -> int | None:
+    given = request.headers.get("last-event-id") or request.query_params.get("lastEventId")
+    if not given:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) <= 18):
+        raise invalid("Last-Event-ID must be the number of an event", "Last-Event-ID")
+    return int(given)

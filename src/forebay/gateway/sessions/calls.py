@@ -1,0 +1,75 @@
+"""From a prompt to a call: what any request would be, with the session's model and the key's rules.
+
+Made when the prompt heads its session, not when it was accepted: aliases, keys and nodes may have
+changed in between, and a key that was revoked must not run anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from forebay.relay.call import Call
+from forebay.relay.fields import find_model, prompt_tokens
+from forebay.relay.openai import OPENAI
+from forebay.relay.problem import WORDS, Problem
+
+if TYPE_CHECKING:
+    from forebay.gateway.hot.admission import Admission
+    from forebay.gateway.hot.keys import KeyRing
+    from forebay.sessions.prompt import Prompt
+    from forebay.sessions.record import SessionRecord
+
+FAMILY = replace(OPENAI, comments=False)
+"""Nobody reads the stream but us: no comments are needed to keep it awake."""
+TARGET = b"/v1/chat/completions"
+ROUTE = "/session/{id}/prompt"
+
+
+class SessionCalls:
+    """Makes calls of prompts."""
+
+    def __init__(self, admission: Admission, keys: KeyRing) -> None:
+        self._admission = admission
+        self._keys = keys
+
+    def make(self, record: SessionRecord, prompt: Prompt, body: bytes) -> Call | Problem:
+        """Return the call, or why there is none."""
+        sender, key = prompt.sender, None
+        if self._keys:
+            key = self._keys.named(sender.key)
+            if key is None:
+                return Problem("unauthorized", WORDS["unauthorized"])
+        if not self._admission.may_use(key, record.model):
+            return Problem("forbidden", "this key may not use this model", "model")
+        model, fallbacks = self._admission.resolve(record.model)
+        if key is not None and key.models:
+            fallbacks = tuple(name for name in fallbacks if name in key.models)
+        headers = b"content-type: application/json\r\nx-request-id: %b\r\n" % prompt.id.encode()
+        if sender.trace:
+            headers += b"traceparent: %b\r\n" % sender.trace.encode("latin-1")
+        return Call(
+            prompt.id,
+            FAMILY,
+            TARGET,
+            ROUTE,
+            model,
+            body,
+            find_model(body),
+            record.model,
+            fallbacks,
+            headers,
+            sender.credentials,
+            True,
+            sender.user,
+            sender.priority,
+            record.id,
+            sender.max_wait_s,
+            prompt_tokens(body),
+            record.max_tokens,
+            sender.key,
+            key.max_running if key is not None else 0,
+            key.weight if key is not None else 1.0,
+            True,
+        )

@@ -1,0 +1,162 @@
+"""The gateway's sessions, from the outside: their ledger is opened when it is needed.
+
+That is at the start where there may be sessions, else when the first one comes: a gateway without
+sessions leaves no file behind and does not load the database's library. A ledger that cannot be
+opened costs the sessions, not the live requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from forebay.errors import ForebayError
+from forebay.gateway.http.authorization import Refused
+from forebay.gateway.http.lazy_open import Opening, may_hold
+from forebay.gateway.http.store_timeout import in_time
+from forebay.relay.problem import Problem
+from forebay.sessions.figures import SessionFigures
+from forebay.sessions.ids import is_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from forebay.sessions.ledger import Ledger
+    from forebay.sessions.sessions import Sessions
+    from forebay.sessions.surroundings import Surroundings
+    from forebay.settings import SessionsSettings
+
+CLOSE_S = 5.0
+
+
+class SessionHost:
+    """One gateway's sessions; `ready()` before any of them is touched."""
+
+    def __init__(
+        self,
+        settings: SessionsSettings,
+        jobs_database: str,
+        around: Surroundings,
+        replica: Callable[[], str],
+    ) -> None:
+        """`replica` says this gateway's name among several; "" where it works alone."""
+        self.settings = settings
+        self.figures = SessionFigures()
+        self._url = settings.database or beside(jobs_database)
+        self._around = around
+        self._replica = replica
+        self._ledger: Ledger | None = None
+        self._sessions: Sessions | None = None
+        self._opening = Opening("the session database", self._open, around.clock)
+
+    async def start(self) -> None:
+        """Go on with what is there; a ledger that fails is tried again later."""
+        if await asyncio.to_thread(may_hold, self._url):
+            await self._opening.try_now()
+
+    async def ready(self) -> Sessions:
+        """Return the sessions; raises Refused where the ledger cannot be opened."""
+        self._replica()  # refuses while it is not known whose sessions these are
+        await self._opening.ready()
+        assert self._sessions is not None
+        return self._sessions
+
+    async def _open(self) -> None:
+        if self._ledger is None:
+            self._ledger = await asyncio.to_thread(_ledger, self._url, self._replica())
+        ledger = self._ledger
+        await asyncio.to_thread(ledger.open)
+        from forebay.sessions.sessions import Sessions
+
+        sessions = Sessions(self.settings, ledger, self._around, self.figures)
+        try:
+            await sessions.start()
+        except BaseException:
+            await asyncio.to_thread(ledger.close, CLOSE_S)
+            raise
+        self._sessions = sessions
+
+    def has(self, session_id: str) -> bool:
+        """Say whether a session is here, as far as the ledger has been opened."""
+        return self._sessions is not None and session_id in self._sessions
+
+    async def holder(self, session_id: str) -> str:
+        """Return which of several gateways has a session whose id does not say; "" for nobody.
+
+        Raises Refused where the ledger cannot be asked.
+        """
+        if not is_plain(session_id) or not self._url.startswith("postgres"):
+            return ""  # nobody else could have it
+        await self._opening.ready()
+        assert self._ledger is not None
+        with _refusing():
+            return await in_time(self._ledger.holder(session_id))
+
+    async def settled(self, prompt_id: str) -> None:
+        """Wait until what became of a prompt is written; raises Refused where it cannot be now."""
+        if self._sessions is None:
+            return
+        with _refusing():
+            await self._sessions.settled(prompt_id)
+
+    def bounds_changed(self) -> None:
+        """Let those try again who wait for room: there may be more now."""
+        if self._sessions is not None:
+            self._sessions.rooms.try_all()
+
+    def revoke(self, owners: Collection[str]) -> None:
+        """Send away those who read sessions of keys that are gone."""
+        if self._sessions is not None:
+            self._sessions.revoke(owners)
+
+    def drain(self) -> None:
+        """Take nothing more; what is queued ends now, what runs may finish."""
+        self._opening.stopped = True
+        if self._opening.is_open and self._sessions is not None:
+            self._sessions.drain()
+
+    async def finish(self) -> None:
+        """Write the last outcomes, tell them, and let every reader go."""
+        if self._opening.is_open and self._sessions is not None:
+            await self._sessions.finish()
+
+    async def stop(self) -> None:
+        """Close the ledger."""
+        if await self._opening.stop() and self._ledger is not None:
+            await asyncio.to_thread(self._ledger.close, CLOSE_S)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except ForebayError as error:
+        words = "the session database cannot be used now; the log has the details"
+        raise Refused(Problem("store_unavailable", words)) from error
+
+
+def _ledger(url: str, replica: str) -> Ledger:
+    """Load what is not needed without sessions."""
+    from forebay.sessions.ledger import Ledger
+
+    return Ledger(url, replica)
+
+
+def beside(url: str) -> str:
+    """Return the database for sessions beside that of the jobs: another file, or the same server.
+
+    A file of their own, because SQLite takes one writer at a time, and neither should wait.
+
+    >>> beside("sqlite:///data/forebay.db"), beside("postgresql://host/name"), beside("sqlite://")
+    ('sqlite:///data/forebay.sessions.db', 'postgresql://host/name', 'sqlite://')
+    """
+    if not url.startswith("sqlite") or ":///" not in url:
+        return url
+    address, mark, query = url.partition("?")
+    folder, slash, name = address.rpartition("/")
+    stem, dot, ending = name.rpartition(".")
+    if not name or name.startswith(":"):
+        return url
+    own = f"{stem}.sessions.{ending}" if dot and stem else f"{name}.sessions"
+    return f"{folder}{slash}{own}{mark}{query}"

@@ -1,0 +1,137 @@
+"""What can be asked of sessions, whatever the wire: `/session` and `/acp` both come here.
+
+So there is one admission, one cap, one order of checks: the session (404), whether it is closing
+(409), the prompt (400), whether the client is still there, and last the cap (503). Between the
+cap's check and the place in line nothing is awaited.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import ForebayError
+from forebay.gateway.http.authorization import Refused, seen_by
+from forebay.gateway.http.json_body import convert_fields
+from forebay.gateway.sessions.fields import CancelFields, read_prompt, read_session
+from forebay.relay.problem import Problem
+from forebay.sessions.prompt import Sender
+from forebay.sessions.refusals import session_closing, shutting_down
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from typing import TypeVar
+
+    from starlette.requests import Request
+
+    from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.parts import Parts
+    from forebay.sessions.session import Session
+    from forebay.sessions.sessions import Sessions
+
+    T = TypeVar("T")
+
+logger = logging.getLogger("forebay.sessions")
+
+Fields = dict[str, Any]
+
+
+class SessionDesk:
+    """Answers in plain values; refuses with `Refusal` or `Refused`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @property
+    def limit(self) -> int | None:
+        """Prompts that a session may have pending; None is no limit."""
+        return self._parts.settings.sessions.max_pending_prompts or None
+
+    async def create(self, fields: Fields, caller: Caller) -> Fields:
+        """Make a session."""
+        from forebay.sessions.sessions import NewSession
+
+        asked = read_session(fields)
+        self._parts.job_admission.check_model(asked.model, caller, "model")
+        owner = caller.key.name if caller.key is not None else ""
+        new = NewSession(owner, asked.model, asked.system, asked.max_tokens or 0, asked.options)
+        sessions = await self._sessions()
+        return {"sessionId": (await self._stored(sessions.create(new))).id}
+
+    async def find(self, session_id: object, caller: Caller) -> Session:
+        """Return a session that this caller may see."""
+        sessions = await self._sessions()
+        return sessions.find(str(session_id), seen_by(caller))
+
+    async def prompt(
+        self, session: Session, fields: Fields, caller: Caller, request: Request
+    ) -> Fields:
+        """Accept a prompt, or refuse it before anything has happened."""
+        if session.closing:
+            raise session_closing()
+        sent = read_prompt(fields)
+        if await request.is_disconnected():
+            raise Refused(Problem("request_timeout", "the client left"))
+        if self._parts.draining:
+            raise shutting_down()
+        settings = self._parts.settings.sessions
+        deadline_s = sent.deadline_s
+        if settings.prompt_deadline_ms:  # a prompt may ask for less, not for more
+            most_s = settings.prompt_deadline_ms / 1000
+            deadline_s = most_s if deadline_s is None else min(deadline_s, most_s)
+        sender = self._sender(caller, request)
+        prompt = session.admit(sent.messages, sender, settings.max_pending_prompts, deadline_s)
+        last_event_id = await self._stored(session.accept(prompt))
+        return {
+            "promptId": prompt.id,
+            "lastEventId": last_event_id,
+            "eventEpoch": session.log.epoch,
+        }
+
+    async def branch(self, session: Session) -> Fields:
+        """Make a session that goes on from this one, when its turn comes."""
+        sessions = await self._sessions()
+        return {"sessionId": (await self._stored(sessions.branch(session))).id}
+
+    async def cancel(self, session: Session, fields: Fields) -> Fields:
+        """End what runs; it stays ended, even if the gateway dies the moment after."""
+        prompt_id = session.cancel(convert_fields(fields, CancelFields).prompt_id)
+        await self._stored(session.endings.settled())
+        return {"promptId": prompt_id, "cancelled": prompt_id is not None}
+
+    async def remove(self, session: Session, prompt_id: str) -> Fields:
+        """Take a queued prompt out of the line, for good."""
+        removed = session.remove(prompt_id)
+        await self._stored(session.endings.settled())
+        return {"promptId": prompt_id, "removed": removed}
+
+    async def close(self, session: Session) -> Fields:
+        """End a session."""
+        sessions = await self._sessions()
+        await self._stored(sessions.close(session, "deleted"))
+        return {"sessionId": session.id, "state": "closed"}
+
+    # -- inside
+
+    async def _sessions(self) -> Sessions:
+        return await self._parts.sessions.ready()
+
+    async def _stored(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except ForebayError as error:
+            logger.warning("%s", error)
+            words = "the session database cannot be used now; the log has the details"
+            raise Refused(Problem("store_unavailable", words)) from error
+
+    def _sender(self, caller: Caller, request: Request) -> Sender:
+        callers = self._parts.callers
+        trace = request.headers.get("traceparent", "")
+        return Sender(
+            caller.key_name,
+            callers.user_of(caller, None),
+            callers.priority_of(caller, None),
+            caller.max_wait_s,
+            caller.credentials,
+            trace if len(trace) <= 128 and trace.isascii() and trace.isprintable() else "",
+        )

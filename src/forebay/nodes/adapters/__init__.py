@@ -1,0 +1,1 @@
+"""One adapter per kind of server: how it is recognised, and how its state is read."""

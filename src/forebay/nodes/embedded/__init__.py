@@ -1,0 +1,1 @@
+"""The embedded node: llama.cpp in a child process."""
