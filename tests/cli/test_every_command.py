@@ -163,7 +163,7 @@ def test_a_list_of_verbs_imports_nothing_of_the_gateway() -> None:
         "import sys; from forebay.cli.main import app; from typer.testing import CliRunner;"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
         "assert CliRunner().invoke(app, ['completion', 'offer', 'zsh', '--', 's']).exit_code == 0;"
-        "found = {'pydantic_settings', 'uvicorn', 'forebay.gateway', 'httpx'} & set(sys.modules);"
+        "found = {'forebay.settings', 'uvicorn', 'forebay.gateway', 'httpx'} & set(sys.modules);"
         "assert not found, found"
     )
     subprocess.run([sys.executable, "-c", look], timeout=60, check=True)

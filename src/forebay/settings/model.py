@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from pydantic import model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from forebay.settings.errors import Problem, refusals
 from forebay.settings.fleet import CoordinationSettings, GuardSettings
@@ -17,10 +16,10 @@ from forebay.settings.server import ServerSettings
 from forebay.settings.sessions import SessionsSettings
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Everything an operator may choose. Frozen; built once, passed down in pieces."""
 
-    model_config = SettingsConfigDict(
+    model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, title="forebay.toml"
     )
 
@@ -55,19 +54,8 @@ class Settings(BaseSettings):
     coordination: CoordinationSettings = CoordinationSettings()
     """Several gateways that share one queue."""
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        *_others: PydanticBaseSettingsSource,
-        **_named: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take arguments only: `load_settings` reads the sources, and refuses unknown names."""
-        return (init_settings,)
-
     @model_validator(mode="after")
-    def _hangs_together(self) -> "Settings":
+    def _check_consistency(self) -> "Settings":
         problems = [
             *_twice("nodes", "name", [node.name for node in self.nodes]),
             *_twice("keys", "name", [key.name for key in self.keys]),

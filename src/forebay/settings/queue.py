@@ -166,7 +166,7 @@ class QueueSettings(Section):
         return {**PROFILES.get(profile, {}), **given} if isinstance(profile, str) else given
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> "QueueSettings":
+    def _check_consistency(self) -> "QueueSettings":
         problems = [_as_key(text) for text in self.options().problems()]
         if self.weights and self.priority == "strict":
             problems.append(
