@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.settings import Problem, SettingsError
+from forebay.settings import SettingsError, SettingsProblem
 
 from .conftest import OK
 from .test_users_and_keys import SECRETS, A, B, key, start
@@ -129,7 +129,7 @@ async def test_a_bad_file_keeps_the_old_settings_and_says_why(
     await rig.start(node)
 
     def broken() -> Settings:
-        raise SettingsError([Problem("queue.max_sise", "is not a setting", "max_size")])
+        raise SettingsError([SettingsProblem("queue.max_sise", "is not a setting", "max_size")])
 
     monkeypatch.setattr(rig.gateway.parts, "_read_settings", broken)
     reply = await rig.get("/admin/reload", method="POST")

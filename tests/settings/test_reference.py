@@ -12,7 +12,7 @@ from forebay.settings import KeySettings, NodeSettings, Settings, explain, load_
 from forebay.settings.addresses import without_password
 from forebay.settings.names import valid_keys
 from forebay.settings.reference import as_toml, example_toml, json_schema, pages, write_pages
-from forebay.settings.values import parse_value
+from forebay.settings.sources import parse_value
 
 ROOT = Path(__file__).parents[2]
 

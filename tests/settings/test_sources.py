@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forebay.settings import Origin, SettingsError, load_settings, load_with_origins
 from forebay.settings.names import nearest, valid_keys, variable_of
-from forebay.settings.values import parse_key, parse_value
+from forebay.settings.sources import parse_key, parse_value
 
 SIZES = st.none() | st.integers(0, 1000)
 ALPHABET = string.ascii_lowercase + "_."

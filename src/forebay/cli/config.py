@@ -14,17 +14,17 @@ from forebay.cli.offers import settings as offered_settings
 from forebay.cli.surroundings import problems_around, risks_around
 from forebay.settings import (
     LoadedSettings,
-    Problem,
     Settings,
     SettingsError,
+    SettingsProblem,
     explain,
     load_with_origins,
 )
 from forebay.settings.addresses import without_password
-from forebay.settings.load import placed
+from forebay.settings.loader import placed
 from forebay.settings.names import blocks, valid_keys
 from forebay.settings.reference import as_toml, example_toml, json_schema
-from forebay.settings.risks import risks
+from forebay.settings.review import risks
 
 if TYPE_CHECKING:
     from forebay.cli.probing import Probed
@@ -141,7 +141,7 @@ class Checked(NamedTuple):
 
     path: Path | None
     meaning: list[str]
-    warnings: list[Problem]
+    warnings: list[SettingsProblem]
     nodes: "list[Probed] | None"
     """What each node said; None where they were not asked."""
 

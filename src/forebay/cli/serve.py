@@ -61,7 +61,7 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
 ) -> None:
     """Run the gateway: the queue in front of your models."""
     from forebay.settings import load_settings
-    from forebay.settings.values import parse_value
+    from forebay.settings.sources import parse_value
 
     pending = None if max_pending_prompts is None else parse_value(max_pending_prompts, False)
     flags: dict[str, object] = {

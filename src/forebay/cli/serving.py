@@ -22,7 +22,7 @@ from forebay.gateway.hot.access_line import json_lines, short_lines
 from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.logs import set_up_logging
 from forebay.settings import SettingsError
-from forebay.settings.risks import risks
+from forebay.settings.review import risks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

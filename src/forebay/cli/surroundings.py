@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from forebay.cli.start_failures import why_tls_fails
 from forebay.settings import (
-    Problem,
     Settings,
     SettingsError,
+    SettingsProblem,
     node_api_key,
     read_secret,
     resolve_keys,
@@ -27,43 +27,43 @@ MOUNTS = Path("/proc/self/mounts")
 """Only Linux has it; elsewhere nothing is said about kinds of disks."""
 
 
-def problems_around(settings: Settings) -> list[Problem]:
+def problems_around(settings: Settings) -> list[SettingsProblem]:
     """Return what is missing, without which the gateway would not do what the settings say."""
     return [*_files(settings), *_secrets(settings)]
 
 
-def risks_around(settings: Settings) -> list[Problem]:
+def risks_around(settings: Settings) -> list[SettingsProblem]:
     """Return what does not keep the gateway from starting, but will surprise somebody."""
     urls = {
         "jobs.database": settings.jobs.database,
         "sessions.database": settings.sessions.database,
     }
     return [
-        Problem(key, *found)
+        SettingsProblem(key, *found)
         for key, url in urls.items()
         if url.startswith("sqlite:") and (found := _about_file(url))
     ]
 
 
-def _files(settings: Settings) -> Iterable[Problem]:
+def _files(settings: Settings) -> Iterable[SettingsProblem]:
     missing = False
     for key in ("tls_cert", "tls_key"):
         path = getattr(settings.server, key)
         if path and not Path(path).is_file():
             missing = True
-            yield Problem(f"server.{key}", f"there is no file {path}", "correct the path")
+            yield SettingsProblem(f"server.{key}", f"there is no file {path}", "correct the path")
         elif path and not os.access(path, os.R_OK):
             missing = True
-            yield Problem(f"server.{key}", f"{path} cannot be read", "correct its rights")
+            yield SettingsProblem(f"server.{key}", f"{path} cannot be read", "correct its rights")
     if settings.server.tls_cert and not missing:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(settings.server.tls_cert, settings.server.tls_key)
         except OSError as error:  # an SSLError is one
-            yield Problem("server.tls_cert", *why_tls_fails(error))
+            yield SettingsProblem("server.tls_cert", *why_tls_fails(error))
 
 
-def _secrets(settings: Settings) -> Iterable[Problem]:
+def _secrets(settings: Settings) -> Iterable[SettingsProblem]:
     variables = {
         "jobs.webhook_secret_env": settings.jobs.webhook_secret_env,
         "guard.token_env": settings.guard.token_env,

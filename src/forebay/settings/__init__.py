@@ -1,18 +1,16 @@
 """The settings: one frozen model, its sources, its secrets, and what a reload may change."""
 
-from forebay.settings.errors import Problem, SettingsError
-from forebay.settings.explain import explain
-from forebay.settings.fleet import CoordinationSettings, GuardSettings
+from forebay.settings.errors import SettingsError, SettingsProblem
+from forebay.settings.fleet import CoordinationSettings, GuardSettings, advertised, replica_name
 from forebay.settings.jobs import JobsSettings
 from forebay.settings.keys import KeySettings, digest_of
-from forebay.settings.load import LoadedSettings, load_settings, load_with_origins, parse_node
+from forebay.settings.loader import LoadedSettings, load_settings, load_with_origins, parse_node
 from forebay.settings.model import Settings
 from forebay.settings.models import ModelsSettings
 from forebay.settings.nodes import NodeSettings
-from forebay.settings.queue import QueueSettings
+from forebay.settings.queue import QueueSettings, RetrySettings
 from forebay.settings.reload import Difference, ReloadPlan, plan_reload
-from forebay.settings.replica import advertised, replica_name
-from forebay.settings.retry import RetrySettings
+from forebay.settings.review import explain
 from forebay.settings.secrets import ResolvedKey, node_api_key, read_secret, resolve_keys
 from forebay.settings.server import ServerSettings
 from forebay.settings.sessions import SessionsSettings
@@ -20,10 +18,36 @@ from forebay.settings.sources import Origin
 from forebay.settings.store_url import BadStoreUrl, StoreAddress, parse_store_url
 
 __all__ = [
-    "BadStoreUrl", "CoordinationSettings", "Difference", "GuardSettings", "JobsSettings",
-    "KeySettings", "LoadedSettings", "ModelsSettings", "NodeSettings", "Origin", "Problem",
-    "QueueSettings", "ReloadPlan", "ResolvedKey", "RetrySettings", "ServerSettings",
-    "SessionsSettings", "Settings", "SettingsError", "StoreAddress", "advertised", "digest_of",
-    "explain", "load_settings", "load_with_origins", "node_api_key", "parse_node",
-    "parse_store_url", "plan_reload", "read_secret", "replica_name", "resolve_keys",
+    "BadStoreUrl",
+    "CoordinationSettings",
+    "Difference",
+    "GuardSettings",
+    "JobsSettings",
+    "KeySettings",
+    "LoadedSettings",
+    "ModelsSettings",
+    "NodeSettings",
+    "Origin",
+    "QueueSettings",
+    "ReloadPlan",
+    "ResolvedKey",
+    "RetrySettings",
+    "ServerSettings",
+    "SessionsSettings",
+    "Settings",
+    "SettingsError",
+    "SettingsProblem",
+    "StoreAddress",
+    "advertised",
+    "digest_of",
+    "explain",
+    "load_settings",
+    "load_with_origins",
+    "node_api_key",
+    "parse_node",
+    "parse_store_url",
+    "plan_reload",
+    "read_secret",
+    "replica_name",
+    "resolve_keys",
 ]  # fmt: skip

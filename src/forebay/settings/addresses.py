@@ -1,4 +1,4 @@
-"""Addresses in the settings: hosts, origins, networks, the URLs of nodes, stores and databases."""
+"""Addresses in the settings: hosts, origins, networks, the URLs of nodes and databases."""
 
 import re
 from ipaddress import ip_address, ip_network
@@ -8,8 +8,22 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator
 
 from forebay.settings.errors import refusal
-from forebay.settings.hosts import is_host
-from forebay.settings.store_url import BadStoreUrl, parse_store_url
+
+LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+HOST_NAME = re.compile(rf"(?=.{{1,253}}\Z){LABEL}(?:\.{LABEL})*\.?")
+DIGITS_AND_DOTS = re.compile(r"[0-9.]+")
+
+
+def is_host(host: str) -> bool:
+    """Say whether a text in lower case is a host name or an address."""
+    if ":" in host or DIGITS_AND_DOTS.fullmatch(host):
+        try:
+            ip_address(host)
+        except ValueError:
+            return False
+        return True
+    return HOST_NAME.fullmatch(host) is not None
+
 
 DATABASE = re.compile(r"(sqlite|postgresql|postgres)(\+[a-z0-9]+)?://\S*")
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -92,15 +106,6 @@ def _webhook(url: str) -> str:
     return url
 
 
-def _store(url: str) -> str:
-    if url:
-        try:
-            parse_store_url(url)
-        except BadStoreUrl as error:
-            raise refusal(error.wrong, error.instead) from None
-    return url
-
-
 def _http_root_or_nothing(url: str) -> str:
     return _http_root(url) if url else url
 
@@ -151,4 +156,3 @@ WebOrigin = Annotated[str, AfterValidator(_origin)]
 Network = Annotated[str, AfterValidator(_network)]
 DatabaseUrl = Annotated[str, AfterValidator(_database)]
 WebhookUrl = Annotated[str, AfterValidator(_webhook)]
-StoreUrl = Annotated[str, AfterValidator(_store)]

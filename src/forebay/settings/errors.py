@@ -11,7 +11,7 @@ REFUSED = "refused"
 """The type of our own pydantic errors; their context holds the problems themselves."""
 
 
-class Problem(NamedTuple):
+class SettingsProblem(NamedTuple):
     """One thing that is wrong, and the way out."""
 
     key: str
@@ -33,7 +33,7 @@ class SettingsError(NotAllowed):
 
     code = "bad_settings"
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[SettingsProblem]) -> None:
         self.problems = tuple(problems)
         count = len(self.problems)
         head = "1 problem" if count == 1 else f"{count} problems"
@@ -43,10 +43,10 @@ class SettingsError(NotAllowed):
 
 def refusal(wrong: str, instead: str) -> PydanticCustomError:
     """Return the error for a validator to raise about the one value it looks at."""
-    return refusals([Problem("", wrong, instead)])
+    return refusals([SettingsProblem("", wrong, instead)])
 
 
-def refusals(problems: Iterable[Problem]) -> PydanticCustomError:
+def refusals(problems: Iterable[SettingsProblem]) -> PydanticCustomError:
     """Return the error for a validator that looks at several keys; keys are relative to it."""
     listed = tuple(problems)
     text = " | ".join(f"{problem.wrong}; {problem.instead}" for problem in listed)

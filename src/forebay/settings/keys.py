@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
-from forebay.settings.errors import Problem, refusal, refusals
+from forebay.settings.errors import SettingsProblem, refusal, refusals
 from forebay.settings.section import (
     Count,
     Flag,
@@ -76,7 +76,7 @@ class KeySettings(Section):
     @model_validator(mode="after")
     def _has_one_secret(self) -> "KeySettings":
         if self.key_env and self.key_sha256:
-            raise refusals([Problem("key_sha256", "is set beside key_env", ONE_OF)])
+            raise refusals([SettingsProblem("key_sha256", "is set beside key_env", ONE_OF)])
         if not self.key_env and not self.key_sha256:
-            raise refusals([Problem("key_env", "is missing, and so is key_sha256", ONE_OF)])
+            raise refusals([SettingsProblem("key_env", "is missing, and so is key_sha256", ONE_OF)])
         return self

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from forebay.settings.errors import Problem, refusals
+from forebay.settings.errors import SettingsProblem, refusals
 from forebay.settings.fleet import CoordinationSettings, GuardSettings
 from forebay.settings.jobs import JobsSettings
 from forebay.settings.keys import KeySettings
 from forebay.settings.models import ModelsSettings
 from forebay.settings.nodes import NodeSettings
-from forebay.settings.queue import QueueSettings
-from forebay.settings.retry import RetrySettings
+from forebay.settings.queue import QueueSettings, RetrySettings
 from forebay.settings.server import ServerSettings
 from forebay.settings.sessions import SessionsSettings
 
@@ -67,24 +66,24 @@ class Settings(BaseModel):
             raise refusals(problems)
         return self
 
-    def _unknown_priorities(self) -> Iterable[Problem]:
+    def _unknown_priorities(self) -> Iterable[SettingsProblem]:
         known = self.queue.priorities
         read_as_normal = ("low",) if self.queue.profile == "nexus" else ()
         for index, key in enumerate(self.keys):
             if key.max_priority not in (*known, *read_as_normal):
-                yield Problem(
+                yield SettingsProblem(
                     f"keys[{index}].max_priority",
                     f'is "{key.max_priority}", which is not one of queue.priorities',
                     f"write one of {', '.join(known)}",
                 )
 
 
-def _twice(section: str, field: str, values: Sequence[str]) -> Iterable[Problem]:
+def _twice(section: str, field: str, values: Sequence[str]) -> Iterable[SettingsProblem]:
     """Yield a problem for each value that an earlier block has too; empty ones do not count."""
     first: dict[str, int] = {}
     for index, value in enumerate(values):
         if value and value in first:
-            yield Problem(
+            yield SettingsProblem(
                 f"{section}[{index}].{field}",
                 f"is the same as {section}[{first[value]}].{field}",
                 "make them different, or remove one of the blocks",

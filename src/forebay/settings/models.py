@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import Field, model_validator
 
-from forebay.settings.errors import Problem, refusals
+from forebay.settings.errors import SettingsProblem, refusals
 from forebay.settings.section import Names, Section, Text
 
 
@@ -34,7 +34,7 @@ class ModelsSettings(Section):
         return self
 
 
-def _loops(field: str, steps: Mapping[str, tuple[str, ...]]) -> Iterable[Problem]:
+def _loops(field: str, steps: Mapping[str, tuple[str, ...]]) -> Iterable[SettingsProblem]:
     """Yield a problem for the first loop there is; no recursion, for a chain may be long."""
     done: set[str] = set()
     for start in steps:
@@ -47,7 +47,7 @@ def _loops(field: str, steps: Mapping[str, tuple[str, ...]]) -> Iterable[Problem
                 done.add(name)
             elif name in path:
                 loop = [*list(path)[list(path).index(name) :], name]
-                yield Problem(
+                yield SettingsProblem(
                     field, f"go in a loop: {' -> '.join(loop)}", "remove one of these steps"
                 )
                 return

@@ -1,4 +1,4 @@
-"""`[queue]`: how much may wait, how long, and in what order."""
+"""`[queue]` and `[retry]`: how requests wait, and how often they are tried on another node."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from forebay.core import Options
-from forebay.settings.errors import Problem, refusal, refusals
+from forebay.settings.errors import SettingsProblem, refusal, refusals
 from forebay.settings.section import (
     Amount,
     AmountAboveZero,
@@ -170,7 +170,7 @@ class QueueSettings(Section):
         problems = [_as_key(text) for text in self.options().problems()]
         if self.weights and self.priority == "strict":
             problems.append(
-                Problem(
+                SettingsProblem(
                     "weights",
                     'have no effect while queue.priority is "strict"',
                     'write priority = "weighted", or remove the weights',
@@ -201,11 +201,27 @@ class QueueSettings(Section):
         )
 
 
-def _as_key(text: str) -> Problem:
+def _as_key(text: str) -> SettingsProblem:
     """Turn one problem of the core's options into one of the key that it came from."""
     option, _, wrong = text.partition(" ")
     field, dot, entry = option.partition(".")
     instead = "write a smaller number"
     if field == "class_weights":
         instead = "name one of queue.priorities, with a weight above 0"
-    return Problem(KEY_OF_OPTION.get(field, field) + dot + entry, wrong, instead)
+    return SettingsProblem(KEY_OF_OPTION.get(field, field) + dot + entry, wrong, instead)
+
+
+class RetrySettings(Section):
+    """How often a request is tried again when its node fails before the first answer byte."""
+
+    attempts: Annotated[int, Field(strict=True, ge=1, le=100)] = 3
+    """Times one request may reach a node in all, the first included; 1 never sends it again. A kept
+    connection that its node closes once the request is on it counts, though it is no failure."""
+
+    budget: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.1
+    """Share of the requests of the last 10 seconds that may be retries, from 0 to 1; ten are always
+    allowed, even at 0, unless `attempts` is 1."""
+
+    stream: Literal["error", "buffer"] = "error"
+    """What happens to a stream whose node dies midway: "error" ends it with an error, "buffer"
+    collects each answer first, so that it can be made anew elsewhere unseen."""

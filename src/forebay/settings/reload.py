@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from forebay.core.options import FROZEN_WHILE_RUNNING
-from forebay.settings.errors import Problem, SettingsError
+from forebay.settings.errors import SettingsError, SettingsProblem
 from forebay.settings.keys import KeySettings
 from forebay.settings.model import Settings
 from forebay.settings.names import sections
@@ -58,14 +58,8 @@ class ReloadPlan:
     """The keys of `[queue]` that change, by dotted name; so too below."""
     retry: tuple[str, ...]
     models: tuple[str, ...]
-    refused: tuple[Problem, ...]
+    refused: tuple[SettingsProblem, ...]
     """Changes that need a restart. With any of them, apply nothing."""
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether old and new are the same."""
-        parts = (self.nodes, self.keys, self.queue, self.retry, self.models, self.refused)
-        return not any(parts)
 
     def raise_if_refused(self) -> None:
         """Raise `SettingsError` when a change needs a restart."""
@@ -96,9 +90,9 @@ def _is_refused(key: str) -> bool:
     return key.partition(".")[0] not in RELOADED or key in NEEDS_A_RESTART
 
 
-def _restart(key: str) -> Problem:
+def _restart(key: str) -> SettingsProblem:
     wrong = "cannot change while the gateway runs: it needs a restart"
-    return Problem(key, wrong, "restart the gateway, or put the old value back and reload")
+    return SettingsProblem(key, wrong, "restart the gateway, or put the old value back and reload")
 
 
 def _changed(name: str, old: Settings, new: Settings) -> Iterable[str]:

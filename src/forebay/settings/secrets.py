@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from forebay.core import parse_priority
 from forebay.settings.environment import current_environment
-from forebay.settings.errors import Problem, SettingsError
+from forebay.settings.errors import SettingsError, SettingsProblem
 from forebay.settings.keys import KeySettings, digest_of
 from forebay.settings.model import Settings
 from forebay.settings.nodes import NodeSettings
@@ -40,7 +40,7 @@ def resolve_keys(
     keys that turn out to be the same.
     """
     known = current_environment() if environ is None else environ
-    problems: list[Problem] = []
+    problems: list[SettingsProblem] = []
     resolved: dict[str, ResolvedKey] = {}
     for index, key in enumerate(settings.keys):
         place = f"keys[{index}].key_env"
@@ -51,7 +51,9 @@ def resolve_keys(
             continue
         if digest in resolved:
             wrong = f"{key.name} is the same key as {resolved[digest].name}"
-            problems.append(Problem(f"keys[{index}]", wrong, "make a new one: forebay keys new"))
+            problems.append(
+                SettingsProblem(f"keys[{index}]", wrong, "make a new one: forebay keys new")
+            )
         resolved.setdefault(digest, _resolved(key, digest, settings.queue.priorities))
     if problems:
         raise SettingsError(problems)
@@ -95,8 +97,10 @@ def _secret(key: str, variable: str, environ: Mapping[str, str]) -> str:
     if not text:
         state = "empty" if variable in environ else "not set"
         wrong = f"the environment variable {variable} is {state}"
-        raise SettingsError([Problem(key, wrong, f"set {variable}, or name another variable")])
+        raise SettingsError(
+            [SettingsProblem(key, wrong, f"set {variable}, or name another variable")]
+        )
     if not text.isprintable() or not text.isascii() or " " in text:
         wrong = f"the environment variable {variable} holds blanks, line ends or special characters"
-        raise SettingsError([Problem(key, wrong, "set it to the secret and nothing else")])
+        raise SettingsError([SettingsProblem(key, wrong, "set it to the secret and nothing else")])
     return text

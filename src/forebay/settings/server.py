@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from forebay.settings.addresses import Host, Network, WebOrigin
-from forebay.settings.errors import Problem, refusals
+from forebay.settings.errors import SettingsProblem, refusals
 from forebay.settings.section import (
     Amount,
     AmountAboveZero,
@@ -79,6 +79,10 @@ class ServerSettings(Section):
         if bool(self.tls_cert) != bool(self.tls_key):
             missing, given = ("tls_key", "tls_cert") if self.tls_cert else ("tls_cert", "tls_key")
             raise refusals(
-                [Problem(missing, f"is missing while {given} is set", "set both, or neither")]
+                [
+                    SettingsProblem(
+                        missing, f"is missing while {given} is set", "set both, or neither"
+                    )
+                ]
             )
         return self

@@ -1,14 +1,17 @@
-"""Where settings come from: flags, the environment, a file. Each becomes a list of assignments.
+"""Read settings from flags, the environment and a TOML file into a list of assignments.
 
 An assignment sets one key of one section, or one entry of a key that maps names to values, or a
 whole list of blocks. So a later source changes the keys that it names and leaves the others alone.
 """
 
+import json
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from forebay.settings.errors import Problem
+from forebay.settings.errors import SettingsError, SettingsProblem
 from forebay.settings.names import (
     PREFIX,
     blocks,
@@ -20,7 +23,14 @@ from forebay.settings.names import (
     valid_keys,
     variable_of,
 )
-from forebay.settings.values import parse_key, parse_value
+
+POSITION = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
+AT_THE_END = re.compile(r"\s*\(at end of document\)$")
+NOTHING = object()
+HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
+ASSIGNMENT = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'|\s*\.\s*)+?)\s*=""")
+PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
+LONG_TEXT = re.compile(r'"""|' + "'''")
 
 KUBERNETES = re.compile(
     r"FOREBAY(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)"
@@ -51,7 +61,7 @@ class Assignment(NamedTuple):
     origin: Origin
 
 
-Found = Iterable[Assignment | Problem]
+Found = Iterable[Assignment | SettingsProblem]
 """What a source yields: what it sets, and what is wrong with it."""
 
 
@@ -86,7 +96,7 @@ def from_texts(given: Iterable[str]) -> Found:
         origin = Origin("flag", f"--set {key.strip()}")
         if not equals or path is None:
             wrong = "is not of the form key=value"
-            yield Problem(
+            yield SettingsProblem(
                 key.strip() or text, wrong, "write one such as queue.max_size=50", "--set"
             )
         else:
@@ -131,17 +141,19 @@ def _assign(path: tuple[str, ...], value: object, origin: Origin) -> Found:
             yield _one_key((section, str(name)), inner, origin)
     else:
         instead = f"name one of its keys, such as {section}.{next(iter(sections()[section]))}"
-        yield Problem(section, "is a section, not a value", instead, str(origin))
+        yield SettingsProblem(section, "is a section, not a value", instead, str(origin))
 
 
-def _whole_list(path: tuple[str, ...], value: object, origin: Origin) -> Assignment | Problem:
+def _whole_list(
+    path: tuple[str, ...], value: object, origin: Origin
+) -> Assignment | SettingsProblem:
     if len(path) == 1:
         return Assignment(path, value, origin)
     instead = f'set all of it: {path[0]}=[{{name = "...", ...}}], or use the file'
-    return Problem(".".join(path), f"{path[0]} is a list of blocks", instead, str(origin))
+    return SettingsProblem(".".join(path), f"{path[0]} is a list of blocks", instead, str(origin))
 
 
-def _one_key(path: tuple[str, ...], value: object, origin: Origin) -> Assignment | Problem:
+def _one_key(path: tuple[str, ...], value: object, origin: Origin) -> Assignment | SettingsProblem:
     section, name, *entry = path
     field = sections()[section].get(name)
     if field is None or (entry and not is_mapping(field)):
@@ -162,7 +174,138 @@ def _unknown(path: tuple[str, ...], value: object, origin: Origin) -> Found:
         yield _unknown_key(".".join(path), origin)
 
 
-def _unknown_key(key: str, origin: Origin) -> Problem:
+def _unknown_key(key: str, origin: Origin) -> SettingsProblem:
     known = nearest(key, valid_keys())
     written = f"{known} ({variable_of(known)})" if origin.kind == "env" else known
-    return Problem(key, "is not a setting", f"did you mean {written}?", str(origin))
+    return SettingsProblem(key, "is not a setting", f"did you mean {written}?", str(origin))
+
+
+def read_toml(path: Path) -> Mapping[str, object]:
+    """Return what a TOML file says.
+
+    Raises `SettingsError` naming the file, and the line and the column of what cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        wrong = f"cannot be read: {error.strerror or error}"
+        instead = f"name another file, or write this one: forebay config init {path}"
+        raise SettingsError([SettingsProblem(str(path), wrong, instead)]) from None
+    text = ""
+    try:
+        text = content.decode("utf-8-sig")
+        return tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start].decode("utf-8", "replace")
+        raise _broken(path, "not UTF-8", _end_of(before), "save it as UTF-8") from None
+    except RecursionError:
+        raise SettingsError(
+            [SettingsProblem(str(path), "is nested too deep", "make it flatter")]
+        ) from None
+    except ValueError as error:
+        raise _broken(path, *_where(str(error), text), "correct it there") from None
+
+
+def _where(message: str, text: str) -> tuple[str, tuple[int, int]]:
+    """Split what tomllib says into the reason and the place."""
+    place = POSITION.search(message)
+    if place is not None:
+        return message[: place.start()], (int(place[1]), int(place[2]))
+    return AT_THE_END.sub("", message), _end_of(text)
+
+
+def _end_of(text: str) -> tuple[int, int]:
+    return text.count("\n") + 1, len(text) - text.rfind("\n")
+
+
+def _broken(path: Path, reason: str, place: tuple[int, int], instead: str) -> SettingsError:
+    line, column = place
+    wrong = f"line {line}, column {column}: {reason[:1].lower()}{reason[1:]}"
+    return SettingsError([SettingsProblem(str(path), wrong, instead)])
+
+
+def parse_key(text: str) -> tuple[str, ...] | None:
+    """Return the parts of a dotted key, quoted where they hold dots; None where it is not one.
+
+    >>> parse_key('models.aliases."gpt-4.1"'), parse_key("a b")
+    (('models', 'aliases', 'gpt-4.1'), None)
+    """
+    inner = _toml(f"{text} = 0")
+    path: list[str] = []
+    while isinstance(inner, dict) and len(inner) == 1:
+        ((name, inner),) = inner.items()
+        path.append(name)
+    return tuple(path) if inner == 0 and path else None
+
+
+def parse_value(raw: str, takes_text: bool) -> object:
+    """Return a value written as TOML or as JSON, else the text itself.
+
+    >>> parse_value("5", False), parse_value("5", True), parse_value('{"high": 8}', False)
+    (5, '5', {'high': 8})
+    """
+    parsed = _toml(f"value = {raw}")
+    is_toml = isinstance(parsed, dict) and len(parsed) == 1
+    value = parsed["value"] if is_toml else _json(raw)
+    if value is NOTHING or (takes_text and not isinstance(value, str)):
+        return raw.strip()
+    return value
+
+
+def _toml(text: str) -> Any:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return NOTHING
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return NOTHING
+
+
+def line_of(text: str, key: str) -> int | None:
+    """Return the line of a dotted key, or of the nearest table that is to hold it.
+
+    >>> text = '[queue]\\nmax_size = 1\\n[[nodes]]\\nname = "a"\\n[[nodes]]\\nurl = "b"\\n'
+    >>> line_of(text, "queue.max_size"), line_of(text, "nodes[1].url"), line_of(text, "jobs")
+    (2, 6, None)
+    >>> line_of(text, "nodes[1].name")
+    5
+    """
+    places = _places(text)
+    while key:
+        if key in places:
+            return places[key]
+        cut = max(key.rfind("."), key.rfind("["))
+        key = key[:cut] if cut > 0 else ""
+    return None
+
+
+def _places(text: str) -> dict[str, int]:
+    """Return the first line of each table, block and key, by dotted name."""
+    places: dict[str, int] = {}
+    blocks: dict[str, int] = {}
+    table, is_in_text = "", False
+    for number, line in enumerate(text.splitlines(), 1):
+        was_in_text = is_in_text
+        if len(LONG_TEXT.findall(line)) % 2:
+            is_in_text = not is_in_text
+        if was_in_text:
+            continue
+        if header := HEADER.fullmatch(line):
+            table = _dotted(header[2])
+            if header[1] == "[[":
+                blocks[table] = blocks.get(table, -1) + 1
+                table = f"{table}[{blocks[table]}]"
+            places.setdefault(table, number)
+        elif assignment := ASSIGNMENT.match(line):
+            name = _dotted(assignment[1])
+            places.setdefault(f"{table}.{name}" if table else name, number)
+    return places
+
+
+def _dotted(key: str) -> str:
+    return ".".join(part.strip("\"'") for part in PART.findall(key))

@@ -10,17 +10,56 @@
 
 `rediss+sentinel://` and `rediss+cluster://` speak TLS. The user and the password are the servers';
 sentinels that want some of their own are given `?sentinel_username=` and `?sentinel_password=`.
-What else stands in the query is an option of redis-py, such as `ssl_ca_certs`, and stays in `url`;
-`store_options` knows which there are.
+What else stands in the query is an option of redis-py, such as `ssl_ca_certs`, and stays in `url`.
+Options are checked here: redis-py would fail only with the first call on one that it does not know,
+which looks like a store that is out of reach. Messages never repeat what was written, because a
+password with a bare `?` in it ends up in the query.
 """
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from msgspec import Struct
 
-from forebay.settings.hosts import is_host
-from forebay.settings.store_options import wrong_option
+from forebay.settings.addresses import is_host
+
+TIMES = ("health_check_interval", "socket_connect_timeout", "socket_timeout")
+COUNTS = ("max_connections", "protocol", "socket_read_size")
+WORDS = (
+    "client_name", "db", "decode_responses", "password", "retry_on_timeout", "socket_keepalive",
+    "username",
+)  # fmt: skip
+TLS = (
+    "ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile",
+    "ssl_check_hostname", "ssl_ciphers", "ssl_keyfile", "ssl_min_version", "ssl_password",
+)  # fmt: skip
+SENTINEL = ("sentinel_password", "sentinel_username")
+KNOWN = (*TIMES, *COUNTS, *WORDS)
+
+
+def wrong_option(
+    query: Iterable[tuple[str, str]], *, tls: bool, sentinel: bool
+) -> tuple[str, str] | None:
+    """Return what is wrong with the options and what to write instead, if anything."""
+    known = {*KNOWN, *(TLS if tls else ()), *(SENTINEL if sentinel else ())}
+    for name, value in query:
+        if name in TLS and not tls:
+            return "has an option of TLS without TLS", "begin it with rediss://, or leave that out"
+        if name not in known:
+            return (
+                "has an option behind its ? that is not known",
+                f"known are {', '.join(sorted(known))}; a ? of a password is written %3F",
+            )
+        if (name in TIMES and not _is_time(value)) or (name in COUNTS and not value.isdigit()):
+            return f"has a {name} that is no number", "write seconds, or how many"
+    return None
+
+
+def _is_time(text: str) -> bool:
+    whole, _, part = text.partition(".")
+    return (whole + part).isdigit() and text.isascii() and len(text) <= 10
+
 
 Kind: TypeAlias = Literal["single", "sentinel", "cluster"]
 

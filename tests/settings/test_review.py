@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.settings import Settings, load_settings, load_with_origins
-from forebay.settings.load import placed
-from forebay.settings.places import line_of
-from forebay.settings.risks import risks
+from forebay.settings.loader import placed
+from forebay.settings.review import risks
+from forebay.settings.sources import line_of
 
 if TYPE_CHECKING:
     from pathlib import Path
