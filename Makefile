@@ -8,7 +8,7 @@ TRIALS ?= 10
 STORMS ?= 20
 HOURS ?= 1
 
-.PHONY: help setup long run demo fleet faults check test suite compile wheel sim fleetsim storms hostile soak bench lock reference diagram screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test suite compile wheel sim fleetsim storms hostile soak bench lock reference screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -103,20 +103,12 @@ lock: setup  ## resolve the lock files anew from pyproject.toml
 	$(BIN)/$(COMPILE) $(EXTRAS) --extra docs --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	echo uv | $(BIN)/$(COMPILE) -c requirements-dev.lock -o requirements-uv.lock -
 
-reference: setup  ## write the reference pages, the example file, the schemas and the dashboard anew from the code
-	$(BIN)/python -m forebay.settings.reference
-	$(BIN)/python -m forebay.gateway.openapi.document
-	for page in errors headers http metrics; do $(BIN)/python -m forebay.gateway.$${page}_reference || exit 1; done
-	$(BIN)/python -m forebay.cli.reference
-	$(BIN)/python tools/decisions.py
-	$(BIN)/python tools/grafana.py
+reference: setup  ## write the reference pages, diagrams, example file, schemas and dashboard anew from the code
+	$(BIN)/python -m tools.reference
 
 docs: setup  ## build the documentation as a site into build/site; it opens from the file system
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html"
-
-diagram: setup  ## write the state diagrams of the docs anew from the transition tables
-	$(BIN)/python docs/diagram.py
 
 screenshots: setup  ## take the pictures of the docs anew from the running demo
 	$(BIN)/python docs/screenshots.py

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import io
 import re
 import shlex
@@ -16,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 import typer.main
+from tools.reference.metrics import described
 
 from forebay.cli.main import app
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_line import Line
-from forebay.gateway.metrics_reference import described
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings, load_settings
@@ -59,17 +58,6 @@ def inline_of(page: Path) -> list[str]:
 
 
 # -- pictures and links
-
-
-def test_the_state_diagrams_are_the_transition_tables() -> None:
-    spec = importlib.util.spec_from_file_location("diagram", ROOT / "docs" / "diagram.py")
-    assert spec is not None
-    assert spec.loader is not None
-    diagram = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(diagram)
-    assert len(diagram.PAGES) == 3
-    for page in diagram.PAGES:
-        assert diagram.drawn(page) == page.read_text(), "run: make diagram"
 
 
 def anchors(page: Path) -> set[str]:

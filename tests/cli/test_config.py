@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from forebay.cli.main import app
 from forebay.settings import Settings, load_settings
+from forebay.settings.example import json_schema
 from forebay.settings.names import valid_keys
-from forebay.settings.reference import json_schema
 from forebay.testing import FakeNode
 
 

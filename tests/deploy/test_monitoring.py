@@ -5,7 +5,6 @@ The latter is judged by Prometheus itself, where its `promtool` is installed.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
@@ -15,8 +14,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-
-from forebay.gateway.metrics_reference import described
+from tools.reference.metrics import described
 
 from .queries import SERIES, Fault, added_up, faults, labels_left, parsed
 
@@ -74,17 +72,6 @@ def test_figures_of_a_fleet_that_are_added_up_are_noticed(query: str, fault: set
 
 
 # -- the dashboard
-
-
-def test_the_dashboard_is_made_from_the_list_of_its_panels() -> None:
-    spec = importlib.util.spec_from_file_location("grafana", ROOT / "tools" / "grafana.py")
-    assert spec is not None
-    assert spec.loader is not None
-    grafana = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(grafana)
-    assert grafana.page() == (DEPLOY / "grafana" / "forebay.json").read_text(), (
-        "run: make reference"
-    )
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -91,11 +90,6 @@ def test_state_diagrams_are_drawn_and_need_no_script(site: Path) -> None:
         text = (site / name).read_text()
         assert text.count('<svg class="states"') == 1, name
         assert "stateDiagram" not in text, name
-
-
-def test_the_list_of_decisions_is_up_to_date() -> None:
-    made = runpy.run_path(str(ROOT / "tools" / "decisions.py"))
-    assert (DOCS / "decisions" / "README.md").read_text() == made["page"](), "run: make reference"
 
 
 # -- in a browser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,11 +41,6 @@ ERROR_OF = {"openai": "OpenAIError", "anthropic": "AnthropicError", "ollama": "O
 DOCUMENT: Any = openapi.document()
 
 
-def test_the_written_description_is_up_to_date() -> None:
-    written = (ROOT / openapi.PAGE).read_text()
-    assert written == openapi.page(), "run: make reference"
-
-
 def test_the_description_is_a_valid_one() -> None:
     schemathesis.openapi.from_dict(DOCUMENT).validate()
 
@@ -65,7 +61,7 @@ async def test_every_route_is_described_and_everything_described_exists(rig: Rig
 
 
 def test_every_reference_leads_somewhere_and_nothing_is_described_in_vain() -> None:
-    text = (ROOT / openapi.PAGE).read_text()
+    text = json.dumps(DOCUMENT)
     used = set(re.findall(r'"#/components/(\w+)/([^"]+)"', text))
     sections = ("schemas", "parameters", "headers", "responses")
     there = {(kind, name) for kind in sections for name in DOCUMENT["components"][kind]}

@@ -10,21 +10,11 @@ from hypothesis import strategies as st
 
 from forebay.settings import KeySettings, NodeSettings, Settings, explain, load_settings
 from forebay.settings.addresses import without_password
+from forebay.settings.example import as_toml, example_toml, json_schema
 from forebay.settings.names import valid_keys
-from forebay.settings.reference import as_toml, example_toml, json_schema, pages, write_pages
 from forebay.settings.sources import parse_value
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("path", pages(), ids=str)
-def test_the_generated_page_is_up_to_date(path: Path) -> None:
-    assert (ROOT / path).read_text() == pages()[path], "run: python -m forebay.settings.reference"
-
-
-def test_writing_makes_every_page(tmp_path: Path) -> None:
-    write_pages(tmp_path)
-    assert {path: (tmp_path / path).read_text() for path in pages()} == pages()
 
 
 def test_the_example_file_loads_and_is_the_defaults(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from forebay.settings import (
     load_with_origins,
 )
 from forebay.settings.addresses import without_password
+from forebay.settings.example import as_toml, example_toml, json_schema
 from forebay.settings.loader import placed
 from forebay.settings.names import blocks, valid_keys
-from forebay.settings.reference import as_toml, example_toml, json_schema
 from forebay.settings.review import risks
 
 if TYPE_CHECKING:

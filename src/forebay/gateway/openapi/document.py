@@ -1,17 +1,12 @@
 """`/openapi.json`: the HTTP surface, described for programs (OpenAPI 3.1).
 
 Written by hand where words matter and made from `codes.py` and the families where facts do; a
-test compares it with the routes that exist. `python -m forebay.gateway.openapi.document` writes
-`docs/reference/openapi.json` into the repository it is run in.
+test compares it with the routes that exist.
 """
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
-
-import msgspec
 
 from forebay import __version__
 from forebay.gateway.openapi.batches import BATCH_SCHEMAS
@@ -23,8 +18,6 @@ from forebay.gateway.openapi.jobs import JOB_SCHEMAS
 from forebay.gateway.openapi.operations import operation_paths
 from forebay.gateway.openapi.schemas import SCHEMAS
 from forebay.gateway.openapi.sessions import SESSION_SCHEMAS
-
-PAGE = Path("docs/reference/openapi.json")
 
 DESCRIPTION = """\
 The queue in front of your LLMs: one endpoint that speaks the OpenAI, Anthropic and Ollama \
@@ -101,12 +94,3 @@ def routes() -> list[str]:
 
 def _paths() -> dict[str, object]:
     return {**inference_paths(), **operation_paths()}
-
-
-def page() -> str:
-    """Return what the generated file should hold."""
-    return msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())

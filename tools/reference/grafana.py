@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "deploy" / "grafana" / "forebay.json"
+PAGE = Path("deploy") / "grafana" / "forebay.json"
 COLUMNS = 24
 RANGE = "$__rate_interval"
 SOURCE = {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
@@ -308,7 +308,3 @@ def page() -> str:
         "panels": _panels(),
     }
     return json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -1,13 +1,12 @@
 """The reference page of the command line, made from the commands themselves.
 
-`python -m forebay.cli.reference` writes it into the repository it is run in. It uses what Typer
+It uses what Typer
 keeps about a command (names, help, defaults, bounds), not how this version of it prints them.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +23,7 @@ PAGE: Final = Path("docs/reference/command-line.md")
 OPENING: Final = """\
 # Commands
 
-<!-- Made from src/forebay/cli by python -m forebay.cli.reference; change the help there, not this
-page. -->
+<!-- Made from src/forebay/cli by `make reference`; change the help there, not this page. -->
 
 How the commands are used: [the command line](../command-line.md). `--help` after any of them prints
 the same.
@@ -151,7 +149,3 @@ def _first_sentence(text: str | None) -> str:
 def _cell(text: str | None) -> str:
     words = " ".join(_plain(text).split())
     return words.replace("|", "\\|").replace("<", "&lt;")
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())

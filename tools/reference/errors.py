@@ -1,11 +1,7 @@
-"""The reference page of every error, made from `codes.py`.
-
-`python -m forebay.gateway.errors_reference` writes it into the repository it is run in.
-"""
+"""The reference page of every error, made from `codes.py`."""
 
 from __future__ import annotations
 
-import sys
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,8 +16,8 @@ PAGE: Final = Path("docs/reference/errors.md")
 OPENING: Final = """\
 # Errors
 
-<!-- Made from src/forebay/gateway/codes.py by python -m forebay.gateway.errors_reference; change
-the words there, not this page. -->
+<!-- Made from src/forebay/gateway/errors/codes.py by `make reference`; change the words there, not
+this page. -->
 
 Every error of the gateway has a stable `code`; the message is for people and may change. It is told
 in the dialect of the route:
@@ -78,7 +74,3 @@ def _section(name: str, code: Code) -> str:
 
 def _phrase(status: int) -> str:
     return "Client Closed Request" if status == 499 else HTTPStatus(status).phrase
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())

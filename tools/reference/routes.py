@@ -1,18 +1,14 @@
-"""The reference page of every route, made from the description that `/openapi.json` serves.
-
-`python -m forebay.gateway.http_reference` writes it into the repository it is run in.
-"""
+"""The reference page of every route, made from the description that `/openapi.json` serves."""
 
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from forebay.gateway.http_reference_bodies import bodies, kind_of
 from forebay.gateway.openapi.document import document
+from tools.reference.bodies import bodies, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +18,8 @@ PAGE: Final = Path("docs/reference/http.md")
 OPENING: Final = """\
 # HTTP
 
-<!-- Made from what /openapi.json serves by python -m forebay.gateway.http_reference; change the
-words in src/forebay/gateway/openapi*.py, not this page. -->
+<!-- Made from what /openapi.json serves by `make reference`; change the words in
+src/forebay/gateway/openapi/, not this page. -->
 
 The same for programs: [openapi.json](openapi.json).
 
@@ -177,7 +173,3 @@ def _shown(kind: str, medias: list[str]) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-FOLDER = Path(__file__).parent.parent / "docs" / "decisions"
+ROOT = Path(__file__).parents[2]
+FOLDER = Path("docs/decisions")
 PAGE = FOLDER / "README.md"
 TITLE = re.compile(r"\A# (\d+)\. (.*)$", re.MULTILINE)
 
@@ -22,12 +23,8 @@ list.
 def page() -> str:
     """Return what the list should hold."""
     rows = []
-    for path in sorted(FOLDER.glob("0*.md")):
+    for path in sorted((ROOT / FOLDER).glob("0*.md")):
         title = TITLE.match(path.read_text())
         assert title is not None, f"{path.name} does not begin with its number and title"
         rows.append(f"| {title[1]} | [{title[2]}]({path.name}) |\n")
     return OPENING + "".join(rows)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

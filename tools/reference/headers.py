@@ -1,12 +1,10 @@
 """The reference page of every header: what each means, beside the code that reads and writes it.
 
 A test searches that code for names that are not here, and this page for names that are not there.
-`python -m forebay.gateway.headers_reference` writes it into the repository it is run in.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -169,7 +167,7 @@ search:
 
 # Headers: X-Forebay-* and others
 
-<!-- Made from the tables in src/forebay/gateway/headers_reference.py, which tests hold against the
+<!-- Made from the tables in tools/reference/headers.py, which tests hold against the
 source; change the words there, not this page. -->
 
 Names are read in any case. What is not on this page goes to the node as it came, and comes back
@@ -216,7 +214,3 @@ def page() -> str:
     sent = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in SENT.items())
     given = "".join(f"| `{name}` | {on} | {meaning} |\n" for name, (on, meaning) in GIVEN.items())
     return f"{OPENING}{sent}{BETWEEN}{given}{ENDING}"
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())

@@ -6,7 +6,8 @@ from forebay.core.states import mermaid as tickets
 from forebay.jobs.job import mermaid as jobs
 from forebay.sessions.prompt import mermaid as prompts
 
-DOCS = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+DOCS = Path("docs")
 PAGES = {
     DOCS / "internals" / "scheduler.md": ("forebay.core.states", tickets),
     DOCS / "jobs.md": ("forebay.jobs.job", jobs),
@@ -18,12 +19,7 @@ END = "<!-- end of diagram -->"
 def drawn(path: Path) -> str:
     """Return the page with the diagram of its table as it is now."""
     module, draw = PAGES[path]
-    begin = f"<!-- made by `make diagram` from {module} -->\n"
-    before, rest = path.read_text().split(begin)
+    begin = f"<!-- made by `make reference` from {module} -->\n"
+    before, rest = (ROOT / path).read_text().split(begin)
     _, after = rest.split(END)
     return f"{before}{begin}```mermaid\n{draw()}```\n{END}{after}"
-
-
-if __name__ == "__main__":
-    for path in PAGES:
-        path.write_text(drawn(path))

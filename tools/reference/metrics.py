@@ -1,11 +1,7 @@
-"""The reference page of every metric, made from the families that `metrics.py` draws.
-
-`python -m forebay.gateway.metrics_reference` writes it into the repository it is run in.
-"""
+"""The reference page of every metric, made from the families that `metrics.py` draws."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -30,8 +26,8 @@ PAGE: Final = Path("docs/reference/metrics.md")
 OPENING: Final = """\
 # Metrics
 
-<!-- Made from src/forebay/gateway/metrics.py by python -m forebay.gateway.metrics_reference; change
-the words there, not this page. -->
+<!-- Made from src/forebay/gateway/metrics.py by `make reference`; change the words there, not this
+page. -->
 
 `GET /metrics` answers in Prometheus' text format. With keys it needs one, unless
 `server.public_status = true`. Labels are bounded: no user, no key, no id, no free text. A dashboard
@@ -134,7 +130,3 @@ def page() -> str:
         "A histogram `x` has the series `x_bucket` (with `le`), `x_sum` and `x_count`. Its buckets",
         f"end at {bounds}", "and infinitely many seconds.", "",
     ])  # fmt: skip
-
-
-if __name__ == "__main__":
-    (Path(sys.argv[1] if len(sys.argv) > 1 else ".") / PAGE).write_text(page())
