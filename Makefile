@@ -46,10 +46,10 @@ demo: .venv/.run  ## watch a queue at work: simulated nodes, scripted users, cap
 	@$(BIN)/forebay demo $(ARGS)
 
 fleet: setup  ## several gateways on one queue, on this machine: Valkey, PostgreSQL, guards, HAProxy if it is there; make fleet [ARGS="--gateways 3"]
-	@$(BIN)/python -m forebay.testing.fleet --haproxy-if-there deploy/haproxy.cfg $(ARGS)
+	@$(BIN)/python -m harness.fleet --haproxy-if-there deploy/haproxy.cfg $(ARGS)
 
 faults: setup  ## seeded faults against real gateways, watched from outside: make faults [TRIALS=10] [SEED=n to replay one]
-	@$(BIN)/python -m forebay.testing.fleet.trials $(if $(SEED),--seed $(SEED),--seeds $(TRIALS)) $(ARGS)
+	@$(BIN)/python -m harness.fleet.trials $(if $(SEED),--seed $(SEED),--seeds $(TRIALS)) $(ARGS)
 
 long: setup  ## the tests that `make test` leaves out because they take long
 	$(BIN)/pytest -q -n 2 --long -m long
@@ -78,7 +78,7 @@ sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay o
 	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 fleetsim: setup  ## simulate gateways that share one queue, with faults: make fleetsim [FLEETS=200] [SEED=n to replay one]
-	$(BIN)/python -m forebay.testing.fleet_simulation $(if $(SEED),--seed $(SEED),--seeds $(FLEETS))
+	$(BIN)/python -m harness.fleet_simulation $(if $(SEED),--seed $(SEED),--seeds $(FLEETS))
 
 storms: setup  ## kill, freeze and crash three gateways and their PostgreSQL under load: make storms [STORMS=20]
 	$(BIN)/pytest -q tests/end_to_end/test_job_fleet.py -k faults_47 --storms $(STORMS)

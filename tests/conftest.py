@@ -14,7 +14,7 @@ import uvloop
 from redis import Redis
 from sqlalchemy import create_engine, text
 
-from forebay.testing.valkey_server import ValkeyServer
+from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     import asyncio

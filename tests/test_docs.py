@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 import typer.main
-from tools.reference.metrics import described
 
 from forebay.cli.main import app
 from forebay.gateway.errors.codes import CODES
@@ -25,6 +24,7 @@ from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings, load_settings
 from forebay.settings.names import blocks, sections, valid_keys, variable_of
+from tools.reference.metrics import described
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

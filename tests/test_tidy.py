@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 ELSEWHERE = (".venvs", "node_modules")  # what others wrote, and tools put there
 SOURCES = sorted(
     path
-    for folder in ("src", "tests", "bench", "tools")
+    for folder in ("src", "harness", "tests", "bench", "tools")
     for path in (ROOT / folder).rglob("*.py")
     if not any(name in path.parts for name in ELSEWHERE)
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.fleet.desks import Desk, desks, settled, until
 from bench.fleet.leaders import Office, office
-from forebay.testing.valkey_server import ValkeyServer
+from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     from forebay.core import Route

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.fleet.desks import Desk, desks, until
 from bench.fleet.leaders import office
-from forebay.testing.valkey_server import ValkeyServer
+from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     from forebay.core import Route

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from redis.asyncio import Redis
 
 from bench.fleet.desks import Desk, desks, settled
-from forebay.testing.valkey_server import ValkeyServer
+from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     from forebay.core import Route, Wait

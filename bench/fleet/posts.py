@@ -12,7 +12,7 @@ from bench.fleet.desks import MODEL, OPTIONS, desks, settled
 from forebay.clock import LoopClock
 from forebay.coordination import InProcess
 from forebay.core import Arrived, Cancelled, Event, Finished, NodeChanged
-from forebay.testing.valkey_server import ValkeyServer
+from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     from forebay.core import Action

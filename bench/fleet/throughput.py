@@ -18,7 +18,7 @@ from bench.gateway import payload, unary
 from bench.gateway.gateways import COMPILED, Gateway, Place, forebay
 from bench.gateway.programs import run_load
 from bench.gateway.stage import Bench, Target, running, unary_node
-from forebay.testing.valkey_server import ValkeyServer
+from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

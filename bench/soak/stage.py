@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from forebay.testing.fleet.asking import answers
-from forebay.testing.fleet.ports import free_port
-from forebay.testing.fleet.program import Program
 from forebay.testing.raw_client import RawClient
+from harness.fleet.asking import answers
+from harness.fleet.ports import free_port
+from harness.fleet.program import Program
 
 if TYPE_CHECKING:
     import random

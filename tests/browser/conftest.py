@@ -23,7 +23,7 @@ from playwright.async_api import async_playwright, expect
 from forebay.gateway.gateway import Gateway
 from forebay.settings import Settings
 from forebay.testing import Call, FakeNode, RawClient
-from forebay.testing.tiny_model import write_tiny_model
+from harness.tiny_model import write_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

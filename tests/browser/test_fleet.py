@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.async_api import expect
 
-from forebay.testing.shown_fleet import ME, ShownFleet, replica
+from harness.shown_fleet import ME, ShownFleet, replica
 
 from .test_looks import PHONE, found_by_axe
 

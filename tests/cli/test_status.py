@@ -17,7 +17,7 @@ from forebay.cli.main import app
 from forebay.cli.tables import node_table, show
 from forebay.settings import digest_of
 from forebay.testing import RawClient
-from forebay.testing.shown_fleet import ME, ShownFleet, replica
+from harness.shown_fleet import ME, ShownFleet, replica
 
 if TYPE_CHECKING:
     from pathlib import Path

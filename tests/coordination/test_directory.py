@@ -10,7 +10,7 @@ from .crew import Crew
 if TYPE_CHECKING:
     import pytest
 
-    from forebay.testing.valkey_server import ValkeyServer
+    from harness.valkey_server import ValkeyServer
 
 
 async def test_who_stops_asking_does_not_take_the_answer_from_others(

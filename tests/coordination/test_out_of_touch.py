@@ -12,7 +12,7 @@ from forebay.coordination.follower.standalone import Alone
 from forebay.coordination.protocol.messages import About, Announced, Batch, encode
 from forebay.coordination.store import keys
 from forebay.core import Arrived, NodeChanged, Options, OptionsChanged, Reject, Resumed
-from forebay.testing.valkey_server import ValkeyServer, free_port
+from harness.valkey_server import ValkeyServer, free_port
 
 from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
 

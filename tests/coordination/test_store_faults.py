@@ -13,8 +13,8 @@ from redis import Redis
 from forebay.coordination.store import keys
 from forebay.coordination.store.valkey import ValkeyStore
 from forebay.core import Cancelled, Finished
-from forebay.testing.fleet.link import Link
-from forebay.testing.valkey_server import ValkeyServer
+from harness.fleet.link import Link
+from harness.valkey_server import ValkeyServer
 
 from .crew import LEASE_S, TWO_SLOTS, Crew, arrivals, filled, until
 

@@ -17,7 +17,7 @@ from redis.exceptions import MovedError, RedisError
 
 from forebay.coordination.store import keys
 from forebay.core import Arrived, Finished, NodeChanged
-from forebay.testing.valkey_server import ValkeyServer, free_port
+from harness.valkey_server import ValkeyServer, free_port
 
 from .crew import PATIENCE_S, Crew, filled, until
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.dashboard.fleet import LONG_SEEKING_S, REPLICAS_MAX, draw_fleet, fleet_troubles
-from forebay.testing.shown_fleet import ME, ShownFleet, replica
+from harness.shown_fleet import ME, ShownFleet, replica
 
 
 def troubles(*others: Any, mode_s: float = 40.0, **changed: Any) -> dict[str, str]:

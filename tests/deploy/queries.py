@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import promql_parser
-from tools.reference.metrics import described
 
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.metrics import OF_THE_FLEET
+from tools.reference.metrics import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from forebay.guard.options import GuardOptions
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings
-from forebay.testing.fleet.balancer import haproxy_binary, settings_for
-from forebay.testing.fleet.program import ProgramFailed
+from harness.fleet.balancer import haproxy_binary, settings_for
+from harness.fleet.program import ProgramFailed
 
 from .test_running import DEPLOY, GATEWAYS, OURS, PORT, SERVICES, SIM_NODES, parsed, status_of
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+
 from tools.reference.metrics import described
 
 from .queries import SERIES, Fault, added_up, faults, labels_left, parsed

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from forebay.testing import RawClient
-from forebay.testing.tiny_model import write_tiny_model
+from harness.tiny_model import write_tiny_model
 
 if TYPE_CHECKING:
     import signal

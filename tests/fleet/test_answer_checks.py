@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.testing.fleet.answer_checks import (
+from harness.fleet.answer_checks import (
     answered_twice,
     errors_outside,
     mixed_up,
@@ -12,7 +12,7 @@ from forebay.testing.fleet.answer_checks import (
     silent_gateways,
     without_answer,
 )
-from forebay.testing.fleet.journal import Asked, Journal, Missed, Window
+from harness.fleet.journal import Asked, Journal, Missed, Window
 
 
 def asked(**more: Any) -> Asked:

@@ -1,4 +1,4 @@
-"""`python -m forebay.testing.fleet`, as a person runs it: it starts, works, and is gone again."""
+"""`python -m harness.fleet`, as a person runs it: it starts, works, and is gone again."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.testing.fleet.balancer import haproxy_binary
-from forebay.testing.fleet.ports import free_port
-from forebay.testing.fleet.program import Program, ProgramFailed, until
 from forebay.testing.raw_client import RawClient
+from harness.fleet.balancer import haproxy_binary
+from harness.fleet.ports import free_port
+from harness.fleet.program import Program, ProgramFailed, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-CONFIG = Path(__file__).parent.parent.parent / "deploy" / "haproxy.cfg"
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "deploy" / "haproxy.cfg"
+IMPORTS = {"PYTHONPATH": str(ROOT)}
 ROW = re.compile(r"^([a-z0-9-]+) +(\d+)  ", re.MULTILINE)
-WORDS = [sys.executable, "-m", "forebay.testing.fleet", "--port", "0"]
+WORDS = [sys.executable, "-m", "harness.fleet", "--port", "0"]
 CHAT = {"model": "small", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
 
 
@@ -37,7 +39,7 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 async def command(tmp_path: Path) -> AsyncIterator[Program]:
     words = [*WORDS, "--folder", str(tmp_path / "fleet"), "--haproxy-if-there", str(CONFIG)]
-    program = Program("fleet", words, tmp_path)
+    program = Program("fleet", words, tmp_path, IMPORTS)
     program.start()
     try:
         await program.says("Ctrl-C stops everything.", 60.0)
@@ -71,7 +73,7 @@ async def test_everything_is_there_and_answers_and_goes_when_it_is_told_to(
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells the children")
 async def test_nothing_is_left_when_it_is_killed(tmp_path: Path) -> None:
     words = [*WORDS, "--folder", str(tmp_path / "fleet"), "--no-postgres", "--nodes", "1"]
-    program = Program("fleet", words, tmp_path)
+    program = Program("fleet", words, tmp_path, IMPORTS)
     program.start()
     try:
         await program.says("Ctrl-C stops everything.", 60.0)
@@ -89,7 +91,7 @@ async def test_a_port_that_is_taken_is_said_and_nothing_is_left(tmp_path: Path) 
         taken.listen()
         words = [*WORDS[:-1], str(port), "--folder", str(tmp_path / "fleet")]
         words += ["--no-postgres", "--no-guards", "--nodes", "1"]
-        program = Program("fleet", words, tmp_path)
+        program = Program("fleet", words, tmp_path, IMPORTS)
         program.start()
         try:
             assert await program.ended(60.0) == 1

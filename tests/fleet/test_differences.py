@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.testing.fleet import Fault, Fleet, FleetPlan, NodePlan, RecordingNode, Trial, run_trial
-from forebay.testing.fleet.asking import answers, ask
-from forebay.testing.fleet.schedule import LEADER
+from harness.fleet import Fault, Fleet, FleetPlan, NodePlan, RecordingNode, Trial, run_trial
+from harness.fleet.asking import answers, ask
+from harness.fleet.schedule import LEADER
 
 if TYPE_CHECKING:
     from forebay.testing import Reply

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.testing.fleet import Fault, Trial, run_trial
-from forebay.testing.fleet.order_checks import unfairness
-from forebay.testing.fleet.schedule import LEADER
+from harness.fleet import Fault, Trial, run_trial
+from harness.fleet.order_checks import unfairness
+from harness.fleet.schedule import LEADER
 
 if TYPE_CHECKING:
     from pathlib import Path

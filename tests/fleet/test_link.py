@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.testing.fleet.link import Link
+from harness.fleet.link import Link
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

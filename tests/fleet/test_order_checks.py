@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.testing.fleet.journal import Asked, Journal, Run
-from forebay.testing.fleet.order_checks import (
+from harness.fleet.journal import Asked, Journal, Run
+from harness.fleet.order_checks import (
     TOLERANCE_S,
     overtaken_in_line,
     unfairness,

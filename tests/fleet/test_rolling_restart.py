@@ -16,7 +16,7 @@ import httpx
 import openai
 import pytest
 
-from forebay.testing.fleet import Fleet, FleetPlan, NodePlan
+from harness.fleet import Fleet, FleetPlan, NodePlan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from forebay.testing.fleet.schedule import (
+from harness.fleet.schedule import (
     KINDS,
     LEADER,
     OF_ONE,

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.testing.fleet.journal import Journal, Run, Window
-from forebay.testing.fleet.slot_checks import (
+from harness.fleet.journal import Journal, Run, Window
+from harness.fleet.slot_checks import (
     HANG_UP_S,
     Overcommit,
     episodes,

@@ -10,7 +10,7 @@ import pytest
 
 from forebay.gateway.gateway import Gateway
 from forebay.settings import Settings
-from forebay.testing.valkey_server import ValkeyServer
+from harness.valkey_server import ValkeyServer
 
 from .test_metrics import Scrape
 

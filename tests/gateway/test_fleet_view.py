@@ -15,7 +15,7 @@ import pytest
 from forebay.core import Observed
 from forebay.dashboard.lookout import PATIENCE_S
 from forebay.dashboard.watch import LOOK_S
-from forebay.testing.shown_fleet import ME, ShownFleet, replica
+from harness.shown_fleet import ME, ShownFleet, replica
 
 from .test_dashboard import LIMIT_S, look
 from .test_metrics import Scrape

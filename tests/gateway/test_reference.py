@@ -7,14 +7,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from tools.reference import routes
-
 from forebay.core.actions import ExpireCode, RejectCode
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.hot.callers import EXPOSED
 from forebay.gateway.openapi.document import document
 from forebay.gateway.openapi.headers import RELAYED, REQUEST_HEADERS, RESPONSE_HEADERS
 from forebay.relay.members import InvalidBody
+from tools.reference import routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

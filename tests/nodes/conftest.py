@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.testing.tiny_model import write_tiny_model
+from harness.tiny_model import write_tiny_model
 
 LLAMA_ALIAS = "tiny"
 LLAMA_SLOTS = 3

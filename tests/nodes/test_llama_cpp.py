@@ -6,7 +6,7 @@ import httpx
 import msgspec
 
 from forebay.nodes import ADAPTERS, Report
-from forebay.testing.tiny_model import write_tiny_model
+from harness.tiny_model import write_tiny_model
 
 from .asking import LIMIT_S, HttpxFetch
 from .conftest import LLAMA_ALIAS, LLAMA_SLOTS

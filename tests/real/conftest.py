@@ -14,7 +14,7 @@ import pytest
 from forebay.gateway.gateway import Gateway
 from forebay.settings import Settings
 from forebay.testing import FakeNode, RawClient
-from forebay.testing.tiny_model import write_tiny_model
+from harness.tiny_model import write_tiny_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

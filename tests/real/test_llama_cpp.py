@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from forebay.settings import NodeSettings
-from forebay.testing import tiny_model
 from forebay.wire.client import STREAMS_CLOSED_MAX
+from harness import tiny_model
 
 from .conftest import ENDLESS, LIMIT_S, LOOKS_FOR_CLIENTS_S, MODEL, SLOTS, llama_cpp, ready_url
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import pytest
 import typer.main
-from tools.reference import commands as reference
 
 from forebay.cli.main import app
+from tools.reference import commands as reference
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = list(reference.commands(typer.main.get_command(app), ("forebay",)))

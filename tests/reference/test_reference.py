@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tools.reference.pages import pages
 
 ROOT = Path(__file__).parents[2]

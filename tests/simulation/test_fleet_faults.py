@@ -1,6 +1,6 @@
 """Rows 37, 39-42, 44 and 45 of the faults, one by one, in virtual time: real replicas throughout.
 
-`play` checks every promise of the fleet from outside (see `forebay.testing.fleet_simulation`); each
+`play` checks every promise of the fleet from outside (see `harness.fleet_simulation`); each
 test adds what its row says beside that. The arrivals are more than the slots can serve, so that a
 slot which is not given back is missed.
 """
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.core import Options
-from forebay.testing.fleet_simulation import Fault, FleetPlan, FleetSimulation, failure, play
+from harness.fleet_simulation import Fault, FleetPlan, FleetSimulation, failure, play
 
 if TYPE_CHECKING:
-    from forebay.testing.fleet_simulation import FleetReport
-    from forebay.testing.fleet_simulation.plans import FaultKind
+    from harness.fleet_simulation import FleetReport
+    from harness.fleet_simulation.plans import FaultKind
 
 LEASE_S = 2.0
 SLOTS: dict[str, tuple[int, tuple[str, ...]]] = {"gpu1": (3, ("llama",)), "gpu2": (2, ("llama",))}

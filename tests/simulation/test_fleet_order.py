@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from forebay.core import Options
-from forebay.testing.fleet_simulation import FleetPlan, play
+from harness.fleet_simulation import FleetPlan, play
 
 SEEDS = 10
 

@@ -14,7 +14,7 @@ from forebay.coordination.leader import deferred_refusals as parking
 from forebay.coordination.protocol.wire_ids import WireIds
 from forebay.coordination.replica import Replica
 from forebay.core import Arrived, Options
-from forebay.testing.fleet_simulation import (
+from harness.fleet_simulation import (
     Fault,
     FleetPlan,
     FleetSimulation,
@@ -23,10 +23,10 @@ from forebay.testing.fleet_simulation import (
     play,
     random_plan,
 )
-from forebay.testing.fleet_simulation.wire_checks import WireChecker
+from harness.fleet_simulation.wire_checks import WireChecker
 
 SEEDS = range(1_000_000, 1_000_010)
-"""Apart from those that `python -m forebay.testing.fleet_simulation` begins with."""
+"""Apart from those that `python -m harness.fleet_simulation` begins with."""
 
 BUSY = FleetPlan(
     seed=7,
@@ -127,7 +127,7 @@ def test_a_timer_that_is_armed_for_the_past_is_caught(monkeypatch: pytest.Monkey
 
 
 def test_the_command_plays_many_seeds_and_replays_one() -> None:
-    command = [sys.executable, "-m", "forebay.testing.fleet_simulation"]
+    command = [sys.executable, "-m", "harness.fleet_simulation"]
     shown = subprocess.run([*command, "--seeds", "2"], capture_output=True, text=True, check=False)
     assert shown.returncode == 0, shown.stdout
     assert "2/2 seeds, 0 failed" in shown.stdout

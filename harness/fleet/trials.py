@@ -1,7 +1,7 @@
 """Play many schedules of faults against real fleets; what fails leaves its logs behind.
 
-python -m forebay.testing.fleet.trials --seeds 10
-python -m forebay.testing.fleet.trials --seed 3
+python -m harness.fleet.trials --seeds 10
+python -m harness.fleet.trials --seed 3
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from forebay.testing.fleet.schedule import random_schedule
-from forebay.testing.fleet.trial import Trial, Verdict, run_trial
+from harness.fleet.schedule import random_schedule
+from harness.fleet.trial import Trial, Verdict, run_trial
 
 SHOWN = 5
 
@@ -48,7 +48,7 @@ def say(text: str) -> None:
 
 def main() -> int:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m forebay.testing.fleet.trials")
+    parser = argparse.ArgumentParser(prog="python -m harness.fleet.trials")
     parser.add_argument("--seeds", type=int, default=10, help="how many to play")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="play only this one")

@@ -11,15 +11,15 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from forebay.testing.fleet.asking import HOST, answers
-from forebay.testing.fleet.balancer import Balancer
-from forebay.testing.fleet.database import Database
-from forebay.testing.fleet.link import Link
-from forebay.testing.fleet.plan import MODELS, TOKEN_VARIABLE, FleetPlan, NodePlan, settings_text
-from forebay.testing.fleet.ports import free_port
-from forebay.testing.fleet.program import FOREBAY, START_S, Program
-from forebay.testing.fleet.store import Store
 from forebay.testing.raw_client import Reply
+from harness.fleet.asking import HOST, answers
+from harness.fleet.balancer import Balancer
+from harness.fleet.database import Database
+from harness.fleet.link import Link
+from harness.fleet.plan import MODELS, TOKEN_VARIABLE, FleetPlan, NodePlan, settings_text
+from harness.fleet.ports import free_port
+from harness.fleet.program import FOREBAY, START_S, Program
+from harness.fleet.store import Store
 
 
 class Gateway(Program):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forebay.testing.fleet_simulation.checker import SETTLED
-from forebay.testing.fleet_simulation.plans import STORE_FAULTS
+from harness.fleet_simulation.checker import SETTLED
+from harness.fleet_simulation.plans import STORE_FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.testing.fleet_simulation.actors import Gateway
-    from forebay.testing.fleet_simulation.engine import FleetSimulation
-    from forebay.testing.fleet_simulation.plans import Fault
+    from harness.fleet_simulation.actors import Gateway
+    from harness.fleet_simulation.engine import FleetSimulation
+    from harness.fleet_simulation.plans import Fault
 
 RESTART_S = 1.0
 LOST_S = 1.0

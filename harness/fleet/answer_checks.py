@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from forebay.testing.fleet.journal import Asked, Journal, Missed, Window
+from harness.fleet.journal import Asked, Journal, Missed, Window
 
 Deaths: TypeAlias = Mapping[int, Sequence[tuple[float, float]]]
 """By gateway, from when it was killed to when it was gone: its port is open until then."""

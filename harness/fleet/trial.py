@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct, field, json
 
-from forebay.testing.fleet.answer_checks import (
+from harness.fleet.answer_checks import (
     Deaths,
     answered_twice,
     errors_outside,
@@ -18,17 +18,17 @@ from forebay.testing.fleet.answer_checks import (
     silent_gateways,
     without_answer,
 )
-from forebay.testing.fleet.crowd import Crowd, Person
-from forebay.testing.fleet.elections import CHANGE, Elections
-from forebay.testing.fleet.faults import Faults
-from forebay.testing.fleet.fleet import Fleet
-from forebay.testing.fleet.journal import Journal, Window, outside
-from forebay.testing.fleet.order_checks import begun, overtaken_in_line, urgent_kept_waiting
-from forebay.testing.fleet.plan import FleetPlan, NodePlan
-from forebay.testing.fleet.pulse import Pulse
-from forebay.testing.fleet.recording_node import RecordingNode
-from forebay.testing.fleet.schedule import Fault, length_s, windows_of
-from forebay.testing.fleet.slot_checks import (
+from harness.fleet.crowd import Crowd, Person
+from harness.fleet.elections import CHANGE, Elections
+from harness.fleet.faults import Faults
+from harness.fleet.fleet import Fleet
+from harness.fleet.journal import Journal, Window, outside
+from harness.fleet.order_checks import begun, overtaken_in_line, urgent_kept_waiting
+from harness.fleet.plan import FleetPlan, NodePlan
+from harness.fleet.pulse import Pulse
+from harness.fleet.recording_node import RecordingNode
+from harness.fleet.schedule import Fault, length_s, windows_of
+from harness.fleet.slot_checks import (
     episodes,
     outside_windows,
     overcommits,

@@ -6,8 +6,8 @@ a fault, so it gets a window of its own; how many there were is told with the ve
 
 import asyncio
 
-from forebay.testing.fleet.fleet import Fleet
-from forebay.testing.fleet.journal import Window
+from harness.fleet.fleet import Fleet
+from harness.fleet.journal import Window
 
 MARKS = (b'"message":"leads"', b'"message":"leads no more"', b"goes on alone", b"store is back")
 LOOK_S = 0.05

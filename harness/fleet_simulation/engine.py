@@ -18,19 +18,19 @@ from forebay.coordination.protocol.messages import About
 from forebay.coordination.replica import Replica
 from forebay.core import Arrived, ShutDown
 from forebay.testing.clock import FakeClock
-from forebay.testing.fleet_simulation.actors import Backend, Gateway, Request, Stage
-from forebay.testing.fleet_simulation.checker import SETTLED, FleetChecker
-from forebay.testing.fleet_simulation.clocks import MachineClock, virtual_loop
-from forebay.testing.fleet_simulation.faults import Faults
-from forebay.testing.fleet_simulation.store import Keyspace, Line, Valkey
-from forebay.testing.fleet_simulation.tables import leftovers, uncounted
-from forebay.testing.fleet_simulation.wire_checks import WireChecker
+from harness.fleet_simulation.actors import Backend, Gateway, Request, Stage
+from harness.fleet_simulation.checker import SETTLED, FleetChecker
+from harness.fleet_simulation.clocks import MachineClock, virtual_loop
+from harness.fleet_simulation.faults import Faults
+from harness.fleet_simulation.store import Keyspace, Line, Valkey
+from harness.fleet_simulation.tables import leftovers, uncounted
+from harness.fleet_simulation.wire_checks import WireChecker
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Coroutine, Sequence
 
-    from forebay.testing.fleet_simulation.plans import FleetPlan, Resize
+    from harness.fleet_simulation.plans import FleetPlan, Resize
 
 STEPS_MAX = 100_000
 """Many more than a fleet takes in one moment."""
@@ -319,7 +319,7 @@ def failure(report: FleetReport) -> str:
     return "\n".join(
         [
             *report.problems[:3],
-            f"replay with: python -m forebay.testing.fleet_simulation --seed {report.plan.seed}",
+            f"replay with: python -m harness.fleet_simulation --seed {report.plan.seed}",
             "the last steps:",
             *steps,
         ]

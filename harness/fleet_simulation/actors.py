@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from forebay.coordination.replica import Replica
     from forebay.core import Action, Arrived
     from forebay.testing.clock import FakeClock
-    from forebay.testing.fleet_simulation.checker import FleetChecker
-    from forebay.testing.fleet_simulation.clocks import MachineClock
-    from forebay.testing.fleet_simulation.store import Line
+    from harness.fleet_simulation.checker import FleetChecker
+    from harness.fleet_simulation.clocks import MachineClock
+    from harness.fleet_simulation.store import Line
 
 ATTEMPTS_MAX = 3
 REST_S = 0.5

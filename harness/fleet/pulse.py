@@ -2,9 +2,9 @@
 
 import asyncio
 
-from forebay.testing.fleet.asking import ask
-from forebay.testing.fleet.fleet import Fleet, Gateway
-from forebay.testing.fleet.journal import Missed
+from harness.fleet.asking import ask
+from harness.fleet.fleet import Fleet, Gateway
+from harness.fleet.journal import Missed
 
 EVERY_S = 0.2
 

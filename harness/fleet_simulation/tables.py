@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from forebay.coordination.follower.follower import Follower
     from forebay.coordination.leader.leader import Leader
-    from forebay.testing.fleet_simulation.actors import Gateway
+    from harness.fleet_simulation.actors import Gateway
 
 
 def leftovers(gateways: Iterable[Gateway]) -> list[str]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from forebay.testing.fleet.journal import Asked
-from forebay.testing.fleet.recording_node import MODEL, prompt_for
 from forebay.testing.raw_client import RawClient
+from harness.fleet.journal import Asked
+from harness.fleet.recording_node import MODEL, prompt_for
 
 CHAT = "/v1/chat/completions"
 HOST = "127.0.0.1"

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from forebay.testing.fake_node import Call, FakeNode
-from forebay.testing.fleet.journal import Run
+from harness.fleet.journal import Run
 
 MODEL = "m"
 FOR_EVER_S = 3600.0

@@ -38,8 +38,8 @@ import msgspec
 if TYPE_CHECKING:
     from forebay.core import Audit, Route, Snapshot, Totals
     from forebay.testing.clock import FakeClock
-    from forebay.testing.fleet_simulation.actors import Backend, Gateway, Request
-    from forebay.testing.fleet_simulation.plans import FleetPlan
+    from harness.fleet_simulation.actors import Backend, Gateway, Request
+    from harness.fleet_simulation.plans import FleetPlan
 
 SETTLED = 2
 """Leases after which a gateway in touch is known to whoever leads, and windows are over."""

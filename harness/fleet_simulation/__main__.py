@@ -1,7 +1,7 @@
 """Play random fleets over many seeds, or replay one and show it.
 
-python -m forebay.testing.fleet_simulation --seeds 500
-python -m forebay.testing.fleet_simulation --seed 17
+python -m harness.fleet_simulation --seeds 500
+python -m harness.fleet_simulation --seed 17
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pprint import pformat
 from typing import NamedTuple
 
-from forebay.testing.fleet_simulation import FleetSimulation, failure, random_plan
 from forebay.testing.seeds import play_by_seeds, say
+from harness.fleet_simulation import FleetSimulation, failure, random_plan
 
 FAILURES_SHOWN = 3
 
@@ -70,4 +70,4 @@ def replay(seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(play_by_seeds("forebay.testing.fleet_simulation", 200, play_all, replay))
+    sys.exit(play_by_seeds("harness.fleet_simulation", 200, play_all, replay))

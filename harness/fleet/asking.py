@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from forebay.testing.fleet.program import LOOK_S, START_S, Program, ProgramFailed
 from forebay.testing.raw_client import RawClient, Reply
+from harness.fleet.program import LOOK_S, START_S, Program, ProgramFailed
 
 HOST = "127.0.0.1"
 PATIENCE_S = 2.0

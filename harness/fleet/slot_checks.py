@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from forebay.testing.fleet.journal import Journal, Run, Window, outside
+from harness.fleet.journal import Journal, Run, Window, outside
 
 HANG_UP_S = 0.05
 """How much later a node may see a hang-up than the gateway that hung up. A gateway that aborts one

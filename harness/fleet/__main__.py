@@ -1,6 +1,6 @@
 """A fleet to play with, on this machine and without containers.
 
-python -m forebay.testing.fleet --haproxy-if-there deploy/haproxy.cfg
+python -m harness.fleet --haproxy-if-there deploy/haproxy.cfg
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from forebay.testing.fleet.balancer import haproxy_binary
-from forebay.testing.fleet.fleet import Fleet
-from forebay.testing.fleet.plan import FleetPlan, NodePlan
-from forebay.testing.fleet.ports import is_taken
-from forebay.testing.fleet.program import Program, ProgramFailed
+from harness.fleet.balancer import haproxy_binary
+from harness.fleet.fleet import Fleet
+from harness.fleet.plan import FleetPlan, NodePlan
+from harness.fleet.ports import is_taken
+from harness.fleet.program import Program, ProgramFailed
 
 FIRST_PORT = 7801
 
@@ -111,7 +111,7 @@ def _row(program: Program, where: str, more: str = "") -> str:
 
 def options() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = argparse.ArgumentParser(prog="python -m forebay.testing.fleet")
+    parser = argparse.ArgumentParser(prog="python -m harness.fleet")
     add = parser.add_argument
     add("--gateways", type=int, default=2, help="how many gateways share the queue")
     add("--nodes", type=int, default=3, help="how many simulated nodes, with two slots each")

@@ -5,10 +5,10 @@ import random
 
 from msgspec.structs import replace
 
-from forebay.testing.fleet.fleet import Fleet, Gateway
-from forebay.testing.fleet.leading import leader_of
-from forebay.testing.fleet.schedule import LEADER, OF_ONE, SLOW_S, Fault
-from forebay.testing.fleet.store import Store
+from harness.fleet.fleet import Fleet, Gateway
+from harness.fleet.leading import leader_of
+from harness.fleet.schedule import LEADER, OF_ONE, SLOW_S, Fault
+from harness.fleet.store import Store
 
 
 class Faults:

@@ -2,7 +2,7 @@
 
 import json
 
-from forebay.testing.fleet.fleet import Fleet, Gateway
+from harness.fleet.fleet import Fleet, Gateway
 
 
 def leader_of(fleet: Fleet) -> Gateway | None:

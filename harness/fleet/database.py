@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from forebay.testing.fleet.program import ProgramFailed
+from harness.fleet.program import ProgramFailed
 
 
 class Database:

@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from forebay.testing.fleet.ports import free_port
-from forebay.testing.fleet.program import LOOK_S, START_S, Program, ProgramFailed
+from harness.fleet.ports import free_port
+from harness.fleet.program import LOOK_S, START_S, Program, ProgramFailed
 
 HOST = "127.0.0.1"
 ANSWER_S = 5.0

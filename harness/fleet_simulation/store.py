@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from forebay.testing.clock import FakeClock
-    from forebay.testing.fleet_simulation.clocks import MachineClock
+    from harness.fleet_simulation.clocks import MachineClock
 
 CALL_S = 0.1
 CONNECT_S = 1.0

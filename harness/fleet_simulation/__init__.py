@@ -5,18 +5,18 @@ calls, and faults one after the other: replicas killed, frozen, cut off, restart
 the store down, paused, emptied, failed over. `play` runs the real replicas in it, around a
 simulated store, and checks from outside what is promised (see `checker`).
 
->>> from forebay.testing.fleet_simulation import FleetPlan, play
+>>> from harness.fleet_simulation import FleetPlan, play
 >>> plan = FleetPlan(seed=1, nodes={"gpu": (2, ("llama",))}, duration_s=10.0)
 >>> play(plan).problems
 []
 
-`python -m forebay.testing.fleet_simulation --seeds 200` plays many; a failure prints how to replay
+`python -m harness.fleet_simulation --seeds 200` plays many; a failure prints how to replay
 its seed.
 """
 
-from forebay.testing.fleet_simulation.engine import FleetReport, FleetSimulation, failure, play
-from forebay.testing.fleet_simulation.plans import Fault, FleetPlan, Resize, random_plan
-from forebay.testing.fleet_simulation.store import Keyspace
+from harness.fleet_simulation.engine import FleetReport, FleetSimulation, failure, play
+from harness.fleet_simulation.plans import Fault, FleetPlan, Resize, random_plan
+from harness.fleet_simulation.store import Keyspace
 
 __all__ = [
     "Fault",

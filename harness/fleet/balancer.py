@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from forebay.testing.fleet.asking import answers
-from forebay.testing.fleet.ports import free_port
-from forebay.testing.fleet.program import Program, ProgramFailed
 from forebay.testing.raw_client import Reply
+from harness.fleet.asking import answers
+from harness.fleet.ports import free_port
+from harness.fleet.program import Program, ProgramFailed
 
 SERVER = re.compile(r"gateway-(\d+):7800")
 BIND = re.compile(r"^(\s*bind )\S*:(7800|8404)$", re.MULTILINE)

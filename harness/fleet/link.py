@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from forebay.testing.fleet.ports import free_port
+from harness.fleet.ports import free_port
 
 Mode = Literal[
     "open",

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from forebay.testing.fleet.journal import Window
+from harness.fleet.journal import Window
 
 Kind: TypeAlias = Literal[
     "kill",  # a gateway, with SIGKILL; it is started again

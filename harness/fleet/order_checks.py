@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from forebay.testing.fleet.journal import Asked, Journal
+from harness.fleet.journal import Asked, Journal
 
 TOLERANCE_S = 0.1
 URGENCY = {"high": 0, "normal": 1, "low": 2}

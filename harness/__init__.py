@@ -1,0 +1,1 @@
+"""Real fleets and simulated ones for tests and benchmarks: HAProxy, PostgreSQL, Valkey, faults."""
