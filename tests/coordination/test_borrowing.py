@@ -37,8 +37,6 @@ def test_only_what_is_lent_is_filled() -> None:
     [
         Arrived("a", "llama", job=True),
         Arrived("a", "llama", key="k", key_unfinished_max=3),
-        Arrived("a", "llama", session="s"),
-        Arrived("a", "llama", deferred=True),
         Arrived("a", "other"),
     ],
 )

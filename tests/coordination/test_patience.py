@@ -121,7 +121,6 @@ def test_one_that_comes_back_when_it_is_looked_at_is_looked_at_again() -> None:
 def test_jobs_and_who_may_wait_for_ever_are_not_watched() -> None:
     patience = Patience({})
     patience.watch(Held(Arrived("job", "m", job=True), 0.0), LIMIT_S, 0.0)
-    patience.watch(Held(Arrived("behind", "m", session="s"), 0.0), LIMIT_S, 0.0)
     patience.watch(Held(Arrived("patient", "m"), 0.0), inf, 0.0)
     assert patience.next_s is None
 

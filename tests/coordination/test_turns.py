@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.coordination.serial_steps import Turns
-from forebay.core import Action, Supply
+from forebay.core import Abort, Action
 
 CLOCK_S = 5.0
 
@@ -18,10 +18,10 @@ class Log:
         self.turns = Turns(self.perform, lambda: CLOCK_S)
 
     def perform(self, action: Action) -> None:
-        assert isinstance(action, Supply)
+        assert isinstance(action, Abort)
         self.performed.append(action.id)
         if action.id == "more":
-            assert not self.turns.take(lambda _: [Supply("then")])
+            assert not self.turns.take(lambda _: [Abort("then", "")])
         if action.id == "stop":
             self.turns.stop()
         if action.id == "bad":
@@ -29,7 +29,7 @@ class Log:
 
 
 def says(*names: str) -> list[Action]:
-    return [Supply(name) for name in names]
+    return [Abort(name, "") for name in names]
 
 
 def test_a_step_within_a_step_comes_after_it() -> None:

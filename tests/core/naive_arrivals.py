@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core import Expire, Reject, Supply, Wait
+from forebay.core import Expire, Reject, Wait
 
 from .naive_book import NaiveBook
 from .naive_order import Lane, Ticket
@@ -37,7 +37,7 @@ class NaiveArrivals(NaiveBook):
     def arrive_in(self, lane: Lane, arrival: Arrived) -> None:
         if self.starts_at_once(arrival, lane):
             return
-        if self.may_compete(arrival) and self.comes_too_late(arrival):
+        if self.comes_too_late(arrival):
             return
         code = None if arrival.job else self.refusal_for_room(arrival)
         if code in (None, "queue_full") and not arrival.job and self.strands_too_many(lane):
@@ -50,9 +50,6 @@ class NaiveArrivals(NaiveBook):
             self.expect_reject(arrival.id, code)
         elif self.is_told_to_wait(arrival) or not self.starts_at_once(arrival, lane):
             self.join_queue(self.accept(arrival))
-
-    def may_compete(self, arrival: Arrived) -> bool:
-        return not self.session(arrival.session) and not arrival.deferred
 
     def is_told_to_wait(self, arrival: Arrived) -> bool:
         return any(isinstance(action, Wait) and action.id == arrival.id for action in self.others)
@@ -71,7 +68,6 @@ class NaiveArrivals(NaiveBook):
             ("model_loading", refused and hope in ("loading", "starting")),
             ("no_node", refused),
             ("user_queue_full", self.key_is_full(arrival)),
-            ("session_queue_full", self.session_is_full(arrival)),
         ]
         return next((code for code, holds in reasons if holds), None)
 
@@ -96,7 +92,7 @@ class NaiveArrivals(NaiveBook):
         nodes = self.nodes_of(lane)
         up = [name for name, node in nodes.items() if node.said.state == "online"]
         jobs = sum(t.arrival.job and t.node in up for t in self.in_state("running"))
-        guests = [t for t in self.in_state("waiting", "held") if t.guest]
+        guests = [t for t in self.in_state("waiting") if t.guest]
         return jobs > sum(bool(nodes.keys() & self.nodes_of(t.lane).keys()) for t in guests)
 
     def is_known(self, model: str) -> bool:
@@ -106,10 +102,6 @@ class NaiveArrivals(NaiveBook):
     def key_is_full(self, arrival: Arrived) -> bool:
         mine = [t for t in self.tickets.values() if t.arrival.key == arrival.key]
         return 0 < arrival.key_unfinished_max <= len(mine)
-
-    def session_is_full(self, arrival: Arrived) -> bool:
-        mine = self.session(arrival.session)
-        return bool(mine) and 0 < self.options.per_session_max <= len(mine)
 
     def comes_too_late(self, arrival: Arrived) -> bool:
         """Take over the core's refusal for an estimate if it agrees with the number it tells."""
@@ -130,7 +122,7 @@ class NaiveArrivals(NaiveBook):
         options, queued = self.options, self.queued()
         inside = [ticket for ticket in queued if not ticket.guest]
         mine = sum(1 for ticket in queued if ticket.user == arrival.user)
-        size = sum(ticket.size_bytes for ticket in queued)
+        size = sum(ticket.arrival.size_bytes for ticket in queued)
         reasons = [
             ("queue_disabled", not guest and (not options.enabled or options.max_size == 0)),
             ("stream_not_queued", not guest and arrival.stream and not options.queue_streams),
@@ -146,9 +138,11 @@ class NaiveArrivals(NaiveBook):
         if self.options.wait_s_max <= 0.0 or (own_s is not None and own_s <= 0.0):
             return False  # who may not wait takes nobody's place
         victims = self.victims(arrival)
-        size = sum(ticket.size_bytes for ticket in self.queued()) + arrival.size_bytes
+        size = sum(ticket.arrival.size_bytes for ticket in self.queued()) + arrival.size_bytes
         room = sum(not ticket.guest for ticket in self.queued()) <= self.options.max_size
-        fitting = [v for v in victims if room and size - v.size_bytes <= self.options.bytes_max]
+        fitting = [
+            v for v in victims if room and size - v.arrival.size_bytes <= self.options.bytes_max
+        ]
         for victim in fitting:
             told = [a for a in self.others if isinstance(a, Reject) and a.id == victim.id]
             if told:
@@ -181,10 +175,6 @@ class NaiveArrivals(NaiveBook):
             lane=(arrival.model, arrival.family, self.lanes[arrival.model, arrival.family]),
             since_s=self.now_s,
             wait_left_s=most_s if own_s is None else min(own_s, most_s),
-            prompt_tokens=arrival.prompt_tokens,
-            output_limit=arrival.output_limit,
-            size_bytes=arrival.size_bytes,
-            deferred=arrival.deferred,
             promote_left_s=self.options.aging_s,
         )
         if arrival.user in self.accounts.idle:
@@ -196,7 +186,7 @@ class NaiveArrivals(NaiveBook):
     def starts_at_once(self, arrival: Arrived, lane: Lane) -> bool:
         """Start a newcomer where a slot is free: then nobody who waits can use it."""
         free = [name for name in self.nodes_of(lane) if self.is_free(name)]
-        if not free or not self.may_compete(arrival):
+        if not free:
             return False
         best = self.preferred(free, arrival.affinity)
         assert self.routes, f"{arrival.id} must start on one of {best}"
@@ -208,12 +198,10 @@ class NaiveArrivals(NaiveBook):
 
     def join_queue(self, ticket: Ticket) -> None:
         arrival = ticket.arrival
-        mine = self.session(arrival.session)
-        heads = not mine or mine[0] is ticket
         never = not self.options.enabled or self.options.max_size == 0
         refused = never or (arrival.stream and not self.options.queue_streams)
         ticket.guest = refused and not arrival.job
-        if heads and not ticket.deferred and ticket.wait_left_s <= 0.0 and not arrival.job:
+        if ticket.wait_left_s <= 0.0 and not arrival.job:
             told = self.expect(lambda action: isinstance(action, Expire), "Expire")
             assert isinstance(told, Expire)
             assert (told.id, told.code, told.waited_s) == (ticket.id, "queue_timeout", 0.0)
@@ -221,18 +209,12 @@ class NaiveArrivals(NaiveBook):
             return
         told_wait = self.expect(lambda a: isinstance(a, Wait) and a.id == ticket.id, "Wait")
         assert isinstance(told_wait, Wait)
-        if heads and not ticket.deferred:
-            self.stand_in_line(ticket)
-            assert told_wait.reason == self.reason(ticket)
-            self.check_position(ticket, told_wait.position)
-            own_s = arrival.max_wait_s
-            if own_s is not None and own_s < self.options.wait_s_max and not arrival.job:
-                assert told_wait.p50_s is None or told_wait.p50_s <= own_s
-            return
-        ticket.state = "held"
-        assert told_wait.reason == "session"
-        if heads:
-            self.expect(lambda action: action == Supply(ticket.id), "Supply")
+        self.stand_in_line(ticket)
+        assert told_wait.reason == self.reason(ticket)
+        self.check_position(ticket, told_wait.position)
+        own_s = arrival.max_wait_s
+        if own_s is not None and own_s < self.options.wait_s_max and not arrival.job:
+            assert told_wait.p50_s is None or told_wait.p50_s <= own_s
 
     def expect_reject(self, ticket_id: str, code: str) -> None:
         def matches(action: Action) -> bool:

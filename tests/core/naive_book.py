@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core import Expire, Route, Supply
+from forebay.core import Expire, Route
 
 from .naive_order import Accounts, Lane, NaiveNode, Ticket, first_of
 
@@ -32,7 +32,6 @@ class NaiveBook:
         self.births = 0
         self.accounts = Accounts(options)
         self.affinity: dict[str, str] = {}
-        self.given_up = ""
         self.steps = 0
         self.routes: list[Route] = []
         self.step_routes: list[Route] = []
@@ -71,8 +70,8 @@ class NaiveBook:
         return [ticket for ticket in self.tickets.values() if ticket.state in states]
 
     def queued(self) -> list[Ticket]:
-        """Live requests that wait, held ones included: what the bounds count."""
-        return [t for t in self.in_state("waiting", "held") if not t.arrival.job]
+        """Live requests that wait: what the bounds count."""
+        return [t for t in self.in_state("waiting") if not t.arrival.job]
 
     def leases(self, name: str) -> int:
         return sum(1 for ticket in self.in_state("running") if ticket.node == name)
@@ -96,10 +95,6 @@ class NaiveBook:
         node = self.nodes[name]
         awake = not node.removed and node.said.state == "online" and self.now_s >= node.rest_until_s
         return awake and self.leases(name) < node.slots
-
-    def session(self, name: str) -> list[Ticket]:
-        mine = [t for t in self.tickets.values() if name and t.arrival.session == name]
-        return sorted(mine, key=lambda ticket: ticket.seq)
 
     def rank_of(self, arrival: Arrived) -> int:
         names = self.options.priorities
@@ -210,10 +205,11 @@ class NaiveBook:
 
     def charge_user(self, ticket: Ticket, node: NaiveNode) -> None:
         options, accounts, line = self.options, self.accounts, ticket.line
+        arrival = ticket.arrival
         output = accounts.typical_output(ticket.lane, options.output_tokens_unmeasured)
-        if ticket.output_limit:
-            output = min(output, ticket.output_limit)
-        tokens = options.input_weight * ticket.prompt_tokens + options.output_weight * output
+        if arrival.output_limit:
+            output = min(output, arrival.output_limit)
+        tokens = options.input_weight * arrival.prompt_tokens + options.output_weight * output
         ticket.cost = tokens
         price = {"round_robin": 1.0, "fifo": 0.0, "tokens": tokens}[options.fairness]
         ticket.charged = price / accounts.weight[line, ticket.user]
@@ -246,7 +242,7 @@ class NaiveBook:
         if output < 0:
             return
         node = self.nodes[ticket.node]
-        prompt = ticket.prompt_tokens if prompt < 0 else prompt
+        prompt = ticket.arrival.prompt_tokens if prompt < 0 else prompt
         real = self.options.input_weight * prompt + self.options.output_weight * output
         if self.options.fairness == "tokens":
             assert ticket.charged_line is not None
@@ -291,9 +287,7 @@ class NaiveBook:
             ticket.deadline_s = self.now_s + ticket.wait_left_s
 
     def end(self, ticket: Ticket, how: str) -> None:
-        """Close a ticket; the next of its session may compete now."""
-        mine = self.session(ticket.arrival.session)
-        headed = bool(mine) and mine[0] is ticket
+        """Close a ticket."""
         if ticket.state == "waiting":
             self.refund(ticket)
         del self.tickets[ticket.id]
@@ -301,17 +295,6 @@ class NaiveBook:
         if not any(other.user == ticket.user for other in self.tickets.values()):
             self.accounts.forget(ticket.user, self.options.idle_users_max)
         self.learn_lanes()
-        if headed and len(mine) > 1 and not self.stopping:
-            self.make_eligible(mine[1])
-
-    def make_eligible(self, ticket: Ticket) -> None:
-        if ticket.deferred:
-            if ticket.id == self.given_up:
-                return
-            self.expect(lambda a: a == Supply(ticket.id), f"Supply of {ticket.id}")
-            return
-        ticket.waited_s += self.now_s - ticket.since_s
-        self.stand_in_line(ticket)
 
     def learn_lanes(self) -> None:
         """A lane is born when a node lists it; it dies unlisted, with nothing of it unfinished."""

@@ -31,7 +31,6 @@ from forebay.core import (
     Revoked,
     ShutDown,
     Snapshot,
-    Supplied,
     Ticked,
 )
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from forebay.core import Action, Event
 
-    AboutOne: TypeAlias = Finished | Returned | Cancelled | Supplied | Revoked | Inspected
+    AboutOne: TypeAlias = Finished | Returned | Cancelled | Revoked | Inspected
 
 
 class NaiveModel(NaiveArrivals):
@@ -54,7 +53,6 @@ class NaiveModel(NaiveArrivals):
 
     def take(self, event: Event, now_s: float, actions: Sequence[Action]) -> None:
         """Follow one event; fails where `actions` is not what had to be done."""
-        self.given_up = event.id if isinstance(event, Cancelled) else ""
         self.begin(now_s, actions)
         if isinstance(event, Cancelled):  # what is given up now is not started first
             self.take_event(event)
@@ -68,7 +66,7 @@ class NaiveModel(NaiveArrivals):
         match event:
             case Arrived():
                 self.arrive(event)
-            case Finished() | Returned() | Cancelled() | Supplied() | Revoked() | Inspected():
+            case Finished() | Returned() | Cancelled() | Revoked() | Inspected():
                 ticket = self.tickets.get(event.id)
                 if ticket is not None and ticket.state == "running":
                     self.take_running(event, ticket)
@@ -99,8 +97,6 @@ class NaiveModel(NaiveArrivals):
                 self.expect(lambda action: action == Abort(ticket.id, event.code), "Abort")
             case Inspected():
                 self.inspect(ticket)
-            case Supplied():
-                pass
 
     def take_waiting(self, event: AboutOne, ticket: Ticket) -> None:
         match event:
@@ -109,8 +105,6 @@ class NaiveModel(NaiveArrivals):
             case Revoked():
                 self.expect_reject(ticket.id, event.code)
                 self.end(ticket, "revoked")
-            case Supplied():
-                self.supply(event, ticket)
             case Inspected():
                 self.inspect(ticket)
             case Finished() | Returned():
@@ -155,15 +149,6 @@ class NaiveModel(NaiveArrivals):
             self.end(ticket, "rejected")
         elif ticket.deadline_s <= self.now_s:  # its time was up when it started, to the instant
             self.expire(ticket)
-
-    def supply(self, event: Supplied, ticket: Ticket) -> None:
-        if ticket.state != "held" or not ticket.deferred:
-            return
-        ticket.prompt_tokens, ticket.output_limit = event.prompt_tokens, event.output_limit
-        ticket.size_bytes, ticket.deferred = event.size_bytes, False
-        mine = self.session(ticket.arrival.session)
-        if not mine or mine[0] is ticket:
-            self.make_eligible(ticket)
 
     def inspect(self, ticket: Ticket) -> None:
         told = self.expect(lambda action: isinstance(action, Describe), "Describe")
@@ -215,7 +200,7 @@ class NaiveModel(NaiveArrivals):
         """Refuse those who waited for what a node might have, once all have said what they have."""
         if self.unsaid():
             return
-        for ticket in self.in_state("waiting", "held"):
+        for ticket in self.in_state("waiting"):
             key = ticket.lane[:2]
             if key in self.unlisted and ticket.id in self.tickets:
                 known = self.is_known(key[0])
@@ -231,7 +216,7 @@ class NaiveModel(NaiveArrivals):
 
     def shut_down(self) -> None:
         self.stopping = True
-        for ticket in self.in_state("waiting", "held"):
+        for ticket in self.in_state("waiting"):
             self.expect_reject(ticket.id, "shutting_down")
             self.end(ticket, "rejected")
 

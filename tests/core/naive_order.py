@@ -27,11 +27,7 @@ class Ticket:
     lane: Lane
     since_s: float
     wait_left_s: float
-    prompt_tokens: int
-    output_limit: int
-    size_bytes: int
-    deferred: bool
-    state: Literal["new", "held", "waiting", "running"] = "new"
+    state: Literal["new", "waiting", "running"] = "new"
     waited_s: float = 0.0
     deadline_s: float = float("inf")
     stood: int = 0

@@ -23,7 +23,6 @@ from forebay.core import (
     Route,
     ShutDown,
     Snapshot,
-    Supplied,
     Wait,
 )
 
@@ -38,15 +37,13 @@ class Seen:
     """One ticket, from outside."""
 
     arrival: Arrived
-    size_bytes: int
     limit_s: float
-    deferred: bool
     guest: bool = False
     """Whether it may wait only because a job is in its way."""
     state: str = "arriving"
     node: str = ""
     waited_s: float = 0.0
-    """Time that counts against its limit: not while it runs, not while it is held."""
+    """Time that counts against its limit: not while it runs."""
     failed_on: set[str] = field(default_factory=set)
     excluded: set[str] = field(default_factory=set)
     """Of those that failed it, the ones that have not had a good probe since."""
@@ -83,28 +80,19 @@ class Outsider:
             assert waiting == [], "shutdown answers everyone"
 
     def pass_time(self, now_s: float) -> None:
-        """11: the clock never runs backwards; only those count who could run."""
+        """11: the clock never runs backwards."""
         passed_s = max(0.0, now_s - self.now_s)
         self.now_s += passed_s
         for ticket in self.tickets.values():
-            if ticket.state == "waiting" and not self.is_held(ticket):
+            if ticket.state == "waiting":
                 ticket.waited_s += passed_s
-
-    def is_held(self, ticket: Seen) -> bool:
-        """Only the oldest unfinished of a session may run, and only with its sizes known."""
-        return ticket.deferred or self.oldest_of(ticket) is not ticket
-
-    def oldest_of(self, ticket: Seen) -> Seen:
-        name = ticket.arrival.session
-        mine = [t for t in self.tickets.values() if name and t.arrival.session == name]
-        return mine[0] if mine else ticket
 
     def note_arrival(self, event: Arrived) -> None:
         most_s = self.options.wait_s_max
         own_s = most_s if event.max_wait_s is None else min(event.max_wait_s, most_s)
         limit_s = float("inf") if event.job else own_s
         assert event.id not in self.tickets
-        self.tickets[event.id] = Seen(event, event.size_bytes, limit_s, event.deferred)
+        self.tickets[event.id] = Seen(event, limit_s)
 
     def note_event(self, event: Event) -> None:
         match event:
@@ -114,10 +102,6 @@ class Outsider:
                     self.end(event.id)
             case Returned():
                 self.note_return(event)
-            case Supplied():
-                ticket = self.tickets.get(event.id)
-                if ticket and ticket.deferred:
-                    ticket.deferred, ticket.size_bytes = False, event.size_bytes
             case OptionsChanged():
                 self.options = event.options
             case ShutDown():
@@ -186,8 +170,6 @@ class Outsider:
         assert ticket.arrival.model in node.models
         assert ticket.arrival.family in node.families
         assert route.node not in ticket.excluded, f"{route}: it failed there"
-        # 7: session order holds; at most one running per session.
-        assert not self.is_held(ticket), f"{route}: an older one of its session is unfinished"
         # 8: nothing starts after its deadline, nor after the end.
         late = ticket.waited_s >= ticket.limit_s and ticket.waited_s > 0.0
         assert not late, f"{route}: its time was up at {ticket.limit_s}"
@@ -211,7 +193,7 @@ class Outsider:
             assert guests <= len(jobs)
         else:
             assert len(queued) - guests <= options.max_size
-        assert sum(t.size_bytes for t in queued) <= options.bytes_max
+        assert sum(t.arrival.size_bytes for t in queued) <= options.bytes_max
         assert not options.per_user_max or len(mine) <= options.per_user_max
 
     def check_expiry(self, action: Expire) -> None:
@@ -253,9 +235,7 @@ class Outsider:
     def may_run(self, ticket: Seen, name: str) -> bool:
         node, arrival = self.nodes[name], ticket.arrival
         served = arrival.model in node.models and arrival.family in node.families
-        if ticket.state != "waiting" or name in ticket.excluded or not served:
-            return False
-        return not self.is_held(ticket)
+        return served and ticket.state == "waiting" and name not in ticket.excluded
 
     def check_hold(self, view: NodeView, able: list[Seen]) -> None:
         names = [ticket.arrival.id for ticket in able]

@@ -26,7 +26,6 @@ from forebay.core import (
     Revoked,
     Route,
     ShutDown,
-    Supplied,
     Ticked,
 )
 
@@ -41,8 +40,8 @@ NODES = ("n1", "n2", "n3")
 WEIGHTS = {"ann": 1.0, "bob": 2.0, "cat": 0.5}
 """Powers of two, so that every sum is exact and equal counters are equal."""
 LIMITS = (
-    "enabled", "max_size", "bytes_max", "per_user_max", "per_session_max", "wait_s_max",
-    "queue_streams", "offline_wait_s",
+    "enabled", "max_size", "bytes_max", "per_user_max", "wait_s_max", "queue_streams",
+    "offline_wait_s",
 )  # fmt: skip
 
 
@@ -55,7 +54,6 @@ def draw_options(rng: Random) -> Options:
         max_size=pick((0, 1, 2, 3, 4, 6)) if narrow else 100,
         bytes_max=pick((6, 12, 1000)) if narrow else 1000,
         per_user_max=pick((0, 0, 1, 2)) if narrow else 0,
-        per_session_max=pick((0, 0, 2)),
         when_full=pick(("reject", "displace")),
         wait_s_max=pick((2.0, 5.0, 60.0)) if narrow else pick((10.0, 60.0)),
         queue_streams=not narrow or rng.random() < 0.6,
@@ -79,17 +77,16 @@ class Day:
         self.options = draw_options(rng)
         self.count = 0
         self.users = rng.choice((("ann", "bob"), tuple(WEIGHTS), tuple(WEIGHTS)))
-        self.sessions, self.jobs = rng.choice((0.0, 0.1, 0.4)), rng.choice((0.0, 0.1, 0.4))
+        self.jobs = rng.choice((0.0, 0.1, 0.4))
         self.second_model = rng.choice((0.0, 0.4))
         self.odd = rng.choice((0.0, 0.2, 1.0))
         self.ends = rng.random() < 0.2
         self.known: list[str] = []
         self.running: list[str] = []
-        self.deferred: list[str] = []
         changes = rng.choice((0.0, 1.0, 8.0))
         self.kinds: list[tuple[Callable[[], Event | None], float]] = [
             (self.arrive, 45.0), (self.finish, 30.0), (self.come_back, 6.0), (self.cancel, 4.0),
-            (self.revoke, 2.0), (self.supply, 3.0), (self.inspect, 3.0), (self.tick, 6.0),
+            (self.revoke, 2.0), (self.inspect, 3.0), (self.tick, 6.0),
             (self.rest, 2.0), (self.change_node, changes * 0.7), (self.remove, changes * 0.3),
             (self.change_limits, 1.0), (self.shut_down, 0.5), (self.speak_of_the_dead, 1.0),
         ]  # fmt: skip
@@ -122,11 +119,9 @@ class Day:
         rng = self.rng
         self.count += 1
         user = rng.choice(self.users)
-        session = rng.choice("st") if rng.random() < self.sessions else ""
         second = rng.random() < self.second_model
         odd = rng.random() < self.odd
         key = "key" if odd and rng.random() < 0.1 else ""
-        deferred = odd and rng.random() < 0.1
         arrival = Arrived(
             f"r{self.count}",
             "m2" if second else "m3" if odd and rng.random() < 0.1 else "m1",
@@ -137,18 +132,14 @@ class Day:
             output_limit=rng.choice((0, 0, 2, 50)),
             size_bytes=rng.randint(0, 4),
             weight=WEIGHTS[user],
-            session=session,
             affinity=rng.choice(("", "x")),
             max_wait_s=rng.choice((None, None, 0.0, 1.0, 4.0, 90.0)) if odd else None,
             stream=odd and rng.random() < 0.3,
             job=rng.random() < self.jobs,
             key=key,
             key_unfinished_max=2 if key else 0,
-            deferred=deferred,
         )
         self.known.append(arrival.id)
-        if deferred:
-            self.deferred.append(arrival.id)
         return arrival
 
     def finish(self) -> Event | None:
@@ -168,14 +159,6 @@ class Day:
     def revoke(self) -> Event | None:
         name = self.any_of(self.known[-12:] + self.running)
         return None if name is None else Revoked(name)
-
-    def supply(self) -> Event | None:
-        name = self.any_of(self.deferred[-3:])
-        return (
-            None
-            if name is None
-            else Supplied(name, self.rng.randint(0, 4), 0, self.rng.randint(0, 2))
-        )
 
     def inspect(self) -> Event | None:
         name = self.any_of(self.known[-12:] + self.running)

@@ -2,7 +2,7 @@
 
 In every step the model checks each action: who is routed and in which order (3, 4, 5, 6, 9, 14),
 the codes of refusals (12), places and waiting times (11). The outsider checks what needs no model
-(1, 2, 7, 8, 12), and at the end everything is played again (13). Invariant 10 is in `test_swaps`.
+(1, 2, 8, 12), and at the end everything is played again (13). Invariant 10 is in `test_swaps`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from forebay.core import (
     Scheduler,
     ShutDown,
     Snapshot,
-    Supplied,
     Ticked,
 )
 
@@ -61,7 +60,6 @@ narrow = st.builds(
     max_size=st.sampled_from((2, 4, 1, 0)),
     bytes_max=st.sampled_from((1000, 10)),
     per_user_max=st.sampled_from((0, 2, 1)),
-    per_session_max=st.sampled_from((0, 2)),
     when_full=st.sampled_from(("displace", "reject")),
     wait_s_max=st.sampled_from((5.0, 2.0)),
     queue_streams=st.booleans(),
@@ -127,7 +125,6 @@ class CoreAgainstModel(RuleBasedStateMachine):
         priority=st.sampled_from(("normal", "high", "low", "urgent")),
         model=st.sampled_from((*MODELS, *MODELS, "m3")),
         family=st.sampled_from(("openai", "openai", "openai", "ollama")),
-        session=st.sampled_from(("", "s", "t")),
         sizes=st.tuples(st.integers(0, 5), st.sampled_from((0, 0, 2, 50)), st.integers(0, 4)),
         max_wait_s=st.sampled_from((None, 0.0, 1.0, 4.0, 90.0)),
         flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
@@ -135,14 +132,14 @@ class CoreAgainstModel(RuleBasedStateMachine):
         pause_s=STEPS_S,
     )
     def arrive_somehow(
-        self, user: str, priority: str, model: str, family: str, session: str,
+        self, user: str, priority: str, model: str, family: str,
         sizes: tuple[int, int, int], max_wait_s: float | None, flags: tuple[bool, bool, bool],
         key: str, pause_s: float,
     ) -> None:  # fmt: skip
         self.count += 1
         arrival = Arrived(
             f"r{self.count}", model, family, user, priority, *sizes, weight=WEIGHTS[user],
-            session=session, affinity="x" if flags[2] else "", max_wait_s=max_wait_s,
+            affinity="x" if flags[2] else "", max_wait_s=max_wait_s,
             stream=flags[0], job=flags[1], key=key, key_unfinished_max=2 if key else 0,
         )  # fmt: skip
         self.step(arrival, pause_s)
@@ -150,19 +147,15 @@ class CoreAgainstModel(RuleBasedStateMachine):
     @rule(
         users=st.lists(st.sampled_from(USERS), min_size=1, max_size=6),
         model=st.sampled_from(MODELS),
-        session=st.sampled_from(("", "", "s")),
         priority=st.sampled_from(("normal", "normal", "high", "low")),
         tokens=st.integers(0, 5),
-        deferred=st.sampled_from((False, False, False, True)),
     )
-    def arrive_together(
-        self, users: list[str], model: str, session: str, priority: str, tokens: int, deferred: bool
-    ) -> None:
+    def arrive_together(self, users: list[str], model: str, priority: str, tokens: int) -> None:
         for user in users:
             self.count += 1
             arrival = Arrived(
                 f"r{self.count}", model, user=user, priority=priority, prompt_tokens=tokens,
-                size_bytes=1, weight=WEIGHTS[user], session=session, deferred=deferred,
+                size_bytes=1, weight=WEIGHTS[user],
             )  # fmt: skip
             self.step(arrival, 0.0)
 
@@ -189,25 +182,19 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(index=INDEX, output=TOKENS, pause_s=STEPS_S)
     def cancel(self, index: int, output: int, pause_s: float) -> None:
-        found = self.pick(index, "running", "waiting", "held")
+        found = self.pick(index, "running", "waiting")
         if found is not None:
             self.step(Cancelled(found, output_tokens=output), pause_s)
 
     @rule(index=INDEX, pause_s=STEPS_S)
     def revoke(self, index: int, pause_s: float) -> None:
-        found = self.pick(index, "running", "waiting", "held")
+        found = self.pick(index, "running", "waiting")
         if found is not None:
             self.step(Revoked(found, "unauthorized"), pause_s)
 
-    @rule(index=INDEX, size=st.integers(0, 4), pause_s=STEPS_S)
-    def supply(self, index: int, size: int, pause_s: float) -> None:
-        found = [t.id for t in self.model.in_state("held") if t.deferred]
-        if found:
-            self.step(Supplied(found[index % len(found)], size, 0, size), pause_s)
-
     @rule(index=INDEX, pause_s=STEPS_S)
     def inspect(self, index: int, pause_s: float) -> None:
-        found = self.pick(index, "running", "waiting", "held")
+        found = self.pick(index, "running", "waiting")
         if found is not None:
             self.step(Inspected(found), pause_s)
 
@@ -238,8 +225,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
         limits = {
             name: getattr(drawn, name)
             for name in (
-                "enabled", "max_size", "bytes_max", "per_user_max", "per_session_max",
-                "wait_s_max", "queue_streams",
+                "enabled", "max_size", "bytes_max", "per_user_max", "wait_s_max",
+                "queue_streams",
             )
         }  # fmt: skip
         kept = {n: getattr(now, n) for n in now.__struct_fields__ if n not in limits}
@@ -265,7 +252,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         """1 and 2 (conservation, leases), and 3: no free slot is left unused."""
         seen = [a for a in self.give(Observed(), self.now_s) if isinstance(a, Snapshot)]
         assert seen[0].waiting == len(self.model.queued())
-        assert seen[0].waiting_bytes == sum(t.size_bytes for t in self.model.queued())
+        assert seen[0].waiting_bytes == sum(t.arrival.size_bytes for t in self.model.queued())
         if not self.late:
             self.outsider.check_free_slots(seen[0])
 

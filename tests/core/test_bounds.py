@@ -196,10 +196,10 @@ def test_nobody_is_displaced_in_vain_by_one_that_will_not_wait() -> None:
     rig = Rig(when_full="displace", max_size=1)
     rig.node()
     rig.start("z")
-    rig.wait("s0", session="s", priority="low")
-    actions = rig.give_arrival("s1", session="s", priority="high", max_wait_s=0.0)
-    assert {getattr(action, "id", "") for action in actions} == {"s1"}
-    assert rig.finish("z") == ["s0"]
+    rig.wait("a", priority="low")
+    actions = rig.give_arrival("b", priority="high", max_wait_s=0.0)
+    assert {getattr(action, "id", "") for action in actions} == {"b"}
+    assert rig.finish("z") == ["a"]
 
 
 def test_a_newcomer_over_the_bytes_displaces_one_who_holds_enough() -> None:

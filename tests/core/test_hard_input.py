@@ -13,6 +13,7 @@ from forebay.core import (
     NodeChanged,
     Options,
     Reject,
+    Resumed,
     Route,
     Scheduler,
     Ticked,
@@ -39,10 +40,10 @@ def test_a_weight_that_means_nothing_is_refused_loudly(weight: float) -> None:
 
 def test_a_limit_that_is_not_a_number_cannot_stop_the_clock() -> None:
     scheduler = started()
-    scheduler.handle(Arrived("head", "m", session="s"), 0.0)
+    scheduler.handle(Arrived("runs", "m"), 0.0)
     scheduler.handle(Arrived("waits", "m"), 0.0)
     with pytest.raises(InvariantBroken, match="max_wait_s"):
-        scheduler.handle(Arrived("odd", "m", session="s", max_wait_s=float("nan")), 0.0)
+        scheduler.handle(Arrived("odd", "m", max_wait_s=float("nan")), 0.0)
     (expired,) = scheduler.handle(Ticked(), 100.0)
     assert isinstance(expired, Expire)
     assert expired.id == "waits"
@@ -77,11 +78,11 @@ def test_a_clock_that_runs_back_is_held_where_it_was() -> None:
     assert expired.waited_s == 5.0
 
 
-def test_who_comes_and_goes_behind_a_running_head_leaves_nothing() -> None:
+def test_who_comes_and_goes_behind_a_running_one_leaves_nothing() -> None:
     scheduler = started()
-    scheduler.handle(Arrived("head", "m", session="s"), 0.0)
+    scheduler.handle(Arrived("runs", "m"), 0.0)
     for number in range(2_000):
-        scheduler.handle(Arrived(f"passer-by {number}", "m", session="s"), 0.0)
+        scheduler.handle(Arrived(f"passer-by {number}", "m"), 0.0)
         scheduler.handle(Cancelled(f"passer-by {number}"), 0.0)
     entries = [thing for thing in gc.get_objects() if isinstance(thing, Entry)]
     # By name: other tests of this process may have left entries that nobody has collected yet.
@@ -153,12 +154,10 @@ def test_debts_are_not_forgiven_to_who_sends_one_at_a_time() -> None:
 def test_a_clock_that_runs_back_does_not_keep_what_is_due() -> None:
     scheduler = started()
     scheduler.handle(Arrived("z", "m"), 0.0)
-    scheduler.handle(Arrived("s0", "m", session="s"), 0.0)
-    scheduler.handle(Arrived("s1", "m", session="s", max_wait_s=0.0), 0.0)
     scheduler.handle(Ticked(), 10.0)
-    (expired,) = scheduler.handle(Cancelled("s0"), 5.0)  # s1 heads its session, with no time at all
+    (expired,) = scheduler.handle(Resumed(Arrived("a", "m"), waited_s=60.0), 5.0)
     assert isinstance(expired, Expire)
-    assert expired.id == "s1"
+    assert expired.id == "a"
 
 
 def test_late_ticks_do_not_delay_the_next_promotion() -> None:

@@ -114,22 +114,20 @@ def test_jobs_do_not_touch_the_turns_of_requests() -> None:
     assert rig.run_dry("z") == ["a1", "b1", "a2"]
 
 
-def test_a_job_counts_in_its_key_and_its_session() -> None:
-    rig = Rig(per_session_max=1)
+def test_a_job_counts_in_its_key() -> None:
+    rig = Rig()
     rig.node(slots=5)
     rig.start("j1", job=True, key="k", key_unfinished_max=1)
     assert rig.refuse("j2", job=True, key="k", key_unfinished_max=1).code == "user_queue_full"
-    rig.start("j3", job=True, session="s")
-    assert rig.refuse("j4", job=True, session="s").code == "session_queue_full"
 
 
-def test_a_job_behind_its_session_is_not_counted_as_a_request() -> None:
+def test_a_job_that_waits_is_not_counted_as_a_request() -> None:
     rig = Rig()
     rig.node()
-    rig.start("j1", job=True, session="s")
-    rig.wait("j2", job=True, session="s")
+    rig.start("j1", job=True)
+    rig.wait("j2", job=True)
     picture = rig.look()
-    assert (picture.waiting, picture.held, picture.waiting_jobs) == (0, 0, 1)
+    assert (picture.waiting, picture.waiting_jobs) == (0, 1)
     assert (picture.running, picture.running_jobs) == (0, 1)
 
 

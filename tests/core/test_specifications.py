@@ -249,8 +249,8 @@ def test_a_requeue_keeps_its_place_and_its_age() -> None:
 def test_shutdown_answers_everyone_and_refuses_newcomers() -> None:
     rig = busy_rig()
     rig.wait("a")
-    rig.wait("b", session="s")
-    rig.wait("c", session="s")
+    rig.wait("b")
+    rig.wait("c", priority="low")
     rig.wait("j", job=True)
     answers = rig.give(ShutDown())
     assert {(a.id, a.code) for a in answers if isinstance(a, Reject)} == {

@@ -162,13 +162,12 @@ def test_every_choice_about_the_queue_reaches_the_core() -> None:
         swap_wait_seconds=3.5,
         offline_wait_seconds=4.5,
     )
-    options = queue.options(per_session_max=4)
+    options = queue.options()
     assert options == Options(
         enabled=False,
         max_size=7,
         bytes_max=8,
         per_user_max=9,
-        per_session_max=4,
         when_full="displace",
         wait_s_max=1.5,
         queue_streams=False,

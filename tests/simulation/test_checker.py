@@ -30,7 +30,7 @@ Tamper = Callable[[list[Action]], list[Action]]
 
 
 def busy(**options: Any) -> Scenario:
-    """Two nodes, three users, bursts, every class, sessions, failures: something for each rule."""
+    """Two nodes, three users, bursts, every class, failures: something for each rule."""
     return Scenario(
         nodes=(
             NodePlan("n0", slots=2, fail_before_rate=0.1, busy_rate=0.05),
@@ -38,7 +38,7 @@ def busy(**options: Any) -> Scenario:
         ),
         clients=(
             ClientPlan("ann", Bursts(8, Exponential(4.0)), priorities={"high": 1, "low": 1}),
-            ClientPlan("bob", Poisson(2.0), sessions=2, priorities={"normal": 1}, cancel_rate=0.2),
+            ClientPlan("bob", Poisson(2.0), priorities={"normal": 1}, cancel_rate=0.2),
             ClientPlan("eve", Backlog(6), priorities={"normal": 1, "low": 1}, vanish_rate=0.2),
         ),
         options=Options(**{"max_size": 12, "wait_s_max": 5.0, **options}),
@@ -84,8 +84,6 @@ def test_nothing_is_wrong_with_the_scenario_itself() -> None:
         ({"per_user_max": 3}, {"per_user_max": 4}, "has 4 waiting"),
         ({"per_user_max": 3}, {"per_user_max": 2}, "which is not so"),
         ({"bytes_max": 2000}, {"bytes_max": 2001 + 400}, "bytes wait"),
-        ({"per_session_max": 2}, {"per_session_max": 3}, "in one session"),
-        ({"per_session_max": 2}, {"per_session_max": 1}, "which is not so"),
         ({}, {"wait_s_max": 5.5}, "deadline|is asked for"),
         ({}, {"wait_s_max": 4.5}, "too soon"),
         ({}, {"class_order": "weighted"}, "of a higher class waits"),

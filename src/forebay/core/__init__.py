@@ -12,7 +12,6 @@ from forebay.core.actions import (
     Reject,
     RejectCode,
     Route,
-    Supply,
     Wait,
     WaitReason,
 )  # fmt: skip
@@ -33,7 +32,6 @@ from forebay.core.events import (
     Returned,
     Revoked,
     ShutDown,
-    Supplied,
     Ticked,
 )  # fmt: skip
 from forebay.core.options import Options
@@ -46,6 +44,5 @@ __all__ = [
     "Describe", "Event", "Expire", "Finished", "Inspected", "LaneView", "Lease", "Lent",
     "NodeChanged", "NodeRemoved", "NodeRested", "NodeView", "Observed", "Options", "OptionsChanged",
     "Reject", "RejectCode", "Resumed", "Returned", "Revoked", "Route", "Scheduler", "ShutDown",
-    "Snapshot", "Supplied", "Supply", "Ticked", "Totals", "Wait", "WaitReason", "capped_priority",
-    "parse_priority",
+    "Snapshot", "Ticked", "Totals", "Wait", "WaitReason", "capped_priority", "parse_priority",
 ]  # fmt: skip

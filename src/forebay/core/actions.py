@@ -14,7 +14,6 @@ from forebay.core.snapshot import Snapshot
 RejectCode: TypeAlias = Literal[
     "queue_full",
     "user_queue_full",
-    "session_queue_full",
     "queue_disabled",
     "stream_not_queued",
     "deadline_unreachable",
@@ -35,7 +34,6 @@ ExpireCode: TypeAlias = Literal["queue_timeout", "no_node", "model_loading"]
 WaitReason: TypeAlias = Literal[
     "busy",  # every slot that could serve it is taken
     "turn",  # a slot is free, but it is held for a model swap or for those before it
-    "session",  # an earlier entry of its session is unfinished
     "offline",  # no node that serves it is up
     "loading",  # the nodes that serve it are not up, and one says that it is loading
     "starting",  # a node that may serve it has never answered yet
@@ -96,12 +94,6 @@ class Expire(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     retry_after_s: float | None = None
 
 
-class Supply(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """A deferred entry heads its session: tell its sizes with `Supplied`."""
-
-    id: str
-
-
 class Abort(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Stop a running one and answer with `code`; the lease ends with the `Cancelled` you post."""
 
@@ -140,4 +132,4 @@ class Audit(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 Decision: TypeAlias = Route | Wait | Reject
-Action: TypeAlias = Route | Wait | Reject | Expire | Supply | Abort | Describe | Snapshot | Audit
+Action: TypeAlias = Route | Wait | Reject | Expire | Abort | Describe | Snapshot | Audit

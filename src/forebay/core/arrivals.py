@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 REASONS: dict[str, str] = {
     "queue_full": "queue is full: all nodes are busy",
     "user_queue_full": "this user or key has as much in the queue as it may",
-    "session_queue_full": "this session has as many unfinished entries as it may",
     "queue_disabled": "all nodes are busy and the queue is off",
     "stream_not_queued": "all nodes are busy and streams are not queued",
     "deadline_unreachable": "the estimated wait is longer than the caller will wait",
@@ -65,11 +64,9 @@ class Arrivals:
             lane = self._lane_worth_waiting_for(arrival, lane)
             if lane is None:
                 return
-        session = arrival.session
-        if (session or arrival.key_unfinished_max) and self._is_capped(arrival, lane):
-            return
-        if session or arrival.deferred:
-            self._decide_in_session(arrival, lane)
+        cap = arrival.key_unfinished_max
+        if cap and book.key_unfinished(arrival.key) >= cap:
+            self.refuse(arrival, "user_queue_full", lane)
             return
         if book.cluster.open:
             line = lane.lines[book.rank_of(arrival)]
@@ -174,56 +171,6 @@ class Arrivals:
         silent = ", ".join(dict.fromkeys(node.name for node in nodes if node.is_new))
         return f"{REASONS['no_node']}; never heard of: {silent}" if silent else REASONS["no_node"]
 
-    def _is_capped(self, arrival: Arrived, lane: Lane) -> bool:
-        book = self._book
-        cap = arrival.key_unfinished_max
-        if cap and book.key_unfinished(arrival.key) >= cap:
-            self.refuse(arrival, "user_queue_full", lane)
-            return True
-        cap = book.options.per_session_max
-        if cap and arrival.session and book.sessions.unfinished(arrival.session) >= cap:
-            self.refuse(arrival, "session_queue_full", lane)
-            return True
-        return False
-
-    def _decide_in_session(self, arrival: Arrived, lane: Lane) -> None:
-        """Like `decide`, with the session's order before everything else."""
-        book = self._book
-        if not self._must_hold(arrival):
-            line = lane.lines[book.rank_of(arrival)]
-            node = book.choose(line, arrival, NOWHERE) if book.cluster.open else None
-            if node is None:
-                self._wait_or_refuse(arrival, lane)
-                return
-            entry = book.accept(arrival, lane)
-            book.sessions.join(arrival.session, entry)
-            book.start(entry, node)
-        elif arrival.job or self._make_room(arrival, lane):
-            if self._must_hold(arrival):
-                self._hold(arrival, lane)
-            else:  # what was before it in its session has just been displaced
-                self._enqueue(arrival, lane)
-
-    def _must_hold(self, arrival: Arrived) -> bool:
-        return arrival.deferred or self._book.sessions.unfinished(arrival.session) > 0
-
-    def _hold(self, arrival: Arrived, lane: Lane) -> None:
-        """Keep an entry aside until it heads its session and its sizes are known."""
-        book = self._book
-        entry = book.accept(arrival, lane)
-        heads = not arrival.session or book.sessions.join(arrival.session, entry)
-        entry.move("hold")
-        entry.told = True
-        book.count_held(entry, 1)
-        if not book.bounds.lets_all_wait and not arrival.job:
-            entry.guest = book.bounds.lets_wait(arrival) is not None
-        book.enqueue(entry)
-        book.count_enqueued(entry)
-        position = book.sessions.unfinished(arrival.session) if arrival.session else 1
-        book.actions.append(Wait(entry.id, "session", position, seq=entry.seq))
-        if heads:
-            book.move_on(entry)
-
     def _wait_or_refuse(self, arrival: Arrived, lane: Lane) -> None:
         """Let it wait, unless it will not, may not, or would only wait to die at its own limit."""
         if arrival.job:
@@ -238,10 +185,8 @@ class Arrivals:
     def _enqueue(self, arrival: Arrived, lane: Lane) -> None:
         book = self._book
         entry = book.accept(arrival, lane)
-        if arrival.session:
-            book.sessions.join(arrival.session, entry)
         if entry.wait_left_s <= 0.0 and not arrival.job:  # the operator's limit is zero
-            book.move_on(book.expire([entry])[0])
+            book.expire([entry])
             return
         if not book.bounds.lets_all_wait and not arrival.job:
             entry.guest = book.bounds.lets_wait(arrival) is not None
@@ -317,18 +262,17 @@ class Arrivals:
 
     def _displace(self, victim: Entry) -> None:
         book = self._book
-        following = book.end(victim, "reject")
+        book.end(victim, "reject")
         book.tally.reject("queue_full")
         wait_s = victim.line.lane.newcomer_wait_s(book.now_s)
         reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
         book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
-        book.move_on(following)
 
     def _is_too_late(self, arrival: Arrived, lane: Lane) -> bool:
         """Refuse at once what would only wait to die at the caller's own limit."""
         book = self._book
         limit_s = arrival.max_wait_s
-        if limit_s is None or limit_s >= book.options.wait_s_max or self._must_hold(arrival):
+        if limit_s is None or limit_s >= book.options.wait_s_max:
             return False
         if not lane.is_up:  # a load may be shorter than those before it
             return False
@@ -347,9 +291,9 @@ class Arrivals:
 
     def _promise(self, entry: Entry, lane: Lane) -> Wait:
         """Tell a newcomer its place and how long it will take, and remember what was said."""
-        book, account = self._book, entry.account
+        book, account, arrival = self._book, entry.account, entry.arrival
         older = account.live - 1
-        unit = book.charging.typical_price(lane, entry.prompt_tokens, entry.output_limit)
+        unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
         tag = account.counter + older * unit / account.weight
         if entry.goes_first:
             ahead = exact_ahead(entry, book.options, book.charging.price)

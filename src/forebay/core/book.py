@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.core.actions import Expire, Route, Supply
+from forebay.core.actions import Expire, Route
 from forebay.core.bounds import Bounds
 from forebay.core.charging import Charging
 from forebay.core.cluster import Cluster
 from forebay.core.dispatch import Dispatch
 from forebay.core.entries import Entry
 from forebay.core.options import FROZEN_WHILE_RUNNING
-from forebay.core.sessions import Sessions
 from forebay.core.tally import Tally
 from forebay.core.timers import Timers
 from forebay.core.users import Users
@@ -39,8 +38,8 @@ class Book:
 
     __slots__ = (
         "_keys", "actions", "bounds", "charging", "choose", "cluster", "dispatch", "entries",
-        "job_rank", "now_s", "options", "ranks", "reaches", "seq", "sessions", "stopping", "tally",
-        "timers", "users", "waiting_jobs",
+        "job_rank", "now_s", "options", "ranks", "reaches", "seq", "stopping", "tally", "timers",
+        "users", "waiting_jobs",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +56,6 @@ class Book:
         self.bounds = Bounds(options)
         self.charging = Charging(options)
         self.users = Users(options.idle_users_max)
-        self.sessions = Sessions()
         self.tally = Tally()
         self.entries: dict[str, Entry] = {}  # everything unfinished, by id
         self.actions: list[Action] = []  # what the event at hand has led to so far
@@ -307,20 +305,13 @@ class Book:
         self.charging = Charging(options)
         self.users.idle_max = options.idle_users_max
 
-    def end(self, entry: Entry, cause: Cause) -> Entry | None:
-        """Close a ticket that holds no lease, wherever it stands.
-
-        Returns the next of its session, to be passed to `move_on` once the ticket is answered.
-        """
-        state = entry.state
-        if state in ("waiting", "held"):
-            entry.waited_s = entry.total_wait_s(self.now_s)
-            self.dequeue(entry)
-            if state == "held":
-                self.count_held(entry, -1)
+    def end(self, entry: Entry, cause: Cause) -> None:
+        """Close a ticket that holds no lease, wherever it stands."""
+        line, waited = entry.line, entry.state == "waiting"
+        entry.waited_s = entry.total_wait_s(self.now_s)
         entry.move(cause)
-        line = entry.line
-        if state == "waiting":
+        if waited:
+            self.dequeue(entry)
             line.drop(entry)
             self.dispatch.note_leave(line)
             self.charging.refund(entry)
@@ -331,20 +322,11 @@ class Book:
             self._leave_key(entry.arrival.key)
         if not line.lane.is_known():
             self.cluster.forget_if_unused(line.lane)
-        return self.sessions.leave(entry) if entry.session is not None else None
 
-    def move_on(self, following: Entry | None, freed: Node | None = None) -> None:
-        """Let the next of a session compete for the slot just freed, if any, or for another."""
-        if following is not None and following.state == "held" and not self.stopping:
-            self.make_eligible(following)
-        if freed is not None:
-            self.fill(freed, following)
-        if following is not None and following.state == "waiting":
-            self.fill_open(following.line.lane, following)
-
-    def expire(self, entries: Iterable[Entry]) -> list[Entry | None]:
+    def expire(self, entries: Iterable[Entry]) -> None:
         """End and answer them; nothing else starts before all are out of the way."""
-        followings = [self.end(entry, "expire") for entry in entries]
+        for entry in entries:
+            self.end(entry, "expire")
         waits_s: dict[Lane, float | None] = {}
         for entry in entries:
             lane = entry.line.lane
@@ -353,27 +335,12 @@ class Book:
             self.tally.expired += 1
             code = self._why_expired(lane)
             self.actions.append(Expire(entry.id, code, entry.waited_s, waits_s[lane]))
-        return followings
 
     def _why_expired(self, lane: Lane) -> ExpireCode:
         if lane.is_up:
             return "queue_timeout"
         reason = self.cluster.outlook(lane, self.now_s)
         return "model_loading" if reason in ("loading", "starting") else "no_node"
-
-    def make_eligible(self, entry: Entry) -> None:
-        """Let a held entry stand in line: it heads its session now, and its clock starts."""
-        if entry.deferred:
-            self.actions.append(Supply(entry.id))
-            return
-        self.count_held(entry, -1)
-        entry.waited_s = entry.total_wait_s(self.now_s)
-        self.stand_in_line(entry)
-
-    def count_held(self, entry: Entry, change: int) -> None:
-        """Count what waits behind its own session; jobs are outside the count."""
-        if entry.line.rank != self.job_rank:
-            self.bounds.held += change
 
     def _start_clock(self, entry: Entry) -> None:
         """Count the time from now on as waiting; jobs have all the time in the world."""

@@ -1,6 +1,6 @@
 """How much may wait: exact bounds, checked and taken in one step, each in O(1).
 
-Counted are live requests that wait, those held behind their session included; jobs are outside.
+Counted are live requests that wait; jobs are outside.
 An entry that returns to its place counts again but is never refused: it was admitted once, so the
 count may pass the bound by what was running, and newcomers are refused until it is below.
 
@@ -86,7 +86,7 @@ class Holders:
 
 
 def _holds(entry: Entry, rank: int) -> bool:
-    return entry.state in ("waiting", "held") and entry.line.rank == rank
+    return entry.state == "waiting" and entry.line.rank == rank
 
 
 class Bounds:
@@ -97,7 +97,6 @@ class Bounds:
         "by_rank",
         "bytes",
         "guests",
-        "held",
         "lets_all_wait",
         "options",
         "waiting",
@@ -108,7 +107,6 @@ class Bounds:
         self.change_options(options)
         self.waiting = 0
         self.guests = 0  # of these, outside `max_size`
-        self.held = 0
         self.bytes = 0
         self.by_rank = [0] * ranks
         self._holders = (
@@ -160,7 +158,7 @@ class Bounds:
         entry = holders.newest_of_largest(lowest)
         if self.waiting - self.guests - 1 >= self.options.max_size:
             return None
-        if self.bytes - entry.size_bytes + arrival.size_bytes > self.options.bytes_max:
+        if self.bytes - entry.arrival.size_bytes + arrival.size_bytes > self.options.bytes_max:
             return None
         return entry
 
@@ -169,7 +167,7 @@ class Bounds:
         rank = entry.line.rank
         self.waiting += 1
         self.by_rank[rank] += 1
-        self.bytes += entry.size_bytes
+        self.bytes += entry.arrival.size_bytes
         entry.user.waiting += 1
         if entry.guest:
             self.guests += 1
@@ -182,7 +180,7 @@ class Bounds:
         rank = entry.line.rank
         self.waiting -= 1
         self.by_rank[rank] -= 1
-        self.bytes -= entry.size_bytes
+        self.bytes -= entry.arrival.size_bytes
         entry.user.waiting -= 1
         if entry.guest:
             self.guests -= 1

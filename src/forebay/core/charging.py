@@ -76,7 +76,7 @@ class Charging:
         if not self.needs_cost or output_tokens < 0:
             return
         options = self._options
-        prompt = entry.prompt_tokens if prompt_tokens < 0 else prompt_tokens
+        prompt = entry.arrival.prompt_tokens if prompt_tokens < 0 else prompt_tokens
         prompt, output = min(prompt, TOKENS_MAX), min(output_tokens, TOKENS_MAX)
         real = options.input_weight * prompt + options.output_weight * output
         self._correct(entry, node, real - entry.cost)
@@ -97,7 +97,8 @@ class Charging:
             self._correct_user(entry, entry.charged_on, -entry.charged)
 
     def _cost_of(self, entry: Entry) -> float:
-        return self.cost_tokens(entry.line.lane, entry.prompt_tokens, entry.output_limit)
+        arrival = entry.arrival
+        return self.cost_tokens(entry.line.lane, arrival.prompt_tokens, arrival.output_limit)
 
     def _correct(self, entry: Entry, node: Node, tokens: float) -> None:
         if self._by_tokens:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived
     from forebay.core.fairness import Account, Line
     from forebay.core.nodes import Node
-    from forebay.core.sessions import Session
     from forebay.core.states import Cause, State
 
 
@@ -23,7 +22,7 @@ class User:
     def __init__(self, name: str) -> None:
         self.name = name
         self.accounts: dict[Line, Account] = {}
-        self.waiting = 0  # live requests in the queue, held ones included; jobs are not counted
+        self.waiting = 0  # live requests in the queue; jobs are not counted
         self.unfinished = 0  # everything accepted and not ended, jobs included
 
 
@@ -32,10 +31,10 @@ class Entry:
 
     __slots__ = (
         "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_line",
-        "charged_on", "class_charged", "cost", "counted", "deadline_s", "deferred", "excluded",
-        "goes_first", "guest", "id", "lent", "line", "node", "output_limit", "p50_s", "p90_s",
-        "promotes_at_s", "promotes_in_s", "prompt_tokens", "revoked", "seq", "session", "since_s",
-        "size_bytes", "state", "told", "unreached", "user", "wait_left_s", "waited_s",
+        "charged_on", "class_charged", "cost", "counted", "deadline_s", "excluded", "goes_first",
+        "guest", "id", "lent", "line", "node", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s",
+        "revoked", "seq", "since_s", "state", "told", "unreached", "user", "wait_left_s",
+        "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -44,11 +43,6 @@ class Entry:
         self.seq = seq  # its place; never changes
         self.user = user
         self.state: State = "new"
-        self.session: Session | None = None
-        self.deferred = arrival.deferred  # its sizes are still to be supplied
-        self.prompt_tokens = arrival.prompt_tokens
-        self.output_limit = arrival.output_limit
-        self.size_bytes = arrival.size_bytes
         self.since_s = now_s  # when the present state began to count: waiting, or running
         self.waited_s = 0.0  # waiting before the present state
         self.attempt = 0
@@ -94,6 +88,6 @@ class Entry:
 
     def total_wait_s(self, now_s: float) -> float:
         """Return all the time it has spent waiting, up to now."""
-        if self.state in ("waiting", "held"):
+        if self.state == "waiting":
             return self.waited_s + now_s - self.since_s
         return self.waited_s

@@ -32,8 +32,6 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     size_bytes: int = 0
     weight: float = 1.0
     """The user's share against others; 2 gets twice the service of 1."""
-    session: str = ""
-    """A conversation with its own FIFO: one entry of it runs at a time. "" is none."""
     affinity: str = ""
     """Prefer the node that last served this text. Never a reason to wait. "" is none."""
     max_wait_s: float | None = None
@@ -47,8 +45,6 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     fallbacks: tuple[str, ...] = ()
     """Models to run instead, in order, where `model` cannot run now. Settled before any waiting:
     if none of them can run at once either, it waits for the first that a node is up for."""
-    deferred: bool = False
-    """Sizes are not known yet; the core asks with `Supply` when the entry heads its session."""
     patient: bool = False
     """Its owner keeps it where there is no room, and comes again: no refusal is counted then."""
     request_id: str = ""
@@ -59,8 +55,7 @@ class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """A ticket that another core had accepted before this one took over: nobody is answered.
 
     It keeps its place and its age, and no bound refuses it: it was admitted once. With a `node`
-    it runs there already and holds a lease. The sessions of the core are not resumed (the gateway
-    keeps its own).
+    it runs there already and holds a lease.
     """
 
     arrival: Arrived
@@ -76,15 +71,6 @@ class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Nodes that failed it."""
     lent: bool = False
     """It runs on a slot that was lent (`Lent`), and gives it back to the loan."""
-
-
-class Supplied(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """The answer to `Supply`: the sizes of a deferred entry."""
-
-    id: str
-    prompt_tokens: int
-    output_limit: int = 0
-    size_bytes: int = 0
 
 
 class Finished(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -207,7 +193,6 @@ class ShutDown(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 Event: TypeAlias = (
     Arrived
     | Resumed
-    | Supplied
     | Finished
     | Returned
     | Cancelled

@@ -18,13 +18,11 @@ class Options(Struct, frozen=True, tag=True, gc=False):
 
     enabled: bool = True
     max_size: int = 100
-    """Requests that may wait, held ones of sessions included; 0 turns waiting off."""
+    """Requests that may wait; 0 turns waiting off."""
     bytes_max: int = 268_435_456
     """What the bodies of waiting requests may weigh together."""
     per_user_max: int = 0
     """Requests one user may have waiting; 0 is no limit of its own."""
-    per_session_max: int = 0
-    """Entries one session may have unfinished, the running one included; 0 is no limit."""
     when_full: Literal["reject", "displace"] = "reject"
     wait_s_max: float = 60.0
     queue_streams: bool = True
@@ -75,8 +73,8 @@ class Options(Struct, frozen=True, tag=True, gc=False):
         found = [
             f"{name} must be a number from 0 on, and finite"
             for name in (
-                "max_size", "bytes_max", "per_user_max", "per_session_max", "wait_s_max", "aging_s",
-                "burst", "input_weight", "output_weight", "output_tokens_unmeasured",
+                "max_size", "bytes_max", "per_user_max", "wait_s_max", "aging_s", "burst",
+                "input_weight", "output_weight", "output_tokens_unmeasured",
                 "swap_wait_s", "offline_wait_s", "idle_users_max", "affinities_max",
             )
             if not 0 <= getattr(self, name) <= LIMITS.get(name, FINITE_MAX)  # NaN is neither

@@ -1,6 +1,6 @@
 """The scheduler: events in, actions out. Does no I/O and never reads a clock.
 
-Order of choice: priority class -> lane -> user -> session FIFO -> node. `Arrivals` decides about
+Order of choice: priority class -> lane -> user -> node. `Arrivals` decides about
 newcomers; everything that frees a slot asks `Dispatch` for the next entry until the node is full
 or nothing fits. A node is *open* only while nothing that waits could use its free slot, so that a
 newcomer who finds an open node may go straight to it.
@@ -33,7 +33,6 @@ from forebay.core.events import (
     Returned,
     Revoked,
     ShutDown,
-    Supplied,
     Ticked,
 )  # fmt: skip
 from forebay.core.options import Options
@@ -133,23 +132,12 @@ class Scheduler:
                 self._return(event)
             case Resumed():
                 resume(self._book, self._arrivals, event)
-            case Supplied() | Revoked() | Inspected():
-                self._handle_ticket(event)
+            case Revoked():
+                self._revoke(event)
+            case Inspected():
+                self._inspect(event)
             case _:
                 self._handle_cluster(event)
-
-    def _handle_ticket(self, event: Supplied | Revoked | Inspected) -> None:
-        """Take an event about one ticket that is not part of its usual life."""
-        entry = self._book.entries.get(event.id)
-        if entry is None:
-            return
-        match event:
-            case Supplied():
-                self._supply(event, entry)
-            case Revoked():
-                self._revoke(event, entry)
-            case Inspected():
-                self._book.actions.append(describe(self._book, self._arrivals, entry))
 
     def _handle_cluster(self, event: ClusterEvent) -> None:
         """Take an event about nodes, settings or the whole."""
@@ -197,7 +185,8 @@ class Scheduler:
             tally.served += 1
         else:
             tally.failed += 1
-        book.move_on(book.end(entry, "finish"), node)
+        book.end(entry, "finish")
+        book.fill(node)
 
     def _cancel(self, event: Cancelled) -> None:
         book = self._book
@@ -206,11 +195,12 @@ class Scheduler:
             return
         book.tally.cancelled += 1
         if entry.state != "running":
-            book.move_on(book.end(entry, "cancel"))
+            book.end(entry, "cancel")
             return
         node = book.release(entry)
         book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
-        book.move_on(book.end(entry, "cancel"), node)
+        book.end(entry, "cancel")
+        book.fill(node)
 
     def _return(self, event: Returned) -> None:
         """Put an entry back into its old place, at its old age, off the node that failed it."""
@@ -225,43 +215,34 @@ class Scheduler:
             entry.excluded |= {node.name}
         book.stand_in_line_again(entry)
         if entry.revoked or book.stopping:
-            book.move_on(self._reject(entry, entry.revoked or "shutting_down"), node)
+            self._reject(entry, entry.revoked or "shutting_down")
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
-            book.move_on(book.expire([entry])[0], node)
+            book.expire([entry])
         else:
             book.fill_open(entry.line.lane, entry)
-            book.fill(node)
-            left = book.entries.get(event.id)
-            if left is not None and left.state == "waiting":
-                book.count_enqueued(left)
+        book.fill(node)
+        if self._is_waiting(entry.id):
+            book.count_enqueued(entry)
 
-    def _supply(self, event: Supplied, entry: Entry) -> None:
-        book = self._book
-        if entry.state != "held" or not entry.deferred:
+    def _revoke(self, event: Revoked) -> None:
+        entry = self._book.entries.get(event.id)
+        if entry is None:
             return
-        book.dequeue(entry)
-        entry.prompt_tokens = event.prompt_tokens
-        entry.output_limit = event.output_limit
-        entry.size_bytes = event.size_bytes
-        entry.deferred = False
-        book.enqueue(entry)
-        if entry.session is None or entry.session.entries[0] is entry:
-            book.move_on(entry)
-
-    def _revoke(self, event: Revoked, entry: Entry) -> None:
         if entry.state == "running":
             entry.revoked = event.code  # should it come back, it must not start again
             self._book.actions.append(Abort(entry.id, event.code))
         else:
-            self._book.move_on(self._reject(entry, event.code))
+            self._reject(entry, event.code)
 
-    def _reject(self, entry: Entry, code: str) -> Entry | None:
-        """End one that waits, because others want it gone or everything stops.
+    def _inspect(self, event: Inspected) -> None:
+        entry = self._book.entries.get(event.id)
+        if entry is not None:
+            self._book.actions.append(describe(self._book, self._arrivals, entry))
 
-        Returns the next of its session, for `Book.move_on`.
-        """
+    def _reject(self, entry: Entry, code: str) -> None:
+        """End one that waits, because others want it gone or everything stops."""
         book = self._book
-        following = book.end(entry, "reject")
+        book.end(entry, "reject")
         words = REASONS.get(code)
         reasons: tuple[str, ...] = ()
         if words is not None:
@@ -270,7 +251,6 @@ class Scheduler:
         else:
             book.tally.cancelled += 1
         book.actions.append(Reject(entry.id, code, reasons))
-        return following
 
     def _pass_time(self, event: Event | None = None) -> None:
         """Do what is due before the event is looked at, but start nothing that it takes back."""
@@ -279,11 +259,9 @@ class Scheduler:
             self._refuse_nonsense(event)  # before anything is done that an error would lose
         while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
             due = book.timers.due(book.now_s)
-            followings = book.expire(due.expired)
+            book.expire(due.expired)
             if isinstance(event, Cancelled) and self._is_waiting(event.id):
                 self._cancel(event)
-            for following in followings:
-                book.move_on(following)
             for entry in due.promoted:
                 if entry.state == "waiting":
                     book.promote(entry)
@@ -350,8 +328,8 @@ class Scheduler:
         unlisted = book.cluster.unlisted.values()
         waiting = [entry for entry in book.entries.values() if entry.line.lane in unlisted]
         for entry in waiting:
-            if entry.id in book.entries and entry.state in ("waiting", "held"):
-                book.move_on(self._reject(entry, self._arrivals.unknown(entry.arrival.model)))
+            if entry.state == "waiting":
+                self._reject(entry, self._arrivals.unknown(entry.arrival.model))
 
     def _rest_node(self, event: NodeRested) -> None:
         book = self._book
@@ -379,9 +357,8 @@ class Scheduler:
     def _shut_down(self) -> None:
         book = self._book
         book.stopping = True
-        for entry in [e for e in book.entries.values() if e.state in ("waiting", "held")]:
-            if entry.id in book.entries:
-                self._reject(entry, "shutting_down")
+        for entry in [e for e in book.entries.values() if e.state == "waiting"]:
+            self._reject(entry, "shutting_down")
 
 
 def _refuse_bad(options: Options) -> None:

@@ -64,8 +64,6 @@ class Snapshot(Struct, frozen=True, tag=True, gc=False):
     """The answer to `Observed`."""
 
     waiting: int
-    held: int
-    """Of those waiting, how many are behind an earlier entry of their own session."""
     running: int
     waiting_bytes: int
     waiting_jobs: int

@@ -1,31 +1,23 @@
 """The life of a ticket, as a table. Nothing else may change a state.
 
-An entry is *held* while an earlier one of its session is unfinished, *waiting* while it could run
-but has no slot, *running* while it holds a lease, and then ends in exactly one of four ways. The
-diagram in `docs/internals/scheduler.md` is generated from `TRANSITIONS`.
+An entry is *waiting* while it has no slot, *running* while it holds a lease, and then ends in
+exactly one of four ways. The diagram in `docs/internals/scheduler.md` is generated from
+`TRANSITIONS`.
 """
 
 from typing import Final, Literal, TypeAlias
 
 from forebay.errors import InvariantBroken
 
-State: TypeAlias = Literal[
-    "new", "held", "waiting", "running", "done", "rejected", "expired", "cancelled"
-]
-Cause: TypeAlias = Literal[
-    "hold", "wait", "route", "return", "finish", "reject", "expire", "cancel"
-]
+State: TypeAlias = Literal["new", "waiting", "running", "done", "rejected", "expired", "cancelled"]
+Cause: TypeAlias = Literal["wait", "route", "return", "finish", "reject", "expire", "cancel"]
 
 ENDED: frozenset[State] = frozenset({"done", "rejected", "expired", "cancelled"})
 
 TRANSITIONS: Final[dict[tuple[State, Cause], State]] = {
     ("new", "route"): "running",
     ("new", "wait"): "waiting",
-    ("new", "hold"): "held",
     ("new", "expire"): "expired",
-    ("held", "wait"): "waiting",
-    ("held", "reject"): "rejected",
-    ("held", "cancel"): "cancelled",
     ("waiting", "route"): "running",
     ("waiting", "reject"): "rejected",
     ("waiting", "expire"): "expired",

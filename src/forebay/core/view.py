@@ -28,8 +28,6 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
     if entry.state == "running":
         node = entry.node.name if entry.node is not None else None
         return Describe(entry.id, "running", waited_s, entry.attempt, node=node)
-    if entry.state == "held":
-        return Describe(entry.id, "held", waited_s, entry.attempt, reason="session")
     lane = entry.line.lane
     ahead = exact_ahead(entry, book.options, book.charging.price)
     estimate = lane.wait_s(ahead, book.now_s)
@@ -66,7 +64,6 @@ def snapshot(book: Book) -> Snapshot:
     running = sum(len(lane.running) for lane in lanes)
     return Snapshot(
         waiting=bounds.waiting,
-        held=bounds.held,
         running=running - jobs,
         waiting_bytes=bounds.bytes,
         waiting_jobs=book.waiting_jobs,

@@ -23,7 +23,6 @@ from forebay.core import (
     Revoked,
     Route,
     Snapshot,
-    Supply,
     Wait,
 )
 from forebay.relay.exchange import Exchange
@@ -110,7 +109,6 @@ class Relay:
             Abort: self._abort,
             Describe: self._describe,
             Snapshot: self._show,
-            Supply: self._supply,
             Audit: self._audited,
         }
         self.change(queue, retry)
@@ -149,7 +147,6 @@ class Relay:
                 call.output_limit,
                 len(call.body),
                 call.weight,
-                "",
                 call.affinity,
                 call.max_wait_s,
                 call.stream,
@@ -157,7 +154,6 @@ class Relay:
                 call.key,
                 call.key_running_max,
                 call.fallbacks,
-                False,
                 call.patient,
             )
         )
@@ -395,9 +391,6 @@ class Relay:
 
     def _audited(self, action: Audit) -> None:
         self._audits.append(action)
-
-    def _supply(self, action: Supply) -> None:
-        raise AssertionError("a request knows its sizes when it arrives")
 
     def _ask_about(self, exchange: Exchange) -> None:
         """Find out where a waiting stream stands, tell it, and ask again in a while."""

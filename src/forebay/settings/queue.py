@@ -180,14 +180,13 @@ class QueueSettings(Section):
             raise refusals(problems)
         return self
 
-    def options(self, per_session_max: int = 0) -> Options:
-        """Return what the scheduler core wants to know; a session's own cap is not ours to know."""
+    def options(self) -> Options:
+        """Return what the scheduler core wants to know."""
         return Options(
             enabled=self.enabled,
             max_size=self.max_size,
             bytes_max=self.max_bytes,
             per_user_max=self.max_per_user,
-            per_session_max=per_session_max,
             when_full=self.when_full,
             wait_s_max=self.max_wait_seconds,
             queue_streams=self.stream == "queue",

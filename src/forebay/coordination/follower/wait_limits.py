@@ -43,7 +43,7 @@ class Patience:
 
     def watch(self, held: Held, limit_s: float, now_s: float) -> None:
         """Look at a ticket when its limit, or the one for all, has passed."""
-        if held.arrival.job or held.arrival.session:  # jobs wait for ever, others for their own
+        if held.arrival.job:  # jobs wait for ever
             return
         if len(self._heap) > 2 * len(self._tickets) + SWEEP_SLACK:
             self._heap = [item for item in self._heap if self._waiting(item[1]) is not None]

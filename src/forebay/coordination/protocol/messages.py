@@ -36,8 +36,6 @@ from forebay.core import (
     Revoked,
     Route,
     Snapshot,
-    Supplied,
-    Supply,
     Totals,
     Wait,
 )
@@ -120,7 +118,6 @@ Said: TypeAlias = Announced | Signed | Asked | Told | Left
 Passed: TypeAlias = (
     Arrived
     | Resumed
-    | Supplied
     | Finished
     | Returned
     | Cancelled
@@ -238,7 +235,6 @@ Down: TypeAlias = (
     | Wait
     | Reject
     | Expire
-    | Supply
     | Abort
     | Describe
     | Snapshot

@@ -241,7 +241,6 @@ export default {
 
   reason_busy: "every slot that could serve it is taken",
   reason_turn: "a slot is free, but kept for a model swap or for those before it",
-  reason_session: "an earlier request of its session is unfinished",
   reason_offline: "no node that serves its model is up",
   reason_loading: "the node that serves its model is loading it",
   reason_starting: "a node that may serve it has not answered yet",

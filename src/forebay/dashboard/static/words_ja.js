@@ -240,7 +240,6 @@ export default {
 
   reason_busy: "処理できるスロットがすべて使用中です",
   reason_turn: "空きスロットはありますが、モデルの切り替えか先に待つもののために確保されています",
-  reason_session: "同じセッションの前のリクエストが終わっていません",
   reason_offline: "このモデルを持つノードがすべてオフラインです",
   reason_loading: "ノードがモデルを読み込んでいます",
   reason_starting: "このモデルを持つ可能性のあるノードがまだ応答していません",

@@ -56,13 +56,6 @@ CODES: dict[str, Code] = {
         "このユーザーのリクエストが上限に達しています",
         "先のリクエストの完了をお待ちください。上限は `queue.max_per_user` とキーの `max_running` です。",
     ),
-    "session_queue_full": _later(
-        503,
-        "This session has as many unfinished requests as it may.",
-        "Wait for earlier requests of the session.",
-        "このセッションのリクエストが上限に達しています",
-        "このセッションの先のリクエストの完了をお待ちください。",
-    ),
     "queue_timeout": _later(
         504,
         "It waited longer than `queue.max_wait_seconds` for a free slot.",

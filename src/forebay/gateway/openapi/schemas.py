@@ -233,7 +233,7 @@ ANSWERS: Final[dict[str, Schema]] = {
             "reason": said("Why it waits, in words.", TEXT),
             "reason_code": {
                 "type": ["string", "null"],
-                "enum": ["busy", "turn", "session", "offline", "loading", "starting", None],
+                "enum": ["busy", "turn", "offline", "loading", "starting", None],
                 "description": "The same for programs; null while it runs.",
             },
             "attempt": COUNT,

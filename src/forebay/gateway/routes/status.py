@@ -32,7 +32,6 @@ BODY_BYTES_MAX = 65_536
 REASONS = {
     "busy": "every slot that could serve it is taken",
     "turn": "a slot is free, but kept for a model swap or for those before it",
-    "session": "an earlier request of its session is unfinished",
     "offline": "no node that serves its model is up",
     "loading": "the node that serves its model is loading it",
     "starting": "a node that may serve it has not answered yet",

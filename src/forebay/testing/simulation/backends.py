@@ -251,4 +251,4 @@ class Backend:
         self._load_next()  # what was running may have been in the way of a load
 
     def _tokens(self, run: Run, share: float) -> tuple[int, int]:
-        return run.ask.supplied.prompt_tokens, round(share * run.ask.output_tokens)
+        return run.ask.arrived.prompt_tokens, round(share * run.ask.output_tokens)

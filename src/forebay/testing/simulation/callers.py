@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from forebay.core.events import Arrived, Cancelled, Inspected, Revoked, Supplied
+from forebay.core.events import Arrived, Cancelled, Inspected, Revoked
 from forebay.testing.simulation.arrivals import Backlog
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ class Ask:
 
     arrived: Arrived
     caller: Caller
-    supplied: Supplied
-    """Its true sizes: told with the arrival, or later where it is deferred."""
     output_tokens: int
     vanish_share: float | None
     """After which share of the answer its client leaves; None stays."""
@@ -83,31 +81,21 @@ class Caller:
     def _draw(self) -> Ask:
         plan, random = self.plan, self._random
         job = self._chance(plan.job_rate)
-        session = ""
-        if plan.sessions and not job:
-            session = f"{plan.user}/{random.randrange(plan.sessions)}"
-        deferred = bool(session) and self._chance(plan.defer_rate)
-        request_id = f"{plan.user}-{next(self._stage.numbers)}"
         limit = plan.output_limit
         output_tokens = max(1, round(plan.output_tokens.draw(random)))
-        sizes = Supplied(
-            id=request_id,
-            prompt_tokens=max(1, round(plan.prompt_tokens.draw(random))),
-            output_limit=limit,
-            size_bytes=max(1, round(plan.size_bytes.draw(random))),
-        )
+        prompt_tokens = max(1, round(plan.prompt_tokens.draw(random)))
+        size_bytes = max(1, round(plan.size_bytes.draw(random)))
         own_limit = plan.max_wait_s is not None and self._chance(plan.max_wait_rate)
         arrived = Arrived(
-            id=request_id,
+            id=f"{plan.user}-{next(self._stage.numbers)}",
             model=next(self._cycle) if plan.cycle_models else self._pick(plan.models),
             family=self._pick(plan.families),
             user=plan.user,
             priority=self._pick(plan.priorities),
-            prompt_tokens=0 if deferred else sizes.prompt_tokens,
-            output_limit=0 if deferred else limit,
-            size_bytes=0 if deferred else sizes.size_bytes,
+            prompt_tokens=prompt_tokens,
+            output_limit=limit,
+            size_bytes=size_bytes,
             weight=plan.weight,
-            session=session,
             affinity=plan.user if self._chance(plan.affinity_rate) else "",
             max_wait_s=plan.max_wait_s.draw(random)
             if own_limit and plan.max_wait_s and not job
@@ -116,12 +104,10 @@ class Caller:
             job=job,
             key="" if job else plan.key,
             key_unfinished_max=0 if job else plan.key_unfinished_max,
-            deferred=deferred,
         )
         return Ask(
             arrived=arrived,
             caller=self,
-            supplied=sizes,
             output_tokens=min(output_tokens, limit) if limit else output_tokens,
             vanish_share=random.random() if self._chance(plan.vanish_rate) else None,
             vanishes_on_grant=self._chance(plan.vanish_on_grant_rate),

@@ -9,17 +9,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from forebay.core.actions import (
-    Abort,
-    Action,
-    Audit,
-    Describe,
-    Expire,
-    Reject,
-    Route,
-    Supply,
-    Wait,
-)
+from forebay.core.actions import Abort, Action, Audit, Describe, Expire, Reject, Route, Wait
 from forebay.core.events import (
     Arrived,
     Audited,
@@ -37,7 +27,6 @@ from forebay.core.events import (
     Returned,
     Revoked,
     ShutDown,
-    Supplied,
     Ticked,
 )
 from forebay.core.snapshot import Snapshot
@@ -149,8 +138,8 @@ class Checker:
         seen = self._snapshot
         assert seen is not None, "nobody looked"
         assert not self._mirror.tickets, f"{sorted(self._mirror.tickets)} are unfinished"
-        left = (seen.waiting, seen.held, seen.running, seen.waiting_bytes, seen.waiting_jobs)
-        assert left == (0, 0, 0, 0, 0), f"{left} are left of nothing"
+        left = (seen.waiting, seen.running, seen.waiting_bytes, seen.waiting_jobs)
+        assert left == (0, 0, 0, 0), f"{left} are left of nothing"
         assert all(node.in_flight == 0 for node in seen.nodes), "a lease was never given back"
         assert all(lane.waiting == lane.running == 0 for lane in seen.lanes), "a lane is not empty"
 
@@ -161,7 +150,7 @@ class Checker:
         match event:
             case Arrived():
                 self._arrive(event)
-            case Finished() | Cancelled() | Returned() | Supplied():
+            case Finished() | Cancelled() | Returned():
                 ticket = mirror.tickets.get(event.id)
                 if ticket is not None:
                     self._move(ticket, event)
@@ -197,15 +186,11 @@ class Checker:
             order=self._order,
             rank=ranks.get(event.priority, options.normal_rank()),
             wait_limit_s=None if event.job else limit_s,
-            size_bytes=event.size_bytes,
-            supplied=not event.deferred,
         )
 
-    def _move(self, ticket: Ticket, event: Finished | Cancelled | Returned | Supplied) -> None:
+    def _move(self, ticket: Ticket, event: Finished | Cancelled | Returned) -> None:
         mirror = self._mirror
         match event:
-            case Supplied():
-                mirror.supply(ticket, event.size_bytes)
             case Returned() if ticket.state == "running":
                 self._census.returned += 1
                 mirror.give_back(ticket, event.exclude)
@@ -244,8 +229,6 @@ class Checker:
                 self._reject(action)
             case Expire():
                 self._expire(action)
-            case Supply():
-                self._supply(action)
             case Abort():
                 self._abort(action)
             case Describe() | Snapshot() | Audit():
@@ -277,14 +260,6 @@ class Checker:
         self._answer(ticket)
         self._mirror.start(ticket, self._mirror.nodes[action.node])
 
-    def _supply(self, action: Supply) -> None:
-        event = self._event
-        if isinstance(event, Cancelled | Revoked) and event.id == action.id in self._mirror.ended:
-            return  # it came to head its session in the step that ended it: nobody will answer
-        ticket = self._of(action)
-        assert self._mirror.is_head(ticket), f"{action.id} is asked before its turn"
-        assert not ticket.supplied, f"{action.id} is asked twice"
-
     def _abort(self, action: Abort) -> None:
         assert isinstance(self._event, Revoked), f"nobody revoked {action.id}"
         ticket = self._of(action)
@@ -308,9 +283,7 @@ class Checker:
         self._count_waiting(ticket)
         ticket.promised_s = action.p50_s
         assert action.position >= 1, f"{action} stands nowhere"
-        held = not self._mirror.is_eligible(ticket)
-        assert (action.reason == "session") == held, f"{action.id} waits for {action.reason}"
-        if not held and not self._mirror.is_up(ticket.lane):
+        if not self._mirror.is_up(ticket.lane):
             why = self._mirror.outlook(ticket.lane, self._options.offline_wait_s) or "offline"
             assert action.reason == why, f"{action.id} waits for {action.reason}, not {why}"
         if action.p50_s is not None and action.p90_s is not None:

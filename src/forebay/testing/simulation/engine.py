@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from forebay.core import Scheduler
-from forebay.core.actions import Abort, Action, Expire, Reject, Route, Supply
+from forebay.core.actions import Abort, Action, Expire, Reject, Route
 from forebay.core.events import (
     Audited,
     Cancelled,
@@ -201,8 +201,6 @@ class Simulation:
                     self._backends[action.node].start(ask, action.attempt)
             case Reject() | Expire():
                 self._end(action.id, refused=True)
-            case Supply() if action.id in self._asks:
-                self._post(self._asks[action.id].supplied)
             case Abort():
                 for backend in self._backends.values():
                     backend.stop(action.id)

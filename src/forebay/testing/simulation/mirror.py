@@ -1,4 +1,4 @@
-"""The world as it can be seen from outside: tickets, sessions, nodes, told by events and actions.
+"""The world as it can be seen from outside: tickets and nodes, told by events and actions.
 
 The checker compares what the scheduler does with this. It is written plainly and apart from the
 core on purpose: no heaps, no clocks, no counters that could share a mistake with it.
@@ -6,7 +6,7 @@ core on purpose: no heaps, no clocks, no counters that could share a mistake wit
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -28,8 +28,6 @@ class Ticket:
     rank: int
     wait_limit_s: float | None
     """How long it may wait; None without limit."""
-    size_bytes: int
-    supplied: bool
     state: Literal["new", "waiting", "running", "ended"] = "new"
     node: str = ""
     attempt: int = 0
@@ -37,13 +35,9 @@ class Ticket:
     counted: bool = False
     """Whether it is among those that had to wait."""
     waited_s: float = 0.0
-    """Before the present spell of waiting, time behind its own session included."""
+    """Before the present spell of waiting."""
     waiting_since_s: float = 0.0
     """When the present spell began; valid while waiting."""
-    spent_s: float = 0.0
-    """What the spells before have used up of its limit."""
-    clock_since_s: float | None = None
-    """Since when its limit is running; None while running, or behind its session."""
     excluded: dict[str, int] = field(default_factory=dict)
     """Nodes that failed it, with the number of reports they had made by then."""
     returned: bool = False
@@ -63,10 +57,10 @@ class Ticket:
         return self.waited_s + spell_s
 
     def deadline_s(self) -> float | None:
-        """Return when it has waited as long as it may; None while its clock stands still."""
-        if self.wait_limit_s is None or self.clock_since_s is None:
+        """Return when it will have waited as long as it may; None while it does not wait."""
+        if self.wait_limit_s is None or self.state != "waiting":
             return None
-        return self.clock_since_s + self.wait_limit_s - self.spent_s
+        return self.waiting_since_s + self.wait_limit_s - self.waited_s
 
 
 @dataclass(slots=True, eq=False)
@@ -136,10 +130,8 @@ class Mirror:
         self.nodes: dict[str, NodeSeen] = {}
         self.lanes: dict[Lane, dict[Ticket, None]] = {}
         """What waits, by lane."""
-        self.sessions: dict[str, deque[Ticket]] = {}
-        """What is unfinished, by session, in order."""
         self.waiting = 0
-        """Live requests that wait, held ones included; jobs are not counted."""
+        """Live requests that wait; jobs are not counted."""
         self.waiting_bytes = 0
         self.waiting_by_user: Counter[str] = Counter()
         self.unfinished_by_key: Counter[str] = Counter()
@@ -149,15 +141,6 @@ class Mirror:
     def all_waiting(self) -> Iterator[Ticket]:
         for tickets in self.lanes.values():
             yield from tickets
-
-    def is_head(self, ticket: Ticket) -> bool:
-        """Say whether nothing of its session is before it."""
-        queue = self.sessions.get(ticket.arrived.session)
-        return not queue or queue[0] is ticket
-
-    def is_eligible(self, ticket: Ticket) -> bool:
-        """Say whether it could start now if a slot were free."""
-        return ticket.state == "waiting" and ticket.supplied and self.is_head(ticket)
 
     def nodes_of(self, lane: Lane) -> list[NodeSeen]:
         return [node for node in self.nodes.values() if not node.removed and node.serves(lane)]
@@ -181,7 +164,7 @@ class Mirror:
         if not up or self.is_up(lane):
             return False
         away = (ticket for ticket in self.all_waiting() if not self.is_up(ticket.lane))
-        live = sum(self.is_eligible(one) for one in away if not one.arrived.job)
+        live = sum(not ticket.arrived.job for ticket in away)
         return live >= max(1, places // 2)
 
     def finds_a_job(self, lane: Lane) -> bool:
@@ -195,17 +178,11 @@ class Mirror:
         """Return how many of those who wait count against the bound."""
         return self.waiting - sum(ticket.guest for ticket in self.all_waiting())
 
-    def is_barred(self, ticket: Ticket, node: NodeSeen) -> bool:
-        """Say whether the node failed this ticket and has not reported itself since."""
-        return node.name in ticket.excluded
-
     def waits_for(self, node: NodeSeen) -> Iterator[Ticket]:
         """Yield what could start on this node now if it had a free slot."""
         for lane, tickets in self.lanes.items():
             if tickets and node.serves(lane):
-                for ticket in tickets:
-                    if self.is_eligible(ticket) and not self.is_barred(ticket, node):
-                        yield ticket
+                yield from (one for one in tickets if node.name not in one.excluded)
 
     # Changing
 
@@ -214,8 +191,6 @@ class Mirror:
         arrived = ticket.arrived
         self.accepted += 1
         self.tickets[arrived.id] = ticket
-        if arrived.session:
-            self.sessions.setdefault(arrived.session, deque()).append(ticket)
         if arrived.key:
             self.unfinished_by_key[arrived.key] += 1
 
@@ -225,7 +200,6 @@ class Mirror:
         ticket.queued = True
         ticket.waiting_since_s = self.now_s
         self.lanes.setdefault(ticket.lane, {})[ticket] = None
-        self._start_clock(ticket)
         self._count(ticket, 1)
 
     def start(self, ticket: Ticket, node: NodeSeen) -> None:
@@ -237,14 +211,6 @@ class Mirror:
         ticket.node = node.name
         ticket.attempt += 1
         node.leases[ticket.arrived.id] = ticket
-
-    def supply(self, ticket: Ticket, size_bytes: int) -> None:
-        """Learn the size of a deferred ticket."""
-        if ticket.state == "waiting" and not ticket.arrived.job:
-            self.waiting_bytes += size_bytes - ticket.size_bytes
-        ticket.size_bytes = size_bytes
-        ticket.supplied = True
-        self._start_clock(ticket)
 
     def give_back(self, ticket: Ticket, exclude: bool) -> None:
         """End its lease and put it back in its place."""
@@ -267,33 +233,14 @@ class Mirror:
         self.ended.add(arrived.id)
         if arrived.key:
             self.unfinished_by_key[arrived.key] -= 1
-        if arrived.session:
-            self._leave_session(ticket)
-
-    def _leave_session(self, ticket: Ticket) -> None:
-        queue = self.sessions[ticket.arrived.session]
-        was_head = queue[0] is ticket
-        queue.remove(ticket)
-        if not queue:
-            del self.sessions[ticket.arrived.session]
-        elif was_head:
-            self._start_clock(queue[0])
-
-    def _start_clock(self, ticket: Ticket) -> None:
-        """Begin to count against its limit, once nothing of its own is before it."""
-        if self.is_eligible(ticket):
-            ticket.clock_since_s = self.now_s
 
     def _stop_waiting(self, ticket: Ticket) -> None:
         ticket.waited_s = ticket.total_wait_s(self.now_s)
-        if ticket.clock_since_s is not None:
-            ticket.spent_s += self.now_s - ticket.clock_since_s
-            ticket.clock_since_s = None
         del self.lanes[ticket.lane][ticket]
         self._count(ticket, -1)
 
     def _count(self, ticket: Ticket, step: int) -> None:
         if not ticket.arrived.job:
             self.waiting += step
-            self.waiting_bytes += step * ticket.size_bytes
+            self.waiting_bytes += step * ticket.arrived.size_bytes
             self.waiting_by_user[ticket.arrived.user] += step

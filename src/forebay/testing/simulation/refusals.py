@@ -40,8 +40,6 @@ def is_deserved(
 
 
 def _no_slot_was_free(mirror: Mirror, arrived: Arrived) -> None:
-    if arrived.session in mirror.sessions or arrived.deferred:
-        return
     for node in mirror.nodes_of((arrived.model, arrived.family)):
         assert node.swaps or not node.is_usable(mirror.now_s), (
             f"{arrived.id} is refused though {node.name} has a free slot"
@@ -63,11 +61,6 @@ def _user_queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reje
 
 def _is_key_full(mirror: Mirror, arrived: Arrived) -> bool:
     return 0 < arrived.key_unfinished_max <= mirror.unfinished_by_key[arrived.key]
-
-
-def _session_queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
-    unfinished = len(mirror.sessions.get(arrived.session, ()))
-    return 0 < options.per_session_max <= unfinished
 
 
 def _queue_disabled(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
@@ -129,7 +122,6 @@ def _no_node(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> b
 REASONS: dict[str, Callable[[Mirror, Options, Arrived, Reject], bool]] = {
     "queue_full": _queue_full,
     "user_queue_full": _user_queue_full,
-    "session_queue_full": _session_queue_full,
     "queue_disabled": _queue_disabled,
     "stream_not_queued": _stream_not_queued,
     "deadline_unreachable": _deadline_unreachable,

@@ -2,7 +2,7 @@
 
 Each rule is a function of the mirror that returns nothing or raises `AssertionError` with a
 sentence. The numbers are the invariants of the policy: 2 leases, 3 no idle slot, 5 classes,
-7 sessions, 8 deadlines, 9 places kept, 12 bounds, 14 order of arrival.
+8 deadlines, 9 places kept, 12 bounds, 14 order of arrival.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ def may_start(mirror: Mirror, options: Options, ticket: Ticket, action: Route) -
     assert node is not None, f"{action} goes to a node that nobody reported"
     _node_is_fit(mirror, ticket, node)
     _ticket_is_due(mirror, ticket, action)
-    _session_is_in_order(mirror, ticket)
     _nobody_is_passed_over(mirror, options, ticket, node)
 
 
@@ -38,7 +37,7 @@ def _node_is_fit(mirror: Mirror, ticket: Ticket, node: NodeSeen) -> None:
     assert len(node.leases) < node.slots, (
         f"{name} has {node.slots} slots and {len(node.leases)} leases, and is given one more"
     )
-    assert not mirror.is_barred(ticket, node), f"{ticket.arrived.id} returns to {name}, barred"
+    assert name not in ticket.excluded, f"{ticket.arrived.id} returns to {name}, barred"
     if node.swaps:
         running = {lease.arrived.model for lease in node.leases.values()}
         assert len(running | {ticket.arrived.model}) <= node.loaded_max, (
@@ -49,7 +48,6 @@ def _node_is_fit(mirror: Mirror, ticket: Ticket, node: NodeSeen) -> None:
 def _ticket_is_due(mirror: Mirror, ticket: Ticket, action: Route) -> None:
     request_id, now_s = ticket.arrived.id, mirror.now_s
     assert ticket.state in ("new", "waiting"), f"{request_id} starts while {ticket.state}"
-    assert ticket.supplied, f"{request_id} starts before its sizes are known"
     deadline_s = ticket.deadline_s()
     assert deadline_s is None or now_s <= deadline_s + TOLERANCE_S, (
         f"{request_id} starts at {now_s}, after its deadline {deadline_s}"
@@ -61,11 +59,6 @@ def _ticket_is_due(mirror: Mirror, ticket: Ticket, action: Route) -> None:
     assert abs(action.waited_s - waited_s) <= TOLERANCE_S, (
         f"{request_id} waited {waited_s}, not {action.waited_s}"
     )
-
-
-def _session_is_in_order(mirror: Mirror, ticket: Ticket) -> None:
-    """Invariant 7; a head is alone in running because it is the oldest unfinished."""
-    assert mirror.is_head(ticket), f"{ticket.arrived.id} starts before its session's turn"
 
 
 def _nobody_is_passed_over(
@@ -116,9 +109,9 @@ def _rank_at_best(ticket: Ticket, options: Options, now_s: float) -> int:
 
 def _rank_at_worst(ticket: Ticket, options: Options, now_s: float) -> int:
     """Return the class that it has at least."""
-    if not options.aging_s or ticket.clock_since_s is None:
+    if not options.aging_s or ticket.state != "waiting":
         return ticket.rank
-    waited_s = now_s - ticket.clock_since_s
+    waited_s = now_s - ticket.waiting_since_s
     intervals = max(0, floor((waited_s - TOLERANCE_S) / options.aging_s))
     return max(0, ticket.rank - intervals)
 
@@ -168,9 +161,6 @@ def a_timer_is_set(mirror: Mirror, next_deadline_s: float | None) -> None:
 def the_bounds_hold(mirror: Mirror, options: Options, ticket: Ticket) -> None:
     """Check invariant 12 after a ticket was admitted; only admissions can break it."""
     arrived = ticket.arrived
-    if options.per_session_max and arrived.session:
-        unfinished = len(mirror.sessions[arrived.session])
-        assert unfinished <= options.per_session_max, f"{unfinished} unfinished in one session"
     if arrived.key_unfinished_max:
         unfinished = mirror.unfinished_by_key[arrived.key]
         assert unfinished <= arrived.key_unfinished_max, f"{unfinished} unfinished of one key"

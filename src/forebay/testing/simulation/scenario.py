@@ -70,8 +70,6 @@ class ClientPlan:
     output_limit: int = 0
     """The cap that is sent along; 0 sends none. Answers are never longer."""
     size_bytes: Distribution = field(default=Always(400))
-    sessions: int = 0
-    """Spread over this many conversations; 0 uses none."""
     key: str = ""
     key_unfinished_max: int = 0
     max_wait_s: Distribution | None = None
@@ -90,9 +88,7 @@ class ClientPlan:
     """Asks about its ticket after `patience_s`."""
     stream_rate: float = 0.0
     job_rate: float = 0.0
-    """Is background work: no session, no key, no own limit."""
-    defer_rate: float = 0.0
-    """Tells its sizes only when it heads its session; only with `sessions`."""
+    """Is background work: no key, no own limit."""
     affinity_rate: float = 0.0
 
 

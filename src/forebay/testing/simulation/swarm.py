@@ -101,7 +101,6 @@ class _Draw:
             max_size=random.choice((0, 1, 2, 5, 10)) if small else 100,
             bytes_max=random.choice((800, 2000, 10_000)) if self.chance(0.2) else 268_435_456,
             per_user_max=random.choice((1, 3, 5)) if self.chance(0.3) else 0,
-            per_session_max=random.choice((1, 2, 5)) if self.chance(0.4) else 0,
             when_full=random.choice(("reject", "displace")),
             wait_s_max=random.choice((0.0, 0.5, 2.0, 10.0, 60.0, 60.0)),
             queue_streams=not self.chance(0.2),
@@ -162,7 +161,6 @@ class _Draw:
     def client(self, user: str, clients: int, options: Options) -> ClientPlan:
         random = self.random
         asked = [*options.priorities, "nonsense"]
-        sessions = self.chance(0.3)
         return ClientPlan(
             user=user,
             arrivals=self.arrivals(ARRIVALS_AIM / clients),
@@ -177,8 +175,6 @@ class _Draw:
             output_tokens=random.choice((Always(100), Exponential(200))),
             output_limit=random.choice((0, 0, 100)),
             size_bytes=random.choice((Always(400), Uniform(1, 2000))),
-            sessions=random.choice((1, 3)) if sessions else 0,
-            defer_rate=0.5 if sessions and self.chance(0.5) else 0.0,
             key="key" if self.chance(0.2) else "",
             key_unfinished_max=self.key_cap,
             max_wait_s=Mixture((0.0, 1.0, 5.0, 100.0), (1, 3, 3, 1)) if self.chance(0.3) else None,
