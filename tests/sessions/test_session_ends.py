@@ -299,7 +299,7 @@ async def test_an_error_of_ours_fails_the_prompt_and_not_the_session(
     stage.queue.submit = good  # type: ignore[method-assign]
     second = await stage.prompt()
     assert stage.running.call.id == second.id
-    assert "could not be submitted" in caplog.text
+    assert "cannot submit prompt" in caplog.text
 
 
 # -- after a restart

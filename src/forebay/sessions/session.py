@@ -18,7 +18,6 @@ from forebay.sessions.body import chat_body
 from forebay.sessions.conversation import CONTEXT_TOKENS_UNKNOWN, Conversation, Room
 from forebay.sessions.conversation import Turn as Remembered
 from forebay.sessions.endings import Endings
-from forebay.sessions.head import Head, Owner
 from forebay.sessions.line import Branch, Line
 from forebay.sessions.outcomes import Outcomes
 from forebay.sessions.prompt import Prompt, Result
@@ -29,6 +28,7 @@ from forebay.sessions.refusals import (
     session_closing,
 )
 from forebay.sessions.telling import failed_by, tell_added, terminal_event, without_answer
+from forebay.sessions.turn import ActiveTurn
 from forebay.sessions.writing import when_written, when_written_in_time
 
 if TYPE_CHECKING:
@@ -43,14 +43,13 @@ if TYPE_CHECKING:
     from forebay.sessions.record import Recovered, SessionRecord
     from forebay.sessions.rooms import Rooms
     from forebay.sessions.surroundings import Surroundings
-    from forebay.sessions.turn import Turn
     from forebay.sessions.writing import Writing
 
 RESTORED_EVENTS_MAX = 20
 """Terminal events of an earlier life that readers can still be given."""
 
 
-class Session(Owner):
+class Session:
     """A conversation with its own FIFO."""
 
     def __init__(
@@ -78,7 +77,7 @@ class Session(Owner):
         self.endings = Endings(log, ledger, writing)
         self._outcomes = Outcomes()
         self._seq = 0
-        self._head: Head | None = None
+        self._turn: ActiveTurn | None = None
         self._moving = False
 
     # -- looking
@@ -86,7 +85,7 @@ class Session(Owner):
     @property
     def active_id(self) -> str | None:
         """The prompt that runs, or is about to."""
-        return self._head.prompt.id if self._head is not None else None
+        return self._turn.prompt.id if self._turn is not None else None
 
     @property
     def is_idle(self) -> bool:
@@ -208,31 +207,30 @@ class Session(Owner):
             return
         self._moving = True
         try:
-            while self._head is None:
+            while self._turn is None:
                 head = self.line.drain()
                 if isinstance(head, Branch):
                     head.give(self.conversation.copy())
                 elif head is None or head.status == "accepting":
                     return
                 else:
-                    self._head = Head(head, self._build, self, self._around, self._rooms)
-                    self._head.submit()
+                    self._turn = ActiveTurn(head, self, self._around, self._rooms)
+                    self._turn.submit()
         finally:
             self._moving = False
 
-    def _build(self, prompt: Prompt) -> tuple[Call | Problem, Sequence[Message]]:
+    # -- from the turn
+
+    def build_call(self, prompt: Prompt) -> tuple[Call | Problem, Sequence[Message]]:
+        """Return the request of a prompt, and the messages that are in it."""
         messages = self.conversation.fit(prompt.messages, self.room())
         body = chat_body(self.record, messages)
         return self._around.make_call(self.record, prompt, body), messages
 
-    # -- from the head of the line
-
-    def head_waits(self, prompt: Prompt, place: int | None, estimate_s: float | None) -> None:
-        """Tell that it has to wait."""
+    def turn_waits(self, prompt: Prompt, place: int | None, estimate_s: float | None) -> None:
         tell_added(self.log, prompt, "queue", place, estimate_s)
 
-    def head_starts(self, prompt: Prompt, exchange: Exchange) -> None:
-        """Tell that it runs."""
+    def turn_starts(self, prompt: Prompt, exchange: Exchange) -> None:
         if prompt.status != "queued":  # it was tried elsewhere before
             return
         prompt.move("started")
@@ -251,16 +249,14 @@ class Session(Owner):
 
         when_written(self._ledger.start(prompt), written)
 
-    def head_says(self, prompt: Prompt, text: str, thoughts: str) -> None:
-        """Pass a piece on."""
+    def turn_delta(self, prompt: Prompt, text: str, thoughts: str) -> None:
         if thoughts:
             self.log.publish("reasoning_delta", prompt.id, text=thoughts)
         if text:
             self.log.publish("text_delta", prompt.id, text=text)
 
-    def head_answered(self, prompt: Prompt, turn: Turn) -> None:
-        """Remember what was said."""
-        answer, exchange = turn.answer, turn.exchange
+    def turn_answered(self, turn: ActiveTurn) -> None:
+        prompt, answer, exchange = turn.prompt, turn.answer, turn.exchange
         text = answer.text
         if answer.usage is not None:
             self.conversation.learn(turn.sent_bytes, turn.sent_messages, answer.usage.prompt_tokens)
@@ -269,8 +265,7 @@ class Session(Owner):
         result = Result(text, answer.finish_reason, answer.usage, model, node)
         self._end(prompt, "completed", result)
 
-    def head_failed(self, prompt: Prompt, problem: Problem) -> None:
-        """End it with the reason."""
+    def turn_failed(self, prompt: Prompt, problem: Problem) -> None:
         cause: Cause = "cancelled" if problem.code == "cancelled" else "failed"
         self._end(prompt, cause, failed_by(problem))
 
@@ -281,9 +276,9 @@ class Session(Owner):
 
         Return its id, None where nothing was ended.
         """
-        if self._head is None or only not in (None, self._head.prompt.id):
+        if self._turn is None or only not in (None, self._turn.prompt.id):
             return None
-        prompt = self._head.prompt
+        prompt = self._turn.prompt
         self._end(prompt, "cancelled", without_answer("cancelled", "the prompt was cancelled"))
         return prompt.id
 
@@ -319,10 +314,10 @@ class Session(Owner):
         prompt.result = result
         if prompt.deadline_timer is not None:
             prompt.deadline_timer.cancel()
-        head = self._head
-        if head is not None and head.prompt is prompt:
-            self._head = None
-            head.stop()
+        turn = self._turn
+        if turn is not None and turn.prompt is prompt:
+            self._turn = None
+            turn.stop()
         self.used_at = self._around.utc_s()
         self.endings.tell(prompt, self.used_at)
         self._outcomes.add(prompt)

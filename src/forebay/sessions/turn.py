@@ -1,160 +1,140 @@
-"""The sink behind a session: one attempt of a prompt to be answered, told as it goes."""
+"""The prompt at the head of its session: a request in the gateway's queue, or waiting to be one.
+
+Only the head of a session is ever a request: its wait begins there, so that no prompt times out
+behind its own session. Where the queue has no capacity the turn waits for some, at most as long as
+a request may wait in the queue, and is then submitted again.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from forebay.core import NO_ROOM
 from forebay.relay.answer import said
 from forebay.relay.problem import Problem
 from forebay.sessions.answer_reader import AnswerReader, TooLong, words_of
 from forebay.sessions.conversation import size_bytes
+from forebay.sessions.rooms import awaited
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from forebay.clock import TimerHandle
     from forebay.relay.call import Call
     from forebay.relay.exchange import Exchange
-    from forebay.relay.relay import Relay
-    from forebay.sessions.conversation import Message
+    from forebay.sessions.prompt import Prompt
+    from forebay.sessions.rooms import Rooms, Waiter
+    from forebay.sessions.session import Session
+    from forebay.sessions.surroundings import Surroundings
     from forebay.wire.heads import AnswerHead
 
 logger = logging.getLogger("forebay.sessions")
 
-REFUSAL_BYTES_MAX = 65_536
+ERROR_BODY_BYTES_MAX = 65_536
 NO_NODE = ("no_node", "model_loading", "model_not_found", "route_not_supported")
-"""Refusals that may mean no more than that the nodes are not up yet."""
+"""Rejections that may mean no more than that the nodes are not up yet."""
 
 
-class Listener(Protocol):
-    """Who is told what becomes of a turn; exactly one of the last three comes, and only once."""
+class ActiveTurn:
+    """One prompt from the moment it heads its session to its end; the relay's sink.
 
-    def turn_waits(self, turn: Turn) -> None:
-        """Know that it stands in the one queue."""
-        ...
-
-    def turn_starts(self, turn: Turn) -> None:
-        """Know that it runs."""
-        ...
-
-    def turn_says(self, turn: Turn, text: str, thoughts: str) -> None:
-        """Take a piece of the answer."""
-        ...
-
-    def turn_answered(self, turn: Turn) -> None:
-        """Take the whole answer."""
-        ...
-
-    def turn_failed(self, turn: Turn, problem: Problem) -> None:
-        """Know that there is none."""
-        ...
-
-    def turn_found_no_room(self, turn: Turn, problem: Problem) -> None:
-        """Know that the queue is full; nothing has happened."""
-        ...
-
-
-class Turn:
-    """One request in the one queue; ends once."""
+    The session gets any number of `turn_waits`, `turn_starts` and `turn_delta`, and then exactly
+    one of `turn_answered` and `turn_failed`, unless the turn is stopped.
+    """
 
     def __init__(
-        self,
-        call: Call,
-        messages: Sequence[Message],
-        listener: Listener,
-        *,
-        waits_for_nodes: bool = False,
+        self, prompt: Prompt, session: Session, around: Surroundings, rooms: Rooms
     ) -> None:
-        self.call = call
-        self._no_room = (*NO_ROOM, *NO_NODE) if waits_for_nodes else NO_ROOM
-        self.sent_bytes, self.sent_messages = size_bytes(messages), len(messages)
-        """What the node's count of tokens is compared with."""
-        self.answer = AnswerReader()
+        self.prompt = prompt
         self.exchange: Exchange | None = None
-        self.over = False
-        self._listener = listener
-        self._started = False
+        self.answer = AnswerReader()
+        self.sent_bytes = self.sent_messages = 0
+        """What the node's count of tokens is compared with."""
+        self._session = session
+        self._around = around
+        self._rooms = rooms
+        self._arrival = rooms.number()
+        self._call: Call | None = None
+        self._no_room = (*NO_ROOM, *NO_NODE) if prompt.recovered else NO_ROOM
+        self._waiter: Waiter | None = None  # while it waits for capacity
+        self._limit: TimerHandle | None = None  # of that wait
+        self._over = self._started = False
         self._status = 200
-        self._refusal = bytearray()
+        self._error_body = bytearray()
 
-    def submit(self, relay: Relay) -> None:
-        """Become a request; it may have ended before this returns."""
-        exchange = relay.submit(self.call, self)
-        if not self.over:
-            self.exchange = exchange
-            if exchange.node:
-                self._start(exchange)
+    def submit(self) -> None:
+        """Submit the prompt as a request; it may be over before this returns."""
+        try:
+            call, messages = self._session.build_call(self.prompt)
+            if isinstance(call, Problem):
+                self._fail(call)
+                return
+            self._call = call
+            self.sent_bytes, self.sent_messages = size_bytes(messages), len(messages)
+            self._waiter, self._started = None, False
+            exchange = self._around.relay.submit(call, self)
+            if not self._over and self._waiter is None:
+                self.exchange = exchange
+                if exchange.node:
+                    self._start(exchange)
+        except Exception:  # a bug of ours must not block the session
+            logger.exception("cannot submit prompt %s", self.prompt.id)
+            self._fail_internally()
 
     def stop(self) -> None:
-        """Give it up at once; nobody is told."""
-        self.over = True
+        """End it without a word to the session; may be called twice."""
+        self._over = True
+        self._stop_waiting()
         if self.exchange is not None:
             self.exchange.cancel()
 
     # -- from the relay
 
     def waits(self, exchange: Exchange) -> None:
-        """Stand in line."""
         self.exchange = exchange
-        if not self.over and not self._started:  # else it came back, which is nobody's affair
-            self._listener.turn_waits(self)
+        if not self._over and not self._started:  # a retry that waits again is not announced
+            self._cancel_limit()
+            self._session.turn_waits(self.prompt, exchange.position, exchange.estimate_s)
 
     def starts(self, exchange: Exchange) -> None:
-        """Leave the line."""
         self._start(exchange)
 
     def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
-        """See how the node answers."""
         self._start(exchange)
         self._status = head.status
         self.answer.is_stream = b"json" not in head.content_type
 
     def chunk(self, data: bytes) -> None:
-        """Read a piece."""
-        if self.over:
+        if self._over:
             return
         if self._status >= 300:
-            self._refusal += data[: REFUSAL_BYTES_MAX - len(self._refusal)]
+            self._error_body += data[: ERROR_BODY_BYTES_MAX - len(self._error_body)]
             return
         try:
             text, thoughts = self.answer.feed(data)
             if text or thoughts:
-                self._listener.turn_says(self, text, thoughts)
+                self._session.turn_delta(self.prompt, text, thoughts)
         except Exception as error:
             self._give_up(error)
 
     def end(self) -> None:
-        """Hand over the answer."""
-        if self.over:
+        if self._over:
             return
         if self._status >= 300:
-            self._fail(_refused(self._status, bytes(self._refusal)))
+            self._fail(_error_of_node(self._status, bytes(self._error_body)))
             return
         try:
             rest = self.answer.end()
             if rest:
-                self._listener.turn_says(self, rest, "")
-            self._hand_over()
+                self._session.turn_delta(self.prompt, rest, "")
+            self._finish()
         except Exception as error:
             self._give_up(error)
 
-    def _hand_over(self) -> None:
-        if self.answer.error is not None:
-            self._fail(Problem("node_failed", f"the node failed: {self.answer.error}"))
-        elif not self.answer.understood:
-            self._fail(Problem("node_failed", "the node failed: its answer cannot be read"))
-        else:
-            self._listener.turn_answered(self)
-            self.over = True
-
     def failed(self, problem: Problem, exchange: Exchange) -> None:
-        """Pass on the reason."""
-        if self.over:
+        if self._over:
             return
         if problem.code in self._no_room:
-            self.over = True
-            self._listener.turn_found_no_room(self, problem)
+            self._wait_for_capacity(problem)
         else:
             self._fail(problem)
 
@@ -162,25 +142,80 @@ class Turn:
 
     def _start(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        if not self._started and not self.over:
+        if not self._started and not self._over:
             self._started = True
-            self._listener.turn_starts(self)
+            self._cancel_limit()
+            self._session.turn_starts(self.prompt, exchange)
+
+    def _finish(self) -> None:
+        if self.answer.error is not None:
+            self._fail(Problem("node_failed", f"the node failed: {self.answer.error}"))
+        elif not self.answer.understood:
+            self._fail(Problem("node_failed", "the node failed: its answer cannot be read"))
+        else:
+            self._session.turn_answered(self)
+            self._over = True
 
     def _fail(self, problem: Problem) -> None:
-        self.over = True
-        self._listener.turn_failed(self, problem)
+        self._over = True
+        self._stop_waiting()
+        self._session.turn_failed(self.prompt, problem)
 
     def _give_up(self, error: Exception) -> None:
-        """End it: the answer is too long, or breaks our reader. The line must move on."""
+        """End a turn whose answer is too long, or breaks our reader."""
+        if isinstance(error, TooLong):
+            self.stop()
+            words = "the answer is longer than a session can hold"
+            self._session.turn_failed(self.prompt, Problem("answer_too_large", words))
+        else:
+            logger.error("cannot read the answer to prompt %s", self.prompt.id, exc_info=error)
+            self._fail_internally()
+
+    def _fail_internally(self) -> None:
         self.stop()
-        problem = Problem("answer_too_large", "the answer is longer than a session can hold")
-        if not isinstance(error, TooLong):
-            logger.error("an answer could not be read", exc_info=error)
-            problem = Problem("internal_error", "an internal error; the log has the details")
-        self._listener.turn_failed(self, problem)
+        problem = Problem("internal_error", "an internal error; the log has the details")
+        self._session.turn_failed(self.prompt, problem)
+
+    # -- waiting for capacity
+
+    def _wait_for_capacity(self, problem: Problem) -> None:
+        """Submit again when the queue may have capacity: nothing has happened yet."""
+        call, sender = self._call, self.prompt.sender
+        assert call is not None
+        self.exchange = None
+        self._limit = self._limit or self._limit_wait(problem)
+        self._waiter = self._rooms.wait(
+            self.submit,
+            (self._around.rank_of(sender.priority), self._arrival),
+            awaited(problem.code, call.model, sender.key, sender.user),
+            len(call.body),
+        )
+        self._session.turn_waits(self.prompt, None, problem.retry_after_s)
+
+    def _limit_wait(self, problem: Problem) -> TimerHandle:
+        limit_s, own_s = self._around.wait_s_max(), self.prompt.sender.max_wait_s
+        if own_s is not None:
+            limit_s = min(limit_s, own_s)
+
+        def too_long() -> None:
+            words = f"waited {limit_s:.1f} s for room in the queue, which is as long as it may"
+            self._fail(Problem("queue_timeout", words, None, problem.retry_after_s))
+
+        clock = self._around.clock
+        return clock.call_at(clock.monotonic_s() + limit_s, too_long)
+
+    def _cancel_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _stop_waiting(self) -> None:
+        self._cancel_limit()
+        if self._waiter is not None:
+            self._waiter.leave()
 
 
-def _refused(status: int, body: bytes) -> Problem:
+def _error_of_node(status: int, body: bytes) -> Problem:
     words = words_of(body)
     if status >= 500:
         return Problem("node_failed", said(status, words.encode() or body))
