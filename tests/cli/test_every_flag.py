@@ -100,7 +100,6 @@ VERBS: dict[str, str] = {
     "completion bash": "completion bash",
     "completion zsh": "completion zsh",
     "completion fish": "completion fish",
-    "completion offer": "completion offer zsh -- s",
 }
 """How each verb is called to end well, with no flag but those that it cannot do without."""
 NEEDED = {("bench", "--limit"), ("bench", "--rate"), ("node", "--backend"), ("node", "--port")}

@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import select
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +18,9 @@ from forebay.cli.main import app
 from forebay.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    Serve = Callable[["Models"], Awaitable[str]]
+    Serve = Callable[["Listed"], Awaitable[str]]
 
 BIN = str(Path(sys.executable).parent)
 LIMIT_S = 60.0
@@ -59,11 +58,11 @@ class Bash:
         os.waitpid(self._pid, 0)
 
 
-class Models:
-    """What answers like a gateway whose models have these names."""
+class Listed:
+    """What answers everything like a gateway with such a list."""
 
-    def __init__(self, *names: str) -> None:
-        self._body = json.dumps({"data": [{"id": name} for name in names]}).encode()
+    def __init__(self, listed: Sequence[object]) -> None:
+        self._body = json.dumps({"data": listed}).encode()
         self.asked = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -75,11 +74,18 @@ class Models:
         writer.close()
 
 
+class Models(Listed):
+    """What answers like a gateway whose models have these names."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__([{"id": name} for name in names])
+
+
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
     servers: list[asyncio.Server] = []
 
-    async def started(models: Models) -> str:
+    async def started(models: Listed) -> str:
         servers.append(await asyncio.start_server(models.answer, "127.0.0.1", 0))
         return f"http://127.0.0.1:{servers[-1].sockets[0].getsockname()[1]}"
 
@@ -161,8 +167,32 @@ async def test_an_ordinary_name_is_completed_in_bash(
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 async def test_only_names_that_mean_themselves_are_offered(serve: Serve, shell: str) -> None:
     url = await serve(Models(*HOSTILE, "plain/name@1"))
-    words = ["chat", "--url", url, "--model", ""]
-    typed = ["forebay " + shlex.join(words[:-1]) + " "] if shell == "bash" else words
-    asked = ["completion", "offer", shell, "--", *typed]
-    done = await asyncio.to_thread(lambda: CliRunner().invoke(app, asked))
-    assert done.stdout == "words\nplain/name@1\n"
+    line = f"forebay chat --url {url} --model "
+    environ = {
+        "_FOREBAY_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": f"{line}''",
+        "COMP_CWORD": "-1",
+        "_TYPER_COMPLETE_ARGS": line,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    asked = CliRunner(env=environ)
+    done = await asyncio.to_thread(lambda: asked.invoke(app, prog_name="forebay"))
+    plain = "plain/name@1"
+    offered = f"_arguments '*: :((\"{plain}\"))'" if shell == "zsh" else plain
+    assert done.stdout == f"{offered}\n"
+
+
+async def test_no_word_of_a_gateway_beside_a_name_is_offered_unless_it_is_plain(
+    serve: Serve,
+) -> None:
+    evil = '\\";touch pwned;"'
+    nodes = [{"name": "n1", "state": evil}, {"name": "n2", "state": "online"}, evil, {"name": 1.5}]
+    url = await serve(Listed(nodes))
+    environ = {
+        "_FOREBAY_COMPLETE": "complete_zsh",
+        "_TYPER_COMPLETE_ARGS": f"forebay nodes drain --url {url} ",
+    }
+    asked = CliRunner(env=environ)
+    done = await asyncio.to_thread(lambda: asked.invoke(app, prog_name="forebay"))
+    assert done.stdout == '_arguments \'*: :(("n1"\n"n2":"online"))\'\n'
+    assert done.stderr == ""

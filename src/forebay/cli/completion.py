@@ -1,21 +1,19 @@
-"""`forebay completion`: scripts by which shells complete what is typed after `forebay`.
+"""`forebay completion`: the scripts by which shells complete what is typed after `forebay`.
 
-The scripts know nothing of our verbs: they ask the command itself (`forebay completion offer`), so
-that they fit every version. Its answer begins with a line that says what follows: `words`,
-`prefixes` (no blank after them), or `files`, which is left to the shell.
+Typer ships the machinery and the scripts of zsh and fish; the values of a parameter come from its
+`autocompletion` (`offers.py`). The script of bash is our own: bash ends a word at `:` and `=`, and
+Typer's would take `http://127.0.0.1:7800` or `llama3:8b` for several words.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-from typing import Annotated
-
 import typer
-import typer.main
+from typer._completion_shared import get_completion_script
 
-from forebay.cli.completing import Offer, Offers, after_word_break, offers_for, split_line
 from forebay.cli.console import tell
+
+VARIABLE = "_FOREBAY_COMPLETE"
+"""As Typer derives it from the program's name."""
 
 completion_app = typer.Typer(
     name="completion",
@@ -27,55 +25,27 @@ completion_app = typer.Typer(
     no_args_is_help=True,
 )
 
+# Typer splits COMP_WORDS as a shell does, so the whole line goes there; COMP_CWORD -1 is its last
+# word. Bash replaces only `$2`, so the part of the word before it is cut off what is offered.
 BASH = r"""
 _forebay_completion() {
-    local line kind="" IFS=$'\n'
+    local line="${COMP_LINE:0:COMP_POINT}" replaced="${2#[\"\']}" typed value
+    typed="${line##*[[:space:]]}"
+    typed="${typed#[\"\']}"
+    [[ $typed == --*=* ]] && typed="${typed#*=}"
+    [[ $line == *[[:space:]] ]] && line+="''"
     COMPREPLY=()
-    while read -r line; do
-        if [ -z "$kind" ]; then kind="$line"; else COMPREPLY+=("$line"); fi
-    done < <("$1" completion offer bash -- "${COMP_LINE:0:COMP_POINT}" ${2+"$2"} 2>/dev/null)
-    case "$kind" in
-        prefixes) compopt -o nospace 2>/dev/null ;;
-        files) compopt -o default 2>/dev/null || COMPREPLY=($(compgen -f -- "$2")) ;;
-    esac
+    while IFS= read -r value; do
+        [[ -n $value ]] && COMPREPLY+=("${value#"${typed%"$replaced"}"}")
+    done < <(COMP_WORDS="$line" COMP_CWORD=-1 _FOREBAY_COMPLETE=complete_bash "$1" 2>/dev/null)
+    [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace 2>/dev/null
     return 0
 }
-complete -F _forebay_completion forebay
+complete -o default -F _forebay_completion forebay
 """
 
-ZSH = r"""
-#compdef forebay
-_forebay() {
-    local -a reply offers
-    reply=("${(@f)$("${(Q)words[1]}" completion offer zsh -- "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
-    offers=("${(@)reply[2,-1]}")
-    case "${reply[1]}" in
-        files) _files ;;
-        prefixes) _describe -V forebay offers -S '' ;;
-        words) _describe -V forebay offers ;;
-    esac
-}
-if [ "${funcstack[1]}" = "_forebay" ]; then
-    _forebay "$@"
-else
-    compdef _forebay forebay
-fi
-"""  # noqa: E501 - one command
-
-FISH = r"""
-function __forebay_offers
-    set -l typed (commandline -opc)
-    set -l current (commandline -ct)
-    test -n "$current"; or set current ""
-    set -l reply ($typed[1] completion offer fish -- $typed[2..-1] "$current" 2>/dev/null)
-    if test "$reply[1]" = files
-        __fish_complete_path "$current"
-    else if set -q reply[2]
-        printf '%s\n' $reply[2..-1]
-    end
-end
-complete -c forebay -f -a '(__forebay_offers)'
-"""
+# zsh loads a file of `fpath` at the first Tab, and calls nothing of it by itself.
+ZSH_AUTOLOAD = '\n[ "${funcstack[1]}" = "_forebay" ] && _forebay_completion "$@"'
 
 
 @completion_app.command()
@@ -87,53 +57,14 @@ def bash() -> None:
 @completion_app.command()
 def zsh() -> None:
     """Print the script for zsh."""
-    tell(ZSH.strip())
+    tell(_shipped("zsh") + ZSH_AUTOLOAD)
 
 
 @completion_app.command()
 def fish() -> None:
     """Print the script for fish."""
-    tell(FISH.strip())
+    tell(_shipped("fish"))
 
 
-@completion_app.command(hidden=True)
-def offer(
-    shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")],
-    typed: Annotated[
-        list[str],
-        typer.Argument(
-            help="The words after the command; for bash the line, and what is replaced."
-        ),
-    ],
-) -> None:
-    """Say what could be typed next; the scripts ask this."""
-    words = split_line(typed[0])[1:] if shell == "bash" else typed
-    found = Offers()
-    # Nothing may be said to somebody who is in the middle of a line.
-    with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
-        found = _found(words)
-    if found.are_files:
-        tell("files")
-    elif found.offers:
-        are_prefixes = all(each.value.endswith("=") for each in found.offers)
-        replaced = typed[1] if shell == "bash" and len(typed) > 1 else None
-        lines = (_written(each, shell, words[-1], replaced) for each in found.offers)
-        tell("\n".join(["prefixes" if are_prefixes else "words", *lines]))
-
-
-def _found(words: list[str]) -> Offers:
-    from forebay.cli.main import app
-
-    return offers_for(typer.main.get_command(app), words)
-
-
-def _written(each: Offer, shell: str, typed: str, replaced: str | None) -> str:
-    help_ = " ".join(each.help.split())
-    match shell:
-        case "bash":
-            return after_word_break(each.value, typed, replaced)
-        case "zsh":
-            escaped = each.value.replace("\\", "\\\\").replace(":", "\\:")
-            return f"{escaped}:{help_}" if help_ else escaped
-        case _:
-            return f"{each.value}\t{help_}" if help_ else each.value
+def _shipped(shell: str) -> str:
+    return get_completion_script(prog_name="forebay", complete_var=VARIABLE, shell=shell)

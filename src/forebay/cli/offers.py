@@ -5,6 +5,9 @@ Silent and short: where no gateway answers, nothing is offered.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import typer
@@ -15,17 +18,26 @@ if TYPE_CHECKING:
 LIMIT_S = 1.0
 """Whoever has pressed Tab does not wait longer."""
 OFFERED_MAX = 100
+PLAIN = re.compile(r"[A-Za-z0-9._:/@+,][A-Za-z0-9._:/@+=,-]*")
+"""Values that mean only themselves in every shell, and are no option.
+
+Bash puts an offer on the line as it is, so that Enter would run what is in it; and models and nodes
+are named by whoever runs them. What is not plain can be typed, with the quotes that it needs.
+"""
 
 
 def node_names(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Offer the nodes of the gateway."""
     nodes = _asked(ctx, "/admin/nodes")
-    return _fitting(((node["name"], node["state"]) for node in nodes), incomplete)
+    return _fitting(
+        ((_word(node.get("name")), _word(node.get("state"))) for node in nodes), incomplete
+    )
 
 
 def model_names(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Offer the models of the gateway."""
-    return _fitting(((model["id"], "") for model in _asked(ctx, "/v1/models")), incomplete)
+    models = _asked(ctx, "/v1/models")
+    return _fitting(((_word(model.get("id")), "") for model in models), incomplete)
 
 
 def jobs_that_are(*statuses: str) -> Callable[..., list[tuple[str, str]]]:
@@ -33,8 +45,8 @@ def jobs_that_are(*statuses: str) -> Callable[..., list[tuple[str, str]]]:
 
     def job_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         jobs = _asked(ctx, f"/jobs?limit={OFFERED_MAX}")
-        found = (job for job in jobs if not statuses or job["status"] in statuses)
-        return _fitting(((str(job["id"]), _job(job)) for job in found), incomplete)
+        found = (job for job in jobs if not statuses or job.get("status") in statuses)
+        return _fitting(((_word(job.get("id")), _job(job)) for job in found), incomplete)
 
     return job_ids
 
@@ -83,24 +95,29 @@ def _values_of(annotation: Any) -> tuple[str, ...]:
 
 
 def _job(job: dict[str, Any]) -> str:
-    return f"{job['type']}, {job['status']}"
+    return f"{_word(job.get('type'))}, {_word(job.get('status'))}"
+
+
+def _word(said: object) -> str:
+    """Return what a gateway says; nothing where a shell might read more in it."""
+    return str(said) if isinstance(said, str | int) and PLAIN.fullmatch(str(said)) else ""
 
 
 def _fitting(pairs: Iterable[tuple[str, str]], incomplete: str) -> list[tuple[str, str]]:
-    from forebay.cli.gateway_client import printable
-
-    found = [(printable(value), printable(help_)) for value, help_ in pairs]
-    return [pair for pair in found if pair[0].startswith(incomplete)][:OFFERED_MAX]
+    found = [pair for pair in pairs if pair[0] and pair[0].startswith(incomplete)]
+    return found[:OFFERED_MAX]
 
 
 def _asked(ctx: typer.Context, path: str) -> list[dict[str, Any]]:
     """Return the list that a gateway has there; an empty one where anything is in the way."""
     from forebay.cli.gateway_client import GatewayAway, GatewayClient, GatewayRefused
 
-    try:
-        client = GatewayClient(ctx.params.get("url"), ctx.params.get("key_env") or "")
-        with client.opened("GET", path, limit_s=LIMIT_S) as reply:
-            listed = client.read_answer(reply, path, object).value["data"]
-    except (GatewayAway, GatewayRefused, typer.Exit, KeyError, TypeError):
-        return []
-    return listed if isinstance(listed, list) else []
+    # Nothing may be said to somebody who is in the middle of a line.
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            client = GatewayClient(ctx.params.get("url"), ctx.params.get("key_env") or "")
+            with client.opened("GET", path, limit_s=LIMIT_S) as reply:
+                listed = client.read_answer(reply, path, object).value["data"]
+        except (GatewayAway, GatewayRefused, typer.Exit, KeyError, TypeError):
+            return []
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []

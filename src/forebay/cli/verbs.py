@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 import typer.core
 import typer.main
+from typer._completion_classes import completion_init
 
 from forebay.cli.console import complain
 from forebay.cli.exits import FAILED, INTERRUPTED, NOBODY_READS, USAGE
@@ -109,6 +110,14 @@ class Verbs(typer.core.TyperGroup):
         finally:
             self._lists = False
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Offer the verbs; as for the help, nothing is imported for it."""
+        self._lists = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._lists = False
+
     def make_context(self, *given: Any, **more: Any) -> Any:
         """Parse; `--help` and `--version` print while that is done."""
         with _read_to_the_end():
@@ -132,6 +141,7 @@ class Verbs(typer.core.TyperGroup):
         args = list(sys.argv[1:] if args is None else args)
         if args[:1] == ["help"] and "help" not in self.commands:
             args = [*args[1:], "--help"]  # as git and others have it
+        completion_init()
         try:
             status = super().main(args, prog_name, complete_var, False, **extra)
         except typer.Abort:  # older versions of Typer turn Ctrl-C into it
