@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw, Struct
 
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.json_body import VALUES_MAX, decode_body, in_turns
 from forebay.gateway.jobs.admission import _with_model
 from forebay.relay.fields import INLINE_BYTES
@@ -65,7 +65,7 @@ async def test_a_large_part_is_read_in_many_turns_and_kept_as_it_is(what: str) -
 async def test_what_is_wrong_is_named_however_large_a_body_is(
     body: bytes, param: str, size: int
 ) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HttpError) as refused:
         await decode_body(body % (b'"%b"' % (b"x" * size)), Work, as_it_is="params")
     assert refused.value.problem.param == param
 
@@ -77,7 +77,7 @@ async def test_a_body_that_is_slow_to_make_into_objects_is_refused() -> None:
         fits = VALUES_MAX // (1 + value.count(b"[") + value.count(b"{")) - 4
         decoded = await decode_body(body % ((b"," + value) * fits), dict[str, Any])
         assert len(decoded["x"]) == fits + 1
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(HttpError) as refused:
             await decode_body(body % ((b"," + value) * VALUES_MAX), dict[str, Any])
         assert "values" in refused.value.problem.message
 
@@ -88,7 +88,7 @@ async def test_numbers_that_are_slow_to_read_are_read_like_others() -> None:
 
 async def test_only_what_is_kept_as_it_is_may_be_large() -> None:
     body = b'{"type": "t", "params": {}, "zz": "%b"}' % (b"x" * INLINE_BYTES)
-    with pytest.raises(Refused, match="invalid_request"):
+    with pytest.raises(HttpError, match="invalid_request"):
         await decode_body(body, Work, as_it_is="params")
 
 

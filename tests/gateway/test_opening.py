@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from forebay.errors import StoreFailed
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http import lazy_open as openings
-from forebay.gateway.http.authorization import Refused
 from forebay.gateway.http.lazy_open import AGAIN_S, Opening
 from forebay.testing import FakeClock
 
@@ -59,7 +59,7 @@ async def test_a_database_that_hangs_holds_up_neither_the_start_nor_callers_nor_
     opening = Opening("the session database", do_open, FakeClock())
     async with asyncio.timeout(30.0):
         await opening.try_now()
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(HttpError) as refused:
             await opening.ready()
         assert refused.value.problem.code == "store_unavailable"
         assert not closed.is_set()  # it may come yet

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from forebay.gateway.error_handlers import ErrorAnswers
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.callers import EXPOSED, plain_id
 from forebay.gateway.hot.paths import PATH_BYTES_MAX, spellings
-from forebay.gateway.http.authorization import Refused
 from forebay.gateway.openapi.document import document
 from forebay.gateway.routes.acp import RpcRoutes
 from forebay.gateway.routes.admin import AdminRoutes
@@ -25,7 +25,6 @@ from forebay.gateway.routes.model_queries import FreeRoutes
 from forebay.gateway.routes.models import ModelRoutes
 from forebay.gateway.routes.sessions import SessionRoutes
 from forebay.gateway.routes.status import StatusRoutes, json_answer
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from starlette.routing import Router
@@ -148,7 +147,7 @@ class Cors:
         """
         shown = "".join(c for c in origin[:128].decode("latin-1") if c.isprintable())
         words = f"pages of {shown} may not call; server.cors_origins lists those that may"
-        refused = Refused(Problem("forbidden_host", words, "origin"))
+        refused = HttpError("forbidden_host", words, "origin")
         return self._parts.asking.answer(refused, request)
 
     def _marked(self, send: Send, origin: bytes) -> Send:

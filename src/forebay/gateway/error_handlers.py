@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.hot.model_names import nearest
-from forebay.gateway.http.authorization import Refused
 from forebay.gateway.routes.sessions import queue_full
 from forebay.relay.problem import Problem
 from forebay.sessions.refusals import PromptQueueFull, Refusal
@@ -31,13 +31,13 @@ class ErrorAnswers:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self.handlers: dict[Any, Any] = {
-            Refused: self.refused,
+            HttpError: self.refused,
             Refusal: self.refused_by_session,
             HTTPException: self.not_there,
             Exception: self.broken,
         }
 
-    async def refused(self, request: Request, error: Refused) -> Response:
+    async def refused(self, request: Request, error: HttpError) -> Response:
         """Answer a refusal."""
         return self._asking.answer(error, request)
 
@@ -45,7 +45,7 @@ class ErrorAnswers:
         """Answer a session's refusal; that of its cap has a body of its own."""
         if isinstance(error, PromptQueueFull):
             return queue_full(error)
-        return self._asking.answer(Refused(error.problem), request)
+        return self._asking.answer(HttpError.of(error.problem), request)
 
     async def not_there(self, request: Request, error: HTTPException) -> Response:
         """Answer a request for a route or a method that does not exist."""
@@ -53,7 +53,7 @@ class ErrorAnswers:
         is_hot = request.url.path.encode() in HOT_ROUTES
         if is_hot:
             code = "method_not_allowed"
-        answer = self._asking.answer(Refused(Problem(code, _words(code, request))), request)
+        answer = self._asking.answer(HttpError(code, _words(code, request)), request)
         allow = (error.headers or {}).get("Allow") or ("POST" if is_hot else "")
         if allow and code == "method_not_allowed":
             answer.headers["allow"] = allow
@@ -66,7 +66,7 @@ class ErrorAnswers:
         """
         logger.error("a route failed", exc_info=error, extra={"path": request.url.path})
         problem = Problem("internal_error", "an internal error; the log has the details")
-        return self._asking.answer(Refused(problem), request)
+        return self._asking.answer(HttpError.of(problem), request)
 
 
 def _words(code: str, request: Request) -> str:

@@ -10,6 +10,7 @@ from forebay.coordination import InProcess
 from forebay.core import OptionsChanged
 from forebay.dashboard.lookout import Lookout
 from forebay.gateway.dashboard import make_watch
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.errors.rendering import Problems
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
 from forebay.gateway.fleet.membership import make_coordinator, with_settings
@@ -22,7 +23,7 @@ from forebay.gateway.hot.inflation import Inflations
 from forebay.gateway.hot.keys import KeyRing
 from forebay.gateway.hot.model_names import ModelNames
 from forebay.gateway.hot.proxies import TrustedProxies
-from forebay.gateway.http.authorization import Asking, Refused
+from forebay.gateway.http.authorization import Asking
 from forebay.gateway.jobs.admission import JobAdmission
 from forebay.gateway.jobs.service import Jobs, Surroundings
 from forebay.gateway.metrics import Metrics
@@ -139,11 +140,11 @@ class Parts:
         return SessionHost(settings.sessions, settings.jobs.database, around, self._replica)
 
     def _replica(self) -> str:
-        """Return this gateway's name among several, "" where it works alone; raises Refused."""
+        """Return this gateway's name among several, "" where it works alone; raises HttpError."""
         if self.fleet is not None:
             return self.fleet.me
         if self.settings.coordination.url:  # it listens already, and has not joined the others
-            raise Refused(Problem("replica_unavailable", "this gateway is still starting"))
+            raise HttpError("replica_unavailable", "this gateway is still starting")
         return ""
 
     def _new_id(self, prefix: str, secret: str) -> str:
@@ -183,7 +184,7 @@ class Parts:
         """Return what the core knows of a ticket; None when it has ended.
 
         A core in this process has answered before `inspect` returns; one elsewhere takes a moment.
-        Raises Refused where it takes too long.
+        Raises HttpError where it takes too long.
         """
         future: asyncio.Future[Describe] = asyncio.get_running_loop().create_future()
 
@@ -200,7 +201,7 @@ class Parts:
             self.relay.forget_inspection(ticket_id, told)
         if not done and ticket_id in self.relay.exchanges:
             words = "the leading gateway does not say how this request stands"
-            raise Refused(Problem("replica_unavailable", words))
+            raise HttpError("replica_unavailable", words)
         return future.result() if done else None
 
     def reload(self) -> list[str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.fleet.peers import HEAD_S
-from forebay.gateway.http.authorization import Refused
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ ANSWER_BYTES_MAX = 1_048_576
 async def ask_replica(
     replicas: Replicas, request: Request, name: str, calls: list[dict[str, Any]]
 ) -> list[dict[str, Any] | None]:
-    """Return the answer to each call, None for notifications; raises Refused where there is none.
+    """Return the answer to each call, None for notifications; raises HttpError where there is none.
 
     The calls are sound, so that exactly those with an id are answered, and in their order.
     """
@@ -31,13 +31,13 @@ async def ask_replica(
     body = msgspec.json.encode(calls)
     status, whole = await replicas.ask(request, name, body, ANSWER_BYTES_MAX, limit_s)
     if status not in (200, 204):
-        raise Refused(_problem_of(whole, name))
+        raise HttpError.of(_problem_of(whole, name))
     try:
         told = msgspec.json.decode(whole, type=list[dict[str, Any]]) if whole else []
     except msgspec.DecodeError:
-        raise Refused(_odd(name)) from None
+        raise HttpError.of(_odd(name)) from None
     if len(told) != sum("id" in call for call in calls):
-        raise Refused(_odd(name))
+        raise HttpError.of(_odd(name))
     answers = iter(told)
     return [next(answers) if "id" in call else None for call in calls]
 

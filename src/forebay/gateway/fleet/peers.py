@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from forebay.errors import BackendFailed
+from forebay.gateway.errors.http_error import HttpError, shutting_down
 from forebay.gateway.fleet.peer_response import Passage, PassedOn, Stale
 from forebay.gateway.fleet.peer_target import peer_target
-from forebay.gateway.http.authorization import HOP, Refused
+from forebay.gateway.http.authorization import HOP
 from forebay.gateway.http.connected import while_connected
 from forebay.gateway.http.json_body import read_body
-from forebay.relay.problem import Problem
 from forebay.sessions.ids import replica_of
 from forebay.wire.client import Pool
 from forebay.wire.heads import end_to_end, header_block
@@ -83,7 +83,7 @@ class Replicas:
         """Return the gateway to ask for a session; None is this one.
 
         A session that is here is ours, whatever its id says. One from before there were several
-        gateways names none; the ledger knows who took it over. Raises Refused for a call that was
+        gateways names none; the ledger knows who took it over. Raises HttpError for a call that was
         passed on to the wrong one.
         """
         fleet, sessions = self._parts.fleet, self._parts.sessions
@@ -99,7 +99,7 @@ class Replicas:
     async def of_request(self, ticket_id: str, request: Request) -> str | None:
         """Return the gateway that has a request which is not here; None where nobody has it.
 
-        Raises Refused where that cannot be known now.
+        Raises HttpError where that cannot be known now.
         """
         fleet = self._parts.fleet
         if fleet is None or HOP in request.headers:
@@ -119,7 +119,7 @@ class Replicas:
     async def pass_on(
         self, request: Request, name: str, bytes_max: int, limit_s: float | None = HEAD_S
     ) -> Response:
-        """Have another gateway answer a request; raises Refused where it is out of reach."""
+        """Have another gateway answer a request; raises HttpError where it is out of reach."""
         fleet = self._fleet()
         address = self._address(fleet, name)
         body = await read_body(request, bytes_max, self._parts.settings.server.body_seconds)
@@ -131,7 +131,7 @@ class Replicas:
     async def ask(
         self, request: Request, name: str, body: bytes, bytes_max: int, limit_s: float | None
     ) -> tuple[int, bytes]:
-        """Ask with another body; return the status and the whole answer. Raises Refused."""
+        """Ask with another body; return the status and the whole answer. Raises HttpError."""
         fleet = self._fleet()
         address = self._address(fleet, name)
         head = _head(request, address, fleet.me, len(body))
@@ -165,7 +165,7 @@ class Replicas:
         fleet = self._parts.fleet
         assert fleet is not None
         if self._stopped:
-            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+            raise shutting_down()
         return fleet
 
     def _address(self, fleet: Fleet, name: str) -> str:
@@ -175,7 +175,7 @@ class Replicas:
         return address
 
     async def _asked(self, question: Question, limit_s: float | None) -> Passage:
-        """Return an answer that has begun; raises Refused."""
+        """Return an answer that has begun; raises HttpError."""
         pool = self._pool(question.address)
         sent = False
         try:
@@ -215,7 +215,7 @@ class Replicas:
         seen = self._fleet().picture().replicas
         return not any(one.name == name and one.state != "lost" for one in seen)
 
-    def _failed(self, question: Question, error: BackendFailed, *, sent: bool) -> Refused:
+    def _failed(self, question: Question, error: BackendFailed, *, sent: bool) -> HttpError:
         """Say so: what may have been done already must not be asked for again unseen."""
         name = question.name
         if name not in self._silent:  # once until it answers again
@@ -224,7 +224,7 @@ class Replicas:
             logger.warning("another gateway cannot be reached: %s", error, extra=where)
         if sent and not question.is_safe:
             words = f"gateway {name}, which has it, was asked and did not answer"
-            return Refused(Problem("replica_lost", words))
+            return HttpError("replica_lost", words)
         return _away(f"gateway {name}, which has it, cannot be reached")
 
     def _pool(self, address: str) -> Pool:
@@ -237,8 +237,8 @@ class Replicas:
         return pool
 
 
-def _away(words: str) -> Refused:
-    return Refused(Problem("replica_unavailable", words))
+def _away(words: str) -> HttpError:
+    return HttpError("replica_unavailable", words)
 
 
 def _head(request: Request, address: str, me: str, length: int) -> bytes:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.errors.rendering import preferred_language
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
-from forebay.relay.problem import Problem
 from forebay.wire.heads import RequestHead
 from forebay.wire.hosts import host_name, is_loopback
 
@@ -30,14 +30,6 @@ FORWARDING: Final = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "cf
 """How the headers begin by which proxies say that they speak for someone else."""
 
 
-class Refused(Exception):
-    """The answer is an error."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.code)
-        self.problem = problem
-
-
 class Asking:
     """Authorises what is not inference."""
 
@@ -50,17 +42,17 @@ class Asking:
         self._public_status = public_status
 
     def caller(self, request: Request) -> Caller:
-        """Return who asks, with a key where keys are needed; raises Refused."""
+        """Return who asks, with a key where keys are needed; raises HttpError."""
         caller = self._read(request)
         if caller.problem is not None:
-            raise Refused(caller.problem)
+            raise HttpError.of(caller.problem)
         return caller
 
     def anyone(self, request: Request) -> Caller:
         """Return who asks; a key is not needed, but the Host must be ours."""
         caller = self._read(request)
         if caller.problem is not None and caller.problem.code == "forbidden_host":
-            raise Refused(caller.problem)
+            raise HttpError.of(caller.problem)
         return caller
 
     def observer(self, request: Request) -> Caller:
@@ -72,22 +64,20 @@ class Asking:
         caller = self.caller(request)
         if self._keys:
             if caller.key is None or not caller.key.admin:
-                raise Refused(Problem("forbidden", "this needs an admin key"))
+                raise HttpError("forbidden", "this needs an admin key")
         elif not _is_at_this_machine(request):
-            raise Refused(
-                Problem("forbidden", "without keys, admin routes are for this machine only")
-            )
+            raise HttpError("forbidden", "without keys, admin routes are for this machine only")
         return caller
 
     def is_admin(self, request: Request) -> bool:
         """Say whether an admin asks."""
         try:
             self.admin(request)
-        except Refused:
+        except HttpError:
             return False
         return True
 
-    def answer(self, refused: Refused, request: Request) -> Response:
+    def answer(self, refused: HttpError, request: Request) -> Response:
         """Return an error in the dialect of the route."""
         family = family_of(request.url.path, "anthropic-version" in request.headers)
         language = preferred_language(request.headers.get("accept-language", "").encode("latin-1"))

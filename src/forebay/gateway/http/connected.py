@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
-from forebay.gateway.http.authorization import Refused
-from forebay.relay.problem import Problem
+from forebay.gateway.errors.http_error import HttpError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -29,7 +28,7 @@ async def while_connected(
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Refused(Problem(code, "the client left"))
+            raise HttpError(code, "the client left")
         return working.result()
     finally:
         working.cancel()

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect
 
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.relay.fields import INLINE_BYTES, text_bytes
 from forebay.relay.json_text import outside_texts
 from forebay.relay.members import MEMBERS_MAX, InvalidBody, scan_members, too_many
-from forebay.relay.problem import Problem
 from forebay.wire.refusals import BUSY
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ VALUES_MAX: Final = 4096
 
 
 async def read_body(request: Request, bytes_max: int, limit_s: float) -> bytes:
-    """Read a body once there is memory for it, bounded in size and time; raises Refused."""
+    """Read a body once there is memory for it, bounded in size and time; raises HttpError."""
     body = bytearray()
     has_room = False
     try:
@@ -39,15 +38,13 @@ async def read_body(request: Request, bytes_max: int, limit_s: float) -> bytes:
             async for piece in request.stream():
                 body += piece
                 if len(body) > bytes_max:
-                    raise Refused(
-                        Problem("body_too_large", f"the body is larger than {bytes_max} bytes")
-                    )
+                    raise HttpError("body_too_large", f"the body is larger than {bytes_max} bytes")
     except TimeoutError:
         if not has_room:
-            raise Refused(Problem(BUSY.code, BUSY.message)) from None
-        raise Refused(Problem("request_timeout", "the body took too long")) from None
+            raise HttpError(BUSY.code, BUSY.message) from None
+        raise HttpError("request_timeout", "the body took too long") from None
     except ClientDisconnect:
-        raise Refused(Problem("request_timeout", "the client left")) from None
+        raise HttpError("request_timeout", "the client left") from None
     return bytes(body)
 
 
@@ -78,7 +75,7 @@ async def in_turns(slices: Generator[object, None, T]) -> T:
 
 
 async def decode_body(body: bytes, type: type[T], as_it_is: str = "") -> T:
-    """Return a body as what it should be; raises Refused, naming the field.
+    """Return a body as what it should be; raises HttpError, naming the field.
 
     A member named `as_it_is` may be large: it is not looked into, but put in its place. Numbers are
     left to Python: msgspec takes 11 to 17 µs for some (`5e-324`), Python half of one.
@@ -134,7 +131,7 @@ def _members(body: bytes) -> Generator[int, None, dict[str, msgspec.Raw]]:
 
 
 def convert_fields(fields: dict[str, Any], type: type[T]) -> T:
-    """Return decoded fields as what they should be; raises Refused, naming the field."""
+    """Return decoded fields as what they should be; raises HttpError, naming the field."""
     try:
         return msgspec.convert(fields, type)
     except msgspec.ValidationError as error:
@@ -143,12 +140,7 @@ def convert_fields(fields: dict[str, Any], type: type[T]) -> T:
         raise invalid("the body is nested too deeply", "body") from None
 
 
-def invalid(message: str, param: str) -> Refused:
-    """Return the refusal of a field that makes no sense."""
-    return Refused(Problem("invalid_request", message, param))
-
-
-def _refused_field(error: msgspec.ValidationError) -> Refused:
+def _refused_field(error: msgspec.ValidationError) -> HttpError:
     text = str(error)
     param = text.rpartition("`$.")[2].rstrip("`") if "`$." in text else "body"
     for quoted in ("missing required field `", "contains unknown field `"):

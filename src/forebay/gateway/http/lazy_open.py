@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError, shutting_down
 from forebay.gateway.http.store_timeout import ANSWER_S
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,18 +41,18 @@ class Opening:
         self.stopped = False
 
     async def ready(self) -> None:
-        """Open it unless that has been done; raises Refused where it cannot be."""
+        """Open it unless that has been done; raises HttpError where it cannot be."""
         if self.is_open:
             return
         if self.stopped:
-            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+            raise shutting_down()
         try:
             async with asyncio.timeout(ANSWER_S):
                 await self._opened()
         except (ForebayError, TimeoutError) as error:
             logger.warning("%s", str(error) or HANGS)
             words = f"{self._what} cannot be opened; the log has the details"
-            raise Refused(Problem("store_unavailable", words)) from error
+            raise HttpError("store_unavailable", words) from error
 
     async def try_now(self) -> None:
         """Open it, or else try again later, until it is open."""

@@ -14,9 +14,8 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.jobs.batches.file import FILE_BYTES_MAX, FileTooLarge
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -57,7 +56,7 @@ class Form:
         self._ended = False
 
     async def read(self, request: Request, idle_s: float) -> None:
-        """Read the whole form; raises Refused. `discard` it, unless its file is stored."""
+        """Read the whole form; raises HttpError. `discard` it, unless its file is stored."""
         parser = self._parser(request)
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > FILE_BYTES_MAX + FORM_BYTES_MAX:
@@ -72,9 +71,9 @@ class Form:
             await self._flush()
         except TimeoutError:
             limit = "an hour" if whole.expired() else f"{idle_s:g} s without a byte"
-            raise Refused(Problem("request_timeout", f"the upload was cut off: {limit}")) from None
+            raise HttpError("request_timeout", f"the upload was cut off: {limit}") from None
         except ClientDisconnect:
-            raise Refused(Problem("request_timeout", "the client left")) from None
+            raise HttpError("request_timeout", "the client left") from None
         except MultipartParseError as error:
             raise _wrong(f"the form cannot be read: {error}", "body") from None
         except FileTooLarge as error:
@@ -183,9 +182,9 @@ def _plain(filename: str) -> str:
     return "".join(c for c in last if c.isprintable())[:FILENAME_LENGTH_MAX] or "file"
 
 
-def _too_large(message: str) -> Refused:
-    return Refused(Problem("file_too_large", message, "file"))
+def _too_large(message: str) -> HttpError:
+    return HttpError("file_too_large", message, "file")
 
 
-def _wrong(message: str, param: str) -> Refused:
-    return Refused(Problem("invalid_request", message, param))
+def _wrong(message: str, param: str) -> HttpError:
+    return invalid(message, param)

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.json_body import in_turns
 from forebay.jobs.filler.builtin import FAMILY, ROUTES
 from forebay.relay.members import InvalidBody, scan_members
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -32,7 +31,7 @@ class JobAdmission:
     async def check(
         self, task_type: str, params: bytes, model: str | None, caller: Caller
     ) -> tuple[bytes, str]:
-        """Return the params and the model they ask for; raises Refused, naming the field."""
+        """Return the params and the model they ask for; raises HttpError, naming the field."""
         try:
             params = await in_turns(_with_model(params, model))
             reading = FAMILY.reader.look_at(params)
@@ -41,28 +40,28 @@ class JobAdmission:
             fields = reading.fields
         except InvalidBody as error:
             param = "params" if error.param == "body" else f"params.{error.param}"
-            raise Refused(Problem(error.code, f"params: {error}", param)) from None
+            raise HttpError(error.code, f"params: {error}", param) from None
         unsupported = fields.unsupported()
         if unsupported is not None:
             param = f"params.{unsupported.param}"
-            raise Refused(Problem("unsupported", unsupported.message, param))
+            raise HttpError("unsupported", unsupported.message, param)
         if FAMILY.is_stream(fields, ROUTES[task_type]):
             words = "nobody listens to a job: leave out `stream`"
-            raise Refused(Problem("invalid_request", words, "params.stream"))
+            raise invalid(words, "params.stream")
         if model is not None and fields.model != model:
             words = "`model` and `params.model` differ"
-            raise Refused(Problem("invalid_request", words, "model"))
+            raise invalid(words, "model")
         self.check_model(fields.model, caller, "params.model")
         return params, fields.model
 
     def check_model(self, asked: str, caller: Caller, param: str) -> None:
         """Refuse a model that the key may not use, or that no node has; `param` is its field."""
         if not self._admission.may_use(caller.key, asked):
-            raise Refused(Problem("forbidden", "this key may not use this model", param))
+            raise HttpError("forbidden", "this key may not use this model", param)
         model, fallbacks = self._admission.resolve(asked)
         known = any(self._nodes.knows(name, FAMILY.name) for name in (model, *fallbacks))
         if not known and not self._nodes.is_starting():
-            raise Refused(self._models.unknown(asked, caller.key, FAMILY.name, param))
+            raise HttpError.of(self._models.unknown(asked, caller.key, FAMILY.name, param))
 
 
 def _with_model(params: bytes, model: str | None) -> Generator[int, None, bytes]:

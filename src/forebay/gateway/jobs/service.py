@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.errors import ForebayError, StoreFailed
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import Opening, may_hold
 from forebay.gateway.http.store_timeout import ANSWER_S, in_time
 from forebay.gateway.jobs.figures import JobFigures
 from forebay.jobs.filler.builtin import ROUTES
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +117,7 @@ class Jobs:
     async def know_types(self) -> None:
         """Wait for an app's own task types, which the gateway imports while it listens already.
 
-        Raises Refused where that takes long: a type that is not known yet is not unknown.
+        Raises HttpError where that takes long: a type that is not known yet is not unknown.
         """
         if not self.settings.modules:
             return
@@ -127,7 +126,7 @@ class Jobs:
                 await self._loaded()
         except (ForebayError, TimeoutError) as error:
             words = "the gateway is still loading the modules of jobs.modules"
-            raise Refused(Problem("store_unavailable", words)) from error
+            raise HttpError("store_unavailable", words) from error
 
     async def _loaded(self) -> JobEngine:
         """Return the engine, once it knows an app's own task types; raises BadModule."""
@@ -148,7 +147,7 @@ class Jobs:
         await engine.open()
 
     async def ready(self) -> None:
-        """Open the database unless that has been done; raises Refused where it cannot be."""
+        """Open the database unless that has been done; raises HttpError where it cannot be."""
         await self._opening.ready()
 
     def drain(self) -> None:
@@ -178,10 +177,10 @@ def _engine_class() -> type[JobEngine]:
 
 
 async def from_store(future: Future[T]) -> T:
-    """Wait for the store; raises Refused where it fails."""
+    """Wait for the store; raises HttpError where it fails."""
     try:
         return await in_time(future)
     except StoreFailed as error:
         logger.warning("%s", error)
         words = "the job database cannot be used now; the log has the details"
-        raise Refused(Problem("store_unavailable", words)) from error
+        raise HttpError("store_unavailable", words) from error

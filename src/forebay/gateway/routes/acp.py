@@ -16,8 +16,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.fleet.acp_forwarding import ask_replica
-from forebay.gateway.http.authorization import Refused
 from forebay.gateway.http.connected import while_connected
 from forebay.gateway.http.json_body import check_text, in_turns, read_body
 from forebay.gateway.routes.sessions import BODY_BYTES_MAX
@@ -119,7 +119,7 @@ class RpcRoutes:
         """Have another gateway do these calls; where it cannot, each is refused."""
         try:
             return await ask_replica(self._parts.replicas, request, name, calls)
-        except Refused as error:
+        except HttpError as error:
             refusal = _refusal(error)
             return [_failed(_id_of(call), refusal) if "id" in call else None for call in calls]
 
@@ -133,7 +133,7 @@ class RpcRoutes:
                 continue
             try:
                 name = await self._parts.replicas.of_session(session_id, request)
-            except Refused:
+            except HttpError:
                 continue  # the call is told so when it looks for its session
             if name is not None:
                 found.setdefault(name, []).append(at)
@@ -160,7 +160,7 @@ class RpcRoutes:
         except RpcError as error:
             wants_answer = wants_answer or error.error["code"] == INVALID_REQUEST
             answer = _failed(call_id, error)
-        except (Refused, Refusal) as error:
+        except (HttpError, Refusal) as error:
             answer = _failed(call_id, _refusal(error))
         except Exception:
             logger.exception("a call failed")
@@ -215,7 +215,7 @@ def _read(call: object) -> tuple[str, Answer]:
     return method, params
 
 
-def _refusal(error: Refused | Refusal) -> RpcError:
+def _refusal(error: HttpError | Refusal) -> RpcError:
     """Return a refusal as JSON-RPC has it; that of the cap exactly as specification 2 does."""
     if isinstance(error, PromptQueueFull):
         data: Answer = {

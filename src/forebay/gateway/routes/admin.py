@@ -11,10 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.errors import NotAllowed
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
 from forebay.gateway.http.json_body import read_body
 from forebay.gateway.routes.status import json_answer
-from forebay.relay.problem import Problem
 from forebay.settings import NodeSettings, SettingsError, parse_node
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class AdminRoutes:
         try:
             backend = self._parts.operator.add(settings)
         except NotAllowed as error:
-            raise Refused(Problem("conflict", str(error), "name")) from None
+            raise HttpError("conflict", str(error), "name") from None
         return json_answer(_shown(backend, None), 201)
 
     async def remove(self, request: Request) -> Response:
@@ -91,13 +90,13 @@ class AdminRoutes:
             changed = self._parts.reload()
         except SettingsError as error:
             logger.error("settings NOT reloaded, the old ones stay: %s", error)
-            raise Refused(Problem("invalid_request", str(error), "settings")) from None
+            raise invalid(str(error), "settings") from None
         return json_answer({"changed": changed})
 
     def _find(self, request: Request) -> Backend:
         backend = self._parts.nodes.get(request.path_params["name"])
         if backend is None:
-            raise Refused(Problem("not_found", self._no_such_node(request), "name"))
+            raise HttpError("not_found", self._no_such_node(request), "name")
         return backend
 
     def _no_such_node(self, request: Request) -> str:
@@ -117,22 +116,16 @@ class AdminRoutes:
         try:
             given = msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise Refused(
-                Problem("invalid_request", "the body is not valid JSON", "body")
-            ) from None
+            raise invalid("the body is not valid JSON", "body") from None
         if not isinstance(given, dict):
-            raise Refused(Problem("invalid_request", "the body must be a JSON object", "body"))
+            raise invalid("the body must be a JSON object", "body")
         if given.get("api_key_env"):
             # Anyone who may add nodes could otherwise send any variable of ours anywhere.
-            raise Refused(
-                Problem("invalid_request", "name secrets in the settings file", "api_key_env")
-            )
+            raise invalid("name secrets in the settings file", "api_key_env")
         try:
             return parse_node(given)
         except SettingsError as error:
-            param = error.problems[0].key if error.problems else None
-            words = "; ".join(str(problem) for problem in error.problems)
-            raise Refused(Problem("invalid_request", words, param)) from None
+            raise invalid_settings(error) from None
 
 
 def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from starlette.routing import Route
 
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.json_body import read_body
 from forebay.gateway.routes.files import (
     answered,
@@ -29,7 +29,6 @@ from forebay.jobs.batches.batch import (
     NotCancellable,
     is_name,
 )
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -79,9 +78,9 @@ class BatchRoutes:
                 batch_object(await blocking(lambda: jobs.batches.create(owner, new)))
             )
         except BadBatch as error:
-            raise Refused(Problem("invalid_request", str(error), error.param)) from None
+            raise invalid(str(error), error.param) from None
         except BatchesFull as error:
-            raise Refused(Problem("batches_full", str(error))) from None
+            raise HttpError("batches_full", str(error)) from None
 
     async def listed(self, request: Request) -> Response:
         """List the caller's batches, the newest first."""
@@ -113,7 +112,7 @@ class BatchRoutes:
             if is_name(name):
                 batch = await blocking(lambda: jobs.batches.cancel(name, owner))
         except NotCancellable as error:
-            raise Refused(Problem("conflict", str(error), "batch_id")) from None
+            raise HttpError("conflict", str(error), "batch_id") from None
         if batch is None:
             raise _no_batch()
         return json_answer(batch_object(batch))
@@ -148,13 +147,13 @@ def _parsed(body: bytes) -> NewBatch:
     try:
         wanted = msgspec.json.decode(body, type=_Wanted)
     except msgspec.ValidationError as error:
-        raise Refused(Problem("invalid_request", str(error), _field_of(str(error)))) from None
+        raise invalid(str(error), _field_of(str(error))) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise Refused(Problem("invalid_request", "the body is not valid JSON", "body")) from None
+        raise invalid("the body is not valid JSON", "body") from None
     if wanted.output_expires_after is not UNSET:
         raise unsupported("output_expires_after")
     if not files.is_name(wanted.input_file_id):
-        raise Refused(Problem("invalid_request", "there is no file of that id", "input_file_id"))
+        raise invalid("there is no file of that id", "input_file_id")
     return NewBatch(
         wanted.input_file_id, wanted.endpoint, wanted.completion_window, wanted.metadata
     )
@@ -175,5 +174,5 @@ def _field_of(message: str) -> str:
     return name.rstrip("`") or "body"
 
 
-def _no_batch() -> Refused:
-    return Refused(Problem("not_found", "there is no batch of that id", "batch_id"))
+def _no_batch() -> HttpError:
+    return HttpError("not_found", "there is no batch of that id", "batch_id")

@@ -9,9 +9,8 @@ from starlette.routing import Route
 
 from forebay.dashboard.files import SECURITY_HEADERS, page_files
 from forebay.dashboard.watch import FOLLOWERS_MAX
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.sse import EVENTS, STREAM_HEADERS, only_the_head
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -45,7 +44,7 @@ class DashboardRoutes:
         self._parts.asking.anyone(request)
         file = page_files().get(request.path_params["name"])
         if file is None:
-            raise Refused(Problem("not_found", "the page has no file of that name"))
+            raise HttpError("not_found", "the page has no file of that name")
         return _answer(file, request)
 
     async def events(self, request: Request) -> Response:
@@ -56,7 +55,7 @@ class DashboardRoutes:
             return head
         if parts.watch.followers >= FOLLOWERS_MAX:
             words = f"{FOLLOWERS_MAX} look at this gateway already"
-            raise Refused(Problem("too_many_connections", words))
+            raise HttpError("too_many_connections", words)
         admin = parts.asking.is_admin(request)
         follower = parts.watch.follow(admin=admin, keys=bool(parts.keys))
         generation = parts.callers.generation
@@ -74,7 +73,7 @@ class DashboardRoutes:
     def _may_look(self, request: Request) -> bool:
         try:
             self._parts.asking.observer(request)
-        except Refused:
+        except HttpError:
             return False
         return True
 

@@ -15,12 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from forebay.errors import StoreFailed
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError, invalid, shutting_down
 from forebay.gateway.http.multipart import Form
 from forebay.gateway.http.store_timeout import in_time
 from forebay.gateway.routes.status import json_answer
 from forebay.jobs.batches.file import LIST_MAX, FileInUse, FilesFull, Listing, is_name
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -58,7 +57,7 @@ class FileRoutes:
         """Take in a file."""
         owner, jobs = await asked(self._parts, request)
         if self._parts.draining:
-            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+            raise shutting_down()
         form = Form(jobs.files)
         with self._one_more_upload(owner):
             try:
@@ -67,18 +66,18 @@ class FileRoutes:
             except StoreFailed as error:
                 _refuse(error)
             except OSError as error:
-                raise Refused(
-                    Problem("store_unavailable", f"the file cannot be kept: {error.strerror}")
+                raise HttpError(
+                    "store_unavailable", f"the file cannot be kept: {error.strerror}"
                 ) from None
             finally:
                 await form.discard()
 
     @contextlib.contextmanager
     def _one_more_upload(self, owner: str) -> Iterator[None]:
-        """Bound what is being uploaded, in all and by one key; raises Refused."""
+        """Bound what is being uploaded, in all and by one key; raises HttpError."""
         most = UPLOADS_MAX if not self._parts.keys else UPLOADS_MAX // 4
         if self._uploading.total() >= UPLOADS_MAX or self._uploading[owner] >= most:
-            raise Refused(Problem("too_many_connections", "too many uploads are under way"))
+            raise HttpError("too_many_connections", "too many uploads are under way")
         self._uploading[owner] += 1
         try:
             yield
@@ -90,9 +89,9 @@ class FileRoutes:
     async def _store(self, form: Form, jobs: Jobs, owner: str) -> StoredFile:
         purpose = form.fields.pop("purpose", None)
         if purpose is None:
-            raise Refused(Problem("invalid_request", "the form has no purpose", "purpose"))
+            raise invalid("the form has no purpose", "purpose")
         if purpose != "batch":
-            raise Refused(Problem("invalid_request", 'purpose must be "batch"', "purpose"))
+            raise invalid('purpose must be "batch"', "purpose")
         for name in form.fields:
             raise unsupported(name.partition("[")[0][:64])
         upload = form.upload
@@ -105,7 +104,7 @@ class FileRoutes:
         given = request.query_params
         order = given.get("order", "desc")
         if order not in ("asc", "desc"):
-            raise Refused(Problem("invalid_request", "order must be asc or desc", "order"))
+            raise invalid("order must be asc or desc", "order")
         wanted = Listing(
             plain(given.get("purpose"), "purpose"),
             limit_of(request, LIST_MAX, LIST_MAX),
@@ -152,14 +151,14 @@ class FileRoutes:
 
 
 async def asked(parts: Parts, request: Request) -> tuple[str, Jobs]:
-    """Return whose files and batches are asked for, and where they are; raises Refused."""
+    """Return whose files and batches are asked for, and where they are; raises HttpError."""
     caller = parts.asking.caller(request)
     await parts.jobs.ready()
     return caller.key.name if caller.key is not None else "", parts.jobs
 
 
 async def answered(future: Future[T]) -> T:
-    """Wait for the database; raises Refused."""
+    """Wait for the database; raises HttpError."""
     try:
         return await in_time(future)
     except StoreFailed as error:
@@ -167,7 +166,7 @@ async def answered(future: Future[T]) -> T:
 
 
 async def blocking(work: Callable[[], T]) -> T:
-    """Run what blocks in a thread, to its end even if the client leaves; raises Refused."""
+    """Run what blocks in a thread, to its end even if the client leaves; raises HttpError."""
     try:
         return await asyncio.shield(asyncio.to_thread(work))
     except (StoreFailed, FilesFull, FileInUse) as error:
@@ -175,30 +174,28 @@ async def blocking(work: Callable[[], T]) -> T:
 
 
 def limit_of(request: Request, default: int, most: int) -> int:
-    """Return how many are asked for; raises Refused."""
+    """Return how many are asked for; raises HttpError."""
     text = request.query_params.get("limit", str(default))
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most):
-        raise Refused(
-            Problem("invalid_request", f"limit must be a number from 1 to {most}", "limit")
-        )
+        raise invalid(f"limit must be a number from 1 to {most}", "limit")
     return int(text)
 
 
 def plain(text: str | None, name: str) -> str | None:
-    """Return a text that a database can look for; raises Refused."""
+    """Return a text that a database can look for; raises HttpError."""
     if text is not None and "\0" in text:
-        raise Refused(Problem("invalid_request", f"{name} holds a NUL character", name))
+        raise invalid(f"{name} holds a NUL character", name)
     return text
 
 
-def unsupported(name: str) -> Refused:
+def unsupported(name: str) -> HttpError:
     """Return the refusal of a field that would be ignored."""
-    return Refused(Problem("unsupported", f"{name} is not offered here", name))
+    return HttpError("unsupported", f"{name} is not offered here", name)
 
 
-def unknown_after() -> Refused:
+def unknown_after() -> HttpError:
     """Return the refusal of a list that begins nowhere."""
-    return Refused(Problem("invalid_request", "after is the id of nothing that is there", "after"))
+    return invalid("after is the id of nothing that is there", "after")
 
 
 def file_object(file: StoredFile) -> dict[str, object]:
@@ -229,14 +226,14 @@ def list_object(data: list[dict[str, object]], has_more: bool) -> dict[str, obje
 
 def _refuse(error: StoreFailed | FilesFull | FileInUse) -> NoReturn:
     if isinstance(error, StoreFailed):
-        raise Refused(Problem("store_unavailable", "the database of jobs cannot be used now"))
+        raise HttpError("store_unavailable", "the database of jobs cannot be used now")
     if isinstance(error, FilesFull):
-        raise Refused(Problem("files_full", str(error), "file"))
-    raise Refused(Problem("conflict", str(error), "file_id"))
+        raise HttpError("files_full", str(error), "file")
+    raise HttpError("conflict", str(error), "file_id")
 
 
-def _no_file() -> Refused:
-    return Refused(Problem("not_found", "there is no file of that id", "file_id"))
+def _no_file() -> HttpError:
+    return HttpError("not_found", "there is no file of that id", "file_id")
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:

@@ -8,12 +8,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.errors import NotAllowed
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError, invalid_settings, shutting_down
 from forebay.gateway.http.json_body import decode_body, read_body
 from forebay.gateway.routes.status import json_answer
 from forebay.guard.beat import HEARTBEAT_S, LOST_S, NODES_PATH, Beat
 from forebay.guard.token import TOKEN_HEADER, same
-from forebay.relay.problem import Problem
 from forebay.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -40,17 +39,15 @@ class GuardRoutes:
         parts = self._parts
         self._let_in(request)
         if parts.draining:
-            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+            raise shutting_down()
         body = await read_body(request, BODY_BYTES_MAX, parts.settings.server.body_seconds)
         beat = await decode_body(body, Beat)
         try:
             is_new = parts.guarded.hear(beat)
         except SettingsError as error:
-            param = error.problems[0].key if error.problems else None
-            words = "; ".join(str(problem) for problem in error.problems)
-            raise Refused(Problem("invalid_request", words, param)) from None
+            raise invalid_settings(error) from None
         except NotAllowed as error:
-            raise Refused(Problem("conflict", str(error), "name")) from None
+            raise HttpError("conflict", str(error), "name") from None
         backend = parts.nodes.get(beat.name)
         state = backend.told.state if backend is not None else "offline"
         told = {"heartbeat_seconds": HEARTBEAT_S, "lost_after_seconds": LOST_S}
@@ -61,7 +58,7 @@ class GuardRoutes:
         self._let_in(request)
         name = request.path_params["name"]
         if not self._parts.guarded.leave(name, request.query_params.get("instance", "")):
-            raise Refused(Problem("not_found", "no guard of that name is registered", "name"))
+            raise HttpError("not_found", "no guard of that name is registered", "name")
         return Response(status_code=204)
 
     def _let_in(self, request: Request) -> None:
@@ -69,18 +66,14 @@ class GuardRoutes:
         self._parts.asking.anyone(request)
         token = self._parts.guarded.token
         if not token:
-            raise Refused(
-                Problem(
-                    "guard_refused",
-                    "no guard may register here: guard.token_env is not set; name an environment "
-                    "variable there that holds the guards' token, and restart the gateway",
-                )
+            raise HttpError(
+                "guard_refused",
+                "no guard may register here: guard.token_env is not set; name an environment "
+                "variable there that holds the guards' token, and restart the gateway",
             )
         if not same(request.headers.get(TOKEN_HEADER, "").encode("latin-1"), token):
-            raise Refused(
-                Problem(
-                    "guard_refused",
-                    "the guard's token is not the one of this gateway: the variable of --token-env "
-                    "there and that of guard.token_env here must hold the same",
-                )
+            raise HttpError(
+                "guard_refused",
+                "the guard's token is not the one of this gateway: the variable of --token-env "
+                "there and that of guard.token_env here must hold the same",
             )

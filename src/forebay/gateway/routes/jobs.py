@@ -12,8 +12,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from forebay.errors import StoreFailed
-from forebay.gateway.http.authorization import Refused, seen_by
-from forebay.gateway.http.json_body import decode_body, invalid, read_body
+from forebay.gateway.errors.http_error import HttpError, invalid, shutting_down
+from forebay.gateway.http.authorization import seen_by
+from forebay.gateway.http.json_body import decode_body, read_body
 from forebay.gateway.http.sse import EVENTS, STREAM_HEADERS, only_the_head
 from forebay.gateway.http.store_timeout import in_time
 from forebay.gateway.jobs.service import from_store
@@ -22,7 +23,6 @@ from forebay.gateway.routes.status import json_answer
 from forebay.jobs.filler.builtin import ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
 from forebay.jobs.runner.validation import warn_if_full
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -75,7 +75,7 @@ class JobRoutes:
         """Take in a job."""
         caller = self._parts.asking.caller(request)
         if self._parts.draining:
-            raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+            raise shutting_down()
         limit_s = self._parts.settings.server.body_seconds
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
         await self._parts.jobs.know_types()
@@ -88,7 +88,7 @@ class JobRoutes:
         if added.status == "failed":
             words = f"{depth_max} jobs of type {new.task_type!r} are queued, as many as may be"
             details: dict[str, object] = {"id": added.id}
-            raise Refused(Problem("job_queue_full", words, "type", details=details))
+            raise HttpError("job_queue_full", words, "type", details=details)
         answer = {"id": added.id, "status": added.status, "is_new": added.is_new}
         return json_answer(answer, 202)
 
@@ -127,7 +127,7 @@ class JobRoutes:
         if before is None:
             raise _not_there(job_id)
         if before.status in ("completed", "failed"):
-            raise Refused(Problem("conflict", f"job {job_id} has {before.status} already"))
+            raise HttpError("conflict", f"job {job_id} has {before.status} already")
         return json_answer({"id": job_id, "status": "cancelled"})
 
     async def retry(self, request: Request) -> Response:
@@ -143,16 +143,16 @@ class JobRoutes:
             raise _not_there(job_id)
         if retried.full:
             words = f"{depth_max} jobs of type {retried.job.task_type!r} are queued already"
-            raise Refused(Problem("job_queue_full", words, details={"id": job_id}))
+            raise HttpError("job_queue_full", words, details={"id": job_id})
         if retried.twin is not None:
             words = f"the same work is under way already: job {retried.twin}"
-            raise Refused(Problem("conflict", words, details={"id": retried.twin}))
+            raise HttpError("conflict", words, details={"id": retried.twin})
         if retried.dropped:
             words = f"job {job_id} was refused and not kept whole: submit it again"
-            raise Refused(Problem("conflict", words))
+            raise HttpError("conflict", words)
         if not retried.done:
             words = f"job {job_id} is {retried.job.status}: only failed and cancelled jobs are"
-            raise Refused(Problem("conflict", f"{words} tried again"))
+            raise HttpError("conflict", f"{words} tried again")
         return json_answer({"id": job_id, "status": "queued"}, 202)
 
     async def events(self, request: Request) -> Response:
@@ -163,7 +163,7 @@ class JobRoutes:
             return head
         jobs = self._parts.jobs
         if jobs.feed.is_full:
-            raise Refused(Problem("too_many_connections", "too many follow jobs already"))
+            raise HttpError("too_many_connections", "too many follow jobs already")
         return StreamingResponse(_followed(jobs, job), media_type=EVENTS, headers=STREAM_HEADERS)
 
     # -- inside
@@ -245,14 +245,14 @@ async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
                 job = again
 
 
-def _not_there(job_id: int) -> Refused:
-    return Refused(Problem("not_found", f"there is no job {job_id}"))
+def _not_there(job_id: int) -> HttpError:
+    return HttpError("not_found", f"there is no job {job_id}")
 
 
 def _job_id(request: Request) -> int:
     given = request.path_params["job_id"]
     if not (given.isascii() and given.isdigit() and len(given) <= 18):
-        raise Refused(Problem("not_found", "job ids are whole numbers"))
+        raise HttpError("not_found", "job ids are whole numbers")
     return int(given)
 
 

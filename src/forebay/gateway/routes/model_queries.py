@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.errors import BackendFailed
+from forebay.gateway.errors.http_error import HttpError, invalid, shutting_down
 from forebay.gateway.hot.admission import FAMILIES
 from forebay.gateway.hot.inflation import BadGzip, Inflater
-from forebay.gateway.http.authorization import Refused
 from forebay.gateway.http.connected import while_connected
-from forebay.gateway.http.json_body import in_turns, invalid, read_body, take_room
+from forebay.gateway.http.json_body import in_turns, read_body, take_room
 from forebay.relay.absence import route_missing, what_is_absent, words
 from forebay.relay.fields import Reading, find_model, replace_model
 from forebay.relay.members import InvalidBody
@@ -83,7 +83,7 @@ class FreeRoutes:
                 answered = await while_connected(request, self._relayed(asked), "cancelled")
                 code = "served" if answered.status_code < 400 else "passed_through"
                 return answered
-            except Refused as refused:
+            except HttpError as refused:
                 code = refused.problem.code
                 raise
             finally:
@@ -103,7 +103,7 @@ class FreeRoutes:
         asked, name = _asked_model(reading)
         model = parts.admission.resolve(asked)[0] if asked else self._only_model(caller, family)
         if asked and not parts.admission.may_use(caller.key, asked):
-            raise Refused(Problem("forbidden", "this key may not use this model", "model"))
+            raise HttpError("forbidden", "this key may not use this model", "model")
         body = reading.body
         if asked and model != asked:
             body = replace_model(body, find_model(body, name), model)
@@ -111,7 +111,7 @@ class FreeRoutes:
         return Question(caller, parts.admission.unique_id(caller.request_id), model, body)
 
     def _only_model(self, caller: Caller, family: Family) -> str:
-        """Return the only model, which is meant where none is named; raises Refused."""
+        """Return the only model, which is meant where none is named; raises HttpError."""
         parts = self._parts
         names = parts.models.usable(caller.key, family.name)
         models = {parts.admission.aliases.get(name, name) for name in names}
@@ -121,7 +121,7 @@ class FreeRoutes:
         return models.pop()
 
     async def _relayed(self, asked: Question) -> Response:
-        """Ask one node after the other, and again once one is back; raises Refused."""
+        """Ask one node after the other, and again once one is back; raises HttpError."""
         nodes, own_s = self._parts.nodes, asked.caller.max_wait_s
         limit_s = self._parts.settings.queue.max_wait_seconds
         ends_s = nodes.now_s() + (limit_s if own_s is None else min(limit_s, own_s))
@@ -133,12 +133,12 @@ class FreeRoutes:
             problem = self._why_not(asked)
             left_s = ends_s - nodes.now_s()
             if left_s <= 0.0 or not (asked.was_busy or self._may_come(asked)):
-                raise Refused(problem)
+                raise HttpError.of(problem)
             if asked.was_busy:
                 await nodes.pause(min(REST_S, left_s), for_change=False)
             else:
                 await nodes.pause(left_s)
-        raise Refused(Problem("shutting_down", "the gateway is shutting down"))
+        raise shutting_down()
 
     async def _ask_each(self, asked: Question) -> Response | None:
         """Return the first answer that is one; None where no node has given any."""
@@ -199,7 +199,7 @@ class FreeRoutes:
 
 
 async def _ask(backend: Backend, asked: Question) -> Fetched | None:
-    """Ask one node; None where another should be asked. Raises Refused."""
+    """Ask one node; None where another should be asked. Raises HttpError."""
     caller = asked.caller
     headers = caller.header_block + b"x-request-id: %b\r\n" % asked.id.encode()
     head = backend.request(asked.route.encode(), headers, caller.credentials, len(asked.body))
@@ -210,7 +210,7 @@ async def _ask(backend: Backend, asked: Question) -> Fetched | None:
         return None
     if answer.status in (401, 403):
         words = f"the node refused our credentials ({answer.status})"
-        raise Refused(node_failed(words, backend.name, 1))
+        raise HttpError.of(node_failed(words, backend.name, 1))
     if answer.status in (429, 503):
         asked.was_busy = True
         backend.refresh()
@@ -245,16 +245,16 @@ def _response(answer: Fetched, node: str, request_id: str) -> Response:
 
 
 async def _inflated(request: Request, caller: Caller, body: bytes, bytes_max: int) -> bytes:
-    """Return a body as it is without its coding; raises Refused."""
+    """Return a body as it is without its coding; raises HttpError."""
     if caller.coding != b"gzip":
         words = "send the body as it is, or as gzip"
-        raise Refused(Problem("unsupported", words, "content-encoding"))
+        raise HttpError("unsupported", words, "content-encoding")
     inflater = Inflater(body)
     await take_room(request, bytes_max)
     try:
         if not await asyncio.to_thread(inflater.go_on, bytes_max):
             words = f"the body is larger than {bytes_max} bytes"
-            raise Refused(Problem("body_too_large", words))
+            raise HttpError("body_too_large", words)
     except BadGzip as error:
         raise invalid(str(error), "body") from None
     return inflater.made.take()

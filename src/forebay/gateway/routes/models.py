@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.routing import Route
 
 from forebay import __version__
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.routes.status import json_answer
 from forebay.nodes.adapters.answers import json_object_if_there, names
 from forebay.nodes.adapters.simulated import OWNER as SIMULATED
@@ -70,7 +70,7 @@ class ModelRoutes:
             return await self.listed(request)
         family = "anthropic" if "anthropic-version" in request.headers else "openai"
         if name not in self._names(caller, family):
-            raise Refused(self._parts.models.unknown(name, caller.key, family, "model"))
+            raise HttpError.of(self._parts.models.unknown(name, caller.key, family, "model"))
         is_anthropic = family == "anthropic"
         return json_answer(_as_anthropic(name) if is_anthropic else self._as_openai(name))
 

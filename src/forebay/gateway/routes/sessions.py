@@ -8,14 +8,13 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.fleet.peers import HEAD_S
-from forebay.gateway.http.authorization import Refused
 from forebay.gateway.http.connected import while_connected
-from forebay.gateway.http.json_body import decode_body, invalid, read_body
+from forebay.gateway.http.json_body import decode_body, read_body
 from forebay.gateway.http.sse import EVENTS, STREAM_HEADERS, only_the_head
 from forebay.gateway.routes.status import json_answer
 from forebay.gateway.sessions.service import SessionDesk
-from forebay.relay.problem import Problem
 from forebay.sessions.events import READERS_MAX
 from forebay.sessions.refusals import RETRY_AFTER_S, PromptQueueFull
 
@@ -93,7 +92,7 @@ class SessionRoutes:
             return head
         if session.log.readers >= READERS_MAX:
             words = f"{READERS_MAX} follow this session already"
-            raise Refused(Problem("too_many_connections", words))
+            raise HttpError("too_many_connections", words)
         return EventStream(session.log, after)
 
     async def messages(self, request: Request) -> Response:

@@ -11,10 +11,9 @@ from starlette.routing import Route
 from forebay import __version__
 from forebay.core import NO_ROOM
 from forebay.dashboard.fleet import draw_fleet
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.admission import FAMILIES
-from forebay.gateway.http.authorization import Refused
 from forebay.gateway.openapi.document import routes
-from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -70,7 +69,7 @@ class StatusRoutes:
         self._parts.asking.anyone(request)
         problem = self._parts.why_not_ready()
         if problem is not None:
-            raise Refused(problem)
+            raise HttpError.of(problem)
         fleet = self._parts.fleet
         if fleet is None:
             return json_answer({"status": "ready"})
@@ -201,8 +200,8 @@ def _is_own(exchange: Exchange, caller: Caller, parts: Parts) -> bool:
     return exchange.call.user == parts.callers.user_of(caller, None)
 
 
-def _unknown() -> Refused:
-    return Refused(Problem("not_found", "no request of that id is waiting or running"))
+def _unknown() -> HttpError:
+    return HttpError("not_found", "no request of that id is waiting or running")
 
 
 def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from forebay.gateway.http.authorization import Refused
-from forebay.gateway.http.json_body import convert_fields, invalid
-from forebay.relay.problem import Problem
+from forebay.gateway.errors.http_error import HttpError, invalid
+from forebay.gateway.http.json_body import convert_fields
 from forebay.sessions.body import OPTIONS
 from forebay.sessions.conversation import Message
 
@@ -68,7 +67,7 @@ class SentPrompt(Struct, frozen=True):
 
 
 def read_session(fields: dict[str, Any]) -> SessionFields:
-    """Return what a session is to be; raises Refused, naming the field."""
+    """Return what a session is to be; raises HttpError, naming the field."""
     asked = convert_fields(fields, SessionFields)
     if not asked.model.isprintable():
         raise invalid("`model` holds characters that cannot be printed", "model")
@@ -99,7 +98,7 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def read_prompt(fields: dict[str, Any]) -> SentPrompt:
-    """Return what a prompt says; raises Refused, naming the field."""
+    """Return what a prompt says; raises HttpError, naming the field."""
     asked = convert_fields(fields, PromptFields)
     if asked.prompt is not None and asked.messages is not None:
         raise invalid("give `prompt` or `messages`, not both", "prompt")
@@ -134,7 +133,7 @@ def _text(content: str | list[_Part], param: str) -> str:
     if isinstance(content, str):
         return content
     if any(part.type != "text" for part in content):
-        raise Refused(Problem("unsupported", "sessions hold text only", param))
+        raise HttpError("unsupported", "sessions hold text only", param)
     return "".join(part.text for part in content)
 
 

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
-from forebay.gateway.http.authorization import Refused
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import Opening, may_hold
 from forebay.gateway.http.store_timeout import in_time
-from forebay.relay.problem import Problem
 from forebay.sessions.figures import SessionFigures
 from forebay.sessions.ids import is_plain
 
@@ -56,7 +55,7 @@ class SessionHost:
             await self._opening.try_now()
 
     async def ready(self) -> Sessions:
-        """Return the sessions; raises Refused where the ledger cannot be opened."""
+        """Return the sessions; raises HttpError where the ledger cannot be opened."""
         self._replica()  # refuses while it is not known whose sessions these are
         await self._opening.ready()
         assert self._sessions is not None
@@ -84,7 +83,7 @@ class SessionHost:
     async def holder(self, session_id: str) -> str:
         """Return which of several gateways has a session whose id does not say; "" for nobody.
 
-        Raises Refused where the ledger cannot be asked.
+        Raises HttpError where the ledger cannot be asked.
         """
         if not is_plain(session_id) or not self._url.startswith("postgres"):
             return ""  # nobody else could have it
@@ -94,7 +93,7 @@ class SessionHost:
             return await in_time(self._ledger.holder(session_id))
 
     async def settled(self, prompt_id: str) -> None:
-        """Wait until what became of a prompt is written; raises Refused where it cannot be now."""
+        """Wait until the outcome of a prompt is stored; raises HttpError where it cannot be now."""
         if self._sessions is None:
             return
         with _refusing():
@@ -133,7 +132,7 @@ def _refusing() -> Iterator[None]:
         yield
     except ForebayError as error:
         words = "the session database cannot be used now; the log has the details"
-        raise Refused(Problem("store_unavailable", words)) from error
+        raise HttpError("store_unavailable", words) from error
 
 
 def _ledger(url: str, replica: str) -> Ledger:

@@ -11,10 +11,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import ForebayError
-from forebay.gateway.http.authorization import Refused, seen_by
+from forebay.gateway.errors.http_error import HttpError
+from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.http.json_body import convert_fields
 from forebay.gateway.sessions.fields import CancelFields, read_prompt, read_session
-from forebay.relay.problem import Problem
 from forebay.sessions.prompt import Sender
 from forebay.sessions.refusals import session_closing, shutting_down
 
@@ -37,7 +37,7 @@ Fields = dict[str, Any]
 
 
 class SessionDesk:
-    """Answers in plain values; refuses with `Refusal` or `Refused`."""
+    """Answers in plain values; refuses with `Refusal` or `HttpError`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -71,7 +71,7 @@ class SessionDesk:
             raise session_closing()
         sent = read_prompt(fields)
         if await request.is_disconnected():
-            raise Refused(Problem("request_timeout", "the client left"))
+            raise HttpError("request_timeout", "the client left")
         if self._parts.draining:
             raise shutting_down()
         settings = self._parts.settings.sessions
@@ -122,7 +122,7 @@ class SessionDesk:
         except ForebayError as error:
             logger.warning("%s", error)
             words = "the session database cannot be used now; the log has the details"
-            raise Refused(Problem("store_unavailable", words)) from error
+            raise HttpError("store_unavailable", words) from error
 
     def _sender(self, caller: Caller, request: Request) -> Sender:
         callers = self._parts.callers
