@@ -149,7 +149,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[FleetRig]:
         made = FleetRig(stack, tmp_path)
         yield made
     for name, rig in made.rigs.items():
-        assert not rig.gateway.parts.replicas.under_way, f"{name} still asks another"
+        assert not rig.gateway.parts.peers.under_way, f"{name} still asks another"
 
 
 @pytest.fixture

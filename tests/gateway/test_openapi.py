@@ -19,7 +19,7 @@ from schemathesis.checks import (
 )
 from starlette.applications import Starlette
 
-from forebay.gateway.application import Cors, RequestIds, make_application
+from forebay.gateway.application import CorsMiddleware, RequestIdMiddleware, make_application
 from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.http.authorization import family_of
 from forebay.gateway.openapi import document as openapi
@@ -47,8 +47,8 @@ def test_the_description_is_a_valid_one() -> None:
 
 async def test_every_route_is_described_and_everything_described_exists(rig: Rig) -> None:
     application = make_application((await rig.start()).parts)
-    assert isinstance(application, RequestIds)
-    assert isinstance(application._app, Cors)
+    assert isinstance(application, RequestIdMiddleware)
+    assert isinstance(application._app, CorsMiddleware)
     starlette = application._app._app
     assert isinstance(starlette, Starlette)
     existing = {("post", route.decode()) for route in HOT_ROUTES}

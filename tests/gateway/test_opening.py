@@ -10,7 +10,7 @@ import pytest
 from forebay.errors import StoreFailed
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http import lazy_open as openings
-from forebay.gateway.http.lazy_open import AGAIN_S, Opening
+from forebay.gateway.http.lazy_open import AGAIN_S, LazyOpen
 from forebay.testing import FakeClock
 
 
@@ -28,7 +28,7 @@ async def test_what_lasts_is_logged_once_for_each_reason_and_once_when_it_is_ove
             raise StoreFailed(reason)
 
     clock = FakeClock()
-    opening = Opening("the session database", do_open, clock)
+    opening = LazyOpen("the session database", do_open, clock)
     caplog.set_level(logging.INFO, "forebay.gateway")
     await opening.try_now()
     while not opening.is_open:
@@ -56,7 +56,7 @@ async def test_a_database_that_hangs_holds_up_neither_the_start_nor_callers_nor_
         finally:
             closed.set()
 
-    opening = Opening("the session database", do_open, FakeClock())
+    opening = LazyOpen("the session database", do_open, FakeClock())
     async with asyncio.timeout(30.0):
         await opening.try_now()
         with pytest.raises(HttpError) as refused:

@@ -53,7 +53,7 @@ async def test_to_hear_it_again_changes_nothing(
     fleet: FleetRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, there, node = await two(fleet)
-    hear = there.gateway.parts.operator.hear
+    hear = there.gateway.parts.node_commands.hear
     backend = there.gateway.parts.nodes.get("n1")
     for _ in range(2):
         hear("nodes", word("add", "n1", url=node.url))
@@ -85,10 +85,10 @@ async def test_what_makes_no_sense_is_logged_and_changes_nothing(
 ) -> None:
     _, there, _ = await two(fleet)
     before = await nodes(there)
-    there.gateway.parts.operator.hear("nodes", payload)
+    there.gateway.parts.node_commands.hear("nodes", payload)
     assert await nodes(there) == before
     assert len(caplog.records) == 1
-    there.gateway.parts.operator.hear("something else", payload)
+    there.gateway.parts.node_commands.hear("something else", payload)
     assert len(caplog.records) == 1
 
 
@@ -163,7 +163,7 @@ async def test_of_two_words_the_later_one_holds_everywhere_whatever_the_clocks_s
 
 async def test_an_old_word_changes_nothing(fleet: FleetRig) -> None:
     _, there, _ = await two(fleet)
-    hear = there.gateway.parts.operator.hear
+    hear = there.gateway.parts.node_commands.hear
     hear("nodes", word("drain", "n1", 7))
     hear("nodes", word("resume", "n1", 6))
     assert await nodes(there) == {"n1": "draining"}
@@ -182,7 +182,7 @@ async def test_a_node_that_the_settings_name_anew_is_not_removed_by_an_old_word(
     for rig in (here, there):
         rig.given["nodes"] = [*rig.given["nodes"], {"name": "x", "url": other.url}]
         assert (await rig.get("/admin/reload", method="POST")).status == 200
-    operator = there.gateway.parts.operator
+    operator = there.gateway.parts.node_commands
     operator._words.clear()  # as a new one knows nothing
     await remind(fleet, A)
     for rig in (here, there):
@@ -192,7 +192,7 @@ async def test_a_node_that_the_settings_name_anew_is_not_removed_by_an_old_word(
 
 async def test_words_are_bounded(fleet: FleetRig) -> None:
     _, there, _ = await two(fleet)
-    operator = there.gateway.parts.operator
+    operator = there.gateway.parts.node_commands
     for number in range(WORDS_MAX + 10):
         operator.hear("nodes", word("remove", f"n-{number}", number))
     assert len(operator._words) == WORDS_MAX
@@ -202,4 +202,4 @@ async def test_alone_nothing_is_remembered(rig: Rig) -> None:
     await rig.start(await rig.node())
     await act(rig, "n1", "drain")
     await act(rig, "n1", "resume")
-    assert rig.gateway.parts.operator._words == {}
+    assert rig.gateway.parts.node_commands._words == {}

@@ -9,19 +9,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from forebay.gateway.error_handlers import ErrorAnswers
+from forebay.gateway.error_handlers import ErrorHandlers
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.callers import EXPOSED, plain_id
 from forebay.gateway.hot.paths import PATH_BYTES_MAX, spellings
 from forebay.gateway.openapi.document import document
-from forebay.gateway.routes.acp import RpcRoutes
+from forebay.gateway.routes.acp import AcpRoutes
 from forebay.gateway.routes.admin import AdminRoutes
 from forebay.gateway.routes.batches import BatchRoutes
 from forebay.gateway.routes.dashboard import DashboardRoutes
 from forebay.gateway.routes.files import FileRoutes
 from forebay.gateway.routes.guards import GuardRoutes
 from forebay.gateway.routes.jobs import JobRoutes
-from forebay.gateway.routes.model_queries import FreeRoutes
+from forebay.gateway.routes.model_queries import ModelQueryRoutes
 from forebay.gateway.routes.models import ModelRoutes
 from forebay.gateway.routes.sessions import SessionRoutes
 from forebay.gateway.routes.status import StatusRoutes, json_answer
@@ -39,33 +39,33 @@ def make_application(parts: Parts) -> ASGIApp:
     """Return the application."""
 
     async def openapi(request: Request) -> Response:
-        parts.asking.anyone(request)
+        parts.authorizer.anyone(request)
         return json_answer(document())
 
-    answers = ErrorAnswers(parts.asking)
+    answers = ErrorHandlers(parts.authorizer)
     app = Starlette(
         routes=[
             *StatusRoutes(parts).routes,
             *ModelRoutes(parts).routes,
-            *FreeRoutes(parts).routes,
+            *ModelQueryRoutes(parts).routes,
             *AdminRoutes(parts).routes,
             *GuardRoutes(parts).routes,
             *JobRoutes(parts).routes,
             *FileRoutes(parts).routes,
             *BatchRoutes(parts).routes,
             *SessionRoutes(parts).routes,
-            *RpcRoutes(parts).routes,
+            *AcpRoutes(parts).routes,
             *DashboardRoutes(parts).routes,
             Route("/openapi.json", openapi),
         ],
         exception_handlers=answers.handlers,
     )
     app.router.redirect_slashes = False
-    app.router.default = Spelled(app.router)
-    return RequestIds(Cors(app, parts), parts)
+    app.router.default = AlternativeSpellings(app.router)
+    return RequestIdMiddleware(CorsMiddleware(app, parts), parts)
 
 
-class RequestIds:
+class RequestIdMiddleware:
     """Gives errors the id of their request: the caller's own if it is plain, else a fresh one."""
 
     def __init__(self, app: ASGIApp, parts: Parts) -> None:
@@ -86,7 +86,7 @@ class RequestIds:
         await self._app(scope, receive, marked)
 
 
-class Spelled:
+class AlternativeSpellings:
     """Answers a path that leads nowhere as the one that it may have been meant to be."""
 
     def __init__(self, router: Router) -> None:
@@ -106,7 +106,7 @@ class Spelled:
         await self._not_found(scope, receive, send)
 
 
-class Cors:
+class CorsMiddleware:
     """Lets pages of the listed origins read answers; off unless `server.cors_origins` says so."""
 
     def __init__(self, app: ASGIApp, parts: Parts) -> None:
@@ -148,7 +148,7 @@ class Cors:
         shown = "".join(c for c in origin[:128].decode("latin-1") if c.isprintable())
         words = f"pages of {shown} may not call; server.cors_origins lists those that may"
         refused = HttpError("forbidden_host", words, "origin")
-        return self._parts.asking.answer(refused, request)
+        return self._parts.authorizer.answer(refused, request)
 
     def _marked(self, send: Send, origin: bytes) -> Send:
         async def marked(message: Message) -> None:

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from forebay.gateway.http.authorization import Asking
+    from forebay.gateway.http.authorization import Authorizer
 
 logger = logging.getLogger("forebay.gateway")
 
 CODES_OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
-class ErrorAnswers:
+class ErrorHandlers:
     """Turns exceptions into answers."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: Authorizer) -> None:
         self._asking = asking
         self.handlers: dict[Any, Any] = {
             HttpError: self.refused,

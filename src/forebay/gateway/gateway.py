@@ -13,7 +13,7 @@ from forebay.coordination import InProcess
 from forebay.core import ShutDown
 from forebay.gateway.application import make_application
 from forebay.gateway.fleet.membership import about
-from forebay.gateway.holdings import Ledger
+from forebay.gateway.holdings import HoldingsAudit
 from forebay.gateway.hot.asgi_bridge import Cold
 from forebay.gateway.hot.front import Front
 from forebay.gateway.parts import Parts
@@ -60,7 +60,7 @@ class Gateway:
         self._cold = Cold(make_application(parts), server.idle_seconds, parts.bodies)
         front = Front(parts, self._cold)
         self._server = Server(front, server, self._clock, parts.bodies)
-        parts.ledger = Ledger(parts, self._server)
+        parts.holdings = HoldingsAudit(parts, self._server)
         self._listening: asyncio.Server | None = None
         self._stopping = False
         self._hurried = asyncio.Event()
@@ -125,7 +125,7 @@ class Gateway:
         for exchange in list(parts.relay.exchanges.values()):
             parts.relay.revoke(exchange.call.id, "shutting_down")
         await parts.sessions.finish()
-        parts.replicas.stop()
+        parts.peers.stop()
         parts.watch.stop()
         parts.watchdog.stop()
         self._server.stop()
@@ -137,7 +137,7 @@ class Gateway:
                 await self._server.emptied()
         self._server.abort()
         parts.guarded.stop()
-        parts.operator.stop()
+        parts.node_commands.stop()
         parts.nodes.stop()
         parts.relay.stop()
         parts.inflations.stop()
@@ -149,7 +149,7 @@ class Gateway:
 
     def check_itself(self, broken: Callable[[list[str]], None]) -> None:
         """Compare core, relay and sockets once a second; `broken` hears what does not agree."""
-        ledger = self.parts.ledger
+        ledger = self.parts.holdings
         assert ledger is not None
 
         def looked(audit: Audit, orphans: Collection[Orphan]) -> None:

@@ -36,7 +36,7 @@ class Holdings(Struct, frozen=True):
     tasks: int = 0
 
 
-class Ledger:
+class HoldingsAudit:
     """Counts what the parts of a gateway hold."""
 
     def __init__(self, parts: Parts, server: Server) -> None:

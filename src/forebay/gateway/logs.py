@@ -10,7 +10,7 @@ import msgspec
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, logger, message, and what the caller added."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -27,7 +27,7 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=repr).decode()
 
 
-class ShortLines(logging.Formatter):
+class ShortFormatter(logging.Formatter):
     """`12:34:56 node is online node=gpu1`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -42,7 +42,7 @@ class ShortLines(logging.Formatter):
 def set_up_logging() -> None:
     """Send the log of this process to its error stream."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(ShortLines() if sys.stderr.isatty() else JsonLines())
+    handler.setFormatter(ShortFormatter() if sys.stderr.isatty() else JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

@@ -11,11 +11,11 @@ from forebay.core import OptionsChanged
 from forebay.dashboard.lookout import Lookout
 from forebay.gateway.dashboard import make_watch
 from forebay.gateway.errors.http_error import HttpError
-from forebay.gateway.errors.rendering import Problems
+from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
 from forebay.gateway.fleet.membership import make_coordinator, with_settings
-from forebay.gateway.fleet.node_commands import OperatorWord
-from forebay.gateway.fleet.peers import Replicas
+from forebay.gateway.fleet.node_commands import NodeCommandLog
+from forebay.gateway.fleet.peers import Peers
 from forebay.gateway.hot.accounting import Accounting
 from forebay.gateway.hot.admission import Admission
 from forebay.gateway.hot.callers import Callers
@@ -23,7 +23,7 @@ from forebay.gateway.hot.inflation import Inflations
 from forebay.gateway.hot.keys import KeyRing
 from forebay.gateway.hot.model_names import ModelNames
 from forebay.gateway.hot.proxies import TrustedProxies
-from forebay.gateway.http.authorization import Asking
+from forebay.gateway.http.authorization import Authorizer
 from forebay.gateway.jobs.admission import JobAdmission
 from forebay.gateway.jobs.service import Jobs, Surroundings
 from forebay.gateway.metrics import Metrics
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.coordination import Fleet
     from forebay.core import Describe, Event, Snapshot
-    from forebay.gateway.holdings import Ledger
+    from forebay.gateway.holdings import HoldingsAudit
     from forebay.gateway.hot.access_log import AccessLog
     from forebay.settings import NodeSettings, ReloadPlan, Settings
 
@@ -86,32 +86,32 @@ class Parts:
             self.keys, self.hosts, TrustedProxies(server.trusted_proxies), queue.priorities
         )
         chance = random.Random()  # jitter, and ids that need not be secret
-        self.problems = Problems(queue, chance)
+        self.error_renderer = ErrorRenderer(queue, chance)
         self.accounting = Accounting(clock.monotonic_s, log)
         self.nodes = Nodes(self._api_key_of, clock)
         self.nodes.offline_wait_s = queue.offline_wait_seconds
         token = read_secret("guard.token_env", settings.guard.token_env, environ)
         self.guarded = GuardedNodes(self.nodes, token or "", clock)
-        self.operator = OperatorWord(self.nodes, lambda: self.fleet, clock)
+        self.node_commands = NodeCommandLog(self.nodes, lambda: self.fleet, clock)
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
         self.coordinator = make_coordinator(settings, self.relay.perform, clock, chance)
         self.fleet: Fleet | None = None
         """The gateways that share one queue with this one; None where it works alone."""
         self.watchdog = Watchdog(self.relay, clock)
-        self.replicas = Replicas(self)
+        self.peers = Peers(self)
         self.relay.connect(self.coordinator)
         self.nodes.connect(self._node_changed)
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
         self.models = ModelNames(self.nodes, self.admission, self.keys)
-        self.problems.explain_model = self.models.explained
+        self.error_renderer.explain_model = self.models.explained
         self.job_admission = JobAdmission(self.admission, self.nodes, self.models)
         secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
         resolve = self.admission.resolve
         self.jobs = Jobs(
             Surroundings(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
         )
-        self.asking = Asking(
-            self.callers, self.keys, self.problems, public_status=server.public_status
+        self.authorizer = Authorizer(
+            self.callers, self.keys, self.error_renderer, public_status=server.public_status
         )
         self.sessions = self._make_sessions(clock)
         self.metrics = Metrics(
@@ -122,7 +122,7 @@ class Parts:
         self.bodies = Budget(queue.max_bytes)
         """What bodies of requests take of the memory."""
         self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
-        self.ledger: Ledger | None = None
+        self.holdings: HoldingsAudit | None = None
         """Counts what this gateway holds, once it has a server."""
 
     def _make_sessions(self, clock: Timers) -> SessionHost:
@@ -153,8 +153,8 @@ class Parts:
     def join(self, fleet: Fleet) -> None:
         """Be one of several gateways from now on; before `start`, so that sessions are found."""
         self.fleet = fleet
-        fleet.on_told = self.operator.hear
-        self.operator.start()
+        fleet.on_told = self.node_commands.hear
+        self.node_commands.start()
 
     def is_ready(self) -> bool:
         """Say whether requests should be sent here, as `/ready` does."""
@@ -215,7 +215,7 @@ class Parts:
         for node in (*plan.nodes.added, *plan.nodes.changed):
             self._api_key_of(node)  # a secret that is missing is found before anything changes
         self.settings = new
-        self.problems.change(new.queue)
+        self.error_renderer.change(new.queue)
         self.relay.change(new.queue, new.retry)
         self.bodies.change(new.queue.max_bytes)
         self.nodes.offline_wait_s = new.queue.offline_wait_seconds
@@ -240,7 +240,7 @@ class Parts:
         for node in (*plan.nodes.changed, *plan.nodes.added):
             self.nodes.replace(node)  # one added by hand under that name gives way
         for node in (*plan.nodes.removed, *plan.nodes.changed, *plan.nodes.added):
-            self.operator.settle(node.name)
+            self.node_commands.settle(node.name)
 
     def _change_keys(self, revoked: set[str]) -> None:
         """Forget what connections remember, and turn away the waiters of keys that are gone."""

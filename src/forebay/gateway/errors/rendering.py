@@ -26,7 +26,7 @@ JITTER = 0.2
 """Callers that were refused together must not come back together."""
 
 
-class Rendered(msgspec.Struct, frozen=True, gc=False):
+class RenderedError(msgspec.Struct, frozen=True, gc=False):
     """An error as it is sent."""
 
     status: int
@@ -34,7 +34,7 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-class Problems:
+class ErrorRenderer:
     """Turns problems into answers, in the caller's dialect and language."""
 
     def __init__(self, queue: QueueSettings, random: Random) -> None:
@@ -52,7 +52,7 @@ class Problems:
         known = CODES.get(code)
         return self._chosen.get(code) or (known.status if known else 500)
 
-    def render(self, problem: Problem, family: Family, language: str = "en") -> Rendered:
+    def render(self, problem: Problem, family: Family, language: str = "en") -> RenderedError:
         """Return status, headers and body."""
         code = CODES.get(problem.code) or CODES["internal_error"]
         headers = [(b"content-type", b"application/json")]
@@ -67,7 +67,7 @@ class Problems:
             headers.append((b"www-authenticate", b"Bearer"))
         status = self.status(problem.code)
         body = family.error(problem, self.message(problem, language), status)
-        return Rendered(status, headers, msgspec.json.encode(body))
+        return RenderedError(status, headers, msgspec.json.encode(body))
 
     def render_in_stream(self, problem: Problem, family: Family, language: str) -> bytes:
         """Return the error as the last event of a stream that has begun."""

@@ -13,14 +13,14 @@ from forebay.relay.problem import Problem
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from forebay.gateway.fleet.peers import Replicas
+    from forebay.gateway.fleet.peers import Peers
 
 ANSWER_BYTES_MAX = 1_048_576
 """What the answers to a batch may weigh: each has an id of the caller's, and a few fields."""
 
 
 async def ask_replica(
-    replicas: Replicas, request: Request, name: str, calls: list[dict[str, Any]]
+    replicas: Peers, request: Request, name: str, calls: list[dict[str, Any]]
 ) -> list[dict[str, Any] | None]:
     """Return the answer to each call, None for notifications; raises HttpError where there is none.
 
@@ -45,7 +45,7 @@ async def ask_replica(
 def _problem_of(body: bytes, name: str) -> Problem:
     """Return what another gateway says about all of it: the key, the Host, the time."""
     try:
-        said = msgspec.json.decode(body, type=_Said).error
+        said = msgspec.json.decode(body, type=_PeerErrorBody).error
     except msgspec.DecodeError:
         return _odd(name)
     return Problem(said.code, said.message)
@@ -55,10 +55,10 @@ def _odd(name: str) -> Problem:
     return Problem("replica_unavailable", f"gateway {name} gave an answer that makes no sense")
 
 
-class _Error(msgspec.Struct):
+class _PeerError(msgspec.Struct):
     code: str
     message: str
 
 
-class _Said(msgspec.Struct):
-    error: _Error
+class _PeerErrorBody(msgspec.Struct):
+    error: _PeerError

@@ -36,7 +36,7 @@ FOUND_S: Final = AGAIN_S_MAX + HEARTBEAT_S
 """How long guards may take to find a gateway that was away: they try again only so often."""
 
 
-class Guarded:
+class GuardRegistration:
     """One registration."""
 
     __slots__ = ("backend", "beat", "drained")
@@ -55,7 +55,7 @@ class GuardedNodes:
         self.token = token
         """What guards must show; "" lets none register."""
         self._clock = clock
-        self._registered: dict[str, Guarded] = {}
+        self._registered: dict[str, GuardRegistration] = {}
         self._heard = Deadlines(LOST_S, self._fall_silent, clock)
         self._remembered = Deadlines(FORGOTTEN_S, self._forget, clock)
 
@@ -94,7 +94,7 @@ class GuardedNodes:
         self._heard.clear()
         self._remembered.clear()
 
-    def _known(self, name: str) -> Guarded | None:
+    def _known(self, name: str) -> GuardRegistration | None:
         """Return a registration that still stands: an operator may have put a node in its place."""
         guarded = self._registered.get(name)
         if guarded is not None and self._nodes.get(name) is not guarded.backend:
@@ -102,18 +102,18 @@ class GuardedNodes:
             return None
         return guarded
 
-    def _register(self, beat: Beat, settings: NodeSettings) -> Guarded:
+    def _register(self, beat: Beat, settings: NodeSettings) -> GuardRegistration:
         if self._nodes.get(beat.name) is not None:
             raise NotAllowed(
                 f"this gateway has a node {beat.name!r} of its own; give the guard another --name, "
                 "or take that node out of the settings"
             )
         backend = self._nodes.add(settings, self._header())
-        guarded = self._registered[beat.name] = Guarded(backend, beat)
+        guarded = self._registered[beat.name] = GuardRegistration(backend, beat)
         logger.info("a guard registered", extra={"node": beat.name, "url": backend.settings.url})
         return guarded
 
-    def _take_over(self, guarded: Guarded, beat: Beat, settings: NodeSettings) -> None:
+    def _take_over(self, guarded: GuardRegistration, beat: Beat, settings: NodeSettings) -> None:
         """Let a guard that has restarted go on under its name, but not a second one beside it."""
         url = guarded.backend.settings.url
         if settings.url != url:
@@ -125,7 +125,7 @@ class GuardedNodes:
             guarded.backend = self._nodes.replace(settings, self._header())
         logger.info("a guard registered again", extra={"node": beat.name, "url": settings.url})
 
-    def _take(self, guarded: Guarded, beat: Beat) -> None:
+    def _take(self, guarded: GuardRegistration, beat: Beat) -> None:
         backend, before = guarded.backend, guarded.beat
         guarded.beat = beat
         self._heard.add(guarded)
@@ -144,17 +144,17 @@ class GuardedNodes:
         if _serves(beat) != _serves(before):
             backend.refresh()
 
-    def _fall_silent(self, guarded: Guarded) -> None:
+    def _fall_silent(self, guarded: GuardRegistration) -> None:
         if self._known(guarded.beat.name) is guarded:
             guarded.backend.fell_silent()
 
-    def _forget(self, guarded: Guarded) -> None:
+    def _forget(self, guarded: GuardRegistration) -> None:
         name = guarded.beat.name
         if self._known(name) is guarded:
             self._drop(guarded)
             self._nodes.remove(name)
 
-    def _drop(self, guarded: Guarded) -> None:
+    def _drop(self, guarded: GuardRegistration) -> None:
         del self._registered[guarded.beat.name]
         self._heard.discard(guarded)
         self._remembered.discard(guarded)

@@ -47,7 +47,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
 
 
-class Word(msgspec.Struct, frozen=True):
+class NodeCommand(msgspec.Struct, frozen=True):
     """One action."""
 
     action: Literal["add", "remove", "settle", "drain", "resume"]
@@ -65,25 +65,25 @@ class Word(msgspec.Struct, frozen=True):
         return f"{'use' if self.action in ('drain', 'resume') else 'node'} {self.name}"
 
 
-class Said(msgspec.Struct, frozen=True):
+class CommandMessage(msgspec.Struct, frozen=True):
     """What one gateway tells the others: a word, or which words it knows."""
 
-    word: Word | None = None
+    word: NodeCommand | None = None
     known: dict[str, tuple[Number, Name]] | None = None
     """The number of the last word, and who said it, by what it is about."""
 
 
-_decode = msgspec.json.Decoder(Said).decode
+_decode = msgspec.json.Decoder(CommandMessage).decode
 
 
-class OperatorWord:
+class NodeCommandLog:
     """Does what operators say of nodes, here and elsewhere."""
 
     def __init__(self, nodes: Nodes, fleet: Callable[[], Fleet | None], clock: Timers) -> None:
         self._nodes = nodes
         self._fleet = fleet
         self._clock = clock
-        self._words: dict[str, Word] = {}  # the last about each thing, the oldest first
+        self._words: dict[str, NodeCommand] = {}  # the last about each thing, the oldest first
         self._number = 0
         self._timer: TimerHandle | None = None
 
@@ -130,11 +130,11 @@ class OperatorWord:
         fleet = self._fleet()
         if fleet is not None:
             self._number = max(self._number + 1, int(self._clock.utc().timestamp() * 1000))
-            word = Word(action, name, self._number, fleet.me, node or {})
+            word = NodeCommand(action, name, self._number, fleet.me, node or {})
             self._remember(word)
-            _tell(fleet, Said(word))
+            _tell(fleet, CommandMessage(word))
 
-    def _remember(self, word: Word) -> None:
+    def _remember(self, word: NodeCommand) -> None:
         self._number = max(self._number, word.number)
         self._words.pop(word.about, None)
         self._words[word.about] = word
@@ -150,9 +150,9 @@ class OperatorWord:
         seen = fleet.picture()
         if any(one.name == seen.me and one.state == "leading" for one in seen.replicas):
             for word in self._words.values():
-                _tell(fleet, Said(word))
+                _tell(fleet, CommandMessage(word))
             known = {word.about: (word.number, word.by) for word in self._words.values()}
-            _tell(fleet, Said(known=known))
+            _tell(fleet, CommandMessage(known=known))
 
     # -- said elsewhere
 
@@ -170,7 +170,7 @@ class OperatorWord:
         if said.known is not None:
             self._answer(said.known)
 
-    def _take(self, word: Word) -> None:
+    def _take(self, word: NodeCommand) -> None:
         last = self._words.get(word.about)
         if last is not None and (word.number, word.by) <= (last.number, last.by):
             return
@@ -187,9 +187,9 @@ class OperatorWord:
         fleet = self._fleet()
         for about, word in self._words.items():
             if fleet is not None and (word.number, word.by) > known.get(about, (-1, "")):
-                _tell(fleet, Said(word))
+                _tell(fleet, CommandMessage(word))
 
-    def _do(self, word: Word) -> bool:
+    def _do(self, word: NodeCommand) -> bool:
         """Do it; return whether that changed anything."""
         backend = self._nodes.get(word.name)
         if word.action == "add":
@@ -206,7 +206,7 @@ class OperatorWord:
             backend.resume()
         return True
 
-    def _add(self, word: Word, backend: Backend | None) -> bool:
+    def _add(self, word: NodeCommand, backend: Backend | None) -> bool:
         if word.node.get("api_key_env"):  # a store is no place from which to name our secrets
             raise NotAllowed(f"node {word.name!r} names a secret; add it in the settings file")
         settings = parse_node({**word.node, "name": word.name})
@@ -223,5 +223,5 @@ class OperatorWord:
         return backend is None
 
 
-def _tell(fleet: Fleet, said: Said) -> None:
+def _tell(fleet: Fleet, said: CommandMessage) -> None:
     fleet.tell(TOPIC, msgspec.json.encode(said))

@@ -35,7 +35,7 @@ class Stale(BackendFailed):
     """A connection that had been idle was closed before a byte of the answer came."""
 
 
-class Passage:
+class PeerResponse:
     """One answer: a `Listener` on one side, an iterator on the other."""
 
     def __init__(self, connection: NodeConnection) -> None:
@@ -119,14 +119,16 @@ class Passage:
         self.answer_breaks("an internal error", stale=False)
 
 
-class PassedOn(Response):
+class ForwardedResponse(Response):
     """The answer as the client gets it: the same, as it comes.
 
     Where it breaks off, the client's connection is cut: nothing else says that an answer is not
     whole, and that is what it would have seen of the other gateway itself.
     """
 
-    def __init__(self, passage: Passage, over: Callable[[Passage], None], *, is_head: bool) -> None:
+    def __init__(
+        self, passage: PeerResponse, over: Callable[[PeerResponse], None], *, is_head: bool
+    ) -> None:
         self._passage = passage
         self._told_over = over
         self._is_head = is_head

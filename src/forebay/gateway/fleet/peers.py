@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from forebay.errors import BackendFailed
 from forebay.gateway.errors.http_error import HttpError, shutting_down
-from forebay.gateway.fleet.peer_response import Passage, PassedOn, Stale
+from forebay.gateway.fleet.peer_response import ForwardedResponse, PeerResponse, Stale
 from forebay.gateway.fleet.peer_target import peer_target
 from forebay.gateway.http.authorization import HOP
 from forebay.gateway.http.connected import while_connected
@@ -52,7 +52,7 @@ SAFE: Final = ("GET", "HEAD")
 """Methods that may go out twice: only those use a connection that the other may just be closing."""
 
 
-class Question(NamedTuple):
+class PeerRequest(NamedTuple):
     """A call as it is passed on."""
 
     name: str
@@ -62,13 +62,13 @@ class Question(NamedTuple):
     is_safe: bool
 
 
-class Replicas:
+class Peers:
     """Asks the other gateways; with no fleet there are none."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._pools: dict[str, Pool] = {}
-        self._passages: set[Passage] = set()
+        self._passages: set[PeerResponse] = set()
         self._silent: set[str] = set()
         self._stopped = False
 
@@ -124,9 +124,9 @@ class Replicas:
         address = self._address(fleet, name)
         body = await read_body(request, bytes_max, self._parts.settings.server.body_seconds)
         head = _head(request, address, fleet.me, len(body))
-        question = Question(name, address, head, body, request.method in SAFE)
+        question = PeerRequest(name, address, head, body, request.method in SAFE)
         passage = await while_connected(request, self._asked(question, limit_s))
-        return PassedOn(passage, self._passages.discard, is_head=request.method == "HEAD")
+        return ForwardedResponse(passage, self._passages.discard, is_head=request.method == "HEAD")
 
     async def ask(
         self, request: Request, name: str, body: bytes, bytes_max: int, limit_s: float | None
@@ -135,7 +135,7 @@ class Replicas:
         fleet = self._fleet()
         address = self._address(fleet, name)
         head = _head(request, address, fleet.me, len(body))
-        question = Question(name, address, head, body, is_safe=False)
+        question = PeerRequest(name, address, head, body, is_safe=False)
         passage = await self._asked(question, limit_s)
         whole = bytearray()
         try:
@@ -174,7 +174,7 @@ class Replicas:
             raise _away(f"gateway {name}, which has it, is not there")
         return address
 
-    async def _asked(self, question: Question, limit_s: float | None) -> Passage:
+    async def _asked(self, question: PeerRequest, limit_s: float | None) -> PeerResponse:
         """Return an answer that has begun; raises HttpError."""
         pool = self._pool(question.address)
         sent = False
@@ -183,10 +183,10 @@ class Replicas:
                 idle = pool.take() if question.is_safe else None
                 if idle is not None:
                     try:
-                        return await self._begun(Passage(idle), question)
+                        return await self._begun(PeerResponse(idle), question)
                     except Stale:
                         logger.debug("an idle connection was closed")
-                passage = Passage(await pool.connect())
+                passage = PeerResponse(await pool.connect())
                 sent = True
                 return await self._begun(passage, question)
         except TimeoutError:
@@ -195,7 +195,7 @@ class Replicas:
         except BackendFailed as error:
             raise self._failed(question, error, sent=sent) from None
 
-    async def _begun(self, passage: Passage, question: Question) -> Passage:
+    async def _begun(self, passage: PeerResponse, question: PeerRequest) -> PeerResponse:
         """Wait for the head, as long as the other is there."""
         self._passages.add(passage)
         try:
@@ -215,7 +215,7 @@ class Replicas:
         seen = self._fleet().picture().replicas
         return not any(one.name == name and one.state != "lost" for one in seen)
 
-    def _failed(self, question: Question, error: BackendFailed, *, sent: bool) -> HttpError:
+    def _failed(self, question: PeerRequest, error: BackendFailed, *, sent: bool) -> HttpError:
         """Say so: what may have been done already must not be asked for again unseen."""
         name = question.name
         if name not in self._silent:  # once until it answers again

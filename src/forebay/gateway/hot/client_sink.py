@@ -10,7 +10,7 @@ from forebay.wire.answering import Answering
 from forebay.wire.heads import header_block, status_line
 
 if TYPE_CHECKING:
-    from forebay.gateway.errors.rendering import Problems
+    from forebay.gateway.errors.rendering import ErrorRenderer
     from forebay.gateway.hot.callers import Caller
     from forebay.relay.exchange import Exchange
     from forebay.relay.problem import Problem
@@ -51,7 +51,7 @@ class ClientSink(Sink, Answering):
         connection: ServerConnection,
         head: RequestHead,
         caller: Caller,
-        problems: Problems,
+        problems: ErrorRenderer,
     ) -> None:
         self._connection = connection
         self._family = caller.family

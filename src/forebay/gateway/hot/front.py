@@ -48,7 +48,7 @@ class Front(Site):
         self.reader = BodyReader()
         self._callers = parts.callers
         self._relay = parts.relay
-        self._problems = parts.problems
+        self._problems = parts.error_renderer
         self._accounting = parts.accounting
         self._inflations = parts.inflations
         self._cold = cold

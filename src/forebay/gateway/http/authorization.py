@@ -17,7 +17,7 @@ from forebay.wire.hosts import host_name, is_loopback
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from forebay.gateway.errors.rendering import Problems
+    from forebay.gateway.errors.rendering import ErrorRenderer
     from forebay.gateway.hot.callers import Caller, Callers
     from forebay.gateway.hot.keys import KeyRing
     from forebay.relay.family import Family
@@ -30,11 +30,11 @@ FORWARDING: Final = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "cf
 """How the headers begin by which proxies say that they speak for someone else."""
 
 
-class Asking:
+class Authorizer:
     """Authorises what is not inference."""
 
     def __init__(
-        self, callers: Callers, keys: KeyRing, problems: Problems, *, public_status: bool
+        self, callers: Callers, keys: KeyRing, problems: ErrorRenderer, *, public_status: bool
     ) -> None:
         self._callers = callers
         self._keys = keys

@@ -25,7 +25,7 @@ STOP_S = 6.0
 """How long what is being opened may take to end: longer than a connection, or a close, may take."""
 
 
-class Opening:
+class LazyOpen:
     """Opens it; `what` is how people call it, such as "the job database"."""
 
     def __init__(self, what: str, do_open: Callable[[], Awaitable[None]], clock: Timers) -> None:

@@ -38,7 +38,7 @@ UPLOAD_S_MAX = 3600.0
 """However slow a client is, an hour is enough."""
 
 
-class Form:
+class UploadForm:
     """What has been read of a form."""
 
     def __init__(self, files: Files) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forebay.errors import ForebayError, StoreFailed
 from forebay.gateway.errors.http_error import HttpError
-from forebay.gateway.http.lazy_open import Opening, may_hold
+from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import ANSWER_S, in_time
 from forebay.gateway.jobs.figures import JobFigures
 from forebay.jobs.filler.builtin import ROUTES
@@ -62,7 +62,7 @@ class Jobs:
         self._around = around
         self._engine: JobEngine | None = None
         self._loading: asyncio.Task[JobEngine] | None = None
-        self._opening = Opening("the job database", self._open, around.clock)
+        self._opening = LazyOpen("the job database", self._open, around.clock)
 
     # -- once it is ready
 

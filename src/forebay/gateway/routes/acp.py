@@ -60,7 +60,7 @@ class RpcError(Exception):
             self.error["data"] = data
 
 
-class RpcRoutes:
+class AcpRoutes:
     """The one route, and its methods."""
 
     def __init__(self, parts: Parts) -> None:
@@ -76,7 +76,7 @@ class RpcRoutes:
 
     async def call(self, request: Request) -> Response:
         """Answer a call, or a batch of them."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         limit_s = self._parts.settings.server.body_seconds
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
         try:
@@ -118,7 +118,7 @@ class RpcRoutes:
     async def _there(self, calls: list[Answer], request: Request, name: str) -> list[Answer | None]:
         """Have another gateway do these calls; where it cannot, each is refused."""
         try:
-            return await ask_replica(self._parts.replicas, request, name, calls)
+            return await ask_replica(self._parts.peers, request, name, calls)
         except HttpError as error:
             refusal = _refusal(error)
             return [_failed(_id_of(call), refusal) if "id" in call else None for call in calls]
@@ -132,7 +132,7 @@ class RpcRoutes:
             if not isinstance(session_id, str) or not self._is_sound(call):
                 continue
             try:
-                name = await self._parts.replicas.of_session(session_id, request)
+                name = await self._parts.peers.of_session(session_id, request)
             except HttpError:
                 continue  # the call is told so when it looks for its session
             if name is not None:
@@ -188,9 +188,7 @@ class RpcRoutes:
         session_id = params.pop("sessionId", None)
         if not isinstance(session_id, str):
             raise RpcError(INVALID_PARAMS, "`sessionId` must be a text", {"param": "sessionId"})
-        await self._parts.replicas.of_session(
-            session_id, request
-        )  # refuses what came the wrong way
+        await self._parts.peers.of_session(session_id, request)  # refuses what came the wrong way
         return await self._desk.find(session_id, caller)
 
 

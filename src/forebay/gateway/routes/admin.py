@@ -47,7 +47,7 @@ class AdminRoutes:
 
     async def listed(self, request: Request) -> Response:
         """List the nodes, with all that is known of them."""
-        self._parts.asking.admin(request)
+        self._parts.authorizer.admin(request)
         views = await self._views()
         return json_answer(
             {"data": [_shown(backend, views.get(backend.name)) for backend in self._parts.nodes]}
@@ -55,37 +55,37 @@ class AdminRoutes:
 
     async def add(self, request: Request) -> Response:
         """Take in a node."""
-        self._parts.asking.admin(request)
+        self._parts.authorizer.admin(request)
         settings = await self._node_settings(request)
         try:
-            backend = self._parts.operator.add(settings)
+            backend = self._parts.node_commands.add(settings)
         except NotAllowed as error:
             raise HttpError("conflict", str(error), "name") from None
         return json_answer(_shown(backend, None), 201)
 
     async def remove(self, request: Request) -> Response:
         """Take a node out; what runs there may finish."""
-        self._parts.asking.admin(request)
-        self._parts.operator.remove(self._find(request))
+        self._parts.authorizer.admin(request)
+        self._parts.node_commands.remove(self._find(request))
         return Response(status_code=204)
 
     async def drain(self, request: Request) -> Response:
         """Let nothing new start on a node."""
-        self._parts.asking.admin(request)
+        self._parts.authorizer.admin(request)
         backend = self._find(request)
-        self._parts.operator.drain(backend)
+        self._parts.node_commands.drain(backend)
         return json_answer(_shown(backend, (await self._views()).get(backend.name)))
 
     async def resume(self, request: Request) -> Response:
         """Use a drained node again."""
-        self._parts.asking.admin(request)
+        self._parts.authorizer.admin(request)
         backend = self._find(request)
-        self._parts.operator.resume(backend)
+        self._parts.node_commands.resume(backend)
         return json_answer(_shown(backend, (await self._views()).get(backend.name)))
 
     async def reload(self, request: Request) -> Response:
         """Read the settings anew and apply what has changed."""
-        self._parts.asking.admin(request)
+        self._parts.authorizer.admin(request)
         try:
             changed = self._parts.reload()
         except SettingsError as error:

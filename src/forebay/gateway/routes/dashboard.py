@@ -36,12 +36,12 @@ class DashboardRoutes:
 
     async def page(self, request: Request) -> Response:
         """Return the page; it holds nothing that anyone may not see."""
-        self._parts.asking.anyone(request)
+        self._parts.authorizer.anyone(request)
         return _answer(page_files()["index.html"], request)
 
     async def file(self, request: Request) -> Response:
         """Return a file of the page."""
-        self._parts.asking.anyone(request)
+        self._parts.authorizer.anyone(request)
         file = page_files().get(request.path_params["name"])
         if file is None:
             raise HttpError("not_found", "the page has no file of that name")
@@ -50,13 +50,13 @@ class DashboardRoutes:
     async def events(self, request: Request) -> Response:
         """Tell what is going on, twice a second, as server-sent events."""
         parts = self._parts
-        parts.asking.observer(request)
+        parts.authorizer.observer(request)
         if (head := only_the_head(request)) is not None:
             return head
         if parts.watch.followers >= FOLLOWERS_MAX:
             words = f"{FOLLOWERS_MAX} look at this gateway already"
             raise HttpError("too_many_connections", words)
-        admin = parts.asking.is_admin(request)
+        admin = parts.authorizer.is_admin(request)
         follower = parts.watch.follow(admin=admin, keys=bool(parts.keys))
         generation = parts.callers.generation
 
@@ -66,13 +66,13 @@ class DashboardRoutes:
             if generation == parts.callers.generation:
                 return True
             generation = parts.callers.generation
-            return self._may_look(request) and parts.asking.is_admin(request) == admin
+            return self._may_look(request) and parts.authorizer.is_admin(request) == admin
 
         return _Pictures(follower, is_as_it_was)
 
     def _may_look(self, request: Request) -> bool:
         try:
-            self._parts.asking.observer(request)
+            self._parts.authorizer.observer(request)
         except HttpError:
             return False
         return True

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from forebay.errors import StoreFailed
 from forebay.gateway.errors.http_error import HttpError, invalid, shutting_down
-from forebay.gateway.http.multipart import Form
+from forebay.gateway.http.multipart import UploadForm
 from forebay.gateway.http.store_timeout import in_time
 from forebay.gateway.routes.status import json_answer
 from forebay.jobs.batches.file import LIST_MAX, FileInUse, FilesFull, Listing, is_name
@@ -58,7 +58,7 @@ class FileRoutes:
         owner, jobs = await asked(self._parts, request)
         if self._parts.draining:
             raise shutting_down()
-        form = Form(jobs.files)
+        form = UploadForm(jobs.files)
         with self._one_more_upload(owner):
             try:
                 await form.read(request, self._parts.settings.server.body_seconds)
@@ -86,7 +86,7 @@ class FileRoutes:
             if not self._uploading[owner]:
                 del self._uploading[owner]
 
-    async def _store(self, form: Form, jobs: Jobs, owner: str) -> StoredFile:
+    async def _store(self, form: UploadForm, jobs: Jobs, owner: str) -> StoredFile:
         purpose = form.fields.pop("purpose", None)
         if purpose is None:
             raise invalid("the form has no purpose", "purpose")
@@ -152,7 +152,7 @@ class FileRoutes:
 
 async def asked(parts: Parts, request: Request) -> tuple[str, Jobs]:
     """Return whose files and batches are asked for, and where they are; raises HttpError."""
-    caller = parts.asking.caller(request)
+    caller = parts.authorizer.caller(request)
     await parts.jobs.ready()
     return caller.key.name if caller.key is not None else "", parts.jobs
 

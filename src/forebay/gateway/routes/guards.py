@@ -63,7 +63,7 @@ class GuardRoutes:
 
     def _let_in(self, request: Request) -> None:
         """Refuse whoever does not know the token; a key is of no use here."""
-        self._parts.asking.anyone(request)
+        self._parts.authorizer.anyone(request)
         token = self._parts.guarded.token
         if not token:
             raise HttpError(

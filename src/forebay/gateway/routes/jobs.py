@@ -46,7 +46,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class Submission(Struct, forbid_unknown_fields=True):
+class JobSubmission(Struct, forbid_unknown_fields=True):
     """The body of `POST /jobs`."""
 
     type: Name
@@ -73,13 +73,13 @@ class JobRoutes:
 
     async def submit(self, request: Request) -> Response:
         """Take in a job."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         if self._parts.draining:
             raise shutting_down()
         limit_s = self._parts.settings.server.body_seconds
         body = await read_body(request, BODY_BYTES_MAX, limit_s)
         await self._parts.jobs.know_types()
-        asked = await decode_body(body, Submission, as_it_is="params")
+        asked = await decode_body(body, JobSubmission, as_it_is="params")
         new = await self._new_job(asked, caller)
         jobs = await self._jobs()
         depth_max = jobs.settings.max_queue_depth
@@ -94,7 +94,7 @@ class JobRoutes:
 
     async def list_jobs(self, request: Request) -> Response:
         """List jobs, the newest first."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         query = request.query_params
         status = query.get("status")
         if status is not None and status not in STATUSES:
@@ -114,13 +114,13 @@ class JobRoutes:
 
     async def show(self, request: Request) -> Response:
         """Show one job, with its result."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         job = await self._find(request, caller)
         return json_answer(job_detail(job))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a job for real, queued or running."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         job_id = _job_id(request)
         jobs = await self._jobs()
         before = await from_store(jobs.store.cancel(job_id, seen_by(caller)))
@@ -132,7 +132,7 @@ class JobRoutes:
 
     async def retry(self, request: Request) -> Response:
         """Queue a failed or cancelled job again."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         job_id = _job_id(request)
         jobs = await self._jobs()
         depth_max = jobs.settings.max_queue_depth
@@ -157,7 +157,7 @@ class JobRoutes:
 
     async def events(self, request: Request) -> Response:
         """Follow one job until it has ended, as server-sent events."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         job = await self._find(request, caller)
         if (head := only_the_head(request)) is not None:
             return head
@@ -181,7 +181,7 @@ class JobRoutes:
             raise _not_there(job_id)
         return job
 
-    async def _new_job(self, asked: Submission, caller: Caller) -> NewJob:
+    async def _new_job(self, asked: JobSubmission, caller: Caller) -> NewJob:
         for name in ("type", "model", "idempotency_key"):
             if not (getattr(asked, name) or "").isprintable():
                 raise invalid(f"`{name}` holds characters that cannot be printed", name)
@@ -210,7 +210,7 @@ class JobRoutes:
             webhook=bool(self._parts.settings.jobs.webhook_url),
         )
 
-    def _priority(self, asked: Submission, caller: Caller) -> int:
+    def _priority(self, asked: JobSubmission, caller: Caller) -> int:
         name = "normal" if asked.priority is None else asked.priority.strip().lower()
         if name not in PRIORITIES:
             raise invalid(f"`priority` must be one of {', '.join(PRIORITIES)}", "priority")

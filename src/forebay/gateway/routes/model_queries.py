@@ -47,7 +47,7 @@ REST_S: Final = 1.0
 """How soon a node that was busy is asked again."""
 
 
-class Question:
+class ModelQuery:
     """One of them, read."""
 
     def __init__(self, caller: Caller, request_id: str, model: str, body: bytes) -> None:
@@ -63,7 +63,7 @@ class Question:
         """Whether a node has just said that it is too busy."""
 
 
-class FreeRoutes:
+class ModelQueryRoutes:
     """`/tokenize` and its kin, `/v1/messages/count_tokens`, `/api/show`."""
 
     def __init__(self, parts: Parts) -> None:
@@ -91,9 +91,9 @@ class FreeRoutes:
 
         return answer
 
-    async def _read(self, request: Request, family: Family, route: str) -> Question:
+    async def _read(self, request: Request, family: Family, route: str) -> ModelQuery:
         parts = self._parts
-        caller = parts.asking.caller(request)
+        caller = parts.authorizer.caller(request)
         limits = parts.settings.server
         bytes_max = min(BODY_BYTES_MAX, limits.body_max_bytes)
         body = await read_body(request, bytes_max, limits.body_seconds)
@@ -108,7 +108,7 @@ class FreeRoutes:
         if asked and model != asked:
             body = replace_model(body, find_model(body, name), model)
         caller.family, caller.route = family, route
-        return Question(caller, parts.admission.unique_id(caller.request_id), model, body)
+        return ModelQuery(caller, parts.admission.unique_id(caller.request_id), model, body)
 
     def _only_model(self, caller: Caller, family: Family) -> str:
         """Return the only model, which is meant where none is named; raises HttpError."""
@@ -120,7 +120,7 @@ class FreeRoutes:
             raise invalid(f"`model` is required: {there}", "model")
         return models.pop()
 
-    async def _relayed(self, asked: Question) -> Response:
+    async def _relayed(self, asked: ModelQuery) -> Response:
         """Ask one node after the other, and again once one is back; raises HttpError."""
         nodes, own_s = self._parts.nodes, asked.caller.max_wait_s
         limit_s = self._parts.settings.queue.max_wait_seconds
@@ -140,7 +140,7 @@ class FreeRoutes:
                 await nodes.pause(left_s)
         raise shutting_down()
 
-    async def _ask_each(self, asked: Question) -> Response | None:
+    async def _ask_each(self, asked: ModelQuery) -> Response | None:
         """Return the first answer that is one; None where no node has given any."""
         last: Response | None = None
         for backend in self._nodes(asked):
@@ -156,7 +156,7 @@ class FreeRoutes:
                 return last
         return last
 
-    def _nodes(self, asked: Question) -> list[Backend]:
+    def _nodes(self, asked: ModelQuery) -> list[Backend]:
         """Return the nodes that can answer, those with the model in memory first."""
         found = [
             backend
@@ -168,7 +168,7 @@ class FreeRoutes:
         ]
         return sorted(found, key=lambda one: asked.model not in (one.told.loaded or (asked.model,)))
 
-    def _may_come(self, asked: Question) -> bool:
+    def _may_come(self, asked: ModelQuery) -> bool:
         """Say whether a node that may answer is starting, loading or gone for a moment."""
         nodes = self._parts.nodes
         if nodes.is_starting():
@@ -184,7 +184,7 @@ class FreeRoutes:
             for backend in nodes
         )
 
-    def _why_not(self, asked: Question) -> Problem:
+    def _why_not(self, asked: ModelQuery) -> Problem:
         """Say why nobody has answered."""
         nodes, family = self._parts.nodes, asked.family.name
         if nodes.lacks_route(asked.model, family, asked.route):
@@ -198,7 +198,7 @@ class FreeRoutes:
         return self._parts.models.unknown(asked.model, asked.caller.key, family, "model")
 
 
-async def _ask(backend: Backend, asked: Question) -> Fetched | None:
+async def _ask(backend: Backend, asked: ModelQuery) -> Fetched | None:
     """Ask one node; None where another should be asked. Raises HttpError."""
     caller = asked.caller
     headers = caller.header_block + b"x-request-id: %b\r\n" % asked.id.encode()

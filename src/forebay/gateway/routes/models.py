@@ -52,7 +52,7 @@ class ModelRoutes:
 
     async def listed(self, request: Request) -> Response:
         """List models as OpenAI does, or as Anthropic where its client asks."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         if "anthropic-version" in request.headers:
             data = [_as_anthropic(name) for name in self._names(caller, "anthropic")]
             first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
@@ -64,7 +64,7 @@ class ModelRoutes:
 
     async def one(self, request: Request) -> Response:
         """Show one model."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         name = request.path_params["model"]
         if not name:  # a slash at the end
             return await self.listed(request)
@@ -76,13 +76,13 @@ class ModelRoutes:
 
     async def tags(self, request: Request) -> Response:
         """List models as Ollama does."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         usable = self._names(caller, "ollama")
         return json_answer({"models": [_as_ollama(name, self._about(name)) for name in usable]})
 
     async def running(self, request: Request) -> Response:
         """List what is in memory as Ollama does: the union over its nodes."""
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         usable = set(self._names(caller, "ollama"))
         nodes = self._parts.nodes
         async with self._asking:
@@ -94,7 +94,7 @@ class ModelRoutes:
 
     async def version(self, request: Request) -> Response:
         """Say which version this is, where Ollama's clients ask."""
-        self._parts.asking.anyone(request)
+        self._parts.authorizer.anyone(request)
         return json_answer({"version": __version__})
 
     async def _ask_what_runs(self) -> dict[str, dict[str, object]]:

@@ -134,7 +134,7 @@ class SessionRoutes:
 
     def _of_owner(self, here: Handler, limit_s: float | None = HEAD_S) -> Handler:
         """Return a route that another gateway answers where the session is there."""
-        replicas = self._parts.replicas
+        replicas = self._parts.peers
 
         async def there_or_here(request: Request) -> Response:
             self._caller(request)
@@ -146,7 +146,7 @@ class SessionRoutes:
         return there_or_here
 
     def _caller(self, request: Request) -> Caller:
-        return self._parts.asking.caller(request)
+        return self._parts.authorizer.caller(request)
 
     async def _session(self, request: Request, caller: Caller) -> Session:
         return await self._desk.find(request.path_params["session_id"], caller)

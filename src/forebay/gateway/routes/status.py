@@ -61,12 +61,12 @@ class StatusRoutes:
 
     async def health(self, request: Request) -> Response:
         """Say that the gateway is alive; touches nothing else."""
-        self._parts.asking.anyone(request)
+        self._parts.authorizer.anyone(request)
         return json_answer({"status": "ok", "version": __version__})
 
     async def ready(self, request: Request) -> Response:
         """Say whether requests should be sent here."""
-        self._parts.asking.anyone(request)
+        self._parts.authorizer.anyone(request)
         problem = self._parts.why_not_ready()
         if problem is not None:
             raise HttpError.of(problem)
@@ -77,17 +77,17 @@ class StatusRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in Prometheus' text format."""
-        self._parts.asking.observer(request)
+        self._parts.authorizer.observer(request)
         parts = self._parts
         look = await parts.lookout.taken()
-        assert parts.ledger is not None
-        held = parts.ledger.count()
+        assert parts.holdings is not None
+        held = parts.holdings.count()
         text = parts.metrics.text(look, parts.relay.retries_total, held, self._fleet())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def capabilities(self, request: Request) -> Response:
         """Say what this gateway offers and where its limits are."""
-        self._parts.asking.anyone(request)
+        self._parts.authorizer.anyone(request)
         settings = self._parts.settings
         return json_answer(
             {
@@ -111,7 +111,7 @@ class StatusRoutes:
 
     async def queue(self, request: Request) -> Response:
         """Return the state of the whole queue, in aggregates only."""
-        self._parts.asking.observer(request)
+        self._parts.authorizer.observer(request)
         look = await self._parts.lookout.taken()
         seen = look.snapshot
         return json_answer(
@@ -139,7 +139,7 @@ class StatusRoutes:
             return {}
         drawn = draw_fleet(known, age_s=look.age_s)
         replicas = [msgspec.structs.asdict(replica) for replica in drawn.replicas]
-        if self._parts.asking.is_admin(request):
+        if self._parts.authorizer.is_admin(request):
             addresses = {replica.name: replica.address for replica in known.replicas}
             replicas = [{**one, "address": addresses[one["name"]]} for one in replicas]
         return {
@@ -180,13 +180,13 @@ class StatusRoutes:
 
         Of one that another gateway has, return what that says.
         """
-        caller = self._parts.asking.caller(request)
+        caller = self._parts.authorizer.caller(request)
         ticket_id = request.path_params["ticket_id"]
         exchange = self._parts.relay.exchanges.get(ticket_id)
         if exchange is None and len(ticket_id) <= ID_LENGTH_MAX:
-            name = await self._parts.replicas.of_request(ticket_id, request)
+            name = await self._parts.peers.of_request(ticket_id, request)
             if name is not None:
-                return await self._parts.replicas.pass_on(request, name, BODY_BYTES_MAX)
+                return await self._parts.peers.pass_on(request, name, BODY_BYTES_MAX)
         key = caller.key
         if exchange is None or (
             key is not None and not key.admin and not _is_own(exchange, caller, self._parts)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
 from forebay.gateway.errors.http_error import HttpError
-from forebay.gateway.http.lazy_open import Opening, may_hold
+from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import in_time
 from forebay.sessions.figures import SessionFigures
 from forebay.sessions.ids import is_plain
@@ -47,7 +47,7 @@ class SessionHost:
         self._replica = replica
         self._ledger: Ledger | None = None
         self._sessions: Sessions | None = None
-        self._opening = Opening("the session database", self._open, around.clock)
+        self._opening = LazyOpen("the session database", self._open, around.clock)
 
     async def start(self) -> None:
         """Go on with what is there; a ledger that fails is tried again later."""
