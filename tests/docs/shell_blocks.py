@@ -36,7 +36,7 @@ NOT_RUN = {
 
 ONLY_PARSED = {
     "serve": "runs until it is stopped: tests/end_to_end runs it",
-    "sim-node": "runs until it is stopped: tests/nodes/test_sim_command.py runs it",
+    "sim-node": "runs until it is stopped: tests/nodes/sim/test_sim_command.py runs it",
     "node": "runs until it is stopped: tests/guard/test_command.py runs it",
     "chat": "talks with a person: tests/sdk/test_chat_command.py runs it",
     "top": "wants a terminal",

@@ -17,7 +17,7 @@ import pytest
 
 from forebay.gateway.hot.access_log import AccessLog
 
-from ..conftest import CHAT, Rig  # noqa: TID252 - under importlib it has no absolute name
+from ..conftest import CHAT, Rig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..job_steps import chat, submit, until  # noqa: TID252 - no absolute name
-from ..session_steps import follow, new_session, prompt  # noqa: TID252
-from ..test_batch_routes import create, line  # noqa: TID252
-from ..test_batch_routes import until as until_batch  # noqa: TID252
+from ..job_steps import chat, submit, until
+from ..session_steps import follow, new_session, prompt
+from ..test_batch_routes import create, line
+from ..test_batch_routes import until as until_batch
 from .conftest import EVENT
 
 if TYPE_CHECKING:

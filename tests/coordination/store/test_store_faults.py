@@ -16,7 +16,7 @@ from forebay.core import Cancelled, Finished
 from harness.fleet.link import Link
 from harness.valkey_server import ValkeyServer
 
-from .crew import LEASE_S, TWO_SLOTS, Crew, arrivals, filled, until
+from ..crew import LEASE_S, TWO_SLOTS, Crew, arrivals, filled, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from forebay.core import (
     Route,
 )
 
-from .crew import TWO_SLOTS, Crew, arrivals, until
+from ..crew import TWO_SLOTS, Crew, arrivals, until
 
 
 def arrived(ids: WireIds, name: str = "x") -> str:

@@ -8,8 +8,8 @@ from forebay.errors import BackendFailed
 from forebay.nodes import ADAPTERS, Report
 from forebay.nodes.adapters.answers import MODELS_MAX
 
-from .asking import HttpxFetch
-from .doubles import (
+from ..asking import HttpxFetch
+from ..doubles import (
     LLAMA_CPP_LOADING,
     LLAMA_CPP_ROUTER,
     LM_STUDIO,

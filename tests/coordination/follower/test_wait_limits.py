@@ -11,7 +11,7 @@ from forebay.coordination.follower.wait_limits import GRACE_S, SWEEP_SLACK, Pati
 from forebay.coordination.leader.deferred_refusals import PATIENCE_S
 from forebay.core import Arrived, Expire, Finished, NodeChanged, Returned, Route
 
-from .pair import Desk, Office
+from ..pair import Desk, Office
 
 GPU = NodeChanged("gpu1", slots=1, models=("m",))
 LIMIT_S = 2.0

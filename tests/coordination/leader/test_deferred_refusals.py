@@ -20,7 +20,7 @@ from forebay.core import (
     Ticked,
 )
 
-from .pair import OPTIONS, Desk, Office
+from ..pair import OPTIONS, Desk, Office
 
 GPU = NodeChanged("gpu1", slots=2, models=("m",))
 THREE = NodeChanged("gpu1", slots=3, models=("m",))

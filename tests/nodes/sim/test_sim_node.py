@@ -14,7 +14,7 @@ from forebay.nodes import ADAPTERS, Report
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 
-from .asking import LIMIT_S, HttpxFetch
+from ..asking import LIMIT_S, HttpxFetch
 
 PROMPT = "How long is the queue?"
 FOR_EVER_S = 3600.0

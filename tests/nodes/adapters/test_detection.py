@@ -11,8 +11,8 @@ from forebay.nodes.adapters.detection import detect
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 
-from .asking import HttpxFetch
-from .doubles import LLAMA_CPP_LOADING, LLAMA_CPP_ROUTER, LM_STUDIO, OLLAMA, VLLM, Answers, double
+from ..asking import HttpxFetch
+from ..doubles import LLAMA_CPP_LOADING, LLAMA_CPP_ROUTER, LM_STUDIO, OLLAMA, VLLM, Answers, double
 
 REQUESTS_MAX = 3
 

@@ -8,8 +8,8 @@ import msgspec
 from forebay.nodes import ADAPTERS, Report
 from harness.tiny_model import write_tiny_model
 
-from .asking import LIMIT_S, HttpxFetch
-from .conftest import LLAMA_ALIAS, LLAMA_SLOTS
+from ..asking import LIMIT_S, HttpxFetch
+from ..conftest import LLAMA_ALIAS, LLAMA_SLOTS
 
 PROMPT = [{"role": "user", "content": "Is the queue waiting?"}]
 

@@ -19,7 +19,7 @@ from forebay.coordination.store import keys
 from forebay.core import Arrived, Finished, NodeChanged
 from harness.valkey_server import ValkeyServer, free_port
 
-from .crew import PATIENCE_S, Crew, filled, until
+from ..crew import PATIENCE_S, Crew, filled, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from forebay.nodes import ADAPTERS
 from forebay.nodes.embedded import embedded_node as embedded
 from forebay.nodes.embedded.embedded_node import EmbeddedNode, EmbeddedOptions
 
-from .asking import HttpxFetch
+from ..asking import HttpxFetch
 
 LIMIT_S = 60.0
 
