@@ -1,7 +1,7 @@
 """Draw a Mermaid state diagram as SVG, so that the site needs no script and no outside host.
 
 One column for each state, one row for each move: a table of transitions as it is, and nothing that
-could overlap. Only what `mermaid()` in the transition tables writes is understood. The colours are
+could overlap. Only what `tools.reference.diagrams` writes is understood. The colours are
 those of the page around it (docs/stylesheets/forebay.css).
 """
 

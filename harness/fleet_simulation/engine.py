@@ -106,7 +106,6 @@ class FleetSimulation:
         self._faults = Faults(self)
         self._members = 0
         self._here_s, self._steps_here = 0.0, 0
-        self._end_s: float | None = None
         self.limit_s = (
             plan.duration_s
             + max([0.0, *(one.at_s + one.for_s - plan.duration_s for one in plan.faults)])

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from forebay.core.states import ENDED, TRANSITIONS, Cause, State, after, mermaid
+from forebay.core.states import ENDED, TRANSITIONS, Cause, State, after
 from forebay.errors import InvariantBroken
 
 STATES: tuple[State, ...] = get_args(State)
@@ -59,9 +59,3 @@ def test_a_move_is_in_the_table_or_raises(state: State, cause: Cause) -> None:
     else:
         with pytest.raises(InvariantBroken, match=f"{state} cannot {cause}"):
             after(state, cause)
-
-
-def test_the_diagram_shows_every_move() -> None:
-    drawn = mermaid()
-    for (state, cause), to in TRANSITIONS.items():
-        assert f"{state} --> {to}: {cause}" in drawn

@@ -41,13 +41,3 @@ def after(state: State, cause: Cause) -> State:
         return TRANSITIONS[state, cause]
     except KeyError:
         raise InvariantBroken(f"a ticket that is {state} cannot {cause}") from None
-
-
-def mermaid() -> str:
-    """Draw the table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", "    [*] --> new"]
-    lines += [
-        f"    {state} --> {target}: {cause}" for (state, cause), target in TRANSITIONS.items()
-    ]
-    lines += [f"    {state} --> [*]" for state in sorted(ENDED)]
-    return "\n".join(lines) + "\n"

@@ -39,14 +39,6 @@ def sources(verb: Verb) -> tuple[Status, ...]:
     return tuple(status for status, known in TRANSITIONS if known == verb)
 
 
-def mermaid() -> str:
-    """Draw the table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", "    [*] --> queued: submit", "    [*] --> failed: too many queued"]
-    lines += [f"    {state} --> {target}: {verb}" for (state, verb), target in TRANSITIONS.items()]
-    lines += [f"    {state} --> [*]" for state in ("completed", "failed", "cancelled")]
-    return "\n".join(lines) + "\n"
-
-
 class NewJob(Struct, frozen=True):
     """What is asked for."""
 

@@ -32,16 +32,6 @@ TEXT_SHOWN_MAX = 500
 """How much of a prompt is shown to whoever looks at the line."""
 
 
-def mermaid() -> str:
-    """Draw the table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", "    [*] --> accepting: admitted"]
-    lines += [
-        f"    {state} --> {target}: {cause}" for (state, cause), target in TRANSITIONS.items()
-    ]
-    lines += [f"    {state} --> [*]" for state in FINAL]
-    return "\n".join(lines) + "\n"
-
-
 class Sender(Struct, frozen=True):
     """For whom a prompt runs; what a request's headers would say."""
 

@@ -115,11 +115,6 @@ class Batch(Struct, frozen=True, kw_only=True):
     cancelling_at: float | None
     cancelled_at: float | None
 
-    @property
-    def is_all_done(self) -> bool:
-        """Whether every line has ended."""
-        return self.loaded_at is not None and self.completed + self.failed >= self.total
-
 
 def is_name(text: str) -> bool:
     """Say whether a batch could have this name; nothing else is looked up."""

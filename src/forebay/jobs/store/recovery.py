@@ -18,8 +18,6 @@ from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
 from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sqlalchemy import Connection
 
 INTERRUPTED = "Interrupted by restart"
@@ -91,9 +89,3 @@ def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int)
     for job in ended:
         count_line(connection, job, "failed")
     return ended
-
-
-def queued_types(connection: Connection, known: Sequence[str]) -> list[str]:
-    """Return the types that have queued jobs and are not known."""
-    wanted = select(jobs.c.task_type).where(QUEUED, jobs.c.task_type.not_in(known)).distinct()
-    return list(connection.execute(wanted).scalars())
