@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.sdk import AsyncClient, AsyncSessionClient, NotFound, TurnFailed
-from forebay.sdk.errors import BadAnswer
 from forebay.sdk.event_buffer import EventBuffer
-from forebay.sdk.event_stream import Comment, EventStream, Frame
 from forebay.sdk.values import SessionEvent
 
 from .conftest import until
@@ -273,23 +271,6 @@ async def test_an_older_server_may_answer_at_once(
 
 
 # -- the pieces
-
-
-def test_events_are_cut_wherever_the_network_cuts_them() -> None:
-    text = ": hi\r\nid: 7\nevent: a\ndata: x\ndata:y\n\nretry: 5\n\ndata: ü\n\n".encode()
-    for cut in range(len(text)):
-        stream = EventStream()
-        found = [*stream.feed(text[:cut]), *stream.feed(text[cut:])]
-        assert found == [Comment("hi"), Frame("a", "x\ny", "7"), Frame("", "ü", "")]
-
-
-def test_an_event_that_is_too_long_is_refused() -> None:
-    for piece in (b"data: " + b"x" * 100, b"data: x\n" * 20):
-        with pytest.raises(BadAnswer):
-            list(EventStream(64).feed(piece))
-    with pytest.raises(BadAnswer):
-        list(EventStream().feed(b"data: \xff\n"))
-    assert len(list(EventStream(64).feed(b": heartbeat\n\n" * 50))) == 50
 
 
 async def test_who_reads_too_slowly_is_told_what_is_missing() -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import msgspec
 from msgspec import Struct
 
+from forebay.sse import BadStream, SseLines
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,7 +27,6 @@ COUNT_MAX = 10**9
 """Of tokens, or of seconds that were waited: what is more than that was not counted."""
 FINISH_ERROR = "finish_error"
 """The answer ended, and says that it did for an error."""
-_LINE_END = re.compile(rb"[\r\n]")
 _STARTED = re.compile(rb"started(?: node=(\S+))?(?: waited_ms=(\d+))?")
 
 
@@ -89,6 +90,8 @@ class Answer:
         self._origin_s = origin_s
         self._is_stream = False
         self._buffer = bytearray()
+        """An answer in one piece, as far as it has come."""
+        self._lines = SseLines(LINE_BYTES_MAX)
         self._is_done = False
         self._is_finished = False
         """The model has said why it ended: an answer may be empty."""
@@ -123,16 +126,11 @@ class Answer:
             if len(self._buffer) > BODY_BYTES_MAX:
                 self._fail("answer_too_large")
             return
-        self._buffer += data
-        end = max(self._buffer.rfind(b"\n"), self._buffer.rfind(b"\r"))
-        if end < 0:
-            if len(self._buffer) > LINE_BYTES_MAX:
-                self._fail("answer_too_large")
-            return
-        lines = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
-        for line in _LINE_END.split(lines):  # of \r\n an empty line comes: that is passed over
-            self._line(line, now_s)
+        try:
+            for line in self._lines.feed(data):
+                self._line(line, now_s)
+        except BadStream:
+            self._fail("answer_too_large")
 
     def end(self, now_s: float) -> None:
         """Take the end of the answer."""

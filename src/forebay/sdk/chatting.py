@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay.sdk.answering import Answering
 from forebay.sdk.errors import GatewayAway, SdkError
-from forebay.sdk.event_stream import Comment
 from forebay.sdk.transport import Call
 from forebay.sdk.values import Answer, Done, Piece, Place, Queued, Started
+from forebay.sse import SseComment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -114,7 +114,7 @@ class Chat:
     async def _read_stream(self, response: Any) -> None:
         async with aclosing(self._transport.events(response)) as coming:
             async for found in coming:
-                if isinstance(found, Comment):
+                if isinstance(found, SseComment):
                     self._tell(self._answering.note_comment(found.text))
                 else:
                     await self._put(self._answering.take_chunk(found.data))

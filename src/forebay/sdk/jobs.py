@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 from msgspec import UNSET, Struct, UnsetType
 
 from forebay.sdk.errors import Busy, GatewayAway, NodeFailed, WaitTooLong
-from forebay.sdk.event_stream import Frame
 from forebay.sdk.transport import Call, decoded
 from forebay.sdk.values import Job
+from forebay.sse import SseEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +120,7 @@ class _Following:
             try:
                 async with aclosing(self._transport.events(response)) as coming:
                     async for found in coming:
-                        if isinstance(found, Frame):
+                        if isinstance(found, SseEvent):
                             self._note(decoded(found.data, Job))
             except GatewayAway:
                 return  # asked for next

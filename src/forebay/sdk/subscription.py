@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from forebay.sdk.errors import BadAnswer, Busy, GatewayAway, NodeFailed
-from forebay.sdk.event_stream import Comment, Frame
 from forebay.sdk.session_calls import session_path
 from forebay.sdk.transport import Call
 from forebay.sdk.values import SessionEvent
+from forebay.sse import SseComment
 
 if TYPE_CHECKING:
     import random
 
     from forebay.sdk.transport import Transport
+    from forebay.sse import SseEvent
 
 SILENCE_S = 60.0
 """The gateway sends a comment every 15 s; four times that is silence."""
@@ -108,14 +109,14 @@ class Subscription:
         ):
             async for found in coming:
                 self._away_since_s, self._pause_s = None, PAUSE_S
-                if isinstance(found, Comment):
+                if isinstance(found, SseComment):
                     self._note_heartbeat()
                 elif self._hear(found):
                     return True
                 await self._listener.resolve_doubt()
         return False
 
-    def _hear(self, frame: Frame) -> bool:
+    def _hear(self, frame: SseEvent) -> bool:
         """Take one frame; True where it is the last."""
         self._heartbeats = self._fruitless = 0
         if ID.fullmatch(frame.id):  # also of one that cannot be read: else it would come again
@@ -144,7 +145,7 @@ class Subscription:
         await self._listener.resolve_doubt()
 
 
-def _event(frame: Frame, event_id: int) -> SessionEvent | None:
+def _event(frame: SseEvent, event_id: int) -> SessionEvent | None:
     try:
         data: Any = msgspec.json.decode(frame.data)
     except (msgspec.DecodeError, RecursionError):

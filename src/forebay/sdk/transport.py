@@ -21,17 +21,17 @@ from forebay.sdk.errors import (
     PromptQueueFullError,
     error_of,
 )
-from forebay.sdk.event_stream import EventStream
 from forebay.sdk.pace import LoopPace, Pace
 from forebay.sdk.retrying import is_worth_retrying, pause_s, retry_after_s
 from forebay.sdk.tasks import Tasks
+from forebay.sse import EVENT_BYTES_MAX, BadStream, SseParser
 
 if TYPE_CHECKING:
     import random
     import ssl
     from collections.abc import AsyncIterator, Mapping
 
-    from forebay.sdk.event_stream import Comment, Frame
+    from forebay.sse import SseComment, SseEvent
 
 T = TypeVar("T")
 
@@ -149,13 +149,18 @@ class Transport:
         except httpx.TransportError as error:
             raise self._away(error, sent=True) from error
 
-    async def events(self, response: httpx.Response) -> AsyncGenerator[Frame | Comment, None]:
-        """Yield an event stream's frames and comments; raises GatewayAway and BadAnswer."""
-        stream = EventStream()
+    async def events(
+        self, response: httpx.Response, bytes_max: int = EVENT_BYTES_MAX
+    ) -> AsyncGenerator[SseEvent | SseComment, None]:
+        """Yield an event stream's events and comments; raises GatewayAway and BadAnswer."""
+        parser = SseParser(bytes_max)
         async with aclosing(self.pieces(response)) as coming:
-            async for piece in coming:
-                for found in stream.feed(piece):
-                    yield found
+            try:
+                async for piece in coming:
+                    for found in parser.feed(piece):
+                        yield found
+            except BadStream as error:
+                raise BadAnswer(str(error)) from None
 
     async def pause(self, seconds: float) -> None:
         """Let time pass; raises ClientClosed as soon as the client is closed."""

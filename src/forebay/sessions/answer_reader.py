@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from forebay.sessions.prompt import Usage
+from forebay.sse import BadStream, SseLines
 
 LINE_BYTES_MAX = 4_194_304
 ANSWER_CHARS_MAX = 1_000_000
@@ -43,7 +44,9 @@ class AnswerReader:
         """The node's own words, where it ended its stream with an error."""
         self._pieces: list[str] = []
         self._chars = 0
-        self._rest = bytearray()  # of a line, or all of a JSON body
+        self._lines = SseLines(LINE_BYTES_MAX)
+        self._body = bytearray()
+        """What has come of an answer that is one JSON body."""
         self._new: list[str] = []
         self._thoughts: list[str] = []
 
@@ -54,25 +57,25 @@ class AnswerReader:
 
     def feed(self, data: bytes) -> tuple[str, str]:
         """Take a piece; return the text and the thoughts that it brought. Raises TooLong."""
-        end = data.rfind(b"\n") + 1 if self.is_stream else 0
-        if end:
-            self._rest += data[:end]
-            lines, self._rest = self._rest, bytearray(data[end:])
-            for line in lines.split(b"\n"):
-                self._take_line(bytes(line))
+        if self.is_stream:
+            try:
+                lines = self._lines.feed(data)
+            except BadStream:
+                raise TooLong from None
+            for line in lines:
+                self._take_line(line)
         else:
-            self._rest += data
-        if len(self._rest) > LINE_BYTES_MAX:
-            raise TooLong
+            self._body += data
+            if len(self._body) > LINE_BYTES_MAX:
+                raise TooLong
         return self._brought()
 
     def end(self) -> str:
         """Take the end; return text that came without a line end, or with a whole JSON body."""
-        rest, self._rest = bytes(self._rest), bytearray()
         if self.is_stream:
-            self._take_line(rest)
+            self._take_line(self._lines.end())
         else:
-            self._take(rest)
+            self._take(bytes(self._body))
         return self._brought()[0]
 
     def _take_line(self, line: bytes) -> None:

@@ -12,8 +12,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from forebay.sdk.errors import BadAnswer, GatewayAway, GatewayError, NotAllowed, NotFound, SdkError
-from forebay.sdk.event_stream import EventStream, Frame
 from forebay.sdk.transport import Call, Reach, Transport
+from forebay.sse import SseEvent
 from forebay.terminal.values import Unreadable, read_hello, read_snapshot
 
 if TYPE_CHECKING:
@@ -148,22 +148,21 @@ class Feed:
 
     # -- inside
 
-    async def _frames(self) -> AsyncGenerator[Frame, None]:
+    async def _frames(self) -> AsyncGenerator[SseEvent, None]:
         """Yield events over one connection; raises SdkError, for silence too."""
         call = Call("GET", PATH, headers={"accept": "text/event-stream"}, read_s=self._silence_s)
         async with self._transport.opened(call) as response:
             kind = response.headers.get("content-type", "")
             if not kind.startswith("text/event-stream"):
                 raise BadAnswer(f"no events but {kind or 'something'}")
-            stream = EventStream(EVENT_BYTES_MAX)
             watchdog = asyncio.timeout(self._silence_s)
+            events = self._transport.events(response, EVENT_BYTES_MAX)
             try:
-                async with watchdog, aclosing(self._transport.pieces(response)) as pieces:
-                    async for piece in pieces:
-                        for found in stream.feed(piece):
-                            if isinstance(found, Frame):  # comments alone are silence
-                                watchdog.reschedule(_from_now_s(self._silence_s))
-                                yield found
+                async with watchdog, aclosing(events) as coming:
+                    async for found in coming:
+                        if isinstance(found, SseEvent):  # comments alone are silence
+                            watchdog.reschedule(_from_now_s(self._silence_s))
+                            yield found
             except TimeoutError:
                 said = f"the gateway has sent nothing for {self._silence_s:.0f} s"
                 raise GatewayAway(said, sent=True) from None
@@ -185,7 +184,7 @@ def _is_about_the_key(problem: Exception) -> bool:
     return isinstance(problem, NotAllowed) and problem.code != "forbidden_host"
 
 
-def _hear(frame: Frame, listener: Listener) -> bool:
+def _hear(frame: SseEvent, listener: Listener) -> bool:
     """Hand on one event; True where it was a picture. Others may come with later versions."""
     if frame.event == "hello":
         listener.take_hello(read_hello(frame.data))
