@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from .fleet_rig import FleetRig
+    from .fleet.fleet_rig import FleetRig
 
 CHAT = "/v1/chat/completions"
 OK: dict[str, object] = {"choices": []}
@@ -143,7 +143,7 @@ class Rig:
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[FleetRig]:
     """Give the test several gateways, and check afterwards that none waits for another."""
-    from .fleet_rig import FleetRig
+    from .fleet.fleet_rig import FleetRig
 
     async with AsyncExitStack() as stack:
         made = FleetRig(stack, tmp_path)

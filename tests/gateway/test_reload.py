@@ -9,7 +9,7 @@ import pytest
 from forebay.settings import SettingsError, SettingsProblem
 
 from .conftest import OK
-from .test_users_and_keys import SECRETS, A, B, key, start
+from .hot.test_users_and_keys import SECRETS, A, B, key, start
 
 if TYPE_CHECKING:
     from forebay.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.testing import FakeClock
 
-from ..session_steps import follow, new_session, prompt
+from ..sessions.session_steps import follow, new_session, prompt
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -19,7 +19,7 @@ from forebay.jobs.store.schema import JOBS, jobs
 from forebay.storage import database as database_module
 from forebay.storage.database import Database
 
-from ..job_steps import chat, job, post, submit, until
+from ..jobs.job_steps import chat, job, post, submit, until
 from .conftest import FIRST, SECOND, FaultRig, bearer, key
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..job_steps import chat, submit, until
-from ..session_steps import follow, new_session, prompt
-from ..test_batch_routes import create, line
-from ..test_batch_routes import until as until_batch
+from ..jobs.job_steps import chat, submit, until
+from ..routes.test_batches import create, line
+from ..routes.test_batches import until as until_batch
+from ..sessions.session_steps import follow, new_session, prompt
 from .conftest import EVENT
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..session_steps import (
+from ..sessions.session_steps import (
     Http,
     answer,
     delta,

@@ -1,0 +1,1 @@
+"""Several gateways, and guarded nodes."""

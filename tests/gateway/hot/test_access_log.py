@@ -1,0 +1,151 @@
+"""One line per request: ids and timings, and nothing that anyone said."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from forebay.gateway.hot.access_line import Line, short_lines
+from forebay.gateway.hot.access_log import LINES_MAX, AccessLog
+from forebay.testing import FakeClock
+
+from ..conftest import OK
+from .test_users_and_keys import A, key, start
+
+if TYPE_CHECKING:
+    from ..conftest import Rig
+
+
+class Kept(io.BytesIO):
+    """A stream that can be read after it was closed."""
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+
+async def lines_of(rig: Rig, kept: Kept) -> list[dict[str, Any]]:
+    """Stop the gateway, which writes what is left, and return all lines."""
+    await rig.gateway.stop(0.0)
+    return kept.lines
+
+
+async def test_a_served_request_is_one_line_with_its_timings(rig: Rig) -> None:
+    node, kept = await rig.node(), Kept()
+    await rig.start(node, log=AccessLog(kept, rig.clock))
+    _, call = await rig.run(node)
+    [client] = await rig.line_up(1, headers={"X-Request-Id": "mine"}, stream=True)
+    rig.clock.advance(2.0)
+    await call.answer(OK)
+    call = await node.next_call()
+    rig.clock.advance(1.0)
+    await call.start_stream()
+    await call.chunk(b"data: 1\n\n")
+    await client.head()
+    rig.clock.advance(3.0)
+    await call.end()
+    await client.chunk()
+    await client.chunk()
+    line = (await lines_of(rig, kept))[-1]
+    assert line["time"].startswith("2030-01-01T")
+    assert (line["id"], line["route"]) == ("mine", "/v1/chat/completions")
+    assert (line["outcome"], line["status"], line["node"]) == ("served", 200, "n1")
+    assert (line["model"], line["priority"]) == ("m", "normal")
+    assert (line["stream"], line["queued"], line["attempt"]) == (True, True, 1)
+    timings = (line["waited_ms"], line["first_byte_ms"], line["run_ms"])
+    assert timings == (2000, 1000, 4000)
+    assert line["answer_bytes"] == 9
+
+
+async def test_at_a_terminal_a_request_is_a_short_line_for_people(rig: Rig) -> None:
+    node, kept = await rig.node(), Kept()
+    log = AccessLog(kept, rig.clock, short_lines)
+    await rig.start(node, queue={"max_size": 1}, log=log)
+    _, call = await rig.run(node)
+    await rig.line_up(1)
+    await (await rig.ask()).reply()
+    rig.clock.advance(2.0)
+    await call.answer(OK)
+    call = await node.next_call()
+    rig.clock.advance(1.5)
+    await call.answer({"error": "no"}, 400)
+    await rig.wait_until("processing", 0)
+    await rig.gateway.stop(0.0)
+    lines = [line.split(" ", 1) for line in kept.getvalue().decode().splitlines()]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", at) for at, _ in lines)
+    assert [rest for _, rest in lines] == [
+        "/v1/chat/completions queue_full",
+        "/v1/chat/completions served: m on n1, took 2.0 s",
+        "/v1/chat/completions passed_through: m on n1, status 400, waited 2.0 s, took 1.5 s",
+    ]
+
+
+def test_a_name_from_a_node_cannot_draw_on_the_terminal() -> None:
+    line = Line(
+        "2030-01-01T00:00:00+00:00", "/v1/completions", "served", model="m\x1b[2J", node="n"
+    )
+    assert short_lines([line]).endswith(b" /v1/completions served: m?[2J on n\n")
+
+
+async def test_every_request_is_one_line_however_it_ends(rig: Rig) -> None:
+    node, kept = await rig.node(), Kept()
+    await rig.start(node, queue={"max_size": 1}, log=AccessLog(kept, rig.clock))
+    _, call = await rig.run(node)
+    [late] = await rig.line_up(1)
+    await (await rig.ask()).reply()
+    await (await rig.ask(model="nowhere")).reply()
+    await (await rig.ask(stream="bad")).reply()
+    rig.clock.advance(60.0)
+    await late.reply()
+    await call.answer({"error": "no"}, 400)
+    await rig.wait_until("processing", 0)
+    outcomes = [line["outcome"] for line in await lines_of(rig, kept)]
+    assert outcomes == [
+        "queue_full", "model_not_found", "invalid_request", "queue_timeout", "passed_through"
+    ]  # fmt: skip
+
+
+async def test_no_prompt_no_key_no_user_and_no_invented_model_is_logged(rig: Rig) -> None:
+    node, kept = await rig.node(), Kept()
+    log = AccessLog(kept, rig.clock)
+    await start(rig, node, keys=[key("a", user="user-hidden")], log=log)
+    client, call = await rig.run(node, headers=A, user="hidden", prompt="hidden words")
+    await call.answer({"choices": ["hidden answer"]})
+    await client.reply()
+    await (await rig.ask(headers=A, model="hidden-model")).reply()
+    await (await rig.ask(headers={"Authorization": "Bearer sk-hidden"})).reply()
+    lines = await lines_of(rig, kept)
+    assert len(lines) == 3
+    assert "hidden" not in kept.getvalue().decode()
+    assert "sk-" not in kept.getvalue().decode()
+
+
+async def test_lines_are_written_once_per_tick_and_not_per_request(rig: Rig) -> None:
+    node, kept = await rig.node(), Kept()
+    await rig.start(node, log=AccessLog(kept, rig.clock))
+    for _ in range(3):
+        client, call = await rig.run(node)
+        await call.answer(OK)
+        await client.reply()
+    assert kept.getvalue() == b""
+    assert len(await lines_of(rig, kept)) == 3
+
+
+def test_more_lines_than_can_be_kept_are_dropped_and_counted() -> None:
+    kept = Kept()
+    log = AccessLog(kept, FakeClock())
+    for _ in range(LINES_MAX + 5):
+        log.note_refusal("/v1/chat/completions", "queue_full")
+    log.stop()
+    assert (len(kept.lines), log.dropped) == (LINES_MAX, 5)
+
+
+def test_a_stream_that_cannot_be_written_costs_lines_and_nothing_else() -> None:
+    kept = Kept()
+    log = AccessLog(kept, FakeClock())
+    kept.close()
+    log.note_refusal("/v1/chat/completions", "queue_full")
+    log.stop()
+    assert log.dropped == 1

@@ -1,0 +1,104 @@
+"""A database that hangs: it closes no connection, refuses nothing, and does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from forebay.gateway.http import store_timeout as store_answers
+from forebay.jobs.filler import filler as filling
+
+from ..conftest import OK
+from ..jobs.job_steps import chat, post, submit, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+    from forebay.gateway.gateway import Gateway
+
+    from ..conftest import Rig
+
+LIMIT_S = 30.0
+
+
+@contextmanager
+def hanging(gateway: Gateway) -> Iterator[None]:
+    """Have every thread of the job database wait, as for a server that was paused."""
+    database, paused = gateway.parts.jobs.store.database, threading.Barrier(4)
+    goes_on = threading.Event()
+
+    def wait(_: object) -> None:
+        paused.wait(LIMIT_S)
+        goes_on.wait(LIMIT_S)
+
+    for ask in (database.write, database.read, database.read):
+        ask(wait)
+    paused.wait(LIMIT_S)
+    try:
+        yield
+    finally:
+        goes_on.set()
+
+
+async def test_callers_are_told_in_time_and_live_requests_go_on(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    gateway = await rig.start(node)
+    job_id = await submit(rig, chat())
+    await (await node.next_call()).answer(OK)
+    await until(rig, job_id, "completed")
+    monkeypatch.setattr(store_answers, "ANSWER_S", 0.1)
+    with hanging(gateway):
+        for reply in (
+            await post(rig, chat(2)),
+            await rig.get("/jobs"),
+            await rig.get(f"/jobs/{job_id}"),
+            await rig.get(f"/jobs/{job_id}", method="DELETE"),
+            await rig.get("/v1/batches"),
+            await rig.get("/v1/files"),
+        ):
+            assert (reply.status, reply.json["error"]["code"]) == (503, "store_unavailable")
+        client, call = await rig.run(node)
+        await call.answer(OK)
+        assert (await client.reply()).status == 200
+    monkeypatch.setattr(store_answers, "ANSWER_S", LIMIT_S)
+    assert (await rig.get("/jobs")).json["data"][0]["id"] == job_id
+
+
+async def test_the_database_is_not_asked_again_and_again_while_it_says_nothing(rig: Rig) -> None:
+    node = await rig.node()
+    gateway = await rig.start(node)
+    job_id = await submit(rig, chat())
+    await (await node.next_call()).answer(OK)
+    await until(rig, job_id, "completed")
+    database = gateway.parts.jobs.store.database
+    with hanging(gateway):
+        for _ in range(20):
+            rig.clock.advance(filling.POLL_S)
+            await rig.queue()
+        assert database._reads.qsize() + database._writes.qsize() < 10
+    assert (await rig.get("/jobs")).status == 200
+
+
+async def test_the_end_does_not_wait_for_an_answer_that_only_the_database_could_give(
+    rig: Rig,
+) -> None:
+    cold, answers = (await rig.start())._cold, asyncio.Event()
+
+    async def upload() -> None:
+        while not answers.is_set():
+            with suppress(asyncio.CancelledError):
+                await answers.wait()
+
+    waits = asyncio.ensure_future(upload())
+    cold._state.tasks.add(waits)
+    async with asyncio.timeout(LIMIT_S):
+        await cold.stop(0.01)
+    assert not waits.done()
+    answers.set()
+    await waits

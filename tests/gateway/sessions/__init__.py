@@ -1,0 +1,1 @@
+"""Sessions through the gateway."""
