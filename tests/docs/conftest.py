@@ -53,8 +53,9 @@ async def reader(tmp_path: Path) -> AsyncIterator[Reader]:
     """A reader in a folder with the files that pages speak of, before a gateway of their own."""
     request = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
     (tmp_path / "questions.jsonl").write_text(json.dumps(request) + "\n")
-    shown = [line for line in (ROOT / "README.md").read_text().splitlines() if "custom_id" in line]
-    assert len(shown) == 2, "the README shows a file of two lines"
+    lines = (ROOT / "docs" / "batches.md").read_text().splitlines()
+    shown = [line for line in lines if line.startswith(('{"custom_id": "1"', '{"custom_id": "2"'))]
+    assert len(shown) == 2, "docs/batches.md shows a file of two lines"
     (tmp_path / "prompts.jsonl").write_text("\n".join(shown) + "\n")
     (tmp_path / "request.json").write_text(json.dumps(CHAT))
     node = SimNode(SimOptions(models=MODELS, ttft_s=0.0, tokens_per_second=0.0), "127.0.0.1", 0)
