@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from forebay.core.actions import RejectCode, WaitReason
     from forebay.core.book import Book
     from forebay.core.entries import Entry
-    from forebay.core.events import Arrived
+    from forebay.core.events import Arrived, Resumed
     from forebay.core.lanes import Lane
 
 REASONS: dict[str, str] = {
@@ -75,6 +75,47 @@ class Arrivals:
                 book.start(book.accept(arrival, lane, line), node)
                 return
         self._wait_or_refuse(arrival, lane)
+
+    def resume(self, event: Resumed) -> None:
+        """Take over a ticket of another core, with its old place and age; nobody is told.
+
+        A core is soft state: whoever has the requests can build it again. What ran holds its lease,
+        even beyond the slots: nothing more starts there until it drains.
+        """
+        self.refuse_nonsense(event.arrival)
+        book = self._book
+        arrival = event.arrival if event.node else self.with_a_model_that_runs(event.arrival)
+        lane = book.cluster.lane(arrival.model, arrival.family)
+        entry = book.accept(arrival, lane)
+        if event.seq:
+            entry.seq = event.seq
+            book.seq = max(book.seq, event.seq)
+        entry.told = entry.counted = event.waited_s > 0.0 or not event.node
+        entry.waited_s = event.waited_s
+        entry.wait_left_s -= event.waited_s
+        entry.promotes_in_s -= event.waited_s
+        entry.attempt = event.attempt
+        if event.excluded:
+            entry.excluded = frozenset(event.excluded)
+        if event.node:
+            self._resume_lease(entry, event)
+        else:
+            book.enqueue(entry)
+            book.stand_in_old_place(entry)
+            if book.cluster.open:
+                book.fill_open(lane, entry)
+
+    def _resume_lease(self, entry: Entry, event: Resumed) -> None:
+        book = self._book
+        node = book.cluster.find(event.node)
+        if node.loaded is not None:
+            node.measure_load(book.now_s)
+        book.charging.charge(entry, node)
+        if event.lent and node.lent:
+            node.lent -= 1
+            entry.lent = True
+        book.lease(entry, node)
+        entry.since_s = book.now_s - event.ran_s
 
     def with_a_model_that_runs(self, arrival: Arrived) -> Arrived:
         """Settle on a model: one with a free slot, else one that a node is up for.

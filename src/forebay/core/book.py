@@ -1,11 +1,12 @@
 """The scheduler's state, and the few moves that change it. Every path goes through these.
 
-`start` takes a lease and `release` gives it back, `enqueue` and `dequeue` change what waits, and
+`lease` takes a lease and `release` gives it back, `enqueue` and `dequeue` change what waits, and
 `end` closes a ticket; each is called with the state it requires and changes it by the table.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import Expire, Route
@@ -13,11 +14,10 @@ from forebay.core.bounds import Bounds
 from forebay.core.charging import Charging
 from forebay.core.cluster import Cluster
 from forebay.core.dispatch import Dispatch
-from forebay.core.entries import Entry
+from forebay.core.entries import Entry, Users
 from forebay.core.options import FROZEN_WHILE_RUNNING
-from forebay.core.tally import Tally
+from forebay.core.snapshot import RECENT, Totals
 from forebay.core.timers import Timers
-from forebay.core.users import Users
 from forebay.errors import InvariantBroken, NotAllowed
 
 if TYPE_CHECKING:
@@ -31,6 +31,40 @@ if TYPE_CHECKING:
     from forebay.core.nodes import Node
     from forebay.core.options import Options
     from forebay.core.states import Cause
+
+
+class Tally:
+    """Plain integers that the scheduler adds to; a snapshot copies them."""
+
+    __slots__ = (
+        "accepted", "cancelled", "enqueued", "expired", "failed", "rejected", "returned",
+        "served", "service", "swaps", "waits",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.accepted = self.enqueued = self.served = self.failed = 0
+        self.expired = self.cancelled = self.returned = self.swaps = 0
+        self.rejected: dict[str, int] = {}
+        self.waits: deque[float] = deque(maxlen=RECENT)
+        self.service: deque[float] = deque(maxlen=RECENT)
+
+    def reject(self, code: str) -> None:
+        """Count one refusal; codes are ours, so their number is bounded."""
+        self.rejected[code] = self.rejected.get(code, 0) + 1
+
+    def totals(self) -> Totals:
+        """Return the counts as a frozen value."""
+        return Totals(
+            accepted=self.accepted,
+            enqueued=self.enqueued,
+            served=self.served,
+            failed=self.failed,
+            expired=self.expired,
+            cancelled=self.cancelled,
+            returned=self.returned,
+            swaps=self.swaps,
+            rejected=dict(self.rejected),
+        )
 
 
 class Book:
@@ -108,15 +142,7 @@ class Book:
             self.tally.swaps += loads
             if loads or interrupted:  # others may have waited for this model, or for the drain
                 self.dispatch.stale[node.name] = node
-        self.seq += 1
-        node.take(entry, line.lane.model, self.seq)
-        if node.on_trial:
-            self.cluster.count_trial(node, line.lane.model)
-        if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
-            self.cluster.open.pop(node.name, None)
-        line.lane.running[entry] = None
-        line.running += 1
-        entry.move("route")
+        self.lease(entry, node)
         entry.since_s = now_s
         entry.attempt += 1
         if arrival.affinity:
@@ -135,6 +161,19 @@ class Book:
                 entry.seq,
             )
         )
+
+    def lease(self, entry: Entry, node: Node) -> None:
+        """Take a slot of the node for an entry, even beyond its slots."""
+        line = entry.line
+        self.seq += 1
+        node.take(entry, line.lane.model, self.seq)
+        if node.on_trial:
+            self.cluster.count_trial(node, line.lane.model)
+        if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
+            self.cluster.open.pop(node.name, None)
+        line.lane.running[entry] = None
+        line.running += 1
+        entry.move("route")
 
     def release(self, entry: Entry) -> Node:
         """Give the entry's slot back; fill the node afterwards."""

@@ -26,6 +26,61 @@ class User:
         self.unfinished = 0  # everything accepted and not ended, jobs included
 
 
+class Users:
+    """Users with something unfinished, and a bounded memory of idle ones.
+
+    An idle user whose counters are all at or below the clock is the same as a new one and is
+    forgotten at once. The others are ahead of the clock by what they were served last; at most
+    `idle_max` of those are kept, the longest idle are forgotten first: what such a user gains is
+    at most one charge, and memory stays bounded under any number of invented names.
+    """
+
+    __slots__ = ("_idle", "_known", "idle_max")
+
+    def __init__(self, idle_max: int) -> None:
+        self.idle_max = idle_max
+        self._known: dict[str, User] = {}
+        self._idle: dict[str, None] = {}  # longest idle first
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, name: str) -> User | None:
+        """Return a user that is remembered."""
+        return self._known.get(name)
+
+    def arrive(self, name: str) -> User:
+        """Return the user of a newly accepted entry, counting it as unfinished."""
+        user = self._known.get(name)
+        if user is None:
+            user = self._known[name] = User(name)
+        elif user.unfinished == 0:
+            del self._idle[name]
+        user.unfinished += 1
+        return user
+
+    def leave(self, user: User) -> None:
+        """Count one entry as ended; forget the user, or remember it among the idle."""
+        user.unfinished -= 1
+        if user.unfinished:
+            return
+        accounts = user.accounts
+        for line in [
+            line for line, account in accounts.items() if account.counter <= line.clock - line.burst
+        ]:
+            del accounts[line]
+        if accounts:
+            self._idle[user.name] = None
+            while len(self._idle) > self.idle_max:
+                self._forget(next(iter(self._idle)))
+        else:
+            del self._known[user.name]
+
+    def _forget(self, name: str) -> None:
+        del self._idle[name]
+        del self._known[name]
+
+
 class Entry:
     """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
 

@@ -36,7 +36,6 @@ from forebay.core.events import (
     Ticked,
 )  # fmt: skip
 from forebay.core.options import Options
-from forebay.core.resuming import resume
 from forebay.core.view import audit, describe, snapshot
 from forebay.errors import NotAllowed
 
@@ -131,7 +130,7 @@ class Scheduler:
             case Returned():
                 self._return(event)
             case Resumed():
-                resume(self._book, self._arrivals, event)
+                self._arrivals.resume(event)
             case Revoked():
                 self._revoke(event)
             case Inspected():

@@ -38,8 +38,8 @@ class Ticket:
     """Before the present spell of waiting."""
     waiting_since_s: float = 0.0
     """When the present spell began; valid while waiting."""
-    excluded: dict[str, int] = field(default_factory=dict)
-    """Nodes that failed it, with the number of reports they had made by then."""
+    excluded: set[str] = field(default_factory=set)
+    """Nodes that failed it and have not reported themselves since."""
     returned: bool = False
     promised_s: float | None = None
     """The p50 it was told on arrival."""
@@ -78,7 +78,6 @@ class NodeSeen:
     away_since_s: float = 0.0
     is_new: bool = False
     removed: bool = False
-    reports: int = 0
     leases: dict[str, Ticket] = field(default_factory=dict)
 
     def take_over(self, event: NodeChanged, now_s: float) -> None:
@@ -90,7 +89,6 @@ class NodeSeen:
         self.state = event.state
         self.swaps = event.loaded is not None
         self.loaded_max = max(1, event.loaded_max)
-        self.reports += 1
         self.removed = False
 
     def rest(self, until_s: float) -> None:
@@ -217,7 +215,7 @@ class Mirror:
         node = self.nodes[ticket.node]
         del node.leases[ticket.arrived.id]
         if exclude:
-            ticket.excluded[node.name] = node.reports
+            ticket.excluded.add(node.name)
         ticket.returned = True
         self.wait(ticket)
 
