@@ -57,8 +57,8 @@ class Arrivals:
             or arrival.max_wait_s is not None
             or arrival.fallbacks
         ):
-            self.refuse_nonsense(arrival)
-            arrival = self.with_a_model_that_runs(arrival)
+            self.validate(arrival)
+            arrival = self.choose_model(arrival)
         lane = book.cluster.lanes.get((arrival.model, arrival.family))
         if lane is None or not lane.slots or book.stopping:
             lane = self._lane_worth_waiting_for(arrival, lane)
@@ -69,10 +69,10 @@ class Arrivals:
             self.refuse(arrival, "user_queue_full", lane)
             return
         if book.cluster.open:
-            line = lane.lines[book.rank_of(arrival)]
-            node = book.choose(line, arrival, NOWHERE)
+            queue = lane.queues[book.rank_of(arrival)]
+            node = book.choose(queue, arrival, NOWHERE)
             if node is not None:
-                book.start(book.accept(arrival, lane, line), node)
+                book.start(book.accept(arrival, lane, queue), node)
                 return
         self._wait_or_refuse(arrival, lane)
 
@@ -82,15 +82,15 @@ class Arrivals:
         A core is soft state: whoever has the requests can build it again. What ran holds its lease,
         even beyond the slots: nothing more starts there until it drains.
         """
-        self.refuse_nonsense(event.arrival)
+        self.validate(event.arrival)
         book = self._book
-        arrival = event.arrival if event.node else self.with_a_model_that_runs(event.arrival)
+        arrival = event.arrival if event.node else self.choose_model(event.arrival)
         lane = book.cluster.lane(arrival.model, arrival.family)
         entry = book.accept(arrival, lane)
         if event.seq:
             entry.seq = event.seq
             book.seq = max(book.seq, event.seq)
-        entry.told = entry.counted = event.waited_s > 0.0 or not event.node
+        entry.queued = entry.counted = event.waited_s > 0.0 or not event.node
         entry.waited_s = event.waited_s
         entry.wait_left_s -= event.waited_s
         entry.promotes_in_s -= event.waited_s
@@ -101,7 +101,7 @@ class Arrivals:
             self._resume_lease(entry, event)
         else:
             book.enqueue(entry)
-            book.stand_in_old_place(entry)
+            book.restore_place(entry)
             if book.cluster.open:
                 book.fill_open(lane, entry)
 
@@ -117,7 +117,7 @@ class Arrivals:
         book.lease(entry, node)
         entry.since_s = book.now_s - event.ran_s
 
-    def with_a_model_that_runs(self, arrival: Arrived) -> Arrived:
+    def choose_model(self, arrival: Arrived) -> Arrived:
         """Settle on a model: one with a free slot, else one that a node is up for.
 
         Else one that a node will soon be up for.
@@ -132,13 +132,13 @@ class Arrivals:
             if lane is None or not lane.is_up:
                 if not soon and book.cluster.outlook(lane, book.now_s) is not None:
                     soon = model
-            elif book.choose(lane.lines[rank], arrival, NOWHERE) is not None:
+            elif book.choose(lane.queues[rank], arrival, NOWHERE) is not None:
                 return replace(arrival, model=model)
             else:
                 up = up or model
         return replace(arrival, model=up or soon or arrival.model)
 
-    def refuse_nonsense(self, arrival: Arrived) -> None:
+    def validate(self, arrival: Arrived) -> None:
         """Raise for an arrival that is a bug of the caller, before it changes anything."""
         if arrival.id in self._book.entries:
             raise InvariantBroken(f"ticket {arrival.id!r} is alive already")
@@ -192,7 +192,7 @@ class Arrivals:
             return None
         reason = book.cluster.outlook(lane, book.now_s)
         if reason is None:
-            return "no_node" if known or book.cluster.unsaid else self.unknown(arrival.model)
+            return "no_node" if known or book.cluster.unreported else self.unknown(arrival.model)
         if arrival.job or (self._has_time(arrival) and book.bounds.lets_wait(arrival) is None):
             return None
         return "no_node" if reason == "offline" else "model_loading"
@@ -207,7 +207,7 @@ class Arrivals:
     def _why_no_node(self, lane: Lane | None) -> str:
         """Name the nodes that were never heard of: most likely their address is wrong."""
         nodes = chain(
-            lane.listing() if lane is not None else (), self._book.cluster.unsaid.values()
+            lane.listing() if lane is not None else (), self._book.cluster.unreported.values()
         )
         silent = ", ".join(dict.fromkeys(node.name for node in nodes if node.is_new))
         return f"{REASONS['no_node']}; never heard of: {silent}" if silent else REASONS["no_node"]
@@ -232,12 +232,12 @@ class Arrivals:
         if not book.bounds.lets_all_wait and not arrival.job:
             entry.guest = book.bounds.lets_wait(arrival) is not None
         book.enqueue(entry)
-        book.stand_in_line(entry)
+        book.join_queue(entry)
         before = len(book.actions)
         if book.cluster.open:
             book.fill_open(lane, entry)  # a node that must swap models first may still take it
         if entry.state == "waiting":
-            entry.told = True
+            entry.queued = True
             book.count_enqueued(entry)
             book.actions.insert(before, self._promise(entry, lane))
 
@@ -305,7 +305,7 @@ class Arrivals:
         book = self._book
         book.end(victim, "reject")
         book.tally.reject("queue_full")
-        wait_s = victim.line.lane.newcomer_wait_s(book.now_s)
+        wait_s = victim.queue.lane.newcomer_wait_s(book.now_s)
         reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
         book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
 
@@ -317,13 +317,13 @@ class Arrivals:
             return False
         if not lane.is_up:  # a load may be shorter than those before it
             return False
-        line = lane.lines[book.rank_of(arrival)]
+        queue = lane.queues[book.rank_of(arrival)]
         user = book.users.get(arrival.user)
-        account = user.accounts.get(line) if user is not None else None
+        account = user.accounts.get(queue) if user is not None else None
         older = account.live if account is not None else 0
         unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
-        tag = line.standing(account) + older * unit / arrival.weight
-        ahead = ahead_of_newcomer(line, account, older, tag, unit, book.options)
+        tag = queue.standing(account) + older * unit / arrival.weight
+        ahead = ahead_of_newcomer(queue, account, older, tag, unit, book.options)
         estimate = lane.wait_s(ahead, book.now_s)
         if estimate is None or estimate[0] <= limit_s:
             return False
@@ -339,7 +339,7 @@ class Arrivals:
         if entry.goes_first:
             ahead = exact_ahead(entry, book.options, book.charging.price)
         else:
-            ahead = ahead_of_newcomer(entry.line, account, older, tag, unit, book.options)
+            ahead = ahead_of_newcomer(entry.queue, account, older, tag, unit, book.options)
         estimate = lane.wait_s(ahead, book.now_s)
         header_s = None
         p90_s = None

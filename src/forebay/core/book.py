@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forebay.core.actions import Action, ExpireCode
     from forebay.core.cluster import Reaches
     from forebay.core.events import Arrived
-    from forebay.core.fairness import Line
+    from forebay.core.fairness import WaitQueue
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
     from forebay.core.options import Options
@@ -110,13 +110,13 @@ class Book:
         """Return how much a key that has a cap has unfinished."""
         return self._keys.get(key, 0)
 
-    def accept(self, arrival: Arrived, lane: Lane, line: Line | None = None) -> Entry:
-        """Open a ticket, in a line that is known already or is found by its class."""
+    def accept(self, arrival: Arrived, lane: Lane, queue: WaitQueue | None = None) -> Entry:
+        """Open a ticket, in a queue that is known already or is found by its class."""
         self.seq += 1
         user = self.users.arrive(arrival.user)
         entry = Entry(arrival, self.seq, user, self.now_s)
-        entry.line = line = line or lane.lines[self.rank_of(arrival)]
-        entry.account = line.account_of(user, arrival.weight)
+        entry.queue = queue = queue or lane.queues[self.rank_of(arrival)]
+        entry.account = queue.account_of(user, arrival.weight)
         lane.unfinished += 1
         entry.promotes_in_s = self.options.aging_s
         own_s, limit_s = arrival.max_wait_s, self.options.wait_s_max
@@ -130,15 +130,15 @@ class Book:
 
     def start(self, entry: Entry, node: Node) -> None:
         """Give an entry a slot and say so."""
-        now_s, line, arrival = self.now_s, entry.line, entry.arrival
+        now_s, queue, arrival = self.now_s, entry.queue, entry.arrival
         if entry.state == "waiting":
             self._stop_waiting(entry)
         self.charging.charge(entry, node)
-        line.unserved_since_s = now_s
+        queue.unserved_since_s = now_s
         if node.loaded is not None:
             node.measure_load(now_s)
             interrupted = node.swap_target is not None  # a drain, to be decided about again
-            loads = node.note_dispatch(line.lane.model, now_s)
+            loads = node.note_dispatch(queue.lane.model, now_s)
             self.tally.swaps += loads
             if loads or interrupted:  # others may have waited for this model, or for the drain
                 self.dispatch.stale[node.name] = node
@@ -147,13 +147,13 @@ class Book:
         entry.attempt += 1
         if arrival.affinity:
             self.cluster.note_affinity(arrival.affinity, node)
-        if line.rank != self.job_rank:
+        if queue.rank != self.job_rank:
             self.tally.waits.append(entry.waited_s)
         self.actions.append(
             Route(
                 entry.id,
                 node.name,
-                entry.told,
+                entry.queued,
                 entry.waited_s,
                 entry.attempt,
                 entry.p50_s,
@@ -164,15 +164,15 @@ class Book:
 
     def lease(self, entry: Entry, node: Node) -> None:
         """Take a slot of the node for an entry, even beyond its slots."""
-        line = entry.line
+        queue = entry.queue
         self.seq += 1
-        node.take(entry, line.lane.model, self.seq)
+        node.take(entry, queue.lane.model, self.seq)
         if node.on_trial:
-            self.cluster.count_trial(node, line.lane.model)
+            self.cluster.count_trial(node, queue.lane.model)
         if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
             self.cluster.open.pop(node.name, None)
-        line.lane.running[entry] = None
-        line.running += 1
+        queue.lane.running[entry] = None
+        queue.running += 1
         entry.move("route")
 
     def release(self, entry: Entry) -> Node:
@@ -184,35 +184,37 @@ class Book:
             node.measure_load(self.now_s)
         node.give_back(entry)
         if node.on_trial:
-            self.cluster.count_trial(node, entry.line.lane.model)
+            self.cluster.count_trial(node, entry.queue.lane.model)
         if entry.lent:
             entry.lent = False
             node.lent += 1
-        del entry.line.lane.running[entry]
-        entry.line.running -= 1
+        del entry.queue.lane.running[entry]
+        entry.queue.running -= 1
         return node
 
-    def _choose_within(self, line: Line, arrival: Arrived, excluded: frozenset[str]) -> Node | None:
+    def _choose_within(
+        self, queue: WaitQueue, arrival: Arrived, excluded: frozenset[str]
+    ) -> Node | None:
         """Return the best open node that the owner of an arrival reaches, or None."""
-        node = self.cluster.choose(line, arrival, excluded)
+        node = self.cluster.choose(queue, arrival, excluded)
         while node is not None and not self.reaches(arrival.id, node.name):
             excluded |= {node.name}
-            node = self.cluster.choose(line, arrival, excluded)
+            node = self.cluster.choose(queue, arrival, excluded)
         return node
 
-    def _keep_off(self, entry: Entry, node: Node) -> None:
-        """Pass over who is next for a node that its owner does not reach.
+    def _exclude(self, entry: Entry, node: Node) -> None:
+        """Pass over who is next on a node that its owner does not reach.
 
         It is charged as if it ran, once, and goes first wherever else it can: it was its turn.
         """
-        line = entry.line
+        queue = entry.queue
         self.charging.charge(entry, node)
-        self.charging.come_back(entry, node)
-        line.take(entry)
+        self.charging.refund_class(entry, node)
+        queue.take(entry)
         entry.excluded |= {node.name}
         entry.unreached |= {node.name}
-        line.rejoin(entry)
-        self.dispatch.note_leave(line)
+        queue.rejoin(entry)
+        self.dispatch.note_leave(queue)
 
     def fill(self, node: Node, fresh: Entry | None = None) -> None:
         """Start what may start on a node, until it is full or nothing fits.
@@ -233,12 +235,12 @@ class Book:
                 self.cluster.open[node.name] = node
                 return
             if not self.reaches(entry.id, node.name):
-                self._keep_off(entry, node)
+                self._exclude(entry, node)
                 continue
             better = None
             if entry is fresh:
                 self.cluster.open[node.name] = node
-                better = self.choose(entry.line, entry.arrival, entry.excluded)
+                better = self.choose(entry.queue, entry.arrival, entry.excluded)
             self._take_out(entry)
             self.start(entry, better or node)  # a node that is full is open no more
 
@@ -257,7 +259,7 @@ class Book:
 
     def enqueue(self, entry: Entry) -> None:
         """Count an entry as waiting; jobs are outside the bounds."""
-        if entry.line.rank == self.job_rank:
+        if entry.queue.rank == self.job_rank:
             self.waiting_jobs += 1
         else:
             self.bounds.add(entry)
@@ -270,66 +272,66 @@ class Book:
 
     def dequeue(self, entry: Entry) -> None:
         """Count an entry as no longer waiting."""
-        if entry.line.rank == self.job_rank:
+        if entry.queue.rank == self.job_rank:
             self.waiting_jobs -= 1
         else:
             self.bounds.remove(entry)
 
-    def stand_in_line(self, entry: Entry) -> None:
-        """Put an entry that is counted already into its line and start its waiting clock."""
+    def join_queue(self, entry: Entry) -> None:
+        """Put an entry that is counted already into its queue and start its waiting clock."""
         entry.move("wait")
-        entry.line.join(entry)
+        entry.queue.join(entry)
         self._start_clock(entry)
 
-    def stand_in_line_again(self, entry: Entry) -> None:
+    def rejoin_queue(self, entry: Entry) -> None:
         """Put an entry that ran back into its old place; its waiting clock goes on."""
         entry.move("return")
-        entry.told = True
+        entry.queued = True
         self.enqueue(entry)
-        entry.line.rejoin(entry)
+        entry.queue.rejoin(entry)
         self._start_clock(entry)
 
-    def stand_in_old_place(self, entry: Entry) -> None:
-        """Put an entry that another core had in line where it stood; its waiting clock goes on."""
+    def restore_place(self, entry: Entry) -> None:
+        """Put an entry where it stood in another core; its waiting clock goes on."""
         entry.move("wait")
         if entry.attempt:
-            entry.line.rejoin(entry)
+            entry.queue.rejoin(entry)
         else:
-            entry.line.join(entry)
+            entry.queue.join(entry)
         self._start_clock(entry)
 
     def promote(self, entry: Entry) -> None:
         """Count a waiting entry one class higher."""
-        line = entry.line
+        queue = entry.queue
         if not self.options.aging_s:
             return
-        self._change_line(entry, line.lane.lines[line.rank - 1])
+        self._change_queue(entry, queue.lane.queues[queue.rank - 1])
         entry.promotes_in_s += self.options.aging_s
         self._arm_promotion(entry)
 
     def change_model(self, entry: Entry, arrival: Arrived, lane: Lane) -> None:
         """Let a waiting entry run with another of its models, at its old place and age."""
-        before = entry.line.lane
+        before = entry.queue.lane
         lane.unfinished += 1
         entry.arrival = arrival
-        self._change_line(entry, lane.lines[entry.line.rank])
+        self._change_queue(entry, lane.queues[entry.queue.rank])
         before.unfinished -= 1
         self.cluster.forget_if_unused(before)
 
-    def _change_line(self, entry: Entry, line: Line) -> None:
+    def _change_queue(self, entry: Entry, queue: WaitQueue) -> None:
         self.dequeue(entry)
-        returned = entry.line.drop(entry)
-        self.dispatch.note_leave(entry.line)
-        entry.line = line
-        entry.account = line.account_of(entry.user, entry.arrival.weight)
+        returned = entry.queue.drop(entry)
+        self.dispatch.note_leave(entry.queue)
+        entry.queue = queue
+        entry.account = queue.account_of(entry.user, entry.arrival.weight)
         self.enqueue(entry)
         if returned:
-            line.rejoin(entry)
+            queue.rejoin(entry)
         else:
-            line.join(entry)
-        self.dispatch.note_join(line, self.now_s)
+            queue.join(entry)
+        self.dispatch.note_join(queue, self.now_s)
 
-    def refuse_frozen(self, options: Options) -> None:
+    def check_frozen(self, options: Options) -> None:
         """Raise when new options differ in what cannot change while running."""
         for name in FROZEN_WHILE_RUNNING:
             if getattr(options, name) != getattr(self.options, name):
@@ -346,21 +348,21 @@ class Book:
 
     def end(self, entry: Entry, cause: Cause) -> None:
         """Close a ticket that holds no lease, wherever it stands."""
-        line, waited = entry.line, entry.state == "waiting"
+        queue, waited = entry.queue, entry.state == "waiting"
         entry.waited_s = entry.total_wait_s(self.now_s)
         entry.move(cause)
         if waited:
             self.dequeue(entry)
-            line.drop(entry)
-            self.dispatch.note_leave(line)
+            queue.drop(entry)
+            self.dispatch.note_leave(queue)
             self.charging.refund(entry)
-        line.lane.unfinished -= 1
+        queue.lane.unfinished -= 1
         del self.entries[entry.id]
         self.users.leave(entry.user)
         if entry.capped:
             self._leave_key(entry.arrival.key)
-        if not line.lane.is_known():
-            self.cluster.forget_if_unused(line.lane)
+        if not queue.lane.is_known():
+            self.cluster.forget_if_unused(queue.lane)
 
     def expire(self, entries: Iterable[Entry]) -> None:
         """End and answer them; nothing else starts before all are out of the way."""
@@ -368,7 +370,7 @@ class Book:
             self.end(entry, "expire")
         waits_s: dict[Lane, float | None] = {}
         for entry in entries:
-            lane = entry.line.lane
+            lane = entry.queue.lane
             if lane not in waits_s:
                 waits_s[lane] = lane.newcomer_wait_s(self.now_s)
             self.tally.expired += 1
@@ -383,28 +385,28 @@ class Book:
 
     def _start_clock(self, entry: Entry) -> None:
         """Count the time from now on as waiting; jobs have all the time in the world."""
-        line = entry.line
-        self.dispatch.note_join(line, self.now_s)
+        queue = entry.queue
+        self.dispatch.note_join(queue, self.now_s)
         entry.since_s = self.now_s
-        if line.rank == self.job_rank:
+        if queue.rank == self.job_rank:
             return
         entry.deadline_s = self.now_s + entry.wait_left_s
         self.timers.add(entry.deadline_s, "deadline", entry)
         self._arm_promotion(entry)
 
     def _arm_promotion(self, entry: Entry) -> None:
-        if self.options.aging_s and entry.line.rank > 0:
+        if self.options.aging_s and entry.queue.rank > 0:
             entry.promotes_at_s = entry.since_s + entry.promotes_in_s
             self.timers.add(entry.promotes_at_s, "promotion", entry)
 
     def _take_out(self, entry: Entry) -> None:
-        """Take an entry out of its line and of the count, to start it."""
-        line = entry.line
-        line.take(entry)
-        self.dispatch.note_leave(line)
+        """Take an entry out of its queue and of the count, to start it."""
+        queue = entry.queue
+        queue.take(entry)
+        self.dispatch.note_leave(queue)
         self.dequeue(entry)
         if entry.guest:
-            entry.guest = False  # should it come back, it is in line like anyone
+            entry.guest = False  # should it come back, it waits like anyone
 
     def _stop_waiting(self, entry: Entry) -> None:
         waited_s = self.now_s - entry.since_s
@@ -412,7 +414,7 @@ class Book:
         entry.wait_left_s -= waited_s
         entry.promotes_in_s -= waited_s
         if entry.p50_s is not None and entry.p90_s is not None and entry.attempt == 0:
-            entry.line.lane.times.learn(entry.p50_s, entry.p90_s, entry.waited_s)
+            entry.queue.lane.times.learn(entry.p50_s, entry.p90_s, entry.waited_s)
 
     def _leave_key(self, key: str) -> None:
         left = self._keys[key] - 1

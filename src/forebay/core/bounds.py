@@ -6,7 +6,7 @@ count may pass the bound by what was running, and newcomers are refused until it
 
 With `when_full = "displace"` a newcomer of a higher class, or whose user holds at least two places
 fewer than the largest holder of its class, takes the place of the newest entry of the largest
-holder in the lowest class. Without it one script can fill the line, and fairness is lost at the
+holder in the lowest class. Without it one script can fill the queue, and fairness is lost at the
 door. Holders are kept in buckets by how many places they hold, so that the largest is known in
 O(1): a count only ever moves to the neighbouring bucket.
 """
@@ -47,7 +47,7 @@ class Holders:
         self._move(user, held)
         newest = self._newest.setdefault(user, [])
         if len(newest) > 2 * held + SWEEP_SLACK:
-            newest[:] = [item for item in newest if _holds(item[1], entry.line.rank)]
+            newest[:] = [item for item in newest if _holds(item[1], entry.queue.rank)]
             heapify(newest)
         heappush(newest, (-entry.seq, entry))
 
@@ -86,7 +86,7 @@ class Holders:
 
 
 def _holds(entry: Entry, rank: int) -> bool:
-    return entry.state == "waiting" and entry.line.rank == rank
+    return entry.state == "waiting" and entry.queue.rank == rank
 
 
 class Bounds:
@@ -164,26 +164,26 @@ class Bounds:
 
     def add(self, entry: Entry) -> None:
         """Count an entry that begins to wait."""
-        rank = entry.line.rank
+        rank = entry.queue.rank
         self.waiting += 1
         self.by_rank[rank] += 1
         self.bytes += entry.arrival.size_bytes
         entry.user.waiting += 1
         if entry.guest:
             self.guests += 1
-            entry.line.lane.guests += 1
+            entry.queue.lane.guests += 1
         elif self._holders is not None:
             self._holders[rank].add(entry)
 
     def remove(self, entry: Entry) -> None:
         """Count an entry that no longer waits."""
-        rank = entry.line.rank
+        rank = entry.queue.rank
         self.waiting -= 1
         self.by_rank[rank] -= 1
         self.bytes -= entry.arrival.size_bytes
         entry.user.waiting -= 1
         if entry.guest:
             self.guests -= 1
-            entry.line.lane.guests -= 1
+            entry.queue.lane.guests -= 1
         elif self._holders is not None:
             self._holders[rank].remove(entry)

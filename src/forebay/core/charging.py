@@ -46,14 +46,14 @@ class Charging:
         return self._cost_of(entry) if self._by_tokens else self._unit
 
     def typical_price(self, lane: Lane, prompt_tokens: int, output_limit: int) -> float:
-        """Return the price to reckon with for others of the same line."""
+        """Return the price to reckon with for others of the same queue."""
         if not self._by_tokens:
             return self._unit
         return max(1.0, self.cost_tokens(lane, prompt_tokens, output_limit))
 
     def charge(self, entry: Entry, node: Node) -> None:
         """Charge the start of an entry on a node: its user once, its class on every node."""
-        line = entry.line
+        queue = entry.queue
         if entry.charged_on is None:
             account = entry.account
             price = self._unit
@@ -62,14 +62,14 @@ class Charging:
                 if self._by_tokens:
                     price = entry.cost
             amount = entry.charged = price / account.weight
-            entry.charged_on, entry.charged_line, entry.charged_account = node, line, account
-            start = line.charge(account, amount)
+            entry.charged_on, entry.charged_queue, entry.charged_account = node, queue, account
+            start = queue.charge(account, amount)
             if len(entry.user.accounts) > 1:
-                charge_elsewhere(entry.user, line, node, amount)
-            node.shares.note_dispatch(line, start)
-        if self._weighted and line.rank < len(self._weights):
-            entry.class_charged = entry.cost / self._weights[line.rank]
-            node.shares.charge_class(line.rank, entry.class_charged)
+                charge_elsewhere(entry.user, queue, node, amount)
+            node.shares.note_dispatch(queue, start)
+        if self._weighted and queue.rank < len(self._weights):
+            entry.class_charged = entry.cost / self._weights[queue.rank]
+            node.shares.charge_class(queue.rank, entry.class_charged)
 
     def settle(self, entry: Entry, node: Node, prompt_tokens: int, output_tokens: int) -> None:
         """Correct the charge to the real cost; -1 is unknown and leaves the estimate."""
@@ -81,14 +81,14 @@ class Charging:
         real = options.input_weight * prompt + options.output_weight * output
         self._correct(entry, node, real - entry.cost)
 
-    def come_back(self, entry: Entry, node: Node) -> None:
+    def refund_class(self, entry: Entry, node: Node) -> None:
         """Take note of a return: the class did not use this node after all; the user still owes.
 
-        The user's charge stays while the entry is back in line, as if it ran on, and is not made
+        The user's charge stays while the entry waits again, as if it ran on, and is not made
         again. Giving it back and charging anew would cost the user what the clock moved meanwhile.
         """
         if entry.class_charged:
-            node.shares.correct_class(entry.line.rank, -entry.class_charged)
+            node.shares.correct_class(entry.queue.rank, -entry.class_charged)
             entry.class_charged = 0.0
 
     def refund(self, entry: Entry) -> None:
@@ -98,20 +98,20 @@ class Charging:
 
     def _cost_of(self, entry: Entry) -> float:
         arrival = entry.arrival
-        return self.cost_tokens(entry.line.lane, arrival.prompt_tokens, arrival.output_limit)
+        return self.cost_tokens(entry.queue.lane, arrival.prompt_tokens, arrival.output_limit)
 
     def _correct(self, entry: Entry, node: Node, tokens: float) -> None:
         if self._by_tokens:
             amount = tokens / entry.charged_account.weight
             self._correct_user(entry, node, amount)
-            entry.charged_line.note_charge(entry.charged + amount)
+            entry.charged_queue.note_charge(entry.charged + amount)
         if entry.class_charged:
-            rank = entry.line.rank
+            rank = entry.queue.rank
             node.shares.correct_class(rank, tokens / self._weights[rank])
 
     @staticmethod
     def _correct_user(entry: Entry, node: Node, amount: float) -> None:
-        line = entry.charged_line
-        line.correct(entry.charged_account, amount)
+        queue = entry.charged_queue
+        queue.correct(entry.charged_account, amount)
         if len(entry.user.accounts) > 1:
-            charge_elsewhere(entry.user, line, node, amount)
+            charge_elsewhere(entry.user, queue, node, amount)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from forebay.core.actions import WaitReason
     from forebay.core.events import Arrived, NodeChanged
-    from forebay.core.fairness import Line
+    from forebay.core.fairness import WaitQueue
     from forebay.core.options import Options
 
     Reaches: TypeAlias = Callable[[str, str], bool]
 
 
-HOPES: Final[tuple[WaitReason, ...]] = ("loading", "starting", "offline")
+OUTLOOKS: Final[tuple[WaitReason, ...]] = ("loading", "starting", "offline")
 """Why one may wait for nodes that are not up, the surest first."""
 
 
@@ -44,7 +44,7 @@ class Cluster:
         "open",
         "options",
         "unlisted",
-        "unsaid",
+        "unreported",
     )
 
     def __init__(self, options: Options) -> None:
@@ -55,7 +55,7 @@ class Cluster:
         self.models: dict[str, set[str]] = {}  # model -> the families that know it
         self._nodes_seen = 0
         self.open: dict[str, Node] = {}  # with a free slot that nothing waiting can use now
-        self.unsaid: dict[str, Node] = {}  # not known yet what they have: it may be anything
+        self.unreported: dict[str, Node] = {}  # not known yet what they have: it may be anything
         self.unlisted: dict[tuple[str, str], Lane] = {}  # of models that only these may have
         self._leaving: dict[str, Node] = {}  # removed, but not all leases are back
         self._affinities: dict[str, str] = {}  # affinity -> node, least recently used first
@@ -76,10 +76,10 @@ class Cluster:
         for key in sorted(wanted):
             serves = key[0] not in event.failing and node.may_run(key[0])
             self._attach(node, self.lane(*key), serves=serves)
-        if node.has_said():
-            self.unsaid.pop(node.name, None)
+        if node.has_reported():
+            self.unreported.pop(node.name, None)
         else:
-            self.unsaid[node.name] = node
+            self.unreported[node.name] = node
         return node
 
     def outlook(self, lane: Lane | None, now_s: float) -> WaitReason | None:
@@ -87,9 +87,9 @@ class Cluster:
 
         A node that has not said what it has may have anything.
         """
-        nodes = chain(lane.listing() if lane is not None else (), self.unsaid.values())
+        nodes = chain(lane.listing() if lane is not None else (), self.unreported.values())
         reasons = {node.outlook(now_s, self.options.offline_wait_s) for node in nodes}
-        return next((reason for reason in HOPES if reason in reasons), None)
+        return next((reason for reason in OUTLOOKS if reason in reasons), None)
 
     def unlisted_lane(self, model: str, family: str) -> Lane:
         """Return the lane of a model that no node lists, for as long as one of them may have it."""
@@ -111,8 +111,8 @@ class Cluster:
         """Take over new options, in the lanes that exist too."""
         self.options = options
         for lane in self.lanes.values():
-            for line in lane.lines:
-                line.burst = options.line_burst()
+            for queue in lane.queues:
+                queue.burst = options.queue_burst()
 
     def remove(self, name: str) -> Node | None:
         """Take a node out; what runs there keeps its lease until it ends."""
@@ -121,7 +121,7 @@ class Cluster:
             return None
         for key in self._lanes_of(node):
             self._detach(node, key)
-        self.unsaid.pop(name, None)
+        self.unreported.pop(name, None)
         node.removed = True
         node.models = node.on_trial = ()
         if node.leases or node.lent:
@@ -154,8 +154,8 @@ class Cluster:
         """
         for key in self._lanes_of(node):
             lane = self.lanes[key]
-            for line in lane.lines:
-                for excluded, entries in line.returned.kept_off(node.name):
+            for queue in lane.queues:
+                for excluded, entries in queue.returned.excluded_from(node.name):
                     stuck = not any(
                         other.state == "online" and name not in excluded
                         for name, other in lane.nodes.items()
@@ -163,16 +163,16 @@ class Cluster:
                     for entry in entries:
                         wanted = stuck or node.name in entry.unreached
                         if wanted and reaches(entry.id, node.name):
-                            line.returned.let_on(entry, node.name)
+                            queue.returned.readmit(entry, node.name)
 
     def recount(self, node: Node) -> None:
         """Add up the lanes' slots again after one node's changed."""
         for key in self._lanes_of(node):
             self.lanes[key].count_slots()
 
-    def choose(self, line: Line, arrival: Arrived, excluded: frozenset[str]) -> Node | None:
-        """Return the best open node for an entry of that line, or None."""
-        lane = line.lane
+    def choose(self, queue: WaitQueue, arrival: Arrived, excluded: frozenset[str]) -> Node | None:
+        """Return the best open node for an entry of that queue, or None."""
+        lane = queue.lane
         affinity = arrival.affinity
         open_nodes, nodes = self.open, lane.nodes
         best: Node | None = None
@@ -183,7 +183,7 @@ class Cluster:
             if node is None or name not in open_nodes or (excluded and name in excluded):
                 continue
             warm = node.is_warm(lane.model)
-            if node.loaded is not None and not self._may_start(node, warm, line.rank):
+            if node.loaded is not None and not self._may_start(node, warm, queue.rank):
                 continue
             key = (not warm, name != favourite, node.score(), node.used_at)
             if best_key is None or key < best_key:
@@ -212,7 +212,7 @@ class Cluster:
         """Say whether an entry may go straight to a node that swaps models.
 
         A drain keeps others out, but in strict order not a higher class whose model is still warm.
-        A job that would put a model out must stand in line, where the swap rule holds it.
+        A job that would put a model out must wait in a queue, where the swap rule holds it.
         """
         if node.swap_target is not None:
             return warm and rank < node.swap_rank and self.options.class_order == "strict"
@@ -228,7 +228,7 @@ class Cluster:
         """Return a lane, new if there is none; one that no node lists is dropped when empty."""
         lane = self.lanes.get((model, family))
         if lane is None:
-            lane = Lane(model, family, self._ranks, self.options.line_burst())
+            lane = Lane(model, family, self._ranks, self.options.queue_burst())
             self.lanes[model, family] = lane
             self.models.setdefault(model, set()).add(family)
         return lane
@@ -253,6 +253,6 @@ class Cluster:
         lane.nodes.pop(node.name, None)
         lane.resting.pop(node.name, None)
         lane.count_slots()
-        for line in lane.lines:
-            node.shares.offsets.pop(line, None)
+        for queue in lane.queues:
+            node.shares.offsets.pop(queue, None)
         self.forget_if_unused(lane)

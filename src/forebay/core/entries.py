@@ -9,7 +9,7 @@ from forebay.core.states import NEXT, after
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
-    from forebay.core.fairness import Account, Line
+    from forebay.core.fairness import Account, WaitQueue
     from forebay.core.nodes import Node
     from forebay.core.states import Cause, State
 
@@ -21,7 +21,7 @@ class User:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.accounts: dict[Line, Account] = {}
+        self.accounts: dict[WaitQueue, Account] = {}
         self.waiting = 0  # live requests in the queue; jobs are not counted
         self.unfinished = 0  # everything accepted and not ended, jobs included
 
@@ -65,10 +65,12 @@ class Users:
         if user.unfinished:
             return
         accounts = user.accounts
-        for line in [
-            line for line, account in accounts.items() if account.counter <= line.clock - line.burst
+        for queue in [
+            queue
+            for queue, account in accounts.items()
+            if account.counter <= queue.clock - queue.burst
         ]:
-            del accounts[line]
+            del accounts[queue]
         if accounts:
             self._idle[user.name] = None
             while len(self._idle) > self.idle_max:
@@ -85,10 +87,10 @@ class Entry:
     """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
 
     __slots__ = (
-        "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_line",
-        "charged_on", "class_charged", "cost", "counted", "deadline_s", "excluded", "goes_first",
-        "guest", "id", "lent", "line", "node", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s",
-        "revoked", "seq", "since_s", "state", "told", "unreached", "user", "wait_left_s",
+        "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_on",
+        "charged_queue", "class_charged", "cost", "counted", "deadline_s", "excluded", "goes_first",
+        "guest", "id", "lent", "node", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s", "queue",
+        "queued", "revoked", "seq", "since_s", "state", "unreached", "user", "wait_left_s",
         "waited_s",
     )  # fmt: skip
 
@@ -104,23 +106,23 @@ class Entry:
         self.cost = 0.0  # tokens, as estimated at dispatch
         self.charged = 0.0  # what its user's account was charged at dispatch
         self.charged_on: Node | None = None  # where; None before its first start
-        self.charged_line: Line  # the line and account then: age may have moved it since
+        self.charged_queue: WaitQueue  # the queue and account then: age may have moved it since
         self.charged_account: Account
         self.class_charged = 0.0  # what its class was charged on its node
         self.node: Node | None = None  # set exactly while it holds a lease
         self.account: Account
-        self.line: Line
+        self.queue: WaitQueue
         self.capped = False  # whether it counts against the cap of its key
         self.revoked = ""  # the code to answer with, once its owner was told to abort it
         self.excluded = NOWHERE  # nodes that failed it, or that its owner does not reach
         self.unreached = NOWHERE  # the latter of these
-        self.goes_first = False  # whether it stands, or stood last, before all others of its line
+        self.goes_first = False  # whether it stands, or stood last, before all others of its queue
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
         self.deadline_s = 0.0  # valid while waiting
         self.promotes_in_s = 0.0  # what is left of the interval before it counts one class higher
         self.promotes_at_s = 0.0  # valid while waiting
         self.lent = False  # whether its slot belongs to a loan, and goes back there
-        self.told = False  # whether its owner was told to wait
+        self.queued = False  # whether its owner was told to wait
         self.guest = False  # whether it waits only for a job to end, outside the bound on waiting
         self.counted = False  # whether it is among those that had to wait
         self.p50_s: float | None = None  # promised on arrival

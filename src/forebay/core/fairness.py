@@ -1,9 +1,9 @@
 """Who is next inside one class and lane: start-time fair queueing between users.
 
 **Theory.** Each user has a counter: the service received so far, divided by the user's weight, in
-the virtual time of this line. The user with the lowest counter is next; ties go to the oldest
+the virtual time of this queue. The user with the lowest counter is next; ties go to the oldest
 entry. The counter is charged when the entry is dispatched (charging at the end would let one user
-fill every slot) and corrected when the real cost is known. The line's clock V is the counter of
+fill every slot) and corrected when the real cost is known. The queue's clock V is the counter of
 the last dispatched user *before* its charge; a user who becomes backlogged is lifted to V minus
 the burst, so that idling banks no credit, and never above it, so that newcomers are not punished.
 (Goyal et al., "Start-time Fair Queueing", 1996; Sheng et al., "Fairness in Serving LLMs", 2024.)
@@ -11,13 +11,13 @@ the burst, so that idling banks no credit, and never above it, so that newcomers
 One rule serves the three modes, by what a dispatch costs: `round_robin` 1, `tokens` the estimated
 tokens, `fifo` 0 (all counters stay equal, so the oldest entry wins).
 
-**Bound.** Two users backlogged in the line: their service over weight differs by at most
+**Bound.** Two users backlogged in the queue: their service over weight differs by at most
 2 x the largest charge, plus slots x the error of the cost estimate. Each operation is O(log n).
 
-**Why a clock per line and not one per class.** With one clock, a busy lane winds it up while the
+**Why a clock per queue and not one per class.** With one clock, a busy lane winds it up while the
 users of a slow lane stand still; lifting those at the pick makes all of them equal, and the slow
 lane decays to FIFO. Lines on the same node are compared by `forebay.core.shares`, and a dispatch
-is charged in every line whose capacity it used (`charge_elsewhere`), so spreading over models or
+is charged in every queue whose capacity it used (`charge_elsewhere`), so spreading over models or
 families buys nobody a second share. Debts made elsewhere are bounded: who joins stands at most
 one largest charge behind the clock. See docs/decisions/0002-a-clock-per-line.md.
 
@@ -47,17 +47,17 @@ SWEEP_SLACK: Final = 64
 
 
 class Account:
-    """One user's standing in one line."""
+    """One user's standing in one queue."""
 
     __slots__ = ("counter", "entries", "live", "push", "user", "weight")
 
     def __init__(self, user: User, counter: float, weight: float) -> None:
         self.user = user
-        self.counter = counter  # service over weight, in the line's virtual time
+        self.counter = counter  # service over weight, in the queue's virtual time
         self.weight = weight
         self.entries: list[tuple[int, Entry]] = []  # heap by seq; may hold dead ones
         self.live = 0  # entries of this heap that still wait
-        self.push = 0  # the number of its current item in the line's heap; older ones are stale
+        self.push = 0  # the number of its current item in the queue's heap; older ones are stale
 
     def head(self) -> Entry:
         """Return the oldest live entry; there must be one."""
@@ -79,8 +79,8 @@ def _lives_in(entry: Entry, account: Account) -> bool:
     return entry.state == "waiting" and entry.account is account
 
 
-class Line:
-    """What waits in one class and lane."""
+class WaitQueue:
+    """What waits in one class and lane: one heap of users by counter, each with its entries."""
 
     __slots__ = (
         "_pushes", "backlogged", "burst", "charge_max", "clock", "heap", "lane", "rank",
@@ -111,7 +111,7 @@ class Line:
         return account
 
     def join(self, entry: Entry) -> None:
-        """Put an entry in line, behind its user's older ones."""
+        """Add an entry, behind its user's older ones."""
         entry.goes_first = False
         account = entry.account
         heappush(account.entries, (entry.seq, entry))
@@ -133,7 +133,7 @@ class Line:
         self.waiting += 1
 
     def drop(self, entry: Entry) -> bool:
-        """Let an entry go, to its end or to another line; return whether it is a retry."""
+        """Let an entry go, to its end or to another queue; return whether it is a retry."""
         self.waiting -= 1
         if entry.goes_first:
             self.returned.remove(entry)
@@ -170,7 +170,7 @@ class Line:
         return self.returned.first_for(node.name)
 
     def take(self, entry: Entry) -> None:
-        """Take an entry out of line: the head of the best account, or a retry."""
+        """Take an entry out: the head of the best account, or a retry."""
         self.waiting -= 1
         if entry.goes_first:
             self.returned.remove(entry)
@@ -201,7 +201,7 @@ class Line:
             self.charge_max = amount
 
     def standing(self, account: Account | None) -> float:
-        """Return the counter with which a user stands in line, or would if it joined now.
+        """Return the counter with which a user waits here, or would if it joined now.
 
         Who joins has banked no credit, and at most one largest charge of debt.
         """
@@ -232,11 +232,11 @@ class Line:
         heappush(heap, (account.counter, seq, self._pushes, account))
 
 
-def charge_elsewhere(user: User, line: Line, node: Node, amount: float) -> None:
-    """Charge the user in the other lines of the class that this node's capacity also serves."""
+def charge_elsewhere(user: User, queue: WaitQueue, node: Node, amount: float) -> None:
+    """Charge the user in the other queues of the class that this node's capacity also serves."""
     gone = []
     for other, account in user.accounts.items():
-        if other is not line and other.rank == line.rank and node.name in other.lane.nodes:
+        if other is not queue and other.rank == queue.rank and node.name in other.lane.nodes:
             other.correct(account, amount)
         elif not other.lane.is_known() and not other.lane.unfinished:
             gone.append(other)

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.estimates import RESIDUALS_MAX, ServiceTimes
-from forebay.core.fairness import Line
+from forebay.core.fairness import WaitQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,9 @@ class Lane:
         "family",
         "guests",
         "is_up",
-        "lines",
         "model",
         "nodes",
+        "queues",
         "resting",
         "running",
         "slots",
@@ -43,7 +43,7 @@ class Lane:
         self.family = family
         self.nodes: dict[str, Node] = {}  # all that can serve the model when they are online
         self.resting: dict[str, Node] = {}  # that list it, but may not be sent anything just now
-        self.lines = [Line(self, rank, burst) for rank in range(ranks)]
+        self.queues = [WaitQueue(self, rank, burst) for rank in range(ranks)]
         self.running: dict[Entry, None] = {}
         self.guests = 0  # waiting for a job to end, and else not allowed to wait
         self.unfinished = 0  # everything accepted for it and not ended
@@ -66,8 +66,8 @@ class Lane:
         return chain(self.nodes.values(), self.resting.values())
 
     def waiting(self) -> int:
-        """Return how many live requests wait here; the last line, of jobs, is left out."""
-        return sum(line.waiting for line in self.lines[:-1])
+        """Return how many live requests wait here; the last queue, of jobs, is left out."""
+        return sum(queue.waiting for queue in self.queues[:-1])
 
     def wait_s(self, ahead: int, now_s: float) -> tuple[float, float, float] | None:
         """Return p50, p90 and the header's number for the wait behind `ahead` entries."""

@@ -84,7 +84,7 @@ class Node:
             return "starting" if self.is_new else "offline"
         return None
 
-    def has_said(self) -> bool:
+    def has_reported(self) -> bool:
         """Say whether it is known what it has, from the node itself or from the operator."""
         return bool(self.models) or not (self.is_new or self.state == "loading")
 

@@ -53,7 +53,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     """Idle users whose counters are remembered; the longest idle are forgotten first."""
     affinities_max: int = 10_000
 
-    def line_burst(self) -> float:
+    def queue_burst(self) -> float:
         """Return the head start in force: where nothing is charged, nobody can be ahead."""
         return 0.0 if self.fairness == "fifo" else self.burst
 

@@ -1,4 +1,4 @@
-"""What stands before all others of its line, oldest first, by the nodes that it is kept off.
+"""What stands before all others of its queue, oldest first, by the nodes that it is kept off.
 
 Those are the retries, and who was next for a node that it may not use. There can be thousands that
 are all kept off the same node, so they are kept in groups: what a node may have is the oldest of
@@ -20,7 +20,7 @@ _by_seq = attrgetter("seq")
 
 
 class Retries:
-    """The retries of one line."""
+    """The retries of one queue."""
 
     __slots__ = ("_groups", "count")
 
@@ -56,11 +56,11 @@ class Retries:
         """Count those that are older than one of them."""
         return sum(bisect_left(group, entry.seq, key=_by_seq) for group in self._groups.values())
 
-    def kept_off(self, node: str) -> list[tuple[frozenset[str], list[Entry]]]:
+    def excluded_from(self, node: str) -> list[tuple[frozenset[str], list[Entry]]]:
         """Return those that are kept off a node, by all that they are kept off."""
         return [(nodes, [*group]) for nodes, group in self._groups.items() if node in nodes]
 
-    def let_on(self, entry: Entry, node: str) -> None:
+    def readmit(self, entry: Entry, node: str) -> None:
         """Keep an entry off a node no more."""
         self.remove(entry)
         entry.excluded -= {node}

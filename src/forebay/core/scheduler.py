@@ -87,7 +87,7 @@ class Scheduler:
         before a `NodeChanged` about that node. Without it everybody gets everywhere.
         """
         options = options or Options()
-        _refuse_bad(options)
+        _check_options(options)
         self._book = Book(options, first_seq, reaches)
         self._arrivals = Arrivals(self._book)
 
@@ -105,7 +105,7 @@ class Scheduler:
         actions: list[Action] = []
         book.actions = actions
         if now_s >= book.timers.next_s:
-            self._pass_time(event)
+            self._run_due(event)
         if type(event) is Arrived:  # nearly all are, and `match` asks `isinstance` for each
             self._arrivals.decide(event)
         elif type(event) is Finished:
@@ -114,7 +114,7 @@ class Scheduler:
             self._handle_other(event)
         if book.dispatch.stale or now_s >= book.timers.next_s:
             book.fill_stale()
-            self._pass_time()
+            self._run_due()
         return actions
 
     def next_deadline_s(self) -> float | None:
@@ -146,7 +146,7 @@ class Scheduler:
             case NodeChanged() | NodeRested() | Lent() | NodeRemoved():
                 self._handle_node(event)
             case OptionsChanged():
-                self._refuse_nonsense(event)
+                self._validate(event)
                 self._book.change_options(event.options)
             case Observed():
                 self._book.actions.append(snapshot(self._book))
@@ -176,7 +176,7 @@ class Scheduler:
         if charging.needs_cost:
             charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
         if event.ok:
-            times = entry.line.lane.times
+            times = entry.queue.lane.times
             times.add(service_s)
             if charging.needs_cost and event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
@@ -208,17 +208,17 @@ class Scheduler:
         if entry is None or entry.state != "running":
             return
         node = book.release(entry)
-        book.charging.come_back(entry, node)
+        book.charging.refund_class(entry, node)
         book.tally.returned += 1
         if event.exclude:
             entry.excluded |= {node.name}
-        book.stand_in_line_again(entry)
+        book.rejoin_queue(entry)
         if entry.revoked or book.stopping:
             self._reject(entry, entry.revoked or "shutting_down")
         elif entry.wait_left_s <= 0.0 and not entry.arrival.job:
             book.expire([entry])
         else:
-            book.fill_open(entry.line.lane, entry)
+            book.fill_open(entry.queue.lane, entry)
         book.fill(node)
         if self._is_waiting(entry.id):
             book.count_enqueued(entry)
@@ -251,11 +251,11 @@ class Scheduler:
             book.tally.cancelled += 1
         book.actions.append(Reject(entry.id, code, reasons))
 
-    def _pass_time(self, event: Event | None = None) -> None:
+    def _run_due(self, event: Event | None = None) -> None:
         """Do what is due before the event is looked at, but start nothing that it takes back."""
         book = self._book
         if event is not None:
-            self._refuse_nonsense(event)  # before anything is done that an error would lose
+            self._validate(event)  # before anything is done that an error would lose
         while book.now_s >= book.timers.next_s:  # a limit of zero is due as soon as it is set
             due = book.timers.due(book.now_s)
             book.expire(due.expired)
@@ -268,14 +268,14 @@ class Scheduler:
                 self._wake(node)
             book.fill_stale()
 
-    def _refuse_nonsense(self, event: Event) -> None:
+    def _validate(self, event: Event) -> None:
         """Raise for an event that is a bug of the caller."""
         if isinstance(event, Arrived | Resumed):
             arrival = event if isinstance(event, Arrived) else event.arrival
-            self._arrivals.refuse_nonsense(arrival)
+            self._arrivals.validate(arrival)
         elif isinstance(event, OptionsChanged):
-            _refuse_bad(event.options)
-            self._book.refuse_frozen(event.options)
+            _check_options(event.options)
+            self._book.check_frozen(event.options)
 
     def _is_waiting(self, ticket_id: str) -> bool:
         entry = self._book.entries.get(ticket_id)
@@ -308,8 +308,8 @@ class Scheduler:
         if all(lane.is_up or not lane.unfinished for lane in lanes.values()):
             return
         for entry in list(book.entries.values()):
-            if entry.arrival.fallbacks and entry.state == "waiting" and not entry.line.lane.is_up:
-                arrival = self._arrivals.with_a_model_that_runs(entry.arrival)
+            if entry.arrival.fallbacks and entry.state == "waiting" and not entry.queue.lane.is_up:
+                arrival = self._arrivals.choose_model(entry.arrival)
                 lane = lanes.get((arrival.model, arrival.family))
                 if lane is not None and lane.is_up:
                     book.change_model(entry, arrival, lane)
@@ -322,10 +322,10 @@ class Scheduler:
     def _refuse_unlisted(self) -> None:
         """End those who waited for what a node might have, once all have said what they have."""
         book = self._book
-        if book.cluster.unsaid:
+        if book.cluster.unreported:
             return
         unlisted = book.cluster.unlisted.values()
-        waiting = [entry for entry in book.entries.values() if entry.line.lane in unlisted]
+        waiting = [entry for entry in book.entries.values() if entry.queue.lane in unlisted]
         for entry in waiting:
             if entry.state == "waiting":
                 self._reject(entry, self._arrivals.unknown(entry.arrival.model))
@@ -360,6 +360,6 @@ class Scheduler:
             self._reject(entry, "shutting_down")
 
 
-def _refuse_bad(options: Options) -> None:
+def _check_options(options: Options) -> None:
     if problems := options.problems():
         raise NotAllowed("; ".join(problems))

@@ -1,13 +1,13 @@
-"""How one node shares its slots between lines and, in weighted order, between classes.
+"""How one node shares its slots between queues and, in weighted order, between classes.
 
-**Lines.** Each line keeps its users' counters in its own virtual time, so two lines can only be
-compared in the time of the node that serves both. The node keeps an offset per line: a head's
+**Queues.** Each queue keeps its users' counters in its own virtual time, so two queues can only be
+compared in the time of the node that serves both. The node keeps an offset per queue: a head's
 *tag* is its counter plus that offset, and the lowest tag is next. The node's clock is the tag of
-what it dispatched last. A line whose tag fell behind the clock (it was empty, its model was cold,
+what it dispatched last. A queue whose tag fell behind the clock (it was empty, its model was cold,
 its node was away) is moved up to it, and one too far ahead (another node served it meanwhile) is
-moved back to within its largest charge. Moving the *line* keeps its users' order among themselves.
-For lines that are backlogged here all along neither move ever happens, so they share as if all
-users stood in one line: nine users in one lane and one in another get a tenth each.
+moved back to within its largest charge. Moving the *queue* keeps its users' order among themselves.
+For queues that are backlogged here all along neither move ever happens, so they share as if all
+users stood in one queue: nine users in one lane and one in another get a tenth each.
 
 **Classes.** Weighted order is start-time fair queueing again, with the class's weight: a class
 that is backlogged on this node gets at least its share of tokens less one largest cost. The state
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forebay.core.fairness import Line
+    from forebay.core.fairness import WaitQueue
 
 
 class Shares:
@@ -31,29 +31,29 @@ class Shares:
 
     def __init__(self, ranks: int) -> None:
         self.clocks = [0.0] * ranks
-        self.offsets: dict[Line, float] = {}
+        self.offsets: dict[WaitQueue, float] = {}
         self.class_clock = 0.0
         self.class_tags = [0.0] * ranks
 
-    def tag(self, line: Line, counter: float) -> float:
-        """Return where a head of that line stands in this node's time."""
-        clock = self.clocks[line.rank]
-        tag = counter + self.offsets.get(line, 0.0)
+    def tag(self, queue: WaitQueue, counter: float) -> float:
+        """Return where a head of that queue stands in this node's time."""
+        clock = self.clocks[queue.rank]
+        tag = counter + self.offsets.get(queue, 0.0)
         if tag < clock:
-            self.offsets[line] = clock - counter
+            self.offsets[queue] = clock - counter
             return clock
-        if tag > clock + line.charge_max:
-            tag = clock + line.charge_max
-            self.offsets[line] = tag - counter
+        if tag > clock + queue.charge_max:
+            tag = clock + queue.charge_max
+            self.offsets[queue] = tag - counter
         return tag
 
-    def note_dispatch(self, line: Line, start: float) -> None:
+    def note_dispatch(self, queue: WaitQueue, start: float) -> None:
         """Advance the clock of the class to what was just dispatched."""
-        rank = line.rank
-        tag = start + self.offsets[line] if line in self.offsets else start
+        rank = queue.rank
+        tag = start + self.offsets[queue] if queue in self.offsets else start
         clock = self.clocks[rank]
-        if tag < clock or tag > clock + line.charge_max:
-            tag = self.tag(line, start)
+        if tag < clock or tag > clock + queue.charge_max:
+            tag = self.tag(queue, start)
         self.clocks[rank] = tag
 
     def order(self, ranks: Sequence[int]) -> list[int]:

@@ -2,14 +2,14 @@
 
 **Theory.** Loading a model takes S seconds in which nothing is served, so serving one model until
 nobody wants it (exhaustive polling) swaps least, but lets a busy model keep the others out for
-ever. The bounded rule: stay with the models in memory, but swap for a cold line that has gone
+ever. The bounded rule: stay with the models in memory, but swap for a cold queue that has gone
 unserved for longer than max(W, 2*M*S / (1 - rho)), M the models wanted here and rho the measured
 load (at most 0.9), once the model that must go has served for 4*S. Nobody waiting for a model in
-memory: swap at once. The rule orders lines inside one class; a higher class swaps too, after at
+memory: swap at once. The rule orders queues inside one class; a higher class swaps too, after at
 most 4*S of residence, and meanwhile lower classes may use the model that is there. Jobs never put
 a model out before its 4*S either, even if nobody waits for it: its users may only be thinking.
 
-**Bound.** For rho < 1 a cold line's head waits at most that threshold + the drain of what runs
+**Bound.** For rho < 1 a cold queue's head waits at most that threshold + the drain of what runs
 + M*(S + 4*S): every other overdue model may go first, once, for its residence.
 
 A swap needs the outgoing model idle (work that runs is never killed), so the node drains: its
@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forebay.core.fairness import Line
+    from forebay.core.fairness import WaitQueue
     from forebay.core.nodes import Node
 
 RESIDENCE_LOADS = 4.0
@@ -32,7 +32,7 @@ LOAD_MAX = 0.9
 
 
 def threshold_s(node: Node, models: int, swap_wait_s: float) -> float:
-    """Return how long a cold line yields to the models in memory."""
+    """Return how long a cold queue yields to the models in memory."""
     idle = 1.0 - min(LOAD_MAX, node.load())
     return max(swap_wait_s, 2.0 * models * node.load_s / idle)
 
@@ -55,24 +55,24 @@ def may_load(node: Node) -> bool:
 
 
 def choose(
-    node: Node, lines: list[Line], warm_below: bool, now_s: float, swap_wait_s: float
-) -> tuple[list[Line], float | None]:
-    """Return the lines of one class that may run on the node now, and when to look again.
+    node: Node, queues: list[WaitQueue], warm_below: bool, now_s: float, swap_wait_s: float
+) -> tuple[list[WaitQueue], float | None]:
+    """Return the queues of one class that may run on the node now, and when to look again.
 
-    `lines` are those with something for this node; `warm_below` says whether the models in memory
-    have a claim to their residence: a lower class waits for one of them, or `lines` are jobs.
+    `queues` are those with something for this node; `warm_below` says whether the models in memory
+    have a claim to their residence: a lower class waits for one of them, or `queues` are jobs.
     """
     loaded = node.loaded
     if loaded is None or has_room(node):
-        return lines, None
-    cold = [line for line in lines if line.lane.model not in loaded]
+        return queues, None
+    cold = [queue for queue in queues if queue.lane.model not in loaded]
     if not cold:
-        return lines, None
-    warm = [line for line in lines if line.lane.model in loaded]
-    oldest = min(cold, key=lambda line: line.unserved_since_s)
+        return queues, None
+    warm = [queue for queue in queues if queue.lane.model in loaded]
+    oldest = min(cold, key=lambda queue: queue.unserved_since_s)
     residence_s = residence_ends_s(node, loaded)
     if warm:
-        models = len({line.lane.model for line in lines} | loaded.keys())
+        models = len({queue.lane.model for queue in queues} | loaded.keys())
         due_s = oldest.unserved_since_s + threshold_s(node, models, swap_wait_s)
         due_s = max(due_s, residence_s)
         return (warm, due_s) if now_s < due_s else ([oldest], None)

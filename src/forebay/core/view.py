@@ -28,7 +28,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
     if entry.state == "running":
         node = entry.node.name if entry.node is not None else None
         return Describe(entry.id, "running", waited_s, entry.attempt, node=node)
-    lane = entry.line.lane
+    lane = entry.queue.lane
     ahead = exact_ahead(entry, book.options, book.charging.price)
     estimate = lane.wait_s(ahead, book.now_s)
     p50_s, p90_s, header_s = estimate or (None, None, None)
@@ -60,7 +60,7 @@ def snapshot(book: Book) -> Snapshot:
     """Draw the whole picture; a walk over nodes and lanes, never over what waits."""
     bounds, tally = book.bounds, book.tally
     lanes = book.cluster.lanes.values()
-    jobs = sum(lane.lines[-1].running for lane in lanes)
+    jobs = sum(lane.queues[-1].running for lane in lanes)
     running = sum(len(lane.running) for lane in lanes)
     return Snapshot(
         waiting=bounds.waiting,
