@@ -17,7 +17,7 @@ from forebay.jobs.batches.batch import NotCancellable
 from forebay.jobs.batches.file import Listing
 from forebay.jobs.batches.steps import Interrupted
 
-from .desk import Desk, counts, line
+from ..desk import Desk, counts, line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,8 +146,8 @@ def test_beside_sqlite_a_crashed_keeper_s_lease_is_void(desk: Desk) -> None:
 
 def in_a_program_of_its_own(script: str, *arguments: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", f"jobs.{script}", *arguments],
-        cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=300, check=False,
+        [sys.executable, "-m", f"jobs.batches.{script}", *arguments],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

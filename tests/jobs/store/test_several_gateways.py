@@ -17,8 +17,8 @@ from forebay.jobs.store.schema import jobs
 from forebay.storage import database as database_module
 from forebay.testing.job_store_steps import expire
 
-from .desk import answer_of, line
-from .script import LIMIT_S, idle
+from ..desk import answer_of, line
+from ..script import LIMIT_S, idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from forebay.jobs.job import Job
     from forebay.storage.database import Database
 
-    from .desk import Desk
-    from .script import Script
+    from ..desk import Desk
+    from ..script import Script
 
 
 @pytest.fixture

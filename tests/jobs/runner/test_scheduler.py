@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from forebay.jobs.runner.gpu_memory import GpuMemory
 from forebay.testing import FakeClock
 
-from .script import LIMIT_S, Script, idle
+from ..script import LIMIT_S, Script, idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

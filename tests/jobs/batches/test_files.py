@@ -16,7 +16,7 @@ from forebay.jobs.batches.files import Files
 from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 
-from .desk import CHAT, Desk, line
+from ..desk import CHAT, Desk, line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

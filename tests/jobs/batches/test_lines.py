@@ -18,7 +18,7 @@ from forebay.jobs.batches.lines import (
     places,
 )
 
-from .desk import CHAT, jsonl, line
+from ..desk import CHAT, jsonl, line
 
 GOOD = line("good")
 

@@ -15,7 +15,7 @@ from forebay.jobs.batches.file_rows import PART_BYTES
 from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 
-from .desk import Desk, counts, line
+from ..desk import Desk, counts, line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
 from forebay.testing.job_store_steps import claimed, submit
 
-from .script import LIMIT_S, Script, idle, job
+from ..script import LIMIT_S, Script, idle, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

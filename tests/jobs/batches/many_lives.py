@@ -22,7 +22,7 @@ from forebay.jobs.batches.steps import BatchSteps
 from forebay.jobs.store.recovery import Recovery
 from forebay.storage.database import Database
 
-from .desk import Desk, counts, line
+from ..desk import Desk, counts, line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forebay.jobs.batches.batch import NewBatch
 
-from .desk import CHAT, Desk, counts, line
+from ..desk import CHAT, Desk, counts, line
 
 
 def peak_bytes() -> int:

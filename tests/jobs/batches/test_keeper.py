@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from forebay.jobs.batches import keeper as batch_keeper
 from forebay.jobs.batches.keeper import BatchKeeper
 
-from .desk import Desk, counts, line
+from ..desk import Desk, counts, line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -15,7 +15,7 @@ import pytest
 
 from forebay.testing.job_store_steps import found
 
-from .script import LIMIT_S, Script, job
+from ..script import LIMIT_S, Script, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ import pytest
 from forebay.jobs.batches import steps as batch_steps
 from forebay.jobs.batches.batch import NotCancellable
 
-from .desk import Desk, counts, line
+from ..desk import Desk, counts, line
 
 if TYPE_CHECKING:
     from forebay.jobs.job import Change

@@ -11,7 +11,7 @@ import pytest
 from forebay.jobs.runner.gpu_memory import GpuMemory, GpuWatch
 from forebay.jobs.runner.gpu_reservations import Room
 
-from .script import LIMIT_S, Script, idle
+from ..script import LIMIT_S, Script, idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import jobs
 from forebay.testing.job_store_steps import claimed, expire, found
 
-from .script import LIMIT_S, Script, idle, job
+from ..script import LIMIT_S, Script, idle, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs import TaskCancelled
 from forebay.testing.job_store_steps import found
 
-from .script import LIMIT_S, Script, idle, job
+from ..script import LIMIT_S, Script, idle, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

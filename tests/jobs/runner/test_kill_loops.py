@@ -14,7 +14,7 @@ import pytest
 
 from forebay.testing.job_store_steps import expire, found
 
-from .programs import lines, opened, program, said
+from ..programs import lines, opened, program, said
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from forebay.jobs.job import NewJob
 from forebay.testing.job_store_steps import submit
 
-from .programs import opened
-from .script import Script, idle, job
+from ..programs import opened
+from ..script import Script, idle, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

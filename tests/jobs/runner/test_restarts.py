@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from forebay.jobs.job import NewJob
 from forebay.testing.job_store_steps import found, submit
 
-from .programs import lines, opened, program, said
-from .script import Script, idle, job
+from ..programs import lines, opened, program, said
+from ..script import Script, idle, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 from forebay.jobs.batches import steps as batch_steps
 from forebay.jobs.batches.batch import BadBatch, BatchesFull, NewBatch
 
-from .desk import CHAT, Desk, counts, jsonl, line
+from ..desk import CHAT, Desk, counts, jsonl, line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
