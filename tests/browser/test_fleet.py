@@ -31,7 +31,7 @@ OTHERS = (
 
 async def fleet_page(site: Site, **options: Any) -> tuple[ShownFleet, Page]:
     gateway = await site.start(await site.node())
-    gateway.parts.fleet = fleet = ShownFleet(*OTHERS, failovers=2)
+    gateway.parts.membership.fleet = fleet = ShownFleet(*OTHERS, failovers=2)
     next(iter(gateway.parts.nodes)).guarded = True
     page = await site.open(**options)
     await expect(page.locator("#fleet .card")).to_have_count(4)

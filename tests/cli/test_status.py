@@ -103,7 +103,7 @@ async def test_as_json_it_says_the_same(desk: Desk) -> None:
 async def test_of_a_fleet_all_gateways_are_shown_and_how_they_are(desk: Desk) -> None:
     gateway = await desk.start(await desk.node())
     lost = replica("9abcde01", state="lost", heard_s=42.0, settings="other")
-    gateway.parts.fleet = fleet = ShownFleet(replica("2c9e01ab", waiting=12), lost)
+    gateway.parts.membership.fleet = fleet = ShownFleet(replica("2c9e01ab", waiting=12), lost)
     done = await desk.run("status")
     assert done.exit_code == 0, done.output
     assert "Fleet: one queue for all gateways (leader no. 7)" in done.stderr + done.stdout

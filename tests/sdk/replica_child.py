@@ -27,7 +27,7 @@ async def main(name: str, port: str, database: str, node: str, places: str) -> N
     directory = FakeDirectory()
     directory.addresses = json.loads(places)
     gateway = Gateway(Settings(**given))
-    gateway.parts.join(directory.fleet(name))
+    gateway.parts.membership.join(directory.fleet(name))
     async with gateway:
         sys.stdout.write("ready\n")
         sys.stdout.flush()

@@ -180,7 +180,7 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
         say(f"  guards register with: forebay node --backend URL --gateway {url} --token-env VAR")
     for risk in risks(settings):
         say(f"  warning: {risk}")
-    fleet = gateway.parts.fleet
+    fleet = gateway.parts.membership.fleet
     if fleet is not None and fleet.picture().mode == "cut_off":
         say("  warning: the store of coordination.url is out of reach: 503 until it is back")
     model = models[0] if models else "MODEL"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import TimerHandle
     from forebay.coordination.port import CallAt, Perform
+    from forebay.coordination.protocol.messages import About
 
 
 class InProcess:
@@ -72,6 +73,24 @@ class InProcess:
             self._arm_timer()
         if errors:
             raise ExceptionGroup("performing actions failed", errors)
+
+    # -- the lifecycle of a coordinator that shares its queue with nobody
+
+    @property
+    def fleet(self) -> None:
+        """There are no other replicas."""
+
+    def introduce(self, about: About) -> None:
+        """There is nobody to introduce it to."""
+
+    async def start(self) -> None:
+        """There is nothing to join."""
+
+    def resign(self) -> None:
+        """There is nobody to take over."""
+
+    async def close(self) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """Cancel the timer and ignore what is posted from now on; may be called twice."""

@@ -5,11 +5,17 @@ from another process. Nobody reads core state, so nobody can tell the difference
 works unchanged when several replicas share one queue.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from forebay.clock import TimerHandle
 from forebay.core import Action, Event
+
+if TYPE_CHECKING:
+    from forebay.coordination.protocol.fleet import Fleet
+    from forebay.coordination.protocol.messages import About
 
 Perform: TypeAlias = Callable[[Action], None]
 """Do what an action says. Must not block; may post."""
@@ -20,7 +26,16 @@ CallAt: TypeAlias = Callable[[float, Callable[[], None]], TimerHandle]
 
 
 class Coordinator(Protocol):
-    """Takes events; what follows from them comes back through the `Perform` it was made with."""
+    """Takes events; what follows from them comes back through the `Perform` it was made with.
+
+    In one process there is nothing to join, lead or leave: everything but `post` and `stop` does
+    nothing then.
+    """
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """The replicas that share the queue; None where it is not shared."""
+        ...
 
     def post(self, event: Event) -> None:
         """Hand over one event. Never waits and never blocks.
@@ -29,6 +44,22 @@ class Coordinator(Protocol):
         """
         ...
 
+    def introduce(self, about: About) -> None:
+        """Set what the other replicas know of this one: before `start`, and after a reload."""
+        ...
+
+    async def start(self) -> None:
+        """Join the other replicas, or begin alone where the store does not answer."""
+        ...
+
+    def resign(self) -> None:
+        """Give up leadership, so that another replica takes over at once."""
+        ...
+
     def stop(self) -> None:
         """Perform nothing any more; may be called twice. Post `ShutDown` first to answer all."""
+        ...
+
+    async def close(self) -> None:
+        """Stop, leave the other replicas, and close all connections."""
         ...

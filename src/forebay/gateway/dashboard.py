@@ -60,7 +60,7 @@ def make_watch(parts: Parts, clock: Timers) -> Watch:
         status=status,
         jobs=jobs.picture,
         sessions=lambda: SessionsPicture(sessions.held(), sessions.pending()),
-        fleet=lambda: parts.fleet,
+        fleet=lambda: parts.membership.fleet,
         watched=watched,
         epoch=random.SystemRandom().randbytes(4).hex(),
         gateway=__version__,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import ssl
 from typing import TYPE_CHECKING
 
 from forebay.clock import LoopClock
-from forebay.coordination import InProcess
 from forebay.core import ShutDown
 from forebay.gateway.application import make_application
-from forebay.gateway.fleet.membership import about
 from forebay.gateway.holdings import HoldingsAudit
 from forebay.gateway.hot.asgi_bridge import Cold
 from forebay.gateway.hot.front import Front
@@ -77,21 +74,11 @@ class Gateway:
             self.parts.nodes.add(node)
         with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe
             await self.parts.nodes.first_probes(probe_s)
-        await self._join()
+        await self.parts.membership.start(self.parts.settings, self.port)
         await self.parts.jobs.start()
         await self.parts.sessions.start()
         self.parts.watch.start()
         self.parts.watchdog.start()
-
-    async def _join(self) -> None:
-        """Become one of several gateways, where a store is named."""
-        replica = self.parts.coordinator
-        if isinstance(replica, InProcess):
-            return
-        replica.introduce(about(self.parts.settings, self.port, random.SystemRandom()))
-        replica.on_look = self.parts.nodes.refresh
-        self.parts.join(replica.fleet)
-        await replica.start()
 
     @property
     def port(self) -> int:
@@ -106,8 +93,7 @@ class Gateway:
         self.parts.sessions.drain()
         self.parts.coordinator.post(ShutDown())
         self.parts.nodes.wake()
-        if not isinstance(self.parts.coordinator, InProcess):
-            self.parts.coordinator.resign()
+        self.parts.coordinator.resign()
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Drain, wait for what runs up to a limit, and close everything; may be called twice."""
@@ -141,9 +127,7 @@ class Gateway:
         parts.nodes.stop()
         parts.relay.stop()
         parts.inflations.stop()
-        parts.coordinator.stop()
-        if not isinstance(parts.coordinator, InProcess):
-            await parts.coordinator.close()
+        await parts.coordinator.close()
         if self._log is not None:
             self._log.stop()
 

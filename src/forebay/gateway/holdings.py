@@ -69,7 +69,7 @@ class HoldingsAudit:
             *byte_faults(server.budget.used_bytes, held),
             *connection_faults(self._parts.nodes.connections(), in_use),
         ]
-        if self._parts.fleet is None:  # else others' requests run on these nodes, too
+        if self._parts.membership.fleet is None:  # else others' requests run on these nodes, too
             relay.observe(lambda seen: found.extend(self._slot_faults(seen.nodes)))
         return found
 

@@ -6,14 +6,13 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from forebay.coordination import InProcess
 from forebay.core import OptionsChanged
 from forebay.dashboard.lookout import Lookout
 from forebay.gateway.dashboard import make_watch
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
-from forebay.gateway.fleet.membership import make_coordinator, with_settings
+from forebay.gateway.fleet.membership import Membership, make_coordinator
 from forebay.gateway.fleet.node_commands import NodeCommandLog
 from forebay.gateway.fleet.peers import Peers
 from forebay.gateway.hot.accounting import Accounting
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from forebay.clock import Timers
-    from forebay.coordination import Fleet
     from forebay.core import Describe, Event, Snapshot
     from forebay.gateway.holdings import HoldingsAudit
     from forebay.gateway.hot.access_log import AccessLog
@@ -92,11 +90,14 @@ class Parts:
         self.nodes.offline_wait_s = queue.offline_wait_seconds
         token = read_secret("guard.token_env", settings.guard.token_env, environ)
         self.guarded = GuardedNodes(self.nodes, token or "", clock)
-        self.node_commands = NodeCommandLog(self.nodes, lambda: self.fleet, clock)
+        self.node_commands = NodeCommandLog(self.nodes, clock)
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
-        self.coordinator = make_coordinator(settings, self.relay.perform, clock, chance)
-        self.fleet: Fleet | None = None
-        """The gateways that share one queue with this one; None where it works alone."""
+        self.coordinator = make_coordinator(
+            settings, self.relay.perform, clock, chance, self.nodes.refresh
+        )
+        self.membership = Membership(
+            self.coordinator, self.node_commands, is_shared=bool(settings.coordination.url)
+        )
         self.watchdog = Watchdog(self.relay, clock)
         self.peers = Peers(self)
         self.relay.connect(self.coordinator)
@@ -137,24 +138,14 @@ class Parts:
             lambda prefix: self._new_id(prefix, entropy.randbytes(16).hex()),
         )
         settings = self.settings
-        return SessionHost(settings.sessions, settings.jobs.database, around, self._replica)
-
-    def _replica(self) -> str:
-        """Return this gateway's name among several, "" where it works alone; raises HttpError."""
-        if self.fleet is not None:
-            return self.fleet.me
-        if self.settings.coordination.url:  # it listens already, and has not joined the others
-            raise HttpError("replica_unavailable", "this gateway is still starting")
-        return ""
+        return SessionHost(
+            settings.sessions, settings.jobs.database, around, lambda: self.membership.name
+        )
 
     def _new_id(self, prefix: str, secret: str) -> str:
-        return session_id(self._replica(), secret) if prefix == "ses" else f"{prefix}_{secret}"
-
-    def join(self, fleet: Fleet) -> None:
-        """Be one of several gateways from now on; before `start`, so that sessions are found."""
-        self.fleet = fleet
-        fleet.on_told = self.node_commands.hear
-        self.node_commands.start()
+        if prefix == "ses":
+            return session_id(self.membership.name, secret)
+        return f"{prefix}_{secret}"
 
     def is_ready(self) -> bool:
         """Say whether requests should be sent here, as `/ready` does."""
@@ -172,7 +163,8 @@ class Parts:
             states = {backend.told.state for backend in self.nodes}
             words = "every node is draining" if states == {"draining"} else "no node is up"
             return Problem("no_node", words)
-        if self.fleet is not None and self.fleet.picture().mode == "cut_off":
+        fleet = self.membership.fleet
+        if fleet is not None and fleet.picture().mode == "cut_off":
             return Problem("coordination_lost", CUT_OFF)
         return None
 
@@ -193,7 +185,7 @@ class Parts:
                 future.set_result(seen)
 
         self.relay.inspect(ticket_id, told)
-        if self.fleet is None or future.done():
+        if self.membership.fleet is None or future.done():
             return future.result() if future.done() else None
         try:
             done, _ = await asyncio.wait({future}, timeout=DESCRIBE_S)
@@ -225,8 +217,7 @@ class Parts:
         self._change_nodes(plan)
         self._change_keys(self.keys.change(keys))
         self.sessions.bounds_changed()
-        if not isinstance(self.coordinator, InProcess):
-            self.coordinator.introduce(with_settings(self.coordinator.about, new))
+        self.membership.change(new)
         return _named(plan)
 
     def _node_changed(self, event: Event) -> None:

@@ -63,7 +63,7 @@ class OneOfSeveral(Rig):
         gateway = super().make(*args, **more)
         exchanges = gateway.parts.relay.exchanges
         self.fleet = self._directory.fleet(self._name, lambda ticket_id: ticket_id in exchanges)
-        gateway.parts.join(self.fleet)
+        gateway.parts.membership.join(self.fleet)
         return gateway
 
 

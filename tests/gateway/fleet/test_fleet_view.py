@@ -85,7 +85,7 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
 
 async def start(rig: Rig, fleet: ShownFleet, **settings: Any) -> None:
     await rig.start(await rig.node(), **settings)
-    rig.gateway.parts.fleet = fleet
+    rig.gateway.parts.membership.fleet = fleet
 
 
 async def metrics(rig: Rig) -> Scrape:
@@ -148,7 +148,7 @@ async def test_a_picture_that_comes_late_is_waited_for_and_shared(rig: Rig) -> N
 async def test_after_a_second_the_last_picture_is_shown_with_its_age(rig: Rig) -> None:
     node = await rig.node()
     await rig.start(node)
-    rig.gateway.parts.fleet = ShownFleet()
+    rig.gateway.parts.membership.fleet = ShownFleet()
     _, call = await rig.run(node)
     assert (await rig.queue())["processing"] == 1
     with LateAnswers(rig) as late:

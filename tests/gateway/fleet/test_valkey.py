@@ -34,7 +34,7 @@ class RealRig(Rig):
 
     @property
     def name(self) -> str:
-        fleet = self.gateway.parts.fleet
+        fleet = self.gateway.parts.membership.fleet
         assert fleet is not None
         return fleet.me
 
@@ -61,7 +61,7 @@ class Crew:
         """Say whether everyone knows everyone, under one leader."""
         pictures = []
         for one in self.all:
-            fleet = one.gateway.parts.fleet
+            fleet = one.gateway.parts.membership.fleet
             assert fleet is not None
             pictures.append(fleet.picture())
         there = len(self.all)
@@ -139,8 +139,8 @@ async def test_sessions_wait_until_a_gateway_has_joined_the_others(crew: Crew, r
     node = await rig.node()
     first = await crew.start(node)
     parts = first.gateway.parts
-    fleet, parts.fleet = parts.fleet, None
+    fleet, parts.membership.fleet = parts.membership.fleet, None
     early = await Http(first).new(model="m")
     assert (early.number, early.code) == (503, "replica_unavailable")
-    parts.fleet = fleet
+    parts.membership.fleet = fleet
     assert (await Http(first).new(model="m")).number == 201

@@ -1,10 +1,12 @@
-"""How a gateway becomes one of several: who it says it is, and whom it asks when it is alone."""
+"""Membership in the fleet of gateways that share one queue: joining it, and asking its members."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
+import random
+import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -16,18 +18,18 @@ from forebay import __version__
 from forebay.coordination import InProcess
 from forebay.coordination.protocol.messages import About
 from forebay.errors import BackendFailed, NotAllowed
-from forebay.gateway.fleet.peer_target import peer_target
+from forebay.gateway.errors.http_error import HttpError
 from forebay.settings import advertised, replica_name
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
+from forebay.wire.target import Target
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from forebay.clock import Timers
-    from forebay.coordination import Perform
-    from forebay.coordination.replica import Replica
+    from forebay.coordination import Coordinator, Fleet, Perform
+    from forebay.gateway.fleet.node_commands import NodeCommandLog
     from forebay.settings import Settings
 
 ASK_S: Final = 1.0
@@ -40,16 +42,62 @@ SHARED: Final[Any] = {
 DIGITS: Final = 12
 
 
-class Alive(msgspec.Struct):
-    """What `/ready` says."""
+class Membership:
+    """This gateway's place among those that share its queue."""
 
-    mode: str = ""
+    def __init__(
+        self, coordinator: Coordinator, node_commands: NodeCommandLog, *, is_shared: bool
+    ) -> None:
+        self._coordinator = coordinator
+        self._node_commands = node_commands
+        self._is_shared = is_shared
+        self._about: About | None = None
+        self.fleet: Fleet | None = None
+        """The gateways of the fleet; None where this one works alone, or has not joined yet."""
+
+    @property
+    def name(self) -> str:
+        """This gateway's name in the fleet, "" where it works alone; raises HttpError until then.
+
+        It listens before it has joined: what depends on the name has to wait.
+        """
+        if self.fleet is not None:
+            return self.fleet.me
+        if self._is_shared:
+            raise HttpError("replica_unavailable", "this gateway is still starting")
+        return ""
+
+    async def start(self, settings: Settings, port: int) -> None:
+        """Join the fleet, where `coordination.url` names a store."""
+        if (fleet := self._coordinator.fleet) is not None:
+            self._about = about(settings, port, random.SystemRandom())
+            self._coordinator.introduce(self._about)
+            self.join(fleet)
+        await self._coordinator.start()
+
+    def join(self, fleet: Fleet) -> None:
+        """Be one of these gateways; before `start`, so that sessions are found."""
+        self.fleet = fleet
+        self._node_commands.join(fleet)
+
+    def change(self, settings: Settings) -> None:
+        """Tell the others of settings that have been reloaded."""
+        if self._about is not None:
+            self._about = with_settings(self._about, settings)
+            self._coordinator.introduce(self._about)
 
 
 def make_coordinator(
-    settings: Settings, perform: Perform, clock: Timers, chance: random.Random
-) -> InProcess | Replica:
-    """Return what decides for this gateway: a core of its own, or one shared through a store."""
+    settings: Settings,
+    perform: Perform,
+    clock: Timers,
+    chance: random.Random,
+    on_look: Callable[[str], None],
+) -> Coordinator:
+    """Return the coordinator: a core of its own, or one shared through a store.
+
+    `on_look` is called with the name of a node that the leader wants to have probed.
+    """
     options, coordination = settings.queue.options(), settings.coordination
     if not coordination.url:
         return InProcess(options, perform, clock.monotonic_s, clock.call_at)
@@ -70,6 +118,7 @@ def make_coordinator(
         store,
         lease_s=coordination.lease_seconds,
     )
+    replica.on_look = on_look
     replica.ask_peers = partial(anyone_led, settings.server.tls_cert)
     return replica
 
@@ -120,12 +169,23 @@ async def _is_led(address: str, own_certificate: str) -> bool:
         async with asyncio.timeout(ASK_S):
             answer = await fetch(pool, head, b"", limit_s=ASK_S, fresh=True)
         return answer.status == 200 and (
-            msgspec.json.decode(answer.body, type=Alive).mode == "coordinated"
+            msgspec.json.decode(answer.body, type=dict[str, Any]).get("mode") == "coordinated"
         )
     except (BackendFailed, TimeoutError, msgspec.MsgspecError):
         return False
     finally:
         pool.close()
+
+
+def peer_target(address: str, own_certificate: str, connect_s: float) -> Target:
+    """Return where a gateway is reached; one with our own certificate is trusted."""
+    parts = urlsplit(address)
+    tls = None
+    if parts.scheme == "https":
+        tls = ssl.create_default_context()
+        if own_certificate:
+            tls.load_verify_locations(own_certificate)
+    return Target(parts.hostname or "", parts.port or (443 if tls else 80), tls, connect_s)
 
 
 def _pool(address: str, own_certificate: str) -> Pool | None:

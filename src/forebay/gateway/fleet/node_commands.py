@@ -25,8 +25,6 @@ from forebay.errors import NotAllowed
 from forebay.settings import SettingsError, parse_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from forebay.clock import TimerHandle, Timers
     from forebay.coordination import Fleet
     from forebay.nodes.backend import Backend
@@ -79,16 +77,21 @@ _decode = msgspec.json.Decoder(CommandMessage).decode
 class NodeCommandLog:
     """Does what operators say of nodes, here and elsewhere."""
 
-    def __init__(self, nodes: Nodes, fleet: Callable[[], Fleet | None], clock: Timers) -> None:
+    def __init__(self, nodes: Nodes, clock: Timers) -> None:
         self._nodes = nodes
-        self._fleet = fleet
+        self._fleet: Fleet | None = None
         self._clock = clock
         self._words: dict[str, NodeCommand] = {}  # the last about each thing, the oldest first
         self._number = 0
         self._timer: TimerHandle | None = None
 
-    def start(self) -> None:
-        """Remind the others from now on, whenever this gateway leads."""
+    def join(self, fleet: Fleet) -> None:
+        """Share commands with these gateways from now on."""
+        self._fleet = fleet
+        fleet.on_told = self.hear
+        self._arm_timer()
+
+    def _arm_timer(self) -> None:
         if self._timer is None:
             at_s = self._clock.monotonic_s() + REMIND_S
             self._timer = self._clock.call_at(at_s, self._remind)
@@ -127,7 +130,7 @@ class NodeCommandLog:
             self._say("settle", name)
 
     def _say(self, action: Any, name: str, node: dict[str, Any] | None = None) -> None:
-        fleet = self._fleet()
+        fleet = self._fleet
         if fleet is not None:
             self._number = max(self._number + 1, int(self._clock.utc().timestamp() * 1000))
             word = NodeCommand(action, name, self._number, fleet.me, node or {})
@@ -143,8 +146,8 @@ class NodeCommandLog:
 
     def _remind(self) -> None:
         self._timer = None
-        self.start()
-        fleet = self._fleet()
+        self._arm_timer()
+        fleet = self._fleet
         if fleet is None:
             return
         seen = fleet.picture()
@@ -184,7 +187,7 @@ class NodeCommandLog:
 
     def _answer(self, known: dict[str, tuple[int, str]]) -> None:
         """Tell whoever leads what it does not know."""
-        fleet = self._fleet()
+        fleet = self._fleet
         for about, word in self._words.items():
             if fleet is not None and (word.number, word.by) > known.get(about, (-1, "")):
                 _tell(fleet, CommandMessage(word))

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from forebay.errors import BackendFailed
 from forebay.gateway.errors.http_error import HttpError, shutting_down
+from forebay.gateway.fleet.membership import peer_target
 from forebay.gateway.fleet.peer_response import ForwardedResponse, PeerResponse, Stale
-from forebay.gateway.fleet.peer_target import peer_target
 from forebay.gateway.http.authorization import HOP
 from forebay.gateway.http.connected import while_connected
 from forebay.gateway.http.json_body import read_body
@@ -86,7 +86,7 @@ class Peers:
         gateways names none; the ledger knows who took it over. Raises HttpError for a call that was
         passed on to the wrong one.
         """
-        fleet, sessions = self._parts.fleet, self._parts.sessions
+        fleet, sessions = self._parts.membership.fleet, self._parts.sessions
         if fleet is None or sessions.has(session_id):
             return None
         name = replica_of(session_id) or await sessions.holder(session_id)
@@ -101,7 +101,7 @@ class Peers:
 
         Raises HttpError where that cannot be known now.
         """
-        fleet = self._parts.fleet
+        fleet = self._parts.membership.fleet
         if fleet is None or HOP in request.headers:
             return None
         name = None
@@ -162,7 +162,7 @@ class Peers:
     # -- inside
 
     def _fleet(self) -> Fleet:
-        fleet = self._parts.fleet
+        fleet = self._parts.membership.fleet
         assert fleet is not None
         if self._stopped:
             raise shutting_down()

@@ -70,7 +70,7 @@ class StatusRoutes:
         problem = self._parts.why_not_ready()
         if problem is not None:
             raise HttpError.of(problem)
-        fleet = self._parts.fleet
+        fleet = self._parts.membership.fleet
         if fleet is None:
             return json_answer({"status": "ready"})
         return json_answer({"status": "ready", "mode": fleet.picture().mode})
@@ -131,7 +131,9 @@ class StatusRoutes:
         )
 
     def _fleet(self) -> FleetPicture | None:
-        return None if self._parts.fleet is None else self._parts.fleet.picture()
+        return (
+            None if self._parts.membership.fleet is None else self._parts.membership.fleet.picture()
+        )
 
     def _shared(self, look: Look, request: Request) -> dict[str, object]:
         """Show the gateways that share the queue; to an admin, where each of them is."""
