@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import tempfile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class ValkeyServer:
         self._options = options
         self._settings = settings  # a sentinel's: it keeps what it learns there
         self._running: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def url(self) -> str:
@@ -46,7 +48,8 @@ class ValkeyServer:
         if self._settings is not None:
             command += [str(self._settings), "--sentinel"]
         else:
-            command += ["--save", "", "--appendonly", "no"]
+            self._folder = tempfile.TemporaryDirectory()  # a replica writes what it is sent
+            command += ["--save", "", "--appendonly", "no", "--dir", self._folder.name]
         command += ["--port", str(self.port), "--bind", "127.0.0.1", *self._options]
         self._running = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._running.stdout is not None
@@ -64,6 +67,9 @@ class ValkeyServer:
             assert self._running.stdout is not None
             self._running.stdout.close()
             self._running = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def freeze(self) -> None:
         """Let it neither answer nor refuse."""
