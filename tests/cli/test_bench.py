@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from forebay.cli.bench_progress import View
+from forebay.cli.bench.progress import View
 from forebay.cli.main import app
-from forebay.cli.safe_console import SafeConsole
+from forebay.cli.output.tables import SafeConsole
 from forebay.load.fairness import fairness
 from forebay.load.plan import Plan
 from forebay.load.run import Live

@@ -204,7 +204,7 @@ def test_check_looks_where_jobs_would_be_kept(database: str, part: str) -> None:
 def test_check_notices_a_database_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = Path("mounts")
     mounts.write_text(f"disk / ext4 rw 0 0\nshm {Path.cwd()} tmpfs rw 0 0\n")
-    monkeypatch.setattr("forebay.cli.surroundings.MOUNTS", mounts)
+    monkeypatch.setattr("forebay.cli.config.checks.MOUNTS", mounts)
     assert "is in memory (tmpfs)" in run("check").stdout
     mounts.write_text(f"shm / tmpfs rw 0 0\ndisk {Path.cwd()} ext4 rw 0 0\n")
     assert "in memory" not in run("check").stdout

@@ -359,11 +359,11 @@ async def stage(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     async def note_demo(port: int, _: object, **named: object) -> None:
         made.reached.append({"port": port, **named})
 
-    monkeypatch.setattr("forebay.cli.serving.run_gateway", note)
-    monkeypatch.setattr("forebay.cli.guarding.run_guard", note)
-    monkeypatch.setattr("forebay.cli.sim_node._serve", note_node)
-    monkeypatch.setattr("forebay.cli.demo._demo", note_demo)
-    monkeypatch.setattr("forebay.cli.demo._until_told", lambda play: play)
+    monkeypatch.setattr("forebay.cli.serve.server.run_gateway", note)
+    monkeypatch.setattr("forebay.cli.serve.guard.run_guard", note)
+    monkeypatch.setattr("forebay.cli.serve.sim_node._serve", note_node)
+    monkeypatch.setattr("forebay.cli.serve.demo._demo", note_demo)
+    monkeypatch.setattr("forebay.cli.serve.demo._until_told", lambda play: play)
     monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)  # `demo` is quiet
     return made
 

@@ -255,7 +255,7 @@ async def test_ctrl_c_leaves_the_job_alone_and_says_how_to_go_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("forebay.cli.jobs._say_step", interrupted)
+        patch.setattr("forebay.cli.jobs.command._say_step", interrupted)
         done = await desk.run("jobs", "watch", str(number))
     assert done.exit_code == 130
     assert f"Job {number} goes on" in done.stderr
@@ -285,7 +285,7 @@ async def test_all_jobs_as_json_are_a_line_for_every_look(
         if (end := next(looks)) is not None:
             raise end
 
-    monkeypatch.setattr("forebay.cli.job_watching.wait_s", wait)
+    monkeypatch.setattr("forebay.cli.jobs.watch.wait_s", wait)
     done = await desk.run("jobs", "watch", "--json")
     assert done.exit_code == 130
     first, second = (json.loads(line) for line in done.stdout.splitlines())
@@ -309,8 +309,8 @@ async def test_on_a_terminal_the_table_is_drawn_again_and_outlives_the_gateway(
         stopping.result(60.0)
 
     terminal = Console(file=drawn, force_terminal=True, width=120, height=30)
-    monkeypatch.setattr("forebay.cli.job_watching.console_for_output", lambda: terminal)
-    monkeypatch.setattr("forebay.cli.job_watching.wait_s", wait)
+    monkeypatch.setattr("forebay.cli.jobs.watch.console_for_output", lambda: terminal)
+    monkeypatch.setattr("forebay.cli.jobs.watch.wait_s", wait)
     done = await desk.run("jobs", "watch")
     assert done.exit_code == 130
     first, second = drawn.getvalue().split("Ctrl-C ends this")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from forebay.cli.batch_input import PIECE_BYTES, BadFile, Form
-from forebay.cli.batch_progress import Pace, View
+from forebay.cli.batch.progress import Pace, View
+from forebay.cli.batch.run import PIECE_BYTES, BadFile, Form
 from forebay.cli.gateway_client import GatewayAway, GatewayRefused
 from forebay.cli.patience import AWAY_S_MAX, PAUSE_S_MAX, Patience
 from forebay.testing import FakeClock

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli.start_failures import why_not_listening, why_not_started
+from forebay.cli.serve.start_failures import why_not_listening, why_not_started
 from forebay.settings import ServerSettings
 
 COMMAND = str(Path(sys.executable).parent / "forebay")

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
-from forebay.cli.tables import node_table, show
+from forebay.cli.output.tables import node_table, show
 from forebay.settings import digest_of
 from forebay.testing import RawClient
 from harness.shown_fleet import ME, ShownFleet, replica

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.cli import demo
+from forebay.cli.serve import demo
 
 from .conftest import COMMAND
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import typer
 from typer._completion_shared import get_completion_script
 
-from forebay.cli.console import tell
+from forebay.cli.output.console import tell
 
 VARIABLE = "_FOREBAY_COMPLETE"
 """As Typer derives it from the program's name."""

@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from forebay.cli.clean import harmless as harmless
-from forebay.cli.clean import printable as printable
-from forebay.cli.console import fail
 from forebay.cli.exits import FAILED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.exits import INTERRUPTED as INTERRUPTED
 from forebay.cli.gateway_address import address_problem
 from forebay.cli.invocation import as_called
+from forebay.cli.output.console import fail
+from forebay.cli.output.text import harmless as harmless
+from forebay.cli.output.text import printable as printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

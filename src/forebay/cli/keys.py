@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from forebay.cli.console import fail, tell
 from forebay.cli.exits import USAGE
+from forebay.cli.output.console import fail, tell
 from forebay.settings import KeySettings, digest_of
 
 BYTES = 32

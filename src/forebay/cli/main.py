@@ -10,7 +10,9 @@ from forebay.cli.exits import EPILOG
 from forebay.cli.verbs import Verb, Verbs
 
 VERBS: Mapping[str, Verb] = {
-    "serve": Verb("forebay.cli.serve:serve", "Run the gateway: the queue in front of your models."),
+    "serve": Verb(
+        "forebay.cli.serve.command:serve", "Run the gateway: the queue in front of your models."
+    ),
     "status": Verb(
         "forebay.cli.status:status",
         "Show the queue, the nodes and the models of a gateway, or of its whole fleet.",
@@ -20,33 +22,34 @@ VERBS: Mapping[str, Verb] = {
         "Watch a running gateway live: the queue, the nodes, models and jobs.",
     ),
     "chat": Verb(
-        "forebay.cli.chat:chat",
+        "forebay.cli.chat.command:chat",
         "Talk with a model. The gateway holds the conversation, so it can be taken up again.",
     ),
     "batch": Verb(
-        "forebay.cli.batch:batch",
+        "forebay.cli.batch.command:batch",
         "Run a file of requests as a batch, and fetch the answers.",
     ),
     "bench": Verb(
-        "forebay.cli.bench:bench_app", "Load an OpenAI-compatible server, and say how it did."
+        "forebay.cli.bench.command:bench_app",
+        "Load an OpenAI-compatible server, and say how it did.",
     ),
     "nodes": Verb("forebay.cli.nodes:nodes_app", "See and change the nodes of a running gateway."),
     "jobs": Verb(
-        "forebay.cli.jobs:jobs_app",
+        "forebay.cli.jobs.command:jobs_app",
         "Give a running gateway durable work, and see what became of it.",
     ),
-    "config": Verb("forebay.cli.config:config_app", "Write, check and show the settings."),
+    "config": Verb("forebay.cli.config.command:config_app", "Write, check and show the settings."),
     "keys": Verb("forebay.cli.keys:keys_app", "Make API keys."),
     "node": Verb(
-        "forebay.cli.node:node",
+        "forebay.cli.serve.node:node",
         "Guard a model server: exactly its slots through, 429 at once for anything more.",
     ),
     "sim-node": Verb(
-        "forebay.cli.sim_node:sim_node",
+        "forebay.cli.serve.sim_node:sim_node",
         "Run a simulated node: the timing of a model without a model, for tests and demos.",
     ),
     "demo": Verb(
-        "forebay.cli.demo:demo",
+        "forebay.cli.serve.demo:demo",
         "Watch a queue at work: three simulated nodes, a greedy script, two people, a batch.",
     ),
     "completion": Verb(

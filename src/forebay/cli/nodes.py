@@ -7,14 +7,14 @@ from urllib.parse import quote
 
 import typer
 
-from forebay.cli.clean import printable
-from forebay.cli.console import fail, tell, tell_json
 from forebay.cli.exits import USAGE
 from forebay.cli.gateway_client import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import kinds, node_names
+from forebay.cli.output.console import fail, tell, tell_json
+from forebay.cli.output.tables import node_table, show
+from forebay.cli.output.text import printable
 from forebay.cli.shapes import Anything, Nodes, NodeSaid
-from forebay.cli.tables import node_table, show
 
 nodes_app = typer.Typer(
     name="nodes",

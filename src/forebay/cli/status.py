@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
-from forebay.cli.console import tell, tell_json
 from forebay.cli.exits import DONE, FAILED
 from forebay.cli.gateway_client import (
     AsJson,
@@ -18,8 +17,9 @@ from forebay.cli.gateway_client import (
     printable,
 )
 from forebay.cli.invocation import as_called
+from forebay.cli.output.console import tell, tell_json
+from forebay.cli.output.tables import node_table, plain_table, show
 from forebay.cli.shapes import Anything, Models, Nodes, Queue
-from forebay.cli.tables import node_table, plain_table, show
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from forebay.cli.console import fail, tell
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE
 from forebay.cli.gateway_client import AsJson, GatewayUrl, KeyEnv, printable, where_and_key
+from forebay.cli.output.console import fail, tell
 from forebay.clock import SystemClock
 from forebay.settings.environment import current_environment
 

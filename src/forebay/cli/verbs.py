@@ -18,8 +18,8 @@ import typer.core
 import typer.main
 from typer._completion_classes import completion_init
 
-from forebay.cli.console import complain
 from forebay.cli.exits import FAILED, INTERRUPTED, NOBODY_READS, USAGE
+from forebay.cli.output.console import complain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.cli.serving import _on_signals
+from forebay.cli.serve.server import _on_signals
 from forebay.settings import load_settings
 
 from .conftest import ADMIN, EVENT, FIRST, SECOND, bearer, key

@@ -1,0 +1,342 @@
+"""`forebay jobs`: durable work for a running gateway."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from forebay.cli.exits import FAILED, NOT_ALLOWED, USAGE
+from forebay.cli.gateway_client import (
+    AsJson,
+    GatewayClient,
+    GatewayRefused,
+    GatewayUrl,
+    KeyEnv,
+    printable,
+)
+from forebay.cli.invocation import as_called
+from forebay.cli.jobs.tables import STATUSES, answer_of, job_table, job_text
+from forebay.cli.jobs.watch import followed, watch_all
+from forebay.cli.offers import jobs_that_are, model_names, one_of
+from forebay.cli.output.console import fail, say, tell, tell_json
+from forebay.cli.output.tables import show
+from forebay.cli.shapes import Anything, Job, JobAdded, Jobs
+from forebay.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+jobs_app = typer.Typer(
+    name="jobs",
+    help="Give a running gateway durable work, and see what became of it.",
+    epilog="Jobs survive a restart and run in slots that nobody needs. Try: "
+    'forebay jobs submit chat --model MODEL --prompt "Why is the sky blue?" --wait',
+    no_args_is_help=True,
+)
+
+BUILT_IN_TYPES = ("chat", "completion", "embedding", "response")
+JobNumber = Annotated[
+    int,
+    typer.Argument(
+        metavar="ID",
+        min=1,
+        help="As `forebay jobs list` shows it.",
+        autocompletion=jobs_that_are(),
+    ),
+]
+ACTIVE, ENDED_BADLY = ("queued", "running"), ("failed", "cancelled")
+PRIORITIES = ("high", "normal", "low")
+TaskType = Annotated[
+    str,
+    typer.Argument(
+        metavar="TYPE",
+        help="chat, completion, embedding, response, or one of yours.",
+        autocompletion=one_of(*BUILT_IN_TYPES),
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(help="The model, unless the params name it.", autocompletion=model_names),
+]
+JobPriority = Annotated[
+    str | None,
+    typer.Option(
+        metavar="P",
+        help="Among jobs: high, normal or low.",
+        autocompletion=one_of(*PRIORITIES),
+    ),
+]
+
+
+def _numbers(*statuses: str) -> object:
+    return typer.Argument(
+        metavar="ID...",
+        min=1,
+        help="As `forebay jobs list` shows them.",
+        autocompletion=jobs_that_are(*statuses),
+    )
+
+
+@jobs_app.command()
+def submit(  # noqa: PLR0913 - Typer reads the options from the signature
+    task_type: TaskType,
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="-", help="A dash reads the params from standard input."),
+    ] = None,
+    *,
+    params: Annotated[
+        str | None, typer.Option(metavar="JSON", help="What to do; for chat, the request's body.")
+    ] = None,
+    params_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same, from a file.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only a prompt: the params are made of it.")
+    ] = None,
+    model: Model = None,
+    job_id: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Your own number for it; the same work twice is one job."),
+    ] = None,
+    priority: JobPriority = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="K", help="Idempotency key: two jobs under way with it are one."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it and print its result.")] = False,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job. With --wait, exits with 1 if it fails."""
+    _check_word("--priority", priority, PRIORITIES)
+    given = {
+        "params": _params(task_type, source, params, params_file, prompt),
+        "model": model,
+        "job_id": job_id,
+        "priority": priority,
+        "idempotency_key": key,
+    }
+    body = {"type": task_type} | {name: value for name, value in given.items() if value is not None}
+    client = GatewayClient(url, key_env)
+    added = client.insist("POST", "/jobs", body, shape=JobAdded)
+    if wait:
+        say(_added(added))
+        _follow(client, added["id"], as_json)
+    elif as_json:
+        tell_json(added)
+    else:
+        tell(f"{_added(added)} Follow it with: {as_called('jobs watch')} {added['id']}")
+
+
+@jobs_app.command("list")
+def list_jobs(
+    *,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            help="Only queued, running, completed, failed or cancelled ones.",
+            autocompletion=one_of(*STATUSES),
+        ),
+    ] = None,
+    task_type: Annotated[
+        str | None,
+        typer.Option("--type", help="Only of this type.", autocompletion=one_of(*BUILT_IN_TYPES)),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the newest first.")] = 20,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show jobs, the newest first."""
+    _check_word("--status", status, STATUSES)
+    asked = {"status": status, "type": task_type, "limit": limit}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    jobs = GatewayClient(url, key_env).insist("GET", f"/jobs?{query}", shape=Jobs)["data"]
+    if as_json:
+        tell_json(jobs)
+    elif jobs:
+        show(job_table(jobs, _now()))
+    elif status or task_type:
+        tell(f"There are no such jobs. All of them: {as_called('jobs list')}")
+    else:
+        tell(
+            "There are no jobs. Submit one with: "
+            'forebay jobs submit chat --model MODEL --prompt "Why is the sky blue?"'
+        )
+
+
+@jobs_app.command("show")
+def show_job(
+    number: JobNumber, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+) -> None:
+    """Show all about one job, its result included."""
+    job = GatewayClient(url, key_env).insist("GET", f"/jobs/{number}", shape=Job)
+    if as_json:
+        tell_json(job)
+    else:
+        show(job_text(job, _now()))
+
+
+@jobs_app.command()
+def cancel(
+    numbers: Annotated[list[int], _numbers(*ACTIVE)],
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """End jobs, queued or running. Exits with 1 if one could not be."""
+    _each(numbers, ("DELETE", ""), "is cancelled.", GatewayClient(url, key_env), as_json)
+
+
+@jobs_app.command()
+def retry(
+    numbers: Annotated[list[int], _numbers(*ENDED_BADLY)],
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Queue failed or cancelled jobs again. Exits with 1 if one could not be."""
+    said = "is queued again; `forebay jobs watch` follows it."
+    _each(numbers, ("POST", "/retry"), said, GatewayClient(url, key_env), as_json)
+
+
+@jobs_app.command()
+def watch(
+    number: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="ID",
+            min=1,
+            help="One job; else all, every second.",
+            show_default=False,
+            autocompletion=jobs_that_are(),
+        ),
+    ] = None,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Follow one job to its end, or watch all of them until Ctrl-C.
+
+    Of one job the result is printed; exits with 1 if it failed.
+    """
+    client = GatewayClient(url, key_env)
+    if number is None:
+        watch_all(client, as_json)
+    else:
+        _follow(client, number, as_json)
+
+
+def _follow(client: GatewayClient, number: int, as_json: bool) -> None:
+    """Follow a job; its steps go to standard error, its result to standard output."""
+    job = followed(client, number, _say_step)
+    if as_json:
+        tell_json(job)
+    elif job["status"] == "completed":
+        tell(answer_of(job["result"]))
+    if job["status"] == "completed":
+        return
+    why = f": {printable(job['error'])} ({printable(job['error_code'])})" if job["error"] else ""
+    fail(
+        f"job {number} {_ended(job['status'])}{why}. Try again: {as_called('jobs retry')} {number}"
+    )
+
+
+def _ended(status: str) -> str:
+    return "was cancelled" if status == "cancelled" else "failed"
+
+
+def _say_step(job: dict[str, Any]) -> None:
+    stage = f", {printable(job['stage'])}" if job["stage"] else ""
+    attempt = f", attempt {job['attempt']}" if job["attempt"] > 1 else ""
+    say(f"Job {job['id']}: {printable(job['status'])}{stage}{attempt}")
+
+
+def _added(added: dict[str, Any]) -> str:
+    if added["is_new"]:
+        return f"Job {added['id']} is {printable(added['status'])}."
+    status = printable(added["status"])
+    return f"The same work is job {added['id']} already, which is {status}."
+
+
+def _each(
+    numbers: list[int], request: tuple[str, str], said: str, client: GatewayClient, as_json: bool
+) -> None:
+    """Ask the same for each job; one that is refused does not stop the others."""
+    method, suffix = request
+    answers: list[dict[str, Any]] = []
+    status = 0
+    for number in numbers:
+        try:
+            answers.append(client.ask(method, f"/jobs/{number}{suffix}", shape=Anything))
+            if not as_json:
+                tell(f"Job {number} {said}")
+        except GatewayRefused as refused:
+            status = max(status, NOT_ALLOWED if refused.is_about_the_key else FAILED)
+            answers.append({"id": number, "error": {"code": refused.code, "message": str(refused)}})
+            said_no = f"the gateway says: {refused} ({refused.code}).{client.hint(refused)}"
+            say(f"forebay: job {number}: {said_no}")
+    if as_json:
+        tell_json(answers)
+    if status:
+        raise typer.Exit(status)
+
+
+def _check_word(option: str, given: str | None, words: Sequence[str]) -> None:
+    """End the command where an option is none of the words that it may be."""
+    if given is not None and given.strip().lower() not in words:
+        fail(f"{option} {given!r}: write one of {', '.join(words)}.", code=USAGE)
+
+
+def _params(
+    task_type: str,
+    source: str | None,
+    params: str | None,
+    params_file: Path | None,
+    prompt: str | None,
+) -> object:
+    """Return what a job is to do, from wherever it was given; None where it was not."""
+    if source not in (None, "-"):
+        fail(f"{source!r} is unexpected here. Params are given with --params JSON.", code=USAGE)
+    if [source, params, params_file, prompt].count(None) < 3:
+        fail("give one of --params, --params-file, --prompt and -, not several.", code=USAGE)
+    if prompt is not None:
+        return _prompted(task_type, prompt)
+    if params is not None:
+        return _parsed(params, "--params")
+    if params_file is not None and str(params_file) != "-":
+        try:
+            return _parsed(params_file.read_text(), f"--params-file {params_file}")
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"--params-file {params_file} cannot be read: {error}.", code=USAGE)
+    if source is not None or params_file is not None:
+        return _parsed(sys.stdin.read(), "standard input")
+    return None
+
+
+def _prompted(task_type: str, prompt: str) -> dict[str, Any]:
+    match task_type:
+        case "chat":
+            return {"messages": [{"role": "user", "content": prompt}]}
+        case "embedding":
+            return {"input": prompt}
+        case _:
+            return {"prompt": prompt}
+
+
+def _parsed(text: str, where: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        fail(f"{where} is not JSON: {error}.", code=USAGE)
+
+
+def _now() -> float:
+    return SystemClock().utc().timestamp()

@@ -1,0 +1,1 @@
+"""The verbs that run a server: `serve`, `node`, `sim-node` and `demo`."""

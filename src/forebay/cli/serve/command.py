@@ -1,0 +1,103 @@
+"""`forebay serve`: run the gateway."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - Typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forebay.cli.exits import FAILED, USAGE
+from forebay.cli.invocation import as_called
+from forebay.cli.offers import settings as offered_settings
+from forebay.cli.output.console import check_config, fail
+from forebay.cli.serve.start_failures import why_not_started
+from forebay.errors import BackendFailed, InvariantBroken, NotAllowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.settings import Settings
+
+
+def serve(  # noqa: PLR0913 - Typer reads the options from the signature
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Settings file; ./forebay.toml when it exists."),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    node: Annotated[
+        list[str] | None, typer.Option(help="URL of a model server to use; repeatable.")
+    ] = None,
+    gguf: Annotated[
+        Path | None, typer.Option(help="A GGUF file to run with the built-in llama.cpp.")
+    ] = None,
+    prompt_deadline_ms: Annotated[
+        int | None, typer.Option(help="Longest a session's prompt may take; 0 is no limit.")
+    ] = None,
+    max_pending_prompts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="Prompts one session may have pending; 0 and inf are no limit."
+        ),
+    ] = None,
+    self_check: Annotated[
+        bool,
+        typer.Option(
+            "--self-check", help="Compare the parts every second; exit 1 when they disagree."
+        ),
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting, as key=value; repeatable.",
+            autocompletion=offered_settings,
+        ),
+    ] = None,
+) -> None:
+    """Run the gateway: the queue in front of your models."""
+    from forebay.settings import load_settings
+    from forebay.settings.sources import parse_value
+
+    pending = None if max_pending_prompts is None else parse_value(max_pending_prompts, False)
+    flags: dict[str, object] = {
+        "server.host": host,
+        "server.port": port,
+        "sessions.prompt_deadline_ms": prompt_deadline_ms,
+        "sessions.max_pending_prompts": pending,
+    }
+    if node:
+        flags["nodes"] = [{"url": url} for url in node]
+    check_config(config)
+    if gguf is not None and not gguf.is_file():
+        fail(f"--gguf {gguf}: there is no such file. Name a model in GGUF format.", code=USAGE)
+    _run(
+        lambda: load_settings(config, set_ or (), flags=flags), config, gguf, self_check=self_check
+    )
+
+
+def _run(
+    read: Callable[[], Settings], config: Path | None, gguf: Path | None, *, self_check: bool
+) -> None:
+    """Run the gateway, or end the command with why that is not possible, and what to do."""
+    from forebay.cli.serve.server import run_gateway  # heavy, and of no use to a list of options
+    from forebay.settings import SettingsError
+
+    try:
+        settings = read()
+    except SettingsError as error:
+        checked = as_called(f"config check{f' {config}' if config else ''}")
+        fail(f"{error}\nNothing was started. Correct this, then: {checked}", code=USAGE)
+    try:
+        run_gateway(settings, read, gguf, self_check=self_check)
+    except NotAllowed as error:  # the settings, or an app's own modules
+        fail(str(error), code=USAGE)
+    except (BackendFailed, InvariantBroken) as error:
+        fail(str(error))
+    except OSError as error:
+        why = why_not_started(error, settings.server)
+        fail(why.words, code=USAGE if why.is_in_the_settings else FAILED)

@@ -1,0 +1,142 @@
+"""`forebay node`: the guard beside a backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from forebay.cli.exits import USAGE
+from forebay.cli.output.console import fail
+from forebay.cli.serve.start_failures import why_not_listening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from forebay.guard.options import GuardOptions
+    from forebay.settings import SettingsError
+
+
+def node(  # noqa: PLR0913 - Typer reads the options from the signature
+    *,
+    backend: Annotated[
+        str, typer.Option(help="URL of the model server beside it, such as http://127.0.0.1:11434.")
+    ],
+    gateway: Annotated[
+        list[str] | None, typer.Option(help="URL of a gateway to register with; repeatable.")
+    ] = None,
+    advertise: Annotated[
+        str,
+        typer.Option(help="URL at which gateways reach this guard; else made of host and port."),
+    ] = "",
+    name: Annotated[
+        str, typer.Option(help="Name of the node in the gateways; else made of its address.")
+    ] = "",
+    token_env: Annotated[
+        str, typer.Option(help="Environment variable with the token that the gateways know.")
+    ] = "",
+    slots: Annotated[
+        int,
+        typer.Option(min=0, max=10_000, help="Requests let through at once; 0 asks the backend."),
+    ] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 7900,
+    api_key_env: Annotated[
+        str, typer.Option(help="Environment variable with the key that the backend wants.")
+    ] = "",
+    run_seconds: Annotated[
+        float, typer.Option(min=0, help="Longest that one request may run; 0 is no limit.")
+    ] = 3600.0,
+    shutdown_seconds: Annotated[
+        float, typer.Option(min=0, help="How long requests may go on after it is told to stop.")
+    ] = 30.0,
+) -> None:
+    """Guard a model server: exactly its slots through, 429 at once for anything more."""
+    from forebay.guard.options import GuardOptions
+    from forebay.settings import SettingsError, read_secret
+
+    try:
+        options = GuardOptions(
+            backend=_root("--backend", backend),
+            host=host,
+            port=port,
+            slots=slots,
+            gateways=tuple(_root("--gateway", url) for url in gateway or ()),
+            advertise=_root("--advertise", advertise) if advertise else "",
+            name=name,
+            token=read_secret("--token-env", token_env) or "",
+            api_key=read_secret("--api-key-env", api_key_env) or "",
+            run_s=run_seconds,
+            shutdown_s=shutdown_seconds,
+        )
+    except SettingsError as error:
+        _fail_for(error)
+    _run(_checked(options))
+
+
+def _root(option: str, url: str) -> str:
+    """Return a URL in its plain form, or end the command with what is wrong with it."""
+    from forebay.settings import SettingsError, parse_node
+
+    try:
+        return parse_node({"url": url}).url
+    except SettingsError as error:
+        problem = error.problems[0]
+        fail(f"{option} {url}: it {problem.wrong}; {problem.instead}.", code=USAGE)
+
+
+def _fail_for(error: SettingsError) -> NoReturn:
+    problem = error.problems[0]
+    fail(f"{problem.key}: {problem.wrong}; {problem.instead}.", code=USAGE)
+
+
+def _checked(options: GuardOptions) -> GuardOptions:
+    """Return the options with an address that the gateways can use; ends the command if none is."""
+    from msgspec.structs import replace
+
+    from forebay.settings import SettingsError, parse_node
+
+    if options.gateways and not options.token:
+        fail(
+            "--gateway needs --token-env: gateways take in only guards that know their token. Name "
+            "the environment variable that holds it; the gateway's is named by guard.token_env.",
+            code=USAGE,
+        )
+    if options.name:
+        try:
+            parse_node({"url": options.backend, "name": options.name})
+        except SettingsError as error:
+            problem = error.problems[0]
+            fail(f"--name {options.name}: it {problem.wrong}; {problem.instead}.", code=USAGE)
+    if options.advertise or not options.gateways:
+        return options
+    return replace(options, advertise=_advertised(options.host, options.port, options.gateways))
+
+
+def _advertised(host: str, port: int, gateways: Sequence[str]) -> str:
+    """Return where gateways reach us; "" is where we listen, once that is known."""
+    import socket
+
+    from forebay.nodes.gpu import is_loopback
+
+    there = [url for url in gateways if not is_loopback(url)]
+    if there and host in ("0.0.0.0", "::", ""):
+        if not port:
+            fail("with --port 0, say where gateways reach this guard: --advertise.", code=USAGE)
+        return _root("--advertise", f"http://{socket.gethostname()}:{port}")
+    if there and is_loopback(f"http://{f'[{host}]' if ':' in host else host}"):
+        fail(
+            f"{there[0]} cannot reach {host} of this machine. Listen where it can, and say where: "
+            "--host 0.0.0.0 --advertise http://THIS-HOST:7900.",
+            code=USAGE,
+        )
+    return ""
+
+
+def _run(options: GuardOptions) -> None:
+    from forebay.cli.serve.guard import run_guard
+
+    try:
+        run_guard(options)
+    except OSError as error:
+        fail(why_not_listening(error, options.host, options.port, "node"))
