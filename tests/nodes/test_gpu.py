@@ -4,7 +4,9 @@ import threading
 
 import pytest
 
+from forebay.nodes import gpu
 from forebay.nodes.gpu import GpuMeter, GpuReading, is_loopback, nvml_reading
+from forebay.nvml import GpuDevice
 
 HERE = "http://127.0.0.1:11434"
 PATIENCE_S = 30.0
@@ -61,40 +63,20 @@ async def test_without_a_gpu_the_load_is_unknown_and_nothing_is_raised() -> None
     assert reading is None or 0.0 <= reading.load <= 1.0
 
 
-def test_nvml_is_asked_for_the_busiest_gpu_and_the_memory_of_all(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("devices", "reading"),
+    [
+        ([GpuDevice(0, 3, 8, 0.1), GpuDevice(1, 3, 8, 0.8)], GpuReading(0.8, 6, 16)),
+        ([GpuDevice(0, 3, 8, 0.1), GpuDevice(1, 3, 8)], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_the_load_is_that_of_the_busiest_gpu_and_the_memory_that_of_all(
+    monkeypatch: pytest.MonkeyPatch, devices: list[GpuDevice] | None, reading: GpuReading | None
 ) -> None:
-    class Rates:
-        def __init__(self, gpu: int) -> None:
-            self.gpu = gpu
-
-    class Memory:
-        used, total = 3, 8
-
-    class Nvml:
-        shut_down = 0
-
-        def nvmlInit(self) -> None:  # noqa: N802 - NVML's own names
-            pass
-
-        def nvmlShutdown(self) -> None:  # noqa: N802
-            Nvml.shut_down += 1
-
-        def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-            return 2
-
-        def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-            return index
-
-        def nvmlDeviceGetUtilizationRates(self, handle: int) -> Rates:  # noqa: N802
-            return Rates((10, 80)[handle])
-
-        def nvmlDeviceGetMemoryInfo(self, handle: int) -> Memory:  # noqa: N802
-            return Memory()
-
-    monkeypatch.setattr("forebay.nodes.gpu.importlib.import_module", lambda _: Nvml())
-    assert nvml_reading() == GpuReading(0.8, used_bytes=6, total_bytes=16)
-    assert Nvml.shut_down == 1
+    monkeypatch.setattr(gpu, "read_devices", lambda: devices)
+    assert nvml_reading() == reading
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "http://127.9.9.9:1", "http://[::1]:8080"])

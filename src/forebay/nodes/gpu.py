@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib
 import threading
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -10,6 +9,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from forebay.nvml import read_devices
 
 LIMIT_S = 0.5
 """A reading takes 15 ms on an H200, the first 110; a stuck driver must not hold up a probe."""
@@ -96,21 +97,10 @@ def _in_scale(load: float) -> float:
 
 
 def nvml_reading() -> GpuReading | None:
-    """Ask NVML for load and memory; None without a GPU. Raises what NVML raises."""
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
+    """Return load and memory of all GPUs; None without a GPU, or where the driver does not say."""
+    devices = read_devices()
+    loads = [device.load for device in devices or () if device.load is not None]
+    if not devices or len(loads) < len(devices):
         return None
-    nvml.nvmlInit()
-    try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
-        if not handles:
-            return None
-        memory = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
-        return GpuReading(
-            max(nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100 for handle in handles),
-            sum(one.used for one in memory),
-            sum(one.total for one in memory),
-        )
-    finally:
-        nvml.nvmlShutdown()
+    used_bytes = sum(device.used_bytes for device in devices)
+    return GpuReading(max(loads), used_bytes, sum(device.total_bytes for device in devices))

@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-import types
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pytest
-
+from forebay.jobs.runner import gpu_memory
 from forebay.jobs.runner.gpu_memory import GIB, GpuMemory, GpuWatch, nvml_memory
 from forebay.jobs.runner.placement import Gpu
+from forebay.nvml import GpuDevice
 
-
-def fake_nvml(*cards: tuple[int, int], fails: str = "") -> types.ModuleType:
-    module = types.ModuleType("pynvml")
-
-    def answer(name: str, value: Any) -> Any:
-        def call(*_: Any) -> Any:
-            if name == fails:
-                raise RuntimeError("NVML: GPU is lost")
-            return value(*_) if callable(value) else value
-
-        return call
-
-    def memory(index: int) -> Any:
-        return types.SimpleNamespace(total=cards[index][0] * GIB, used=cards[index][1] * GIB)
-
-    for name, value in {
-        "nvmlInit": None,
-        "nvmlShutdown": None,
-        "nvmlDeviceGetCount": len(cards),
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetMemoryInfo": memory,
-    }.items():
-        setattr(module, name, answer(name, value))
-    return module
-
-
-def test_every_card_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml((8, 1), (24, 20)))
-    assert nvml_memory() == [GpuMemory(0, 8.0, 1.0), GpuMemory(1, 24.0, 20.0)]
-
-
-@pytest.mark.parametrize("module", [None, fake_nvml(fails="nvmlInit"), fake_nvml()])
-def test_without_a_driver_or_a_card_there_is_none(
-    monkeypatch: pytest.MonkeyPatch, module: types.ModuleType | None
-) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", module)
-    assert nvml_memory() == []
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_driver_that_fails_later_leaves_what_was_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml((8, 1)))
+    devices: list[GpuDevice] | None = [GpuDevice(0, 1 * GIB, 8 * GIB, uuid="GPU-a")]
+    monkeypatch.setattr(gpu_memory, "read_devices", lambda: devices)
     watch = GpuWatch(None, None)
     watch.first()
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml((8, 1), fails="nvmlDeviceGetMemoryInfo"))
+    assert nvml_memory() == [GpuMemory(0, 8.0, 1.0, "GPU-a")]
+    devices = None
     assert nvml_memory() is None
     watch.first()
     assert watch.gpus({}) == [Gpu(0, 7.0)]

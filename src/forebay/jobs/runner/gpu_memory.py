@@ -12,17 +12,16 @@ GB are 2**30 bytes, as on the box of a card and in nvidia-smi.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from forebay.jobs.runner.placement import Gpu
+from forebay.nvml import read_devices
 
 logger = logging.getLogger("forebay.jobs")
 
@@ -46,36 +45,14 @@ ReadGpus: TypeAlias = Callable[[], "Sequence[GpuMemory] | None"]
 
 
 def nvml_memory() -> list[GpuMemory] | None:
-    """Ask NVML for every GPU's memory; none without a driver, None where it cannot say now."""
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        return []
-    try:
-        nvml.nvmlInit()
-    except Exception:  # no driver, no GPU: there is nothing to keep to
-        return []
-    try:
-        found = []
-        for index in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            uuid = _uuid(nvml, handle)
-            found.append(GpuMemory(index, memory.total / GIB, memory.used / GIB, uuid))
-        return found
-    except Exception:  # a driver may fail in any way it likes
+    """Return every GPU's memory; none without a driver, None where it cannot say now."""
+    devices = read_devices()
+    if devices is None:
         return None
-    finally:
-        with contextlib.suppress(Exception):
-            nvml.nvmlShutdown()
-
-
-def _uuid(nvml: Any, handle: Any) -> str:
-    try:
-        uuid = nvml.nvmlDeviceGetUUID(handle)
-    except Exception:  # then it is known by its host
-        return ""
-    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+    return [
+        GpuMemory(one.index, one.total_bytes / GIB, one.used_bytes / GIB, one.uuid)
+        for one in devices
+    ]
 
 
 class GpuWatch:
