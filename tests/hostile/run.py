@@ -32,7 +32,7 @@ SERVED_MIN = 0.25
 """The least share of requests that must have been served: a run in which everything fails is no
 proof of anything. Half of the plays break off, or ask for what is refused."""
 IDLE_NODE_CONNECTIONS_MAX = 2 * (GOOD_NODES * GOOD_SLOTS + BAD_NODES * BAD_SLOTS)
-"""As many as are in use, and as many again to be used while those rest."""
+"""One more than are in use at most; twice as many leaves room for those that are being opened."""
 NOT_FOR_GUARDS = {
     "never_finishes", "stops_reading", "too_much",  # its limits are those of production
     "mixed_pages", "large_pages", "other_families",  # it has no pages, and speaks all families

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from forebay.wire.client import CHECKS, Pool
+from forebay.wire.client import Pool
 from forebay.wire.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from forebay.wire.client import NodeConnection
 
@@ -25,8 +25,7 @@ async def idle(listener: socket.socket, count: int) -> tuple[Pool, list[NodeConn
     pool = Pool(Target("127.0.0.1", listener.getsockname()[1], None, 5.0))
     connections = [await pool.connect() for _ in range(count)]
     for connection in connections:
-        pool.rest(connection)
-    await turns()
+        pool.keep(connection)
     return pool, connections
 
 
@@ -84,46 +83,18 @@ def test_one_that_is_heard_to_be_closed_is_gone_at_once(
 
 
 @LOOPS
-def test_a_server_that_keeps_its_connections_is_soon_believed(
-    loop: type[asyncio.AbstractEventLoop],
-) -> None:
-    """A look is a system call: not for each request to a server that has never closed one."""
-
-    async def used(pool: Pool, times: int) -> AsyncIterator[NodeConnection | None]:
-        for _ in range(times):
-            connection = pool.take()
-            yield connection
-            if connection is not None:
-                pool.rest(connection)
-                await turns()
-
-    async def look(listener: socket.socket) -> None:
-        pool, (connection,) = await idle(listener, 1)
-        peer = listener.accept()[0]
-        async for taken in used(pool, CHECKS):
-            assert taken is connection
-        peer.close()
-        assert pool.take() is connection, "it was used this moment, and is believed"
-        pool.distrust_idle()  # as where it ends without an answer
-        pool.rest(connection)
-        await turns()
-        assert pool.take() is None
-
-    run_before_a_server(loop, look)
-
-
-@LOOPS
-def test_one_that_has_been_idle_for_a_while_is_looked_at(
+def test_one_is_looked_at_however_often_its_server_has_kept_it(
     loop: type[asyncio.AbstractEventLoop],
 ) -> None:
     async def look(listener: socket.socket) -> None:
         pool, (connection,) = await idle(listener, 1)
-        pool._checks = 0  # as of a server that has kept its connections
         with listener.accept()[0] as peer:
-            pool._grow_old()  # as its timer does
+            for _ in range(100):
+                assert pool.take() is connection
+                pool.keep(connection)
             peer.close()
             assert pool.take() is None
-            connection.abort()
             await turns()
+            assert not connection.is_open
 
     run_before_a_server(loop, look)

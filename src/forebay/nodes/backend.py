@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from forebay.core import NodeRemoved
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
-from forebay.nodes.adapters.llama_cpp import LlamaCpp
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import Reply, Report, says_loading
 from forebay.nodes.health import FailureKind, NodeHealth
@@ -316,7 +315,6 @@ class Backend:
                 self.absences.clear()
             self.kind, self.version = report.kind, report.version
             self.hides_absences = report.kind == LmStudio.kind
-            self.pool.is_threaded = report.kind == LlamaCpp.kind
             self.gpu_load = report.gpu_load
             self.vram_used_bytes = report.vram_used_bytes
             self.vram_total_bytes = report.vram_total_bytes

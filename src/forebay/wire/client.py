@@ -10,9 +10,11 @@ gone (the opening is cancelled, and the socket closed if it was too late), and a
 after its listener has gone (`_listener` is None then, and the connection was aborted).
 
 What must not happen is that an answer reaches somebody else. A server that sends more than it was
-asked for would answer the next request on that connection, so one is used again only in the next
-turn of the event loop, and if nothing more can be read on it then (`Pool.rest`); any byte that
-belongs to no answer closes it, and a server that was caught once gets a connection per request.
+asked for would answer the next request on that connection. So a connection goes back to the pool
+only after its listener has heard of the end (a request that starts in that same callback takes
+another), and right before it is used again its socket is polled: where anything can be read, it is
+passed over (`Pool.take`). Any byte that belongs to no answer closes it, and a server that was
+caught once gets a connection per request.
 """
 
 import asyncio
@@ -20,7 +22,6 @@ import logging
 import os
 import select
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -38,12 +39,6 @@ HEAD_BYTES_MAX: Final = 131_072
 HEADERS_MAX: Final = 256
 SENT_BYTES: Final = 65_536
 """Of a large body, sent in one turn of the event loop."""
-UNCHECKED_S: Final = 0.05
-"""For so long at most an idle connection is young, and taken to be open without a look at its
-socket: that would cost more than it is worth at such a rate, and servers wait for seconds."""
-CHECKS: Final = 1000
-"""Connections that are looked at whatever their age: the first ones of a server, and again after it
-has closed a young one."""
 STREAMS_CLOSED_MAX: Final = 3
 """Connections in a row that were closed after a stream, until none is used again after one:
 llama.cpp closes them all, although it says that it keeps them."""
@@ -63,7 +58,7 @@ class Listener(Protocol):
         ...
 
     def answer_ends(self) -> None:
-        """Know that the answer is whole; the connection is in the pool again already."""
+        """Know that the answer is whole; the connection goes back to the pool after this call."""
         ...
 
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
@@ -84,8 +79,8 @@ class NodeConnection(asyncio.Protocol):
 
     __slots__ = (
         "_blocked", "_close_after", "_completed", "_counted", "_framed", "_head_bytes",
-        "_listener", "_lost", "_parser", "_pool", "_raw", "_sent_much", "_status", "_streamed",
-        "_transport", "_unsent", "_used", "descriptor", "paused",
+        "_listener", "_lost", "_parser", "_poller", "_pool", "_raw", "_sent_much", "_status",
+        "_streamed", "_transport", "_unsent", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "Pool") -> None:
@@ -106,7 +101,7 @@ class NodeConnection(asyncio.Protocol):
         self._lost = False
         self._unsent: list[bytes | memoryview] = []  # of a large body
         self._blocked = False  # the server does not take more for now
-        self.descriptor = -1  # of the socket
+        self._poller: select.poll | None = None  # of this socket alone
         self.paused = False  # its answer is not being read
 
     # -- for the one who asks
@@ -169,6 +164,13 @@ class NodeConnection(asyncio.Protocol):
         """Whether it can be used."""
         return not self._lost and self._transport is not None and not self._transport.is_closing()
 
+    def is_quiet(self) -> bool:
+        """Say whether it is open and nothing can be read: neither its end nor excess bytes."""
+        transport, poller = self._transport, self._poller
+        if self._lost or transport is None or transport.is_closing():
+            return False
+        return poller is None or not poller.poll(0)
+
     def carries(self, listener: Listener) -> bool:
         """Say whether the answer that comes here is for this listener."""
         return self._listener is listener
@@ -179,6 +181,7 @@ class NodeConnection(asyncio.Protocol):
         Then the real one is still to come, and would be taken for the answer to the next request.
         """
         self._pool.distrust("what it answered makes no sense")
+        self._close_after = True
         self.abort()
 
     def close(self) -> None:
@@ -205,7 +208,9 @@ class NodeConnection(asyncio.Protocol):
         """Remember the transport."""
         self._transport = transport
         sock = transport.get_extra_info("socket")
-        self.descriptor = -1 if sock is None else sock.fileno()
+        if sock is not None:
+            self._poller = select.poll()
+            self._poller.register(sock.fileno(), select.POLLIN)
         watch_for_dead_peer(sock)
 
     def data_received(self, data: bytes) -> None:
@@ -282,7 +287,6 @@ class NodeConnection(asyncio.Protocol):
             cause = "the connection was lost" if error is None else f"connection lost: {error}"
             stale = self._used and not self._head_bytes
             if stale:
-                self._pool.distrust_idle()
                 self._pool.streams_closed += self._streamed
             if self._status:
                 self._pool.distrust("an answer ended before it was whole")
@@ -332,7 +336,7 @@ class NodeConnection(asyncio.Protocol):
             self._listener.answer_goes_on(data)
 
     def on_message_complete(self) -> None:
-        """Be free for the next exchange, then tell the listener."""
+        """Tell the listener, then be free for the next exchange."""
         listener = self._listener
         if listener is None or not self._status:
             return
@@ -345,10 +349,11 @@ class NodeConnection(asyncio.Protocol):
             or (self._streamed and self._pool.streams_closed >= STREAMS_CLOSED_MAX)
             or (self._sent_much and self._is_still_sending())
         ):
+            self._close_after = True
             self.abort()
-        else:
-            self._pool.rest(self)
         listener.answer_ends()
+        if not self._close_after:  # which the listener may have asked for
+            self._pool.keep(self)
 
     def _is_still_sending(self) -> bool:
         """Say whether the answer came before the whole request was sent: the rest must not."""
@@ -385,15 +390,6 @@ def _in_words(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _readable(connections: list[NodeConnection]) -> set[int]:
-    """Return the descriptors of those on which something can be read, or their end."""
-    poller = select.poll()
-    for connection in connections:
-        if connection.descriptor >= 0 and connection.is_open:
-            poller.register(connection.descriptor, select.POLLIN)
-    return {descriptor for descriptor, _ in poller.poll(0)}
-
-
 class Opening:
     """A connection that is wanted; cancelling it leaves nothing behind."""
 
@@ -404,27 +400,13 @@ class Opening:
     ) -> None:
         self._pool = pool
         self._done: Callable[[NodeConnection | BackendFailed], None] | None = done
-        self._task: asyncio.Task[None] | None = None  # while it connects
-
-    def connect(self) -> None:
-        """Open a connection of its own."""
-        if self._done is not None:
-            self._task = asyncio.get_running_loop().create_task(self._connect())
+        self._task = asyncio.get_running_loop().create_task(self._connect())
 
     def cancel(self) -> None:
         """Give up; `done` will not be called. May be called twice."""
         self._done = None
         self._pool.openings.discard(self)  # a task cancelled before it began runs no `finally`
-        if self._task is not None:
-            self._task.cancel()
-
-    def give(self, result: NodeConnection | BackendFailed) -> bool:
-        """Hand over what was wanted; False if nobody wants it any more."""
-        done, self._done = self._done, None
-        self._pool.openings.discard(self)
-        if done is not None:
-            done(result)
-        return done is not None
+        self._task.cancel()
 
     async def _connect(self) -> None:
         result: NodeConnection | BackendFailed
@@ -434,7 +416,10 @@ class Opening:
             result = error
         finally:
             self._pool.openings.discard(self)
-        if not self.give(result) and isinstance(result, NodeConnection):
+        done, self._done = self._done, None
+        if done is not None:
+            done(result)
+        elif isinstance(result, NodeConnection):
             result.abort()
 
 
@@ -444,11 +429,7 @@ class Pool:
     def __init__(self, target: Target, *, idle_max: int = 64) -> None:
         self.target = target
         self._idle_max = idle_max
-        self._idle: dict[NodeConnection, bool] = {}  # and still young; the last used is last
-        self._checks = CHECKS  # idle connections to look at, however young
-        self._aging = False  # whether a timer will make the young ones old
-        self._ended: list[NodeConnection] = []  # have carried an answer, and rest
-        self._wanted: deque[Opening] = deque()  # those who wait for one that rests
+        self._idle: dict[NodeConnection, None] = {}  # the last used is last
         self.heads = HeadMemory(make_answer_head)
         self.openings: set[Opening] = set()
         self.connections = 0
@@ -457,45 +438,24 @@ class Pool:
         """How often in a row a connection turned out to be closed that a stream had come on."""
         self.reuses = True
         """Whether connections are used again; not of a server that was caught once."""
-        self.is_threaded = False
-        """Whether the server has a thread for each connection, and few of them: llama.cpp has two
-        more than slots. Then there is one connection more than are in use."""
         self._closed = False
-        self._settling = False
 
     def take(self) -> NodeConnection | None:
         """Return an idle connection, the warmest first, or None.
 
         One that is found closed is passed over: nothing was sent on it, so nothing has happened.
+        So is one on which there is more than was asked for: reading it closes it.
         """
         while self._idle:
-            connection, is_young = self._idle.popitem()
-            if self._ended and len(self._ended) >= len(self._idle):
-                self._settle_soon()
-            if self._checks:
-                self._checks -= 1
-            elif is_young:
-                return connection
-            if not _readable([connection]):
+            connection = self._idle.popitem()[0]
+            if connection.is_quiet():
                 return connection
         return None
 
     def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> Opening:
-        """Get a connection; `done` is called from the loop with it or with what went wrong.
-
-        One that rests will do, where there are as many as there should be: those in use, and as
-        many again that can be used while they rest.
-        """
+        """Open a connection; `done` is called from the loop with it or with what went wrong."""
         opening = Opening(self, done)
-        resting = len(self._ended)
-        in_use = self.connections - len(self._idle) - resting + 1
-        there = self.connections + len(self.openings) - len(self._wanted)
         self.openings.add(opening)
-        spare = 1 if self.is_threaded else in_use
-        if resting > len(self._wanted) and there >= in_use + spare:
-            self._wanted.append(opening)
-        else:
-            opening.connect()
         return opening
 
     async def connect(self) -> NodeConnection:
@@ -516,17 +476,12 @@ class Pool:
             raise BackendFailed("the node has been removed")
         return connection
 
-    def rest(self, connection: NodeConnection) -> None:
-        """Keep a connection for the next exchange, if by a later turn nothing more has come.
-
-        That is looked at when no more are idle than rest: often for several at once.
-        """
-        if self._closed or not self.reuses:
+    def keep(self, connection: NodeConnection) -> None:
+        """Keep a connection for the next exchange."""
+        if self._closed or not self.reuses or len(self._idle) >= self._idle_max:
             connection.close()
-            return
-        self._ended.append(connection)
-        if len(self._ended) >= len(self._idle):
-            self._settle_soon()
+        else:
+            self._idle[connection] = None
 
     def distrust(self, cause: str) -> None:
         """Use no connection twice from now on."""
@@ -538,12 +493,7 @@ class Pool:
 
     def forget(self, connection: NodeConnection) -> None:
         """Know that a connection is no more."""
-        if self._idle.pop(connection, False):
-            self.distrust_idle()
-
-    def distrust_idle(self) -> None:
-        """Look at idle connections before they are used, for a while: the server closes them."""
-        self._checks = CHECKS
+        self._idle.pop(connection, None)
 
     def close(self) -> None:
         """Close what is idle, refuse what comes; exchanges under way go on."""
@@ -553,48 +503,3 @@ class Pool:
     def _close_idle(self) -> None:
         while self._idle:
             self._idle.popitem()[0].close()
-        self._settle_soon()  # closes those that rest
-
-    def _settle_soon(self) -> None:
-        if not self._settling:
-            self._settling = True
-            asyncio.get_running_loop().call_soon(self._settle)
-
-    def _settle(self) -> None:
-        """In a turn after their answers: use those again on which nothing can be read.
-
-        On another there is more than was asked for, or its end: reading it will show which.
-        """
-        self._settling = False
-        ended, self._ended = self._ended, []
-        readable = _readable(ended)
-        for connection in ended:
-            if not connection.is_open or connection.descriptor in readable:
-                continue
-            if self._closed or not self.reuses or not self._give(connection):
-                self._keep(connection)
-        while len(self._wanted) > len(self._ended):
-            self._wanted.popleft().connect()  # the one that it waited for is lost
-
-    def _give(self, connection: NodeConnection) -> bool:
-        """Hand a connection to the first who waits for one; False if nobody does."""
-        while self._wanted:
-            if self._wanted.popleft().give(connection):
-                return True
-        return False
-
-    def _keep(self, connection: NodeConnection) -> None:
-        if self._closed or not self.reuses or len(self._idle) >= self._idle_max:
-            connection.close()
-        else:
-            self._idle[connection] = True
-            if not self._aging:
-                self._aging = True
-                asyncio.get_running_loop().call_later(UNCHECKED_S, self._grow_old)
-
-    def _grow_old(self) -> None:
-        """Make old what is idle: a timer 20 times a second costs less than a clock per request."""
-        self._aging = any(self._idle.values())
-        if self._aging:
-            self._idle = dict.fromkeys(self._idle, False)
-            asyncio.get_running_loop().call_later(UNCHECKED_S, self._grow_old)
