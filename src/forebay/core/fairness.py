@@ -19,7 +19,7 @@ users of a slow lane stand still; lifting those at the pick makes all of them eq
 lane decays to FIFO. Lines on the same node are compared by `forebay.core.shares`, and a dispatch
 is charged in every queue whose capacity it used (`charge_elsewhere`), so spreading over models or
 families buys nobody a second share. Debts made elsewhere are bounded: who joins stands at most
-one largest charge behind the clock. See docs/decisions/0002-fair-queueing-one-virtual-clock-per-wait-queue.md.
+one largest charge behind the clock: decision 2.
 
 **Laziness.** Heap items are checked when they surface: counters and heads only move up between
 pushes (one that moves down is pushed afresh), so a stale item is met early and pushed again.
