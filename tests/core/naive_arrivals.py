@@ -101,7 +101,7 @@ class NaiveArrivals(NaiveBook):
 
     def key_is_full(self, arrival: Arrived) -> bool:
         mine = [t for t in self.tickets.values() if t.arrival.key == arrival.key]
-        return 0 < arrival.key_unfinished_max <= len(mine)
+        return 0 < arrival.key_running_max <= len(mine)
 
     def comes_too_late(self, arrival: Arrived) -> bool:
         """Take over the core's refusal for an estimate if it agrees with the number it tells."""

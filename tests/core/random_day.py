@@ -137,7 +137,7 @@ class Day:
             stream=odd and rng.random() < 0.3,
             job=rng.random() < self.jobs,
             key=key,
-            key_unfinished_max=2 if key else 0,
+            key_running_max=2 if key else 0,
         )
         self.known.append(arrival.id)
         return arrival

@@ -49,12 +49,12 @@ def test_a_user_has_a_bound_of_its_own() -> None:
 def test_a_key_is_bounded_in_all_it_has_unfinished() -> None:
     rig = Rig()
     rig.node(slots=5)
-    rig.start("a", key="k", key_unfinished_max=2)
-    rig.start("b", key="k", key_unfinished_max=2)
-    assert rig.refuse("c", key="k", key_unfinished_max=2).code == "user_queue_full"
-    rig.start("d", key="other", key_unfinished_max=2)
+    rig.start("a", key="k", key_running_max=2)
+    rig.start("b", key="k", key_running_max=2)
+    assert rig.refuse("c", key="k", key_running_max=2).code == "user_queue_full"
+    rig.start("d", key="other", key_running_max=2)
     rig.finish("a")
-    rig.start("c", key="k", key_unfinished_max=2)
+    rig.start("c", key="k", key_running_max=2)
 
 
 def test_bytes_are_bounded_to_the_last_one() -> None:

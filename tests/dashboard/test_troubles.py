@@ -24,7 +24,7 @@ QUEUE = QueuePicture(
     retries_total=0, model_swaps_total=0, waiting_jobs=0, processing_jobs=0,
 )  # fmt: skip
 WELL = Moment(
-    queue=QUEUE, models=[MODEL], nodes=[NODE], draining=False, searching=False, max_wait_s=60.0,
+    queue=QUEUE, models=[MODEL], nodes=[NODE], draining=False, searching=False, wait_s_max=60.0,
     refused={}, remedy=Words("do this", "こうする"),
 )  # fmt: skip
 

@@ -64,7 +64,7 @@ class Arrivals:
             lane = self._lane_worth_waiting_for(arrival, lane)
             if lane is None:
                 return
-        cap = arrival.key_unfinished_max
+        cap = arrival.key_running_max
         if cap and book.key_unfinished(arrival.key) >= cap:
             self.refuse(arrival, "user_queue_full", lane)
             return

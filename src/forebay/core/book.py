@@ -123,7 +123,7 @@ class Book:
         entry.wait_left_s = limit_s if own_s is None or own_s > limit_s else own_s
         self.entries[entry.id] = entry
         self.tally.accepted += 1
-        if arrival.key_unfinished_max:
+        if arrival.key_running_max:
             entry.capped = True
             self._keys[arrival.key] = self._keys.get(arrival.key, 0) + 1
         return entry

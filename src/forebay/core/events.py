@@ -35,13 +35,13 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     affinity: str = ""
     """Prefer the node that last served this text. Never a reason to wait. "" is none."""
     max_wait_s: float | None = None
-    """The caller's own limit on waiting; may only shorten `Options.wait_s_max`."""
+    """The caller's own limit on waiting; may only shorten the operator's, `Options.wait_s_max`."""
     stream: bool = False
     job: bool = False
     """Background work: takes only idle slots, outside the bounds and the wait limit."""
     key: str = ""
-    key_unfinished_max: int = 0
-    """How much the API key `key` may have unfinished at once; 0 is no limit."""
+    key_running_max: int = 0
+    """How much the API key `key` may have waiting or running at once; 0 is no limit."""
     fallbacks: tuple[str, ...] = ()
     """Models to run instead, in order, where `model` cannot run now. Settled before any waiting:
     if none of them can run at once either, it waits for the first that a node is up for."""

@@ -36,7 +36,7 @@ class Moment(Struct, frozen=True):
     draining: bool
     searching: bool
     """Whether nodes are still being looked for or started."""
-    max_wait_s: float
+    wait_s_max: float
     refused: dict[str, int]
     """What the queue refused in the last minute, by code, the most common first."""
     remedy: Words
@@ -205,9 +205,9 @@ def _refusing(moment: Moment) -> Troubles:
 def _long_waits(moment: Moment) -> Troubles:
     for model in moment.models:
         wait_s = model.wait_p50_seconds
-        if wait_s is None or not moment.max_wait_s or wait_s <= moment.max_wait_s:
+        if wait_s is None or not moment.wait_s_max or wait_s <= moment.wait_s_max:
             continue
-        wait, limit = duration(wait_s), duration(moment.max_wait_s)
+        wait, limit = duration(wait_s), duration(moment.wait_s_max)
         yield Trouble(
             "warning", "long_waits",
             Words(f"A newcomer for {model.model} would wait about {wait.en}, longer than the "

@@ -46,7 +46,7 @@ class Status(msgspec.Struct, frozen=True):
     draining: bool
     ready: bool
     queue_enabled: bool
-    max_wait_s: float
+    wait_s_max: float
     priorities: Sequence[str]
     retries: int
 
@@ -210,7 +210,7 @@ class Watch:
             nodes=nodes,
             draining=status.draining,
             searching=around.nodes.is_starting(),
-            max_wait_s=status.max_wait_s,
+            wait_s_max=status.wait_s_max,
             refused=refused,
             remedy=self._problems.remedy(next(iter(refused))) if refused else Words("", ""),
             fleet=fleet,

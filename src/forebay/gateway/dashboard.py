@@ -44,7 +44,7 @@ def make_watch(parts: Parts, clock: Timers) -> Watch:
             draining=parts.draining,
             ready=parts.is_ready(),
             queue_enabled=settings.queue.enabled,
-            max_wait_s=settings.queue.max_wait_seconds,
+            wait_s_max=settings.queue.max_wait_seconds,
             priorities=settings.queue.priorities,
             retries=parts.relay.retries_total,
         )

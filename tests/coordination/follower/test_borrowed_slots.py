@@ -36,7 +36,7 @@ def test_only_what_is_lent_is_filled() -> None:
     "arrival",
     [
         Arrived("a", "llama", job=True),
-        Arrived("a", "llama", key="k", key_unfinished_max=3),
+        Arrived("a", "llama", key="k", key_running_max=3),
         Arrived("a", "other"),
     ],
 )

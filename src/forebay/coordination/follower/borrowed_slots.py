@@ -140,4 +140,4 @@ class Borrowing:
 
 def _is_plain(arrival: Arrived) -> bool:
     """Say whether an arrival needs nobody else's opinion."""
-    return not (arrival.job or arrival.key_unfinished_max)
+    return not (arrival.job or arrival.key_running_max)

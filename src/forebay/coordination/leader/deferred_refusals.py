@@ -33,7 +33,7 @@ def _is_spared(ticket: Ticket, ending: Reject | Expire, now_s: float) -> bool:
     """Say whether an idle slot would have let a newcomer start, and there is still time for it."""
     if ticket.waiting or now_s >= ticket.asked_until_s or not isinstance(ending, Reject):
         return False
-    capped = ending.code == "user_queue_full" and ticket.arrival.key_unfinished_max
+    capped = ending.code == "user_queue_full" and ticket.arrival.key_running_max
     return ending.code in SPARED and not capped
 
 

@@ -103,7 +103,7 @@ class Caller:
             stream=self._chance(plan.stream_rate),
             job=job,
             key="" if job else plan.key,
-            key_unfinished_max=0 if job else plan.key_unfinished_max,
+            key_running_max=0 if job else plan.key_running_max,
         )
         return Ask(
             arrived=arrived,

@@ -60,7 +60,7 @@ def _user_queue_full(mirror: Mirror, options: Options, arrived: Arrived, _: Reje
 
 
 def _is_key_full(mirror: Mirror, arrived: Arrived) -> bool:
-    return 0 < arrived.key_unfinished_max <= mirror.unfinished_by_key[arrived.key]
+    return 0 < arrived.key_running_max <= mirror.unfinished_by_key[arrived.key]
 
 
 def _queue_disabled(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:

@@ -161,9 +161,9 @@ def a_timer_is_set(mirror: Mirror, next_deadline_s: float | None) -> None:
 def the_bounds_hold(mirror: Mirror, options: Options, ticket: Ticket) -> None:
     """Check invariant 12 after a ticket was admitted; only admissions can break it."""
     arrived = ticket.arrived
-    if arrived.key_unfinished_max:
+    if arrived.key_running_max:
         unfinished = mirror.unfinished_by_key[arrived.key]
-        assert unfinished <= arrived.key_unfinished_max, f"{unfinished} unfinished of one key"
+        assert unfinished <= arrived.key_running_max, f"{unfinished} unfinished of one key"
     if ticket.state != "waiting" or arrived.job:
         return
     if not ticket.guest:

@@ -71,7 +71,7 @@ class ClientPlan:
     """The cap that is sent along; 0 sends none. Answers are never longer."""
     size_bytes: Distribution = field(default=Always(400))
     key: str = ""
-    key_unfinished_max: int = 0
+    key_running_max: int = 0
     max_wait_s: Distribution | None = None
     """The client's own limit on waiting, sent with a share `max_wait_rate` of its requests."""
     max_wait_rate: float = 1.0

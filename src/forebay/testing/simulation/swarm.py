@@ -176,7 +176,7 @@ class _Draw:
             output_limit=random.choice((0, 0, 100)),
             size_bytes=random.choice((Always(400), Uniform(1, 2000))),
             key="key" if self.chance(0.2) else "",
-            key_unfinished_max=self.key_cap,
+            key_running_max=self.key_cap,
             max_wait_s=Mixture((0.0, 1.0, 5.0, 100.0), (1, 3, 3, 1)) if self.chance(0.3) else None,
             max_wait_rate=0.5,
             stream_rate=random.choice((0.0, 0.5)),
@@ -190,7 +190,7 @@ class _Draw:
         random = self.random
         return replace(
             plan,
-            key_unfinished_max=plan.key_unfinished_max if plan.key else 0,
+            key_running_max=plan.key_running_max if plan.key else 0,
             patience_s=random.choice((Always(0.0), Exponential(1.0), Exponential(5.0))),
             cancel_rate=random.choice((0.0, 0.1, 0.5)),
             vanish_rate=random.choice((0.0, 0.1, 0.5)),
