@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.sdk import AsyncClient, AsyncSessionClient, NotFound, TurnFailed
-from forebay.sdk.event_buffer import EventBuffer
+from forebay.sdk.prompts import EventBuffer
 from forebay.sdk.values import SessionEvent
 
 from .conftest import until

@@ -24,10 +24,9 @@ from forebay.sdk.errors import (
     TurnFailed,
     WaitTooLong,
 )
-from forebay.sdk.sent_prompt import AsyncSentPrompt
+from forebay.sdk.prompts import AsyncSentPrompt
 from forebay.sdk.session_client import AsyncSessionClient
-from forebay.sdk.sync_client import Client
-from forebay.sdk.sync_session import SentPrompt, SessionClient
+from forebay.sdk.sync_client import Client, SentPrompt, SessionClient
 from forebay.sdk.values import (
     Answer,
     Batch,

@@ -25,7 +25,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Calls:
+class CallbackQueue:
     """Callbacks on their way from the loop to the thread that waits."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class BackgroundLoop:
         self._thread = threading.Thread(target=self._run, name="forebay-sdk", daemon=True)
         self._thread.start()
 
-    def run(self, coroutine: Coroutine[object, object, T], calls: Calls | None = None) -> T:
+    def run(self, coroutine: Coroutine[object, object, T], calls: CallbackQueue | None = None) -> T:
         """Return what the coroutine does; raises what it raises, ClientClosed once closed."""
         work = _Work(self._loop, coroutine)
         try:  # from before its beginning: Ctrl-C may come at any moment

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from forebay.sdk.errors import BadAnswer, BatchFailed, GatewayAway, WaitTooLong
-from forebay.sdk.transport import Call, Upload, decoded
+from forebay.sdk.transport import ApiCall, FileUpload, decoded
 from forebay.sdk.values import Batch, BatchResult
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 """Bodies, or whole lines with a `custom_id`, or the path of a file of lines."""
 
 
-class _File(Struct):
+class UploadedFile(Struct):
+    """A file that was taken."""
+
     id: str
 
 
@@ -72,7 +74,7 @@ def batch_file(requests: Requests, endpoint: str) -> IO[bytes]:
     return file
 
 
-class Batches:
+class BatchApi:
     """What can be asked about batches."""
 
     def __init__(self, transport: Transport) -> None:
@@ -81,15 +83,15 @@ class Batches:
     async def start(self, file: IO[bytes], endpoint: str, window: str) -> Batch:
         """Upload the input and start its batch; raises SdkError. Closes the file."""
         with file:
-            upload = Upload("requests.jsonl", file)
-            call = Call("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
-            uploaded = await self._transport.ask(call, _File)
+            upload = FileUpload("requests.jsonl", file)
+            call = ApiCall("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
+            uploaded = await self._transport.ask(call, UploadedFile)
         body = {
             "input_file_id": uploaded.id,
             "endpoint": endpoint,
             "completion_window": window,
         }
-        return await self._transport.ask(Call("POST", "/v1/batches", body), Batch)
+        return await self._transport.ask(ApiCall("POST", "/v1/batches", body), Batch)
 
     async def get(self, batch_id: str) -> Batch:
         """Return a batch as it stands."""
@@ -98,12 +100,12 @@ class Batches:
     async def end(self, batch_id: str) -> Batch:
         """Cancel a batch; what is done is kept."""
         return await self._transport.ask(
-            Call("POST", f"/v1/batches/{quote(batch_id)}/cancel"), Batch
+            ApiCall("POST", f"/v1/batches/{quote(batch_id)}/cancel"), Batch
         )
 
     async def delete_file(self, file_id: str) -> None:
         """Delete an input or an output."""
-        await self._transport.fetch(Call("DELETE", f"/v1/files/{quote(file_id)}"))
+        await self._transport.fetch(ApiCall("DELETE", f"/v1/files/{quote(file_id)}"))
 
     async def wait(
         self, batch_id: str, limit_s: float | None, on_progress: Callable[[Batch], object] | None
@@ -131,7 +133,7 @@ class Batches:
     async def _followed(
         self, batch_id: str, on_progress: Callable[[Batch], object] | None
     ) -> Batch:
-        call = Call("GET", f"/v1/batches/{quote(batch_id)}", is_repeatable=True)
+        call = ApiCall("GET", f"/v1/batches/{quote(batch_id)}", is_repeatable=True)
         wait_s = POLL_S
         while True:
             _, headers, content = await self._transport.fetch(call)
@@ -140,12 +142,12 @@ class Batches:
                 on_progress(batch)
             if batch.ended:
                 return batch
-            asked_s = _asked_s(headers.get("openai-poll-after-ms"))
+            asked_s = poll_after_s(headers)
             await self._transport.pause(wait_s if asked_s is None else asked_s)
             wait_s = min(wait_s * POLL_GROWTH, POLL_S_MAX)
 
     async def _lines(self, file_id: str) -> AsyncGenerator[bytes, None]:
-        call = Call("GET", f"/v1/files/{quote(file_id)}/content", is_repeatable=True)
+        call = ApiCall("GET", f"/v1/files/{quote(file_id)}/content", is_repeatable=True)
         async with self._transport.opened(call) as response:
             rest, size = b"", 0
             async with aclosing(self._transport.pieces(response)) as coming:
@@ -164,12 +166,15 @@ class Batches:
             yield rest
 
 
-def _asked_s(header: str | None) -> float | None:
-    """Return how long the gateway wants us to wait.
+def poll_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return how long the gateway asks to wait before the next look.
 
-    >>> _asked_s("250"), _asked_s(None), _asked_s("soon"), _asked_s("9999999")
-    (0.25, None, None, 60.0)
+    >>> poll_after_s({"openai-poll-after-ms": "250"}), poll_after_s({})
+    (0.25, None)
+    >>> [poll_after_s({"openai-poll-after-ms": text}) for text in ("soon", "9999999")]
+    [None, 60.0]
     """
+    header = headers.get("openai-poll-after-ms")
     if header is None or not (header.isascii() and header.isdigit() and len(header) < 10):
         return None
     return min(int(header) / 1000, ASKED_S_MAX)

@@ -7,15 +7,15 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict, overload
 from urllib.parse import quote
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
-from forebay.sdk.batches import Batches, batch_file
-from forebay.sdk.chatting import Chat, ChatRequest
-from forebay.sdk.jobs import Jobs, NewJob
-from forebay.sdk.prompting import Prompting
-from forebay.sdk.reservations import MAX_PENDING, checked_limit
-from forebay.sdk.session_calls import PromptRequest
-from forebay.sdk.transport import Reach, Transport
+from forebay.sdk.batches import BatchApi, batch_file
+from forebay.sdk.chat import ChatRequest, ChatStream
+from forebay.sdk.jobs import JobApi, JobSubmission
+from forebay.sdk.prompts import MAX_PENDING, PromptSender, checked_limit
+from forebay.sdk.session_api import PromptRequest
+from forebay.sdk.status import ModelList
+from forebay.sdk.transport import Transport, TransportOptions
 from forebay.sdk.values import Capabilities, Done, Health, Place, Queued, QueueState
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import IO, Unpack
 
     from forebay.sdk.batches import Requests
-    from forebay.sdk.pace import Pace
+    from forebay.sdk.transport import Pace
     from forebay.sdk.values import (
         Answer,
         Batch,
@@ -72,14 +72,6 @@ class JobOptions(TypedDict, total=False):
     idempotency_key: str
 
 
-class _Model(Struct):
-    id: str
-
-
-class _Models(Struct):
-    data: list[_Model]
-
-
 class AsyncClient:
     """Asks one gateway. Use it as a context manager, or `close()` it.
 
@@ -92,7 +84,7 @@ class AsyncClient:
         self.url = url.rstrip("/")
         self._max_pending = checked_limit(options.get("max_pending", MAX_PENDING))
         chance = options.get("random") or random.Random()
-        reach = Reach(
+        reached = TransportOptions(
             self.url,
             key,
             options.get("timeout_s", TIMEOUT_S),
@@ -100,10 +92,10 @@ class AsyncClient:
             options.get("retry_queue_full", False),
             options.get("verify", True),
         )
-        self._transport = Transport(reach, chance, options.get("pace"))
-        self._jobs = Jobs(self._transport)
-        self._batches = Batches(self._transport)
-        self.prompting = Prompting(self._transport, chance)
+        self._transport = Transport(reached, chance, options.get("pace"))
+        self._jobs = JobApi(self._transport)
+        self._batches = BatchApi(self._transport)
+        self.prompting = PromptSender(self._transport, chance)
         """For session clients."""
 
     async def __aenter__(self) -> Self:
@@ -158,7 +150,7 @@ class AsyncClient:
     ) -> AsyncGenerator[Piece, None]:
         """Yield Queued while it waits, Started, Delta for each piece of text, and Done."""
         request = ChatRequest(model, messages, priority, max_wait_s, params)
-        return Chat(self._transport, request).pieces()
+        return ChatStream(self._transport, request).pieces()
 
     async def prompt(
         self,
@@ -191,7 +183,7 @@ class AsyncClient:
 
     async def models(self) -> list[str]:
         """Return the names of the models that can be asked."""
-        return [model.id for model in (await self._transport.get("/v1/models", _Models)).data]
+        return [model.id for model in (await self._transport.get("/v1/models", ModelList)).data]
 
     async def capabilities(self) -> Capabilities:
         """Return what the gateway offers, and its limits."""
@@ -205,7 +197,7 @@ class AsyncClient:
 
     async def submit(self, task_type: str, params: Any, **options: Unpack[JobOptions]) -> Job:
         """Hand in durable work; `job.is_new` is False where the same is under way already."""
-        new = NewJob(
+        new = JobSubmission(
             task_type,
             params,
             options.get("job_id", UNSET),

@@ -147,6 +147,11 @@ def error_of(status: int, body: object) -> GatewayError:
     return _kind(status)(status, error)
 
 
+def is_about_the_key(error: Exception) -> bool:
+    """Say whether another key may help."""
+    return isinstance(error, NotAllowed) and error.code != "forbidden_host"
+
+
 def _kind(status: int) -> type[GatewayError]:
     if status in (401, 403):
         return NotAllowed

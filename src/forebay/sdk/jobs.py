@@ -10,13 +10,14 @@ from urllib.parse import urlencode
 from msgspec import UNSET, Struct, UnsetType
 
 from forebay.sdk.errors import Busy, GatewayAway, NodeFailed, WaitTooLong
-from forebay.sdk.transport import Call, decoded
+from forebay.sdk.transport import ApiCall, decoded
 from forebay.sdk.values import Job
 from forebay.sse import SseEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forebay.sdk.errors import SdkError
     from forebay.sdk.transport import Transport
 
 SILENCE_S = 60.0
@@ -26,7 +27,7 @@ AWAY_S_MAX = 600.0
 """A gateway that stays away longer than a restart takes is given up."""
 
 
-class NewJob(Struct, frozen=True):
+class JobSubmission(Struct, frozen=True):
     """A submission as it is sent."""
 
     type: str
@@ -37,19 +38,21 @@ class NewJob(Struct, frozen=True):
     idempotency_key: str | UnsetType = UNSET
 
 
-class _Listed(Struct):
+class JobList(Struct):
+    """Some of the jobs."""
+
     data: list[Job]
 
 
-class Jobs:
+class JobApi:
     """What can be asked about jobs."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def submit(self, new: NewJob) -> Job:
+    async def submit(self, new: JobSubmission) -> Job:
         """Hand in work; raises SdkError. Only with an idempotency key is a lost answer repeated."""
-        call = Call("POST", "/jobs", new, is_repeatable=new.idempotency_key is not UNSET)
+        call = ApiCall("POST", "/jobs", new, is_repeatable=new.idempotency_key is not UNSET)
         added = await self._transport.ask(call, Job)
         model = new.model if isinstance(new.model, str) else None
         return Job(
@@ -63,38 +66,51 @@ class Jobs:
     async def list(self, query: dict[str, object]) -> list[Job]:
         """Return the newest first."""
         asked = urlencode({name: value for name, value in query.items() if value is not None})
-        return (await self._transport.get(f"/jobs?{asked}", _Listed)).data
+        return (await self._transport.get(f"/jobs?{asked}", JobList)).data
 
     async def end(self, job_id: int) -> Job:
         """Cancel one, queued or running, and return it."""
-        await self._transport.fetch(Call("DELETE", f"/jobs/{job_id}"))
+        await self._transport.fetch(ApiCall("DELETE", f"/jobs/{job_id}"))
         return await self.get(job_id)
 
     async def retry(self, job_id: int) -> Job:
         """Let one that failed or was cancelled run again, and return it."""
-        await self._transport.fetch(Call("POST", f"/jobs/{job_id}/retry"))
+        await self._transport.fetch(ApiCall("POST", f"/jobs/{job_id}/retry"))
         return await self.get(job_id)
 
     async def wait(
-        self, job_id: int, limit_s: float | None, on_change: Callable[[Job], object] | None
+        self,
+        job_id: int,
+        limit_s: float | None,
+        on_change: Callable[[Job], object] | None,
+        on_outage: Callable[[SdkError | None], object] | None = None,
     ) -> Job:
-        """Return a job when it has ended; raises WaitTooLong after `limit_s`, and SdkError."""
+        """Return a job when it has ended; raises WaitTooLong after `limit_s`, and SdkError.
+
+        `on_outage` is called with the reason when the gateway goes away, with None when it is back.
+        """
+        follower = _JobFollower(self._transport, job_id, on_change, on_outage)
         try:
             async with asyncio.timeout(limit_s):
-                return await _Following(self._transport, job_id, on_change).to_the_end()
+                return await follower.to_the_end()
         except TimeoutError as error:
             raise WaitTooLong(f"job {job_id} has not ended within {limit_s:g} s") from error
 
 
-class _Following:
+class _JobFollower:
     """Follows the events of one job; where they break off, asks with growing pauses."""
 
     def __init__(
-        self, transport: Transport, job_id: int, on_change: Callable[[Job], object] | None
+        self,
+        transport: Transport,
+        job_id: int,
+        on_change: Callable[[Job], object] | None,
+        on_outage: Callable[[SdkError | None], object] | None,
     ) -> None:
         self._transport = transport
         self._job_id = job_id
         self._on_change = on_change
+        self._on_outage = on_outage or (lambda _: None)
         self._seen: tuple[object, ...] = ()
         self._away_since_s: float | None = None
         self._pause_s = ASK_S
@@ -107,6 +123,8 @@ class _Following:
             except (GatewayAway, Busy, NodeFailed) as problem:
                 await self._stay_patient(problem)
                 continue
+            if self._away_since_s is not None:
+                self._on_outage(None)
             self._away_since_s, self._pause_s = None, ASK_S
             self._note(job)
             if job.ended:
@@ -115,7 +133,7 @@ class _Following:
 
     async def _listen(self) -> None:
         """Hear of changes until the events end, for whatever reason."""
-        call = Call("GET", f"/jobs/{self._job_id}/events", is_repeatable=True, read_s=SILENCE_S)
+        call = ApiCall("GET", f"/jobs/{self._job_id}/events", is_repeatable=True, read_s=SILENCE_S)
         async with self._transport.opened(call) as response:
             try:
                 async with aclosing(self._transport.events(response)) as coming:
@@ -132,10 +150,11 @@ class _Following:
             if self._on_change is not None:
                 self._on_change(job)
 
-    async def _stay_patient(self, problem: Exception) -> None:
+    async def _stay_patient(self, problem: SdkError) -> None:
         now_s = self._transport.pace.monotonic_s()
         if self._away_since_s is None:
             self._away_since_s = now_s
+            self._on_outage(problem)
         elif now_s - self._away_since_s >= AWAY_S_MAX:
             raise problem
         await self._transport.pause(self._pause_s)

@@ -7,11 +7,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from forebay.sdk.errors import ClientClosed, NotFound, Refused
-from forebay.sdk.event_buffer import EventBuffer
-from forebay.sdk.open_prompts import OpenPrompts
-from forebay.sdk.reservations import MAX_PENDING, checked_limit
-from forebay.sdk.session_calls import PromptRequest
-from forebay.sdk.subscription import Subscription
+from forebay.sdk.prompts import MAX_PENDING, EventBuffer, OpenPrompts, checked_limit
+from forebay.sdk.session_api import PromptRequest, Subscription
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from forebay.sdk.client import AsyncClient
-    from forebay.sdk.sent_prompt import AsyncSentPrompt
+    from forebay.sdk.prompts import AsyncSentPrompt
     from forebay.sdk.values import (
         Message,
         PendingPrompts,
@@ -46,7 +43,7 @@ class SessionOptions(TypedDict, total=False):
     """What is passed to the node with every turn: temperature, top_p, seed, stop, ..."""
 
 
-class _Ears:
+class _EventFanout:
     """Hears every event of a session: for its open prompts, and for whoever iterates all."""
 
     def __init__(self, prompts: OpenPrompts) -> None:
@@ -88,7 +85,7 @@ class AsyncSessionClient:
         """What had been said when it was loaded."""
         self._prompts = OpenPrompts(self._transport, state.session_id)
         self._prompts.note_epoch(state.event_epoch)
-        self._ears = _Ears(self._prompts)
+        self._ears = _EventFanout(self._prompts)
         self._kept: EventBuffer | None = None
         """What came since the event that a session was resumed after, until somebody asks."""
         if last_event_id is not None:

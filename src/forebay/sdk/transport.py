@@ -1,14 +1,22 @@
 """HTTP to one gateway: requests with their retries, streams, and every failure given a name.
 
 Nothing of a proxy in the environment is asked: a gateway on this machine is not behind it.
+
+Repeated is only what was certainly not taken: a connection that was never made, or an answer that
+says so. `x-should-retry` is obeyed first, then 429 and 503 count as "later". The pause is what
+`retry-after-ms` or `Retry-After` says and up to a quarter more, never less: many clients are
+refused at the same moment, and must not all come back at the same moment. Where nothing is said it
+doubles from half a second, as the stock SDKs do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+from email.utils import parsedate_to_datetime
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -21,15 +29,13 @@ from forebay.sdk.errors import (
     PromptQueueFullError,
     error_of,
 )
-from forebay.sdk.pace import LoopPace, Pace
-from forebay.sdk.retrying import is_worth_retrying, pause_s, retry_after_s
-from forebay.sdk.tasks import Tasks
 from forebay.sse import EVENT_BYTES_MAX, BadStream, SseParser
 
 if TYPE_CHECKING:
     import random
     import ssl
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Mapping
+    from datetime import datetime
 
     from forebay.sse import SseComment, SseEvent
 
@@ -41,9 +47,14 @@ CONNECTIONS_MAX = 1000
 """Each session that is followed holds one."""
 CONNECT_S = 5.0
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+RETRY_AFTER_S_MAX = 120.0
+"""The gateway never asks for more; who does is told to the caller instead of being waited for."""
+JITTER = 0.25
+PAUSE_S, PAUSE_S_MAX = 0.5, 8.0
+LATER = (429, 503)
 
 
-class Upload(NamedTuple):
+class FileUpload(NamedTuple):
     """A file for `/v1/files`."""
 
     name: str
@@ -51,7 +62,7 @@ class Upload(NamedTuple):
     purpose: str = "batch"
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """One request."""
 
     method: str
@@ -59,44 +70,47 @@ class Call(NamedTuple):
     body: object = None
     """Sent as JSON."""
     headers: Mapping[str, str] = {}
-    upload: Upload | None = None
+    upload: FileUpload | None = None
     read_s: float | None = None
     """Longest silence of the network; the client's `timeout_s` where None."""
     is_repeatable: bool = False
     """Whether sending it twice does no harm, so that a lost answer may be asked for again."""
 
 
-class Reach(NamedTuple):
+class TransportOptions(NamedTuple):
     """Where the gateway is, and how patient to be."""
 
     url: str
     key: str | None
     timeout_s: float
-    retries: int
-    retry_queue_full: bool
-    verify: bool | ssl.SSLContext
+    retries: int = 0
+    retry_queue_full: bool = False
+    verify: bool | ssl.SSLContext = True
 
 
 class Transport:
     """Asks one gateway."""
 
-    def __init__(self, reach: Reach, random: random.Random, pace: Pace | None = None) -> None:
-        self._reach = reach
+    def __init__(
+        self, options: TransportOptions, random: random.Random, pace: Pace | None = None
+    ) -> None:
+        self._options = options
         self._random = random
         self.pace = pace or LoopPace()
         self.tasks = Tasks()
         self.is_closed = False
         headers = {"accept-encoding": "identity", "user-agent": "forebay-sdk"}
-        if reach.key and not (reach.key.isascii() and reach.key.isprintable()):
+        if options.key and not (options.key.isascii() and options.key.isprintable()):
             raise ValueError("key: holds what no header can")  # and a later error would show it
-        if reach.key:
-            headers["authorization"] = f"Bearer {reach.key}"
+        if options.key:
+            headers["authorization"] = f"Bearer {options.key}"
         self._http = httpx.AsyncClient(
-            base_url=reach.url,
+            base_url=options.url,
             headers=headers,
-            timeout=httpx.Timeout(reach.timeout_s, connect=CONNECT_S),
+            timeout=_timeout(options.timeout_s),
             limits=httpx.Limits(max_connections=CONNECTIONS_MAX),
-            verify=reach.verify,
+            # The certificates take longer to read than a request takes: only where they are used.
+            verify=options.verify if options.url.startswith("https") else False,
             trust_env=False,
         )
 
@@ -108,20 +122,20 @@ class Transport:
 
     async def get(self, path: str, kind: type[T]) -> T:
         """Return what is there; raises SdkError."""
-        return await self.ask(Call("GET", path, is_repeatable=True), kind)
+        return await self.ask(ApiCall("GET", path, is_repeatable=True), kind)
 
-    async def ask(self, call: Call, kind: type[T]) -> T:
+    async def ask(self, call: ApiCall, kind: type[T]) -> T:
         """Return the answer as a value of this kind; raises SdkError."""
         _, _, content = await self.fetch(call)
         return decoded(content, kind)
 
-    async def fetch(self, call: Call) -> tuple[int, httpx.Headers, bytes]:
+    async def fetch(self, call: ApiCall) -> tuple[int, httpx.Headers, bytes]:
         """Return status, headers and body, whole; raises SdkError."""
         async with self.opened(call) as response:
             return response.status_code, response.headers, await self.read(response)
 
     @asynccontextmanager
-    async def opened(self, call: Call) -> AsyncIterator[httpx.Response]:
+    async def opened(self, call: ApiCall) -> AsyncIterator[httpx.Response]:
         """Send a request, again where that is allowed, and hand out the answer, unread."""
         response = await self._answered(call)
         try:
@@ -147,7 +161,8 @@ class Transport:
                 async for piece in coming:
                     yield piece
         except httpx.TransportError as error:
-            raise self._away(error, sent=True) from error
+            what = f"the gateway at {self._options.url} broke off its answer"
+            raise self._away(what, error, sent=True) from error
 
     async def events(
         self, response: httpx.Response, bytes_max: int = EVENT_BYTES_MAX
@@ -178,7 +193,7 @@ class Transport:
 
     # -- inside
 
-    async def _answered(self, call: Call) -> httpx.Response:
+    async def _answered(self, call: ApiCall) -> httpx.Response:
         attempt = 0
         while True:
             attempt += 1
@@ -191,10 +206,10 @@ class Transport:
             await self.pause(wait_s)
 
     def _pause_before_repeat(
-        self, call: Call, problem: GatewayAway | GatewayError, attempt: int
+        self, call: ApiCall, problem: GatewayAway | GatewayError, attempt: int
     ) -> float | None:
         """Return how long to wait before the next attempt; None where there must be none."""
-        if attempt > self._reach.retries:
+        if attempt > self._options.retries:
             return None
         if isinstance(problem, GatewayAway):
             allowed, asked_s = call.is_repeatable or not problem.sent, None
@@ -202,14 +217,15 @@ class Transport:
             allowed, asked_s = self._may_repeat(problem), problem.retry_after_s
         return pause_s(attempt, asked_s, self._random) if allowed else None
 
-    async def _attempt(self, call: Call) -> httpx.Response:
+    async def _attempt(self, call: ApiCall) -> httpx.Response:
         self.check_open()
+        nobody = f"no gateway answers at {self._options.url}"
         try:
             response = await self._http.send(self._request(call), stream=True)
         except NEVER_SENT as error:
-            raise self._away(error, sent=False) from error
+            raise self._away(nobody, error, sent=False) from error
         except httpx.TransportError as error:
-            raise self._away(error, sent=True) from error
+            raise self._away(nobody, error, sent=True) from error
         except httpx.InvalidURL as error:  # an id, from the gateway or not, that fits no path
             raise BadAnswer(f"an address that cannot be asked: {error}") from error
         if response.status_code < 300:
@@ -220,13 +236,13 @@ class Transport:
             await response.aclose()
         raise _error(response, content)
 
-    def _request(self, call: Call) -> httpx.Request:
+    def _request(self, call: ApiCall) -> httpx.Request:
         headers = dict(call.headers)
         content = None
         if call.body is not None:
             content = msgspec.json.encode(call.body)
             headers["content-type"] = "application/json"
-        timeout_s = call.read_s or self._reach.timeout_s
+        timeout_s = call.read_s or self._options.timeout_s
         form: dict[str, Any] = {}
         if call.upload is not None:
             call.upload.content.seek(0)  # it may be sent for the second time
@@ -240,19 +256,35 @@ class Transport:
             content=content,
             **form,
             headers=headers,
-            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
+            timeout=_timeout(timeout_s),
         )
 
     def _may_repeat(self, refused: GatewayError) -> bool:
         if isinstance(refused, PromptQueueFullError):
-            return self._reach.retry_queue_full
+            return self._options.retry_queue_full
         return refused.may_retry
 
-    def _away(self, error: httpx.TransportError, *, sent: bool) -> Exception:
+    def _away(self, what: str, error: httpx.TransportError, *, sent: bool) -> Exception:
         if self.is_closed:
             return ClientClosed("the client was closed while it waited")
-        reason = str(error) or type(error).__name__
-        return GatewayAway(f"no gateway answers at {self._reach.url} ({reason})", sent=sent)
+        return GatewayAway(f"{what} ({_reason(error)})", sent=sent)
+
+
+def _timeout(seconds: float) -> httpx.Timeout:
+    return httpx.Timeout(seconds, connect=min(seconds, CONNECT_S))
+
+
+def _reason(error: BaseException) -> str:
+    """Return why the network failed, as the operating system says it where it has a word."""
+    if isinstance(error, httpx.TimeoutException):
+        return "timed out"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno:
+            # Those of name resolution are negative, and asyncio words the others in its own way.
+            return os.strerror(cause.errno) if cause.errno > 0 else cause.strerror or str(cause)
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
 
 
 def _generator(coming: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
@@ -278,4 +310,107 @@ def decoded(content: bytes | str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadAnswer(f"what answers is not a Forebay gateway: {error}") from error
+        raise BadAnswer(f"the answer makes no sense: {error}; is this Forebay?") from error
+
+
+def is_worth_retrying(status: int, headers: Mapping[str, str]) -> bool:
+    """Say whether the same request may be taken later."""
+    said = headers.get("x-should-retry", "").strip().lower()
+    if said in ("true", "false"):
+        return said == "true"
+    return status in LATER
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return how long the server asks to be left alone, in seconds; None where it does not say.
+
+    >>> retry_after_s({"retry-after-ms": "1500", "retry-after": "2"}), retry_after_s({})
+    (1.5, None)
+    >>> retry_after_s({"retry-after": "Wed, 21 Oct 2026 07:28:09 GMT",
+    ...                "date": "Wed, 21 Oct 2026 07:28:00 GMT"})
+    9.0
+    """
+    in_ms = _number(headers.get("retry-after-ms"))
+    if in_ms is not None:
+        return in_ms / 1000
+    plain = headers.get("retry-after")
+    in_s = _number(plain)
+    if in_s is not None or plain is None:
+        return in_s
+    # A date, which proxies may send, is read against the sender's own clock.
+    at, now = _moment(plain), _moment(headers.get("date"))
+    return max(0.0, (at - now).total_seconds()) if at and now else None
+
+
+def pause_s(attempt: int, asked_s: float | None, random: random.Random) -> float | None:
+    """Return the pause before attempt 1, 2, ...; None where the server asks for too much."""
+    if asked_s is None:
+        longest_s: float = min(PAUSE_S * 2.0 ** (attempt - 1), PAUSE_S_MAX)
+        return longest_s * random.uniform(0.5, 1.0)
+    if asked_s > RETRY_AFTER_S_MAX:
+        return None
+    return asked_s * (1 + random.uniform(0.0, JITTER))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text or "")
+    except ValueError:
+        return None
+
+
+class Tasks:
+    """Starts tasks, and ends those that are left."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[object]] = set()
+
+    def start(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
+        """Start one; whoever wants its outcome awaits it."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def end(self, *tasks: asyncio.Task[T]) -> None:
+        """Cancel these and return when they have ended; what they raise is their own affair."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def end_all(self) -> None:
+        """Cancel all but the one that asks, and return when they have ended."""
+        current = asyncio.current_task()
+        await self.end(*(task for task in self._running if task is not current))
+
+
+class Pace(Protocol):
+    """What the client asks about time."""
+
+    def monotonic_s(self) -> float:
+        """Return seconds that never run backwards."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+
+class LoopPace:
+    """The event loop's own clock."""
+
+    def monotonic_s(self) -> float:
+        """Return the running loop's time, in seconds."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(seconds)

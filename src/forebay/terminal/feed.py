@@ -11,8 +11,15 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from forebay.sdk.errors import BadAnswer, GatewayAway, GatewayError, NotAllowed, NotFound, SdkError
-from forebay.sdk.transport import Call, Reach, Transport
+from forebay.sdk.errors import (
+    BadAnswer,
+    GatewayAway,
+    GatewayError,
+    NotFound,
+    SdkError,
+    is_about_the_key,
+)
+from forebay.sdk.transport import ApiCall, Transport, TransportOptions
 from forebay.sse import SseEvent
 from forebay.terminal.values import Unreadable, read_hello, read_snapshot
 
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import AsyncGenerator
 
-    from forebay.sdk.pace import Pace
+    from forebay.sdk.transport import Pace
     from forebay.terminal.values import Hello, Snapshot
 
 PATH = "/events"
@@ -84,8 +91,7 @@ class Feed:
         self._has_key = key is not None
         self._random = random
         self._silence_s = silence_s
-        reach = Reach(url, key, ASK_S, 0, False, True)
-        self._transport = Transport(reach, random, pace)
+        self._transport = Transport(TransportOptions(url, key, ASK_S), random, pace)
 
     async def close(self) -> None:
         """End every connection."""
@@ -126,13 +132,13 @@ class Feed:
     async def tell(self, path: str) -> dict[str, object]:
         """Have something done and return the answer; raises GaveUp."""
         try:
-            return await self._transport.ask(Call("POST", path), dict[str, object])
+            return await self._transport.ask(ApiCall("POST", path), dict[str, object])
         except SdkError as problem:
             raise self._gave_up(problem) from problem
 
     def in_words(self, problem: Exception) -> str:
         """Return what went wrong, and what to do about it where that is known."""
-        if _is_about_the_key(problem):
+        if is_about_the_key(problem):
             key = "another key" if self._has_key else "a key"
             return f"the gateway says: {_said(problem)} Name {key} with --key-env VAR."
         if isinstance(problem, NotFound):
@@ -150,7 +156,7 @@ class Feed:
 
     async def _frames(self) -> AsyncGenerator[SseEvent, None]:
         """Yield events over one connection; raises SdkError, for silence too."""
-        call = Call("GET", PATH, headers={"accept": "text/event-stream"}, read_s=self._silence_s)
+        call = ApiCall("GET", PATH, headers={"accept": "text/event-stream"}, read_s=self._silence_s)
         async with self._transport.opened(call) as response:
             kind = response.headers.get("content-type", "")
             if not kind.startswith("text/event-stream"):
@@ -170,7 +176,7 @@ class Feed:
     def _gave_up(self, problem: Exception) -> GaveUp:
         is_away = isinstance(problem, GatewayAway)
         hint = " Start one with: forebay serve. Or name it with --url." if is_away else ""
-        about_key = _is_about_the_key(problem)
+        about_key = is_about_the_key(problem)
         return GaveUp(self.in_words(problem) + hint, is_away=is_away, is_about_the_key=about_key)
 
 
@@ -178,10 +184,6 @@ def _said(problem: Exception) -> str:
     if not isinstance(problem, GatewayError):
         return f"{problem}."
     return f"{problem.message.rstrip('.')} ({problem.code})."
-
-
-def _is_about_the_key(problem: Exception) -> bool:
-    return isinstance(problem, NotAllowed) and problem.code != "forbidden_host"
 
 
 def _hear(frame: SseEvent, listener: Listener) -> bool:

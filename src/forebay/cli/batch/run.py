@@ -37,6 +37,8 @@ UPLOAD_LIMIT_S = 300.0
 DOWNLOAD_LIMIT_S = 60.0
 PIECE_BYTES = 256 * 1024
 NAME_LENGTH_MAX = 256
+LINE_BYTES_MAX = 32 * 1024 * 1024
+SUFFIX = ".forebay"
 
 
 class Targets(NamedTuple):
@@ -213,10 +215,6 @@ def _asked_s(header: str | None) -> float | None:
     return min(int(header) / 1000, 60.0)
 
 
-PIECE_BYTES = 256 * 1024
-LINE_BYTES_MAX = 32 * 1024 * 1024
-
-
 class BadFile(Exception):
     """The file cannot be a batch, or has changed meanwhile; the text says what to do."""
 
@@ -323,9 +321,6 @@ def _head(boundary: str, filename: str) -> bytes:
         f'Content-Disposition: form-data; name="file"; filename="{filename}"\r\n'
         "Content-Type: application/jsonl\r\n\r\n"
     ).encode("utf-8", "replace")
-
-
-SUFFIX = ".forebay"
 
 
 class Ended(Struct, frozen=True):

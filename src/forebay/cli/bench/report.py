@@ -37,6 +37,8 @@ TIMES = (
     ("Gap between tokens", "gap"),
     ("Longest gap", "stall"),
 )
+VERSION = 1
+COLOURS = {"better": "green", "worse": "red"}
 
 
 def check_targets(paths: Mapping[str, Path | None]) -> None:
@@ -148,10 +150,6 @@ def _errors(made: Document) -> Table:
             printable(made.messages.get(code, "")),
         )
     return table
-
-
-VERSION = 1
-COLOURS = {"better": "green", "worse": "red"}
 
 
 def start_comparison(a_path: Path, b_path: Path, html: Path | None, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from forebay.sdk import (
     SessionClient,
     TurnFailed,
 )
-from forebay.sdk.background_loop import Calls
+from forebay.sdk.background_loop import CallbackQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +30,18 @@ if TYPE_CHECKING:
 
 TURNS_SHOWN = 6
 """Messages of a session that is taken up again."""
+HELP = (
+    "Type, and Enter sends it. /help lists commands; Ctrl-C ends an answer; Ctrl-D leaves.",
+    "/new      begin a new session with the same model",
+    "/branch   go on in a copy of this session; the old one stays as it is",
+    "/cancel   end the turn that runs in this session, whoever began it",
+    "/history  show what has been said",
+    "/queue    show how long the line is",
+    "/quit     leave; so does Ctrl-D",
+    "//...     says something that begins with one slash",
+    "A backslash at the end of a line goes on in the next.",
+)
+NAMES = {"user": "you", "assistant": "model", "system": "system"}
 
 
 class Asked(NamedTuple):
@@ -160,20 +172,6 @@ def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoRet
     fail(words)
 
 
-HELP = (
-    "Type, and Enter sends it. /help lists commands; Ctrl-C ends an answer; Ctrl-D leaves.",
-    "/new      begin a new session with the same model",
-    "/branch   go on in a copy of this session; the old one stays as it is",
-    "/cancel   end the turn that runs in this session, whoever began it",
-    "/history  show what has been said",
-    "/queue    show how long the line is",
-    "/quit     leave; so does Ctrl-D",
-    "//...     says something that begins with one slash",
-    "A backslash at the end of a line goes on in the next.",
-)
-NAMES = {"user": "you", "assistant": "model", "system": "system"}
-
-
 class Cancelled(Exception):
     """Ctrl-C has ended a turn."""
 
@@ -237,7 +235,7 @@ class Talk:
     def _say(self, text: str) -> None:
         self._is_empty = False
         saying = Saying(self._client.asynchronous, self.session.asynchronous, text)
-        view, calls = TurnView(self._screen), Calls()
+        view, calls = TurnView(self._screen), CallbackQueue()
         note = calls.here(view.note)
         assert note is not None
         try:

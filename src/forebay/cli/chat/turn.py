@@ -20,6 +20,7 @@ DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 PROMPT = "> "
 GOES_ON = "\\"
 """At the end of a line: the next one belongs to it."""
+LOOK_EVERY_S = 1.0
 
 
 class WaitingLine:
@@ -117,9 +118,6 @@ class Screen:
             lines[-1] = lines[-1].removesuffix(GOES_ON)
             lines.append(input("  "))
         return "\n".join(lines)
-
-
-LOOK_EVERY_S = 1.0
 
 
 class Saying:

@@ -1,31 +1,36 @@
-"""The events of one session, from one id on, over as many connections as it takes.
+"""The routes of a session, and its events from one id on, over as many connections as it takes.
 
 A connection that breaks is made again with `Last-Event-ID` and a growing, jittered pause. What the
 gateway no longer holds it tells as a `gap`; then, after a restart, after an event that cannot be
 read, and after long silence, the gateway is asked what became of the open prompts. So whoever waits
-is told an end: by an event, by asking, or because the gateway stays away for AWAY_S_MAX.
+learns an end: by an event, by asking, or because the gateway stays away for AWAY_S_MAX.
 """
 
 from __future__ import annotations
 
 import re
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct
 
+from forebay.sdk.chat import waiting_headers
 from forebay.sdk.errors import BadAnswer, Busy, GatewayAway, NodeFailed
-from forebay.sdk.session_calls import session_path
-from forebay.sdk.transport import Call
-from forebay.sdk.values import SessionEvent
+from forebay.sdk.transport import ApiCall, decoded
+from forebay.sdk.values import Accepted, Message, PendingPrompts, SessionEvent, SessionState, Turn
 from forebay.sse import SseComment
 
 if TYPE_CHECKING:
     import random
 
     from forebay.sdk.transport import Transport
+    from forebay.sdk.values import Prompt
     from forebay.sse import SseEvent
 
+BRANCH_S = 3600.0
+"""The answer comes when the session's other prompts are done."""
 SILENCE_S = 60.0
 """The gateway sends a comment every 15 s; four times that is silence."""
 HEARTBEATS_BEFORE_ASKING = 4
@@ -37,7 +42,116 @@ UNREADABLE_MAX = 3
 """Events in a row that cannot be read; then it is not a gateway that answers."""
 
 
-class Listener(Protocol):
+def session_path(session_id: str, *more: str) -> str:
+    """Return the path of a session, or of something in it; an id may be anything.
+
+    >>> session_path("s1", "turns", "a/b")
+    '/session/s1/turns/a%2Fb'
+    """
+    return "/".join(["/session", *(quote(part, safe="") for part in (session_id, *more))])
+
+
+class PromptRequest(NamedTuple):
+    """A prompt as it is asked for."""
+
+    prompt: Prompt
+    deadline_ms: float | None = None
+    """How long it may take in all, from acceptance; may only shorten the gateway's own."""
+    priority: str | None = None
+
+    def call(self, session_id: str) -> ApiCall:
+        """Return it as it is sent."""
+        said = "prompt" if isinstance(self.prompt, str) else "messages"
+        body: dict[str, Any] = {
+            said: self.prompt if isinstance(self.prompt, str) else list(self.prompt)
+        }
+        if self.deadline_ms is not None:
+            body["deadlineMs"] = self.deadline_ms
+        headers = waiting_headers(self.priority)
+        return ApiCall("POST", session_path(session_id, "prompt"), body, headers)
+
+
+class _Made(Struct, rename="camel"):
+    session_id: str
+
+
+class _Messages(Struct):
+    messages: list[dict[str, Any]]
+
+
+class _Removed(Struct):
+    removed: bool
+
+
+class CancelResult(Struct, frozen=True, rename="camel"):
+    """What a cancellation hit."""
+
+    prompt_id: str | None
+    cancelled: bool
+
+
+class SessionApi:
+    """Asks about sessions; raises SdkError throughout."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def make(self, body: dict[str, Any]) -> str:
+        """Make a session and return its id."""
+        return (await self._transport.ask(ApiCall("POST", "/session", body), _Made)).session_id
+
+    async def state(self, session_id: str) -> SessionState:
+        """Return a session as the gateway sees it."""
+        return await self._transport.get(session_path(session_id), SessionState)
+
+    async def messages(self, session_id: str) -> list[Message]:
+        """Return the history, as it would be sent."""
+        path = session_path(session_id, "messages")
+        return list((await self._transport.get(path, _Messages)).messages)
+
+    async def send(self, session_id: str, request: PromptRequest) -> Accepted | Turn:
+        """Hand in a prompt; a Turn where the server answers at once, as older ones do."""
+        status, _, content = await self._transport.fetch(request.call(session_id))
+        if status == 200:
+            return _legacy_turn(content)
+        return decoded(content, Accepted)
+
+    async def pending(self, session_id: str) -> PendingPrompts:
+        """Return the prompts that wait or run."""
+        return await self._transport.get(
+            session_path(session_id, "pending-prompts"), PendingPrompts
+        )
+
+    async def remove(self, session_id: str, prompt_id: str) -> bool:
+        """Take a queued prompt out; False where that was done before."""
+        call = ApiCall("DELETE", session_path(session_id, "pending-prompts", prompt_id))
+        return (await self._transport.ask(call, _Removed)).removed
+
+    async def cancel(self, session_id: str, prompt_id: str | None = None) -> CancelResult:
+        """End the running prompt, if there is one; with an id, only if it is that one."""
+        body = None if prompt_id is None else {"promptId": prompt_id}
+        call = ApiCall("POST", session_path(session_id, "cancel"), body)
+        return await self._transport.ask(call, CancelResult)
+
+    async def branch(self, session_id: str) -> str:
+        """Make another session of this one's history, when its turn comes; return its id."""
+        call = ApiCall("POST", session_path(session_id, "branch"), read_s=BRANCH_S)
+        return (await self._transport.ask(call, _Made)).session_id
+
+    async def delete(self, session_id: str) -> None:
+        """End a session, with all that waits in it."""
+        await self._transport.fetch(ApiCall("DELETE", session_path(session_id)))
+
+
+def _legacy_turn(content: bytes) -> Turn:
+    data = decoded(content, dict[str, Any])
+    try:
+        return msgspec.convert({"promptId": "", **data}, Turn)
+    except msgspec.ValidationError as error:
+        raise BadAnswer(f"an answer that cannot be read: {error}") from error
+
+
+class SessionListener(Protocol):
     """Whoever the events are for."""
 
     def hear(self, event: SessionEvent) -> None:
@@ -62,7 +176,7 @@ class Subscription:
         random: random.Random,
         session_id: str,
         last_event_id: int,
-        listener: Listener,
+        listener: SessionListener,
     ) -> None:
         self._transport = transport
         self._random = random
@@ -102,7 +216,7 @@ class Subscription:
         """Hear events over one connection; True when the session has said that it is over."""
         path = session_path(self._session_id, "events")
         headers = {"last-event-id": str(self.last_event_id), "accept": "text/event-stream"}
-        call = Call("GET", path, headers=headers, is_repeatable=True, read_s=SILENCE_S)
+        call = ApiCall("GET", path, headers=headers, is_repeatable=True, read_s=SILENCE_S)
         async with (
             self._transport.opened(call) as response,
             aclosing(self._transport.events(response)) as coming,
