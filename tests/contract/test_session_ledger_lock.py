@@ -10,8 +10,8 @@ from sqlalchemy import create_engine, text
 
 from forebay.errors import ForebayError
 from forebay.sessions.conversation import Message
-from forebay.sessions.ledger import Ledger
-from forebay.sessions.prompt import Prompt, Result, Sender
+from forebay.sessions.ledger import SessionLedger
+from forebay.sessions.prompt import Prompt, Sender, TurnResult
 from forebay.sessions.record import SessionRecord
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ LIMIT_S = 15.0  # only turns a hang into a failure
 
 
 @pytest.fixture
-def new_ledger(postgres_url: str) -> Iterator[Callable[[], Ledger]]:
-    made: list[Ledger] = []
+def new_ledger(postgres_url: str) -> Iterator[Callable[[], SessionLedger]]:
+    made: list[SessionLedger] = []
 
-    def one() -> Ledger:
-        made.append(Ledger(postgres_url))
+    def one() -> SessionLedger:
+        made.append(SessionLedger(postgres_url))
         return made[-1]
 
     yield one
@@ -48,7 +48,7 @@ def record(name: str) -> SessionRecord:
     return SessionRecord(name, "key", "m", None, 0, {}, (), 100.0, 100.0)
 
 
-def writes(ledger: Ledger, name: str) -> bool:
+def writes(ledger: SessionLedger, name: str) -> bool:
     """Try to write, again where a connection turns out to be gone; return whether it worked."""
     for _ in range(3):
         try:
@@ -60,7 +60,7 @@ def writes(ledger: Ledger, name: str) -> bool:
 
 
 def test_one_that_lost_its_connection_cannot_write_while_another_holds_the_ledger(
-    postgres_url: str, new_ledger: Callable[[], Ledger]
+    postgres_url: str, new_ledger: Callable[[], SessionLedger]
 ) -> None:
     first, second = new_ledger(), new_ledger()
     first.open()
@@ -76,7 +76,7 @@ def test_one_that_lost_its_connection_cannot_write_while_another_holds_the_ledge
 
 
 def test_one_that_lost_its_connection_goes_on_where_nobody_else_came(
-    postgres_url: str, new_ledger: Callable[[], Ledger]
+    postgres_url: str, new_ledger: Callable[[], SessionLedger]
 ) -> None:
     first, second = new_ledger(), new_ledger()
     first.open()
@@ -88,14 +88,14 @@ def test_one_that_lost_its_connection_goes_on_where_nobody_else_came(
 
 
 def test_an_error_of_a_write_says_nothing_of_what_was_written(
-    postgres_url: str, new_ledger: Callable[[], Ledger]
+    postgres_url: str, new_ledger: Callable[[], SessionLedger]
 ) -> None:
     ledger = new_ledger()
     ledger.open()
     ledger.create(record("ses_1")).result(LIMIT_S)
     prompt = Prompt("prm_1", 1, (Message("user", "SECRET"),), Sender(), 200.0)
     ledger.accept("ses_1", prompt).result(LIMIT_S)
-    prompt.status, prompt.result = "completed", Result("SECRET")
+    prompt.status, prompt.result = "completed", TurnResult("SECRET")
     engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://", 1))
     with engine.connect() as connection:
         connection.execute(text("LOCK TABLE session_prompts IN ACCESS EXCLUSIVE MODE"))

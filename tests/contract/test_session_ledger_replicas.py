@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, text
 
 from forebay.errors import NotAllowed
 from forebay.sessions.conversation import Message
-from forebay.sessions.ledger import Ledger
+from forebay.sessions.ledger import SessionLedger
 from forebay.sessions.prompt import Prompt, Sender
 from forebay.sessions.record import SessionRecord
 
@@ -21,11 +21,11 @@ A, B, FAR = "0000000a", "0000000b", "ffffffff"
 
 
 @pytest.fixture
-def opened(postgres_url: str) -> Iterator[Callable[[str], Ledger]]:
-    made: list[Ledger] = []
+def opened(postgres_url: str) -> Iterator[Callable[[str], SessionLedger]]:
+    made: list[SessionLedger] = []
 
-    def one(replica: str) -> Ledger:
-        made.append(Ledger(postgres_url, replica))
+    def one(replica: str) -> SessionLedger:
+        made.append(SessionLedger(postgres_url, replica))
         made[-1].open()
         return made[-1]
 
@@ -34,17 +34,19 @@ def opened(postgres_url: str) -> Iterator[Callable[[str], Ledger]]:
         ledger.close(5.0)
 
 
-def add(ledger: Ledger, name: str) -> None:
+def add(ledger: SessionLedger, name: str) -> None:
     record = SessionRecord(name, "key", "m", None, 0, {}, (), 100.0, 100.0)
     ledger.create(record).result(LIMIT_S)
 
 
-def found(ledger: Ledger) -> dict[str, int]:
+def found(ledger: SessionLedger) -> dict[str, int]:
     """Return the sessions that a gateway finds when it starts, and in which life they are."""
     return {each.id: each.life for each in ledger.recover().result(LIMIT_S)}
 
 
-def test_each_finds_its_own_and_leaves_the_others_alone(opened: Callable[[str], Ledger]) -> None:
+def test_each_finds_its_own_and_leaves_the_others_alone(
+    opened: Callable[[str], SessionLedger],
+) -> None:
     first, second, third = opened(A), opened(B), opened(FAR)
     add(first, "one")
     add(second, "two")
@@ -55,7 +57,9 @@ def test_each_finds_its_own_and_leaves_the_others_alone(opened: Callable[[str], 
     assert found(third) == {"three": 1}
 
 
-def test_who_comes_back_under_its_name_finds_its_prompts(opened: Callable[[str], Ledger]) -> None:
+def test_who_comes_back_under_its_name_finds_its_prompts(
+    opened: Callable[[str], SessionLedger],
+) -> None:
     first, second = opened(A), opened(B)
     add(first, "one")
     add(second, "two")
@@ -68,7 +72,7 @@ def test_who_comes_back_under_its_name_finds_its_prompts(opened: Callable[[str],
     assert found(second) == {"two": 1}
 
 
-def test_a_name_has_one_holder(opened: Callable[[str], Ledger]) -> None:
+def test_a_name_has_one_holder(opened: Callable[[str], SessionLedger]) -> None:
     first = opened(A)
     with pytest.raises(NotAllowed, match=r"coordination\.advertise"):
         opened(A)
@@ -78,7 +82,7 @@ def test_a_name_has_one_holder(opened: Callable[[str], Ledger]) -> None:
     assert found(opened(A)) == {"mine": 1}
 
 
-def test_a_holder_refused_leaves_no_lock_behind(opened: Callable[[str], Ledger]) -> None:
+def test_a_holder_refused_leaves_no_lock_behind(opened: Callable[[str], SessionLedger]) -> None:
     first = opened(A)
     for _ in range(3):
         with pytest.raises(NotAllowed):
@@ -87,7 +91,9 @@ def test_a_holder_refused_leaves_no_lock_behind(opened: Callable[[str], Ledger])
     opened("")  # alone: nobody may be left who shares it
 
 
-def test_one_that_works_alone_and_several_do_not_mix(opened: Callable[[str], Ledger]) -> None:
+def test_one_that_works_alone_and_several_do_not_mix(
+    opened: Callable[[str], SessionLedger],
+) -> None:
     alone = opened("")
     with pytest.raises(NotAllowed, match=r"works alone.*coordination\.url"):
         opened(A)
@@ -98,7 +104,7 @@ def test_one_that_works_alone_and_several_do_not_mix(opened: Callable[[str], Led
 
 
 def test_the_first_of_several_takes_over_what_one_alone_left(
-    opened: Callable[[str], Ledger],
+    opened: Callable[[str], SessionLedger],
 ) -> None:
     alone = opened("")
     add(alone, "old")
@@ -109,7 +115,7 @@ def test_the_first_of_several_takes_over_what_one_alone_left(
     assert found(second) == {"old": 2}
 
 
-def test_one_alone_goes_on_with_what_several_left(opened: Callable[[str], Ledger]) -> None:
+def test_one_alone_goes_on_with_what_several_left(opened: Callable[[str], SessionLedger]) -> None:
     first, second = opened(A), opened(B)
     add(first, "one")
     add(second, "two")
@@ -122,7 +128,7 @@ def test_one_alone_goes_on_with_what_several_left(opened: Callable[[str], Ledger
 
 
 def test_one_that_lost_its_connection_cannot_write_once_another_has_its_name(
-    postgres_url: str, opened: Callable[[str], Ledger]
+    postgres_url: str, opened: Callable[[str], SessionLedger]
 ) -> None:
     first = opened(A)
     add(first, "before")
@@ -145,7 +151,7 @@ def test_one_that_lost_its_connection_cannot_write_once_another_has_its_name(
 
 
 def test_a_database_of_the_version_before_is_brought_up_to_date(
-    postgres_url: str, opened: Callable[[str], Ledger]
+    postgres_url: str, opened: Callable[[str], SessionLedger]
 ) -> None:
     alone = opened("")
     add(alone, "old")
@@ -160,11 +166,11 @@ def test_a_database_of_the_version_before_is_brought_up_to_date(
 
 def test_a_file_is_its_holders_whatever_the_name_was(sqlite_url: str) -> None:
     for name in (A, B, ""):
-        ledger = Ledger(sqlite_url, name)
+        ledger = SessionLedger(sqlite_url, name)
         ledger.open()
         add(ledger, f"of {name}")
         ledger.close(LIMIT_S)
-    ledger = Ledger(sqlite_url, FAR)
+    ledger = SessionLedger(sqlite_url, FAR)
     ledger.open()
     assert set(found(ledger)) == {f"of {A}", f"of {B}", "of "}
     ledger.close(LIMIT_S)

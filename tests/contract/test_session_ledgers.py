@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.sessions.ledger import Ledger
+from forebay.sessions.ledger import SessionLedger
 from forebay.testing.session_ledger_contract import SessionLedgerContract
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def open_ledger(request: pytest.FixtureRequest) -> Iterator[Callable[[], Ledger]]:
+def open_ledger(request: pytest.FixtureRequest) -> Iterator[Callable[[], SessionLedger]]:
     url = str(request.getfixturevalue(request.cls.url_fixture))
-    opened: list[Ledger] = []
+    opened: list[SessionLedger] = []
 
-    def open_one() -> Ledger:
-        ledger = Ledger(url)
+    def open_one() -> SessionLedger:
+        ledger = SessionLedger(url)
         ledger.open()
         opened.append(ledger)
         return ledger
@@ -30,7 +30,7 @@ def open_ledger(request: pytest.FixtureRequest) -> Iterator[Callable[[], Ledger]
 
 
 @pytest.fixture
-def ledger(open_ledger: Callable[[], Ledger]) -> Ledger:
+def ledger(open_ledger: Callable[[], SessionLedger]) -> SessionLedger:
     return open_ledger()
 
 

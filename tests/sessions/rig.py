@@ -18,14 +18,14 @@ from forebay.errors import StoreFailed
 from forebay.relay.call import Call
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
+from forebay.sessions.capacity import CapacityWaiters
 from forebay.sessions.conversation import Message
+from forebay.sessions.deps import SessionDeps
 from forebay.sessions.events import EventLog
+from forebay.sessions.ledger_writer import LedgerWriter
 from forebay.sessions.prompt import Prompt, Sender
 from forebay.sessions.record import SessionRecord
-from forebay.sessions.rooms import Rooms
 from forebay.sessions.session import Session
-from forebay.sessions.surroundings import Surroundings
-from forebay.sessions.writing import Writing
 from forebay.testing import FakeClock
 from forebay.wire.heads import AnswerHead
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from forebay.relay.exchange import Exchange
     from forebay.relay.relay import Relay
     from forebay.relay.sink import Sink
-    from forebay.sessions.ledger import Ledger
+    from forebay.sessions.ledger import SessionLedger
 
 STREAM = AnswerHead(200, [(b"content-type", b"text/event-stream")])
 NO_ROOM = Problem("queue_full", "queue is full", None, 3.0)
@@ -172,11 +172,10 @@ class Stage:
         self.ledger = FakeLedger()
         self.limit = limit
         self.context = context
-        self.rooms = Rooms(cast("Relay", self.queue), self.clock)
-        self.outcomes: list[str] = []
-        self.written_later: list[Callable[[], None]] = []
+        self.waiters = CapacityWaiters(cast("Relay", self.queue), self.clock)
+        self.writer = LedgerWriter(cast("SessionLedger", self.ledger), self.clock)
         self._ids = count(1)
-        self.around = Surroundings(
+        self.deps = SessionDeps(
             cast("Relay", self.queue),
             self.clock,
             self._make_call,
@@ -194,9 +193,7 @@ class Stage:
             id="ses", owner="", model="m", created_at=0.0, used_at=0.0, life=life, **options
         )
         log = EventLog(f"e{life}", life, self.clock)
-        writing = Writing(self.written_later.append, self.outcomes.append)
-        ledger = cast("Ledger", self.ledger)
-        return Session(record, log, ledger, self.rooms, self.around, writing)
+        return Session(record, log, self.writer, self.waiters, self.deps)
 
     def _make_call(self, record: SessionRecord, prompt: Prompt, body: bytes) -> Call | Problem:
         return Call(prompt.id, OPENAI, b"/", "/", "m", body, stream=True, patient=True)

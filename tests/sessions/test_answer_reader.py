@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.sessions.answer_reader import ANSWER_CHARS_MAX, LINE_BYTES_MAX, AnswerReader, TooLong
-from forebay.sessions.prompt import Usage
+from forebay.sessions.prompt import TokenUsage
 
 
 def event(**chunk: object) -> bytes:
@@ -39,7 +39,7 @@ def test_the_end_brings_its_reason_and_the_cost() -> None:
     reader.feed(delta("hi"))
     reader.feed(event(choices=[{"delta": {}, "finish_reason": "length"}]))
     reader.feed(event(choices=[], usage={"prompt_tokens": 3, "completion_tokens": 4}))
-    assert (reader.finish_reason, reader.usage) == ("length", Usage(3, 4))
+    assert (reader.finish_reason, reader.usage) == ("length", TokenUsage(3, 4))
 
 
 def test_thoughts_are_apart_from_the_answer() -> None:

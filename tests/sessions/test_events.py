@@ -13,7 +13,7 @@ from forebay.sessions.events import (
     HEARTBEAT,
     LIFE_STEP,
     EventLog,
-    Reader,
+    EventReader,
 )
 from forebay.testing import FakeClock
 
@@ -38,7 +38,7 @@ def data(frames: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in re.findall(rb"^data: (.+)$", frames, re.MULTILINE)]
 
 
-async def everything(reader: Reader) -> bytes:
+async def everything(reader: EventReader) -> bytes:
     """Return the head of the stream and what is there to read now."""
     frames = await reader.next() or b""
     nothing = asyncio.ensure_future(reader.next())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.errors import StoreFailed
+from forebay.sessions.ledger_writer import RETRY_S
 
 from .rig import Stage, settled
 
@@ -106,7 +107,7 @@ async def test_a_prompt_that_cannot_be_written_is_gone_and_its_place_is_free() -
     stage.ledger.refuse()
     with pytest.raises(StoreFailed):
         await accepting
-    assert stage.session.line.pending == 0
+    assert stage.session.queue.pending == 0
     assert stage.kinds() == []
     stage.ledger.automatic = True
     await stage.prompt()
@@ -127,7 +128,7 @@ async def test_whoever_waits_for_acceptance_may_leave_and_the_prompt_runs() -> N
     stage.ledger.commit_all()
     await settled()
     assert stage.kinds(prompt)[-1] == "turn_complete"
-    assert stage.session.line.pending == 0
+    assert stage.session.queue.pending == 0
 
 
 async def test_prompts_run_in_the_order_of_admission_even_if_written_together() -> None:
@@ -187,8 +188,7 @@ async def test_an_outcome_that_cannot_be_written_is_told_once_it_could_be() -> N
     assert stage.kinds(prompt) == ["text_delta"]
     assert stage.running.call.id == second.id  # the line moves on
     stage.running.say("next")
-    (again,) = stage.written_later
-    again()
+    stage.clock.advance(RETRY_S)
     stage.ledger.commit_all()
     await settled()
     assert stage.ledger.rows[prompt.id] == "completed"

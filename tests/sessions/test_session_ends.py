@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.errors import StoreFailed
-from forebay.sessions.line import BRANCHES_MAX
+from forebay.sessions.errors import PromptQueueFull, SessionRejected
+from forebay.sessions.prompt_queue import BRANCHES_MAX
 from forebay.sessions.record import Recovered
-from forebay.sessions.refusals import PromptQueueFull, Refusal
 
 from .rig import Stage, settled
 
@@ -38,7 +38,7 @@ async def test_a_removed_prompt_keeps_its_place_until_its_turn_drains() -> None:
     assert full.value.pending_count == 2
     stage.running.answer()
     await settled()
-    assert stage.session.line.pending == 0
+    assert stage.session.queue.pending == 0
     assert stage.queue.requests == []
 
 
@@ -57,7 +57,7 @@ async def test_removing_twice_changes_nothing() -> None:
 async def test_a_running_prompt_is_cancelled_not_removed() -> None:
     stage = Stage()
     prompt = await stage.prompt()
-    with pytest.raises(Refusal, match="cancel it"):
+    with pytest.raises(SessionRejected, match="cancel it"):
         stage.session.remove(prompt.id)
 
 
@@ -68,7 +68,7 @@ async def test_a_prompt_that_waits_in_the_queue_can_be_removed_and_leaves_it() -
     assert stage.session.remove(prompt.id) is True
     await settled()
     assert stage.queue.requests == []
-    assert stage.session.line.pending == 0
+    assert stage.session.queue.pending == 0
 
 
 async def test_cancelling_ends_the_active_prompt_only() -> None:
@@ -88,7 +88,7 @@ async def test_whoever_waits_for_an_outcome_to_be_written_does_not_wait_for_late
     await stage.prompt()
     stage.ledger.automatic = False
     stage.session.cancel()
-    settling = asyncio.ensure_future(stage.session.endings.settled())
+    settling = asyncio.ensure_future(stage.session.flush())
     await settled()
     stage.session.cancel()  # the next one, which has just begun
     while not settling.done():
@@ -103,7 +103,7 @@ async def test_whoever_waits_for_an_outcome_that_cannot_be_written_is_told() -> 
     await stage.prompt()
     stage.ledger.automatic = False
     stage.session.cancel()
-    settling = asyncio.ensure_future(stage.session.endings.settled())
+    settling = asyncio.ensure_future(stage.session.flush())
     await settled()
     stage.ledger.refuse()
     stage.ledger.commit_all()
@@ -122,10 +122,10 @@ async def test_a_deadline_fires_while_the_prompt_is_still_queued() -> None:
     stage.clock.advance(5.0)
     await settled()
     assert error_of(stage, second) == "deadline_exceeded"
-    assert stage.session.line.pending == 2
+    assert stage.session.queue.pending == 2
     stage.running.answer()
     await settled()
-    assert stage.session.line.pending == 0
+    assert stage.session.queue.pending == 0
 
 
 async def test_a_deadline_ends_what_runs_and_frees_the_line_at_once() -> None:
@@ -160,7 +160,7 @@ async def test_a_prompt_that_finds_the_queue_full_waits_at_the_head() -> None:
     assert prompt.status == "queued"
     assert stage.kinds(prompt) == ["pending_prompt_added"]
     stage.queue.has_room = True
-    stage.rooms.try_all()
+    stage.waiters.try_all()
     await settled()
     assert stage.running.call.id == prompt.id
     assert stage.queue.freed is None
@@ -176,7 +176,7 @@ async def test_a_prompt_that_never_finds_room_fails_like_any_request_that_waits_
     await settled()
     assert error_of(stage, prompt) == "queue_timeout"
     stage.queue.has_room = True
-    stage.rooms.try_all()
+    stage.waiters.try_all()
     await settled()
     assert stage.queue.submitted == 1  # it is not tried again
 
@@ -187,7 +187,7 @@ async def test_the_wait_for_room_does_not_count_against_the_wait_in_the_queue() 
     prompt = await stage.prompt()
     stage.clock.advance(30.0)
     stage.queue.has_room = True
-    stage.rooms.try_all()
+    stage.waiters.try_all()
     await settled()
     stage.clock.advance(120.0)
     assert prompt.status == "queued"  # its limit is the queue's business now
@@ -199,7 +199,7 @@ async def test_a_branch_waits_for_its_turn_and_is_not_counted() -> None:
     branch = asyncio.ensure_future(stage.session.branch())
     await settled()
     assert not branch.done()
-    assert stage.session.line.pending == 1
+    assert stage.session.queue.pending == 1
     stage.running.answer("first")
     await settled()
     (turn,) = (await branch).turns
@@ -237,7 +237,7 @@ async def test_branches_are_bounded() -> None:
     await stage.prompt()
     tasks = [asyncio.ensure_future(stage.session.branch()) for _ in range(BRANCHES_MAX)]
     await settled()
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(SessionRejected) as refused:
         await stage.session.branch()
     assert refused.value.problem.code == "branch_queue_full"
     stage.running.answer()
@@ -272,9 +272,9 @@ async def test_closing_ends_what_runs_what_waits_and_who_branches() -> None:
     await settled()
     assert request.ended
     assert (error_of(stage, first), error_of(stage, second)) == ("session_closed",) * 2
-    with pytest.raises(Refusal):
+    with pytest.raises(SessionRejected):
         await branch
-    with pytest.raises(Refusal):
+    with pytest.raises(SessionRejected):
         stage.admit()
 
 
@@ -323,13 +323,13 @@ async def test_after_a_crash_what_ran_has_an_unknown_outcome_and_what_waited_goe
     stage.session.recover(found)
     await settled()
     assert error_of(stage, found.prompts[0]) == "outcome_unknown"
-    assert stage.session.line.pending == 2
+    assert stage.session.queue.pending == 2
     for prompt in found.prompts[1:]:
         assert stage.running.call.id == prompt.id
         stage.running.answer()
         await settled()
     assert stage.ledger.ends == [prompt.id for prompt in found.prompts]
-    assert stage.session.line.pending == 0
+    assert stage.session.queue.pending == 0
 
 
 async def test_after_a_crash_numbers_of_events_go_on_rising() -> None:
@@ -343,7 +343,7 @@ async def test_after_a_crash_numbers_of_events_go_on_rising() -> None:
 async def test_after_a_crash_deadlines_still_count_from_acceptance() -> None:
     stage = Stage()
     found = left("queued", "queued")
-    found.prompts[1].deadline_at = stage.around.utc_s() - 1.0
+    found.prompts[1].deadline_at = stage.deps.utc_s() - 1.0
     stage.session.recover(found)
     await settled()
     stage.clock.advance(0.0)

@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from forebay.sessions.refusals import PromptQueueFull, Refusal
+from forebay.sessions.errors import PromptQueueFull, SessionRejected
+from forebay.sessions.ledger_writer import RETRY_S
 
 from .rig import Stage, settled
 
@@ -56,11 +57,11 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(deadline=st.sampled_from((None, None, 0.5, 3.0)))
     def prompt(self, deadline: float | None) -> None:
         stage = self.stage
-        before = stage.session.line.pending
+        before = stage.session.queue.pending
 
         def work() -> None:
             if self.closed or (self.limit and before >= self.limit):
-                with pytest.raises(Refusal if self.closed else PromptQueueFull):
+                with pytest.raises(SessionRejected if self.closed else PromptQueueFull):
                     stage.admit("hi", deadline)
                 return
             prompt = stage.admit("hi", deadline)
@@ -87,7 +88,7 @@ class SessionMachine(RuleBasedStateMachine):
     def remove(self, index: int) -> None:
         if self.accepted:
             prompt = self.accepted[index % len(self.accepted)]
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(SessionRejected):
                 self.do(lambda: self.stage.session.remove(prompt.id))
 
     @rule()
@@ -106,7 +107,7 @@ class SessionMachine(RuleBasedStateMachine):
     def queue_changes(self, has_room: bool, has_slot: bool) -> None:
         queue = self.stage.queue
         queue.has_room, queue.has_slot = has_room, has_slot
-        self.do(self.stage.rooms.try_all)
+        self.do(self.stage.waiters.try_all)
 
     @rule(seconds=st.sampled_from((0.4, 1.0, 30.0, 61.0)))
     def time_passes(self, seconds: float) -> None:
@@ -141,7 +142,7 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def pending_is_never_above_the_cap(self) -> None:
         if hasattr(self, "stage") and self.limit:
-            assert 0 <= self.stage.session.line.pending <= self.limit
+            assert 0 <= self.stage.session.queue.pending <= self.limit
 
     @invariant()
     def at_most_one_request_at_a_time(self) -> None:
@@ -159,14 +160,17 @@ class SessionMachine(RuleBasedStateMachine):
         """Let every prompt come to its end and every outcome be written."""
         stage = self.stage
         stage.queue.has_room = stage.queue.has_slot = True
+
+        def retry_writes() -> None:
+            stage.clock.advance(RETRY_S)
+
         for _ in range(200):
-            again, stage.written_later[:] = list(stage.written_later), []
-            for work in (*again, stage.ledger.commit_all, stage.rooms.try_all):
+            for work in (retry_writes, stage.ledger.commit_all, stage.waiters.try_all):
                 self.do(work)
             for request in list(stage.queue.requests):
                 self.do(request.answer)
-            is_over = not stage.queue.requests and stage.session.line.is_empty
-            if is_over and not stage.ledger.writes and not stage.written_later:
+            is_over = not stage.queue.requests and stage.session.queue.is_empty
+            if is_over and not stage.ledger.writes and not stage.writer._failed:
                 return
 
     def teardown(self) -> None:
@@ -179,9 +183,9 @@ class SessionMachine(RuleBasedStateMachine):
             assert task.done()
             if not task.cancelled():
                 task.exception()
-        assert stage.session.line.pending == 0
-        assert stage.session.line.is_empty
-        assert not list(stage.rooms._lines.values())
+        assert stage.session.queue.pending == 0
+        assert stage.session.queue.is_empty
+        assert stage.waiters.is_empty
         assert stage.queue.freed is None
         ids = [event["id"] for event in _numbered(stage)]
         assert ids == sorted(set(ids))

@@ -14,7 +14,7 @@ from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
 from forebay.gateway.jobs.figures import JobFigures
 from forebay.gateway.metrics import OF_THE_FLEET, Metrics
 from forebay.nodes.registry import Nodes
-from forebay.sessions.figures import SessionFigures
+from forebay.sessions.deps import SessionFigures
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -12,7 +12,7 @@ from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.hot.model_names import nearest
 from forebay.gateway.routes.sessions import queue_full
 from forebay.relay.problem import Problem
-from forebay.sessions.refusals import PromptQueueFull, Refusal
+from forebay.sessions.errors import PromptQueueFull, SessionRejected
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -32,7 +32,7 @@ class ErrorHandlers:
         self._asking = asking
         self.handlers: dict[Any, Any] = {
             HttpError: self.refused,
-            Refusal: self.refused_by_session,
+            SessionRejected: self.refused_by_session,
             HTTPException: self.not_there,
             Exception: self.broken,
         }
@@ -41,7 +41,7 @@ class ErrorHandlers:
         """Answer a refusal."""
         return self._asking.answer(error, request)
 
-    async def refused_by_session(self, request: Request, error: Refusal) -> Response:
+    async def refused_by_session(self, request: Request, error: SessionRejected) -> Response:
         """Answer a session's refusal; that of its cap has a body of its own."""
         if isinstance(error, PromptQueueFull):
             return queue_full(error)

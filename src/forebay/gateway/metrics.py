@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from forebay.gateway.hot.accounting import Accounting, Histogram
     from forebay.gateway.jobs.figures import JobFigures
     from forebay.nodes.registry import Nodes
-    from forebay.sessions.figures import SessionFigures
+    from forebay.sessions.deps import SessionFigures
 
     Labelled = tuple[tuple[str, ...], Histogram]
 

@@ -32,8 +32,8 @@ from forebay.nodes.registry import Nodes
 from forebay.relay.problem import Problem
 from forebay.relay.relay import Relay
 from forebay.relay.watchdog import Watchdog
-from forebay.sessions.ids import session_id
-from forebay.sessions.surroundings import Surroundings as SessionSurroundings
+from forebay.sessions.deps import SessionDeps
+from forebay.sessions.record import session_id
 from forebay.settings import (
     SettingsError,
     node_api_key,
@@ -128,7 +128,7 @@ class Parts:
 
     def _make_sessions(self, clock: Timers) -> SessionHost:
         entropy = random.SystemRandom()
-        around = SessionSurroundings(
+        around = SessionDeps(
             self.relay,
             clock,
             SessionCalls(self.admission, self.keys).make,

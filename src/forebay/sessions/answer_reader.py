@@ -1,8 +1,8 @@
-"""Reads the text out of a node's answer as it comes: OpenAI's chat stream, or one JSON body.
+"""Read the text out of a node's answer as it arrives: OpenAI's chat stream, or one JSON body.
 
-Only what a session needs is looked at, and nothing is believed: nodes send all sorts of extras and
-get types wrong, and a side field that makes no sense must not cost the text beside it. An answer of
-which nothing at all could be read is an error (`understood`). Bounded: a line of a stream and a
+Only what a session needs is read, and nothing is trusted: nodes send extra fields and wrong types,
+and an invalid side field must not cost the text beside it. An answer of which nothing could be read
+is an error (`understood`). Bounded: a line of a stream and a
 whole JSON body by LINE_BYTES_MAX, the text by ANSWER_CHARS_MAX; linear in what comes.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from forebay.sessions.prompt import Usage
+from forebay.sessions.prompt import TokenUsage
 from forebay.sse import BadStream, SseLines
 
 LINE_BYTES_MAX = 4_194_304
@@ -27,11 +27,11 @@ _decode = msgspec.json.Decoder().decode
 
 
 class TooLong(Exception):
-    """The answer does not end where it should."""
+    """The answer, or one line of it, is longer than a session can hold."""
 
 
 class AnswerReader:
-    """Takes bytes; collects text."""
+    """Incremental parser of one answer."""
 
     def __init__(self) -> None:
         self.is_stream = True
@@ -39,7 +39,7 @@ class AnswerReader:
         self.understood = False
         """Whether anything of it was an answer."""
         self.finish_reason: str | None = None
-        self.usage: Usage | None = None
+        self.usage: TokenUsage | None = None
         self.error: str | None = None
         """The node's own words, where it ended its stream with an error."""
         self._pieces: list[str] = []
@@ -102,9 +102,9 @@ class AnswerReader:
         self.understood = True
         for choice in choices[:1]:
             if isinstance(choice, dict):
-                self._hear(choice)
+                self._read_choice(choice)
 
-    def _hear(self, choice: dict[str, Any]) -> None:
+    def _read_choice(self, choice: dict[str, Any]) -> None:
         reason = _text(choice.get("finish_reason"))
         if 0 < len(reason) <= 64:
             self.finish_reason = reason
@@ -127,7 +127,7 @@ def _decoded(data: bytes) -> Any:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    try:  # more patient: it knows half a surrogate pair, which nodes cut from a character
+    try:  # more lenient: it accepts half a surrogate pair, which nodes cut from a character
         return json.loads(data)
     except (ValueError, RecursionError):
         return None
@@ -147,7 +147,7 @@ def _text(content: object) -> str:
     return content
 
 
-def _usage(given: object) -> Usage | None:
+def _usage(given: object) -> TokenUsage | None:
     """Return counts that make sense, else None."""
     if not isinstance(given, dict):
         return None
@@ -159,7 +159,7 @@ def _usage(given: object) -> Usage | None:
         and not isinstance(count, bool)
         and 0 <= count <= TOKENS_MAX
     ]
-    return Usage(known[0], known[1]) if len(known) == 2 else None
+    return TokenUsage(known[0], known[1]) if len(known) == 2 else None
 
 
 def words_of(body: bytes) -> str:

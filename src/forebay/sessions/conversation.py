@@ -1,8 +1,8 @@
-"""What a session remembers, and how much of it a model is sent.
+"""The history of a session, and how much of it a model is sent.
 
 The rule: the system prompt and the newest prompt are always sent whole; before them go as many of
 the latest completed turns as fit, each whole (its messages and its answer), none left out between.
-What does not fit is left out, oldest first, and sent again should there be more room one day. Turns
+What does not fit is left out, oldest first, and sent again should the context grow. Turns
 that failed or were cancelled leave nothing behind.
 
 What fits is `context - reserve`: the model's context in tokens, as its nodes report it, less what
@@ -45,8 +45,8 @@ class Message(Struct, frozen=True):
     content: str
 
 
-class Turn(Struct, frozen=True):
-    """A prompt and its answer."""
+class CompletedTurn(Struct, frozen=True):
+    """A prompt that was answered, and its answer."""
 
     messages: tuple[Message, ...]
     answer: str
@@ -56,8 +56,8 @@ class Turn(Struct, frozen=True):
         return (*self.messages, Message("assistant", self.answer))
 
 
-class Room(Struct, frozen=True):
-    """How many tokens may be sent."""
+class ContextBudget(Struct, frozen=True):
+    """How many tokens may be sent to the model."""
 
     context_tokens: int
     answer_tokens: int
@@ -77,13 +77,13 @@ class Conversation:
         self.system = system
         self._forgotten = 0
         self._left_out = 0
-        self._turns: deque[Turn] = deque()
+        self._turns: deque[CompletedTurn] = deque()
         self._sizes: deque[int] = deque()
         self._bytes = 0
         self._tokens_per_byte = TOKENS_PER_BYTE_SAFE
 
     @property
-    def turns(self) -> Sequence[Turn]:
+    def turns(self) -> Sequence[CompletedTurn]:
         """What is remembered, oldest first."""
         return self._turns
 
@@ -100,7 +100,7 @@ class Conversation:
         other._tokens_per_byte = self._tokens_per_byte
         return other
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: CompletedTurn) -> None:
         """Remember a turn, within the hard bounds."""
         size = size_bytes(turn.whole())
         self._turns.append(turn)
@@ -119,7 +119,7 @@ class Conversation:
             measured = text_tokens / sent_bytes
             self._tokens_per_byte = min(max(measured, TOKENS_PER_BYTE_MIN), TOKENS_PER_BYTE_MAX)
 
-    def shortage(self, prompt: Sequence[Message], room: Room) -> int:
+    def shortage(self, prompt: Sequence[Message], budget: ContextBudget) -> int:
         """Return what a prompt takes by the most hopeful count if that is too much, else 0.
 
         With an empty prompt: what the system prompt takes.
@@ -127,15 +127,15 @@ class Conversation:
         alone = [*self._opening(), *prompt]
         ratio = min(TOKENS_PER_BYTE_LEAST, self._tokens_per_byte)
         needed = _tokens(size_bytes(alone), len(alone), ratio)
-        is_too_large = needed > room.tokens or size_bytes(alone) > HISTORY_BYTES_MAX
+        is_too_large = needed > budget.tokens or size_bytes(alone) > HISTORY_BYTES_MAX
         return needed if is_too_large else 0
 
-    def fit(self, prompt: Sequence[Message], room: Room) -> list[Message]:
+    def fit(self, prompt: Sequence[Message], budget: ContextBudget) -> list[Message]:
         """Return what to send."""
         ratio = self._tokens_per_byte
         always = [*self._opening(), *prompt]
-        left = room.tokens - _tokens(size_bytes(always), len(always), ratio)
-        kept: list[Turn] = []
+        left = budget.tokens - _tokens(size_bytes(always), len(always), ratio)
+        kept: list[CompletedTurn] = []
         for turn, size in zip(reversed(self._turns), reversed(self._sizes), strict=True):
             left -= _tokens(size, len(turn.messages) + 1, ratio)
             if left < 0:

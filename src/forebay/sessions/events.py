@@ -1,19 +1,20 @@
-"""What a session tells whoever listens: numbered events in a bounded ring, and its readers.
+"""The events of a session: numbered, in a bounded ring, with any number of readers.
 
 Numbers only ever rise, over restarts, too: each life of a session (one process that holds it)
 numbers from `life * LIFE_STEP` on. So a reader that comes back with the number it saw last can be
-told truly whether it missed something, whatever happened in between, and an old number is never
+told whether it missed something, whatever happened in between, and an old number is never
 mistaken for a new one.
 
 The ring holds EVENTS_MAX events and BYTES_MAX bytes, always the last event, and whatever came in
-this turn of the loop, so that a reader that keeps up misses nothing however large it is. Readers
+this iteration of the loop, so that a reader that keeps up misses nothing however large. Readers
 have no buffers of their own, only a place in the ring: one that stops reading costs nothing, is
 warned when it has fallen behind by most of the ring, and is dropped when the ring has passed it.
 
-The outcome of a turn must not be told before it is in the ledger: else a crash in between would
-give the prompt a second one. `hold` closes the gate before such an event, `release` opens it; what
-comes meanwhile waits in order, pieces of one answer joined into one event. What still waits when
-the log is closed was never written, and is not told: the next life will give that prompt its end.
+The outcome of a turn must not be published before it is in the ledger: else a crash in between
+would give the prompt a second one. `hold` closes the gate before such an event, `release` opens it;
+what comes meanwhile is buffered in order, deltas of one answer joined into one event. What is still
+buffered when the log is closed was never written, and is not published: the next life gives that
+prompt its end.
 
 Cost: O(1) an event and a reader.
 """
@@ -36,14 +37,14 @@ LIFE_STEP = 1_000_000_000
 HEARTBEAT_S = 15.0
 """Below the minute after which many proxies cut a silent connection."""
 JOINED = ("text_delta", "reasoning_delta")
-"""Events that can be told together."""
+"""Events that can be joined into one."""
 HEARTBEAT = b": heartbeat\n\n"
 HEAD = b"retry: 1000\n\n"
 """How soon a browser's EventSource should come back, in milliseconds."""
 
 
 def frame(kind: str, prompt_id: str | None, fields: dict[str, Any], event_id: int = 0) -> bytes:
-    """Return an event as it is sent; one without a number of its own is told to one reader only.
+    """Return an event as it is sent; one without a number goes to one reader only.
 
     >>> frame("text_delta", "p", {"text": "hi"}, 3)
     b'id: 3\\nevent: text_delta\\ndata: {"type":"text_delta","promptId":"p","text":"hi"}\\n\\n'
@@ -53,8 +54,8 @@ def frame(kind: str, prompt_id: str | None, fields: dict[str, Any], event_id: in
     return b"%bevent: %b\ndata: %b\n\n" % (number, kind.encode(), data)
 
 
-class Held:
-    """An event that waits at the gate."""
+class GatedEvent:
+    """An event that is buffered until the gate opens."""
 
     __slots__ = ("event_id", "fields", "kind", "prompt_id", "texts")
 
@@ -67,12 +68,10 @@ class Held:
         self.fields = fields
         self.texts = [fields["text"]] if kind in JOINED else []
 
-    def joins(self, kind: str, prompt_id: str | None) -> bool:
-        """Say whether a piece of an answer can be told together with this one."""
+    def can_join(self, kind: str, prompt_id: str | None) -> bool:
         return kind in JOINED and (self.kind, self.prompt_id) == (kind, prompt_id)
 
     def frame(self) -> bytes:
-        """Return it as it is sent."""
         fields = {**self.fields, "text": "".join(self.texts)} if self.texts else self.fields
         return frame(self.kind, self.prompt_id, fields, self.event_id)
 
@@ -82,9 +81,9 @@ class EventLog:
 
     def __init__(self, epoch: str, life: int, clock: Timers) -> None:
         self.epoch = epoch
-        """Tells one process from the next."""
+        """Differs from process to process."""
         self.last_id = life * LIFE_STEP
-        """The number given last; perhaps of an event that still waits at the gate."""
+        """The number given last; perhaps of an event that is still buffered."""
         self._first_of_life = self.last_id + 1
         self._clock = clock
         self._ring: deque[tuple[int, bytes]] = deque()
@@ -92,20 +91,20 @@ class EventLog:
         self._published = 0  # events ever put into the ring
         self._lost_id = 0  # the newest that has left the ring
         self._trimming = False
-        self._held: deque[Held] = deque()
+        self._held: deque[GatedEvent] = deque()
         self._gates = 0
-        self._readers: set[Reader] = set()
+        self._readers: set[EventReader] = set()
         self.closed = False
 
     # -- writing
 
     def publish(self, kind: str, prompt_id: str | None, **fields: Any) -> int:
-        """Tell everybody, now or when the gate opens; return the event's number."""
-        if self._gates and self._held and self._held[-1].joins(kind, prompt_id):
+        """Publish an event, now or when the gate opens; return its number."""
+        if self._gates and self._held and self._held[-1].can_join(kind, prompt_id):
             self._held[-1].texts.append(fields["text"])
             return self.last_id
         self.last_id += 1
-        held = Held(self.last_id, kind, prompt_id, fields)
+        held = GatedEvent(self.last_id, kind, prompt_id, fields)
         if self._gates:
             self._held.append(held)
         else:
@@ -119,21 +118,21 @@ class EventLog:
         self._wake()
 
     def hold(self) -> None:
-        """Close the gate: what comes next is not to be told before `release`."""
+        """Close the gate: buffer what comes next until `release`."""
         self._gates += 1
 
     def release(self) -> None:
-        """Open the gate, once all who have closed it agree."""
+        """Open the gate, once there was a `release` for every `hold`."""
         self._gates -= 1
         if not self._gates:
-            self._let_through()
+            self._publish_held()
 
     def open_gate(self) -> None:
-        """Tell what waits: it does not matter any more whether it is written."""
-        self._let_through()
+        """Publish what is buffered: it does not matter any more whether it is written."""
+        self._publish_held()
 
     def close(self, kind: str, **fields: Any) -> None:
-        """End every reader, after what they have not read yet and one last event."""
+        """Publish one last event and end every reader after it."""
         self._held.clear()
         self.last_id += 1
         self._append(self.last_id, frame(kind, None, fields, self.last_id))
@@ -141,7 +140,7 @@ class EventLog:
         self._wake()
 
     def drop_readers(self, reason: str) -> None:
-        """End those who read now; others may come."""
+        """End the present readers; others may come."""
         for reader in tuple(self._readers):
             reader.drop(reason)
 
@@ -149,20 +148,19 @@ class EventLog:
 
     @property
     def readers(self) -> int:
-        """How many read now."""
         return len(self._readers)
 
-    def follow(self, after: int | None) -> Reader:
-        """Return a reader of what comes after a number; of all that is held, where it has none.
+    def follow(self, after: int | None) -> EventReader:
+        """Return a reader of the events after a number; of the whole ring for None.
 
-        It counts at once, until its context is left.
+        It counts as a reader at once, until its context is left.
         """
-        reader = Reader(self, after, self._clock)
+        reader = EventReader(self, after, self._clock)
         self._readers.add(reader)
         return reader
 
     def start_of(self, after: int | None) -> tuple[int, int, int]:
-        """Return how many events to give a reader, and the numbers between which it missed some."""
+        """Return how many events to give a reader, and the range of numbers that it missed."""
         if after is None:
             return len(self._ring), 0, 0
         count = 0
@@ -180,14 +178,14 @@ class EventLog:
         self._bytes += len(data)
         self._published += 1
 
-    def _let_through(self) -> None:
+    def _publish_held(self) -> None:
         while self._held:
             held = self._held.popleft()
             self._append(held.event_id, held.frame())
         self._wake()
 
     def _wake(self) -> None:
-        """Have readers read, and only then forget what is too much."""
+        """Wake the readers, and trim the ring only after they have read."""
         for reader in self._readers:
             reader.wake()
         if not self._trimming and self._is_too_large():
@@ -204,15 +202,15 @@ class EventLog:
             self._bytes -= len(lost)
 
 
-class Reader:
-    """One who follows a session."""
+class EventReader:
+    """The place of one client in the ring."""
 
     def __init__(self, log: EventLog, after: int | None, clock: Timers) -> None:
         self._log = log
         self._clock = clock
         count, missed_from, missed_to = log.start_of(after)
         self._place = log._published - count  # counted as there
-        self._caught_up = False  # it has been given what was there when it came
+        self._caught_up = False  # with what was in the ring when it came
         self._warned = False
         self._woken = asyncio.Event()
         self._first = [HEAD]
@@ -221,23 +219,22 @@ class Reader:
             self._first.append(frame("gap", None, missed))
         self._dropped = ""
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> EventReader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._log._readers.discard(self)
 
     def drop(self, reason: str) -> None:
-        """End it after what it has not read yet."""
+        """End it after the events that it has not read yet."""
         self._dropped = reason
         self._woken.set()
 
     def wake(self) -> None:
-        """Tell it that there is something."""
         self._woken.set()
 
     async def next(self) -> bytes | None:
-        """Return what is new, or a heartbeat when there was nothing for a while; None at the end.
+        """Return new events, or a heartbeat after HEARTBEAT_S without any; None at the end.
 
         Cancelling it loses nothing.
         """
@@ -279,7 +276,7 @@ class Reader:
         return frame("stream_closed", None, {"reason": reason})
 
     async def _wait(self) -> bool:
-        """Wait to be woken; False when a heartbeat is due first."""
+        """Wait for an event; False when a heartbeat is due first."""
         due = asyncio.Event()
 
         def beat() -> None:

@@ -1,13 +1,13 @@
-"""The write-ahead ledger: what was promised is written before it is promised.
+"""The write-ahead ledger of sessions: its tables, its locks and its statements.
 
 A prompt is in the ledger before its 202 is sent, and its outcome is in the ledger before its
-terminal event is told. So after a crash every accepted prompt is found either with its outcome,
-or without one, and then gets exactly one: those that were queued go on, the one that ran is told
-that its outcome is unknown.
+terminal event is published. So after a crash every accepted prompt is found either with its
+outcome, or without one, and then gets exactly one: queued prompts are resumed, the one that ran
+ends with `outcome_unknown`.
 
-Writes are futures of the database's one writing thread and happen in the order they are asked for.
-One gateway holds a file at a time. A PostgreSQL database is held by one gateway that works alone,
-or by several that share a queue: each has a name, and the sessions of that name (`ledger_lock`).
+Writes are futures of the database's one writing thread and are executed in order. One gateway holds
+a file at a time. A PostgreSQL database is held by one gateway that works alone, or by several that
+share a queue: each has a name, and the sessions of that name (`LedgerLock`).
 """
 
 from __future__ import annotations
@@ -17,27 +17,156 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import bindparam, delete, func, insert, select, true, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    true,
+    update,
+)
 
-from forebay.errors import ForebayError, StoreFailed
-from forebay.sessions.conversation import TURNS_MAX, Message, Turn
-from forebay.sessions.ledger_lock import LedgerLock
-from forebay.sessions.prompt import Prompt, Result, Sender
+from forebay.errors import ForebayError, NotAllowed, StoreFailed
+from forebay.sessions.conversation import TURNS_MAX, CompletedTurn, Message
+from forebay.sessions.prompt import Prompt, Sender, TurnResult
 from forebay.sessions.record import Recovered, SessionRecord
-from forebay.sessions.schema import SESSIONS, prompts, sessions
 from forebay.storage.database import Database
 from forebay.storage.file_lock import FileLock
+from forebay.storage.schema import Schema
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from sqlalchemy import Connection, Executable, Row
 
+LOCK_NUMBER = 7801
 OPEN_S = 15.0
 LOAD_CHARS_MAX = 1_048_576
-"""How much of a session is taken over by the next process: what it may hold in memory."""
+"""How much of a session the next process loads: what it may hold in memory."""
 PRUNE_EVERY = 20
-"""How often a session's oldest turns are looked for, in prompts."""
+"""How often a session's oldest turns are pruned, in prompts."""
+
+
+metadata = MetaData()
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),  # the name of a key; empty without keys
+    Column("model", Text, nullable=False),
+    Column("system", Text, nullable=False),  # JSON: a text, or null
+    Column("max_tokens", Integer, nullable=False),
+    Column("options", Text, nullable=False),  # JSON: what else the node is asked with
+    Column("base", Text, nullable=False),  # JSON: the turns that a branch began with
+    Column("created_at", Float, nullable=False),
+    Column("used_at", Float, nullable=False),
+    Column("life", Integer, nullable=False),  # how many processes have held it before
+    # The gateway that has it, where several share the database; empty for one that works alone,
+    # and for programs that do not know this column.
+    Column("replica", Text, nullable=False, server_default=""),
+)
+
+prompts = Table(
+    "session_prompts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("session_id", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("priority", Text, nullable=False),
+    Column("max_wait_s", Float),
+    Column("messages", Text, nullable=False),
+    Column("status", Text, nullable=False),  # queued, running, completed, failed, cancelled
+    Column("accepted_at", Float, nullable=False),
+    Column("deadline_at", Float),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Column("result", Text),  # JSON: the outcome
+    Column("event_id", BigInteger),  # the number of its one terminal event
+)
+
+Index("session_prompts_of", prompts.c.session_id, prompts.c.seq)
+
+
+def _name_replicas(connection: Connection) -> None:
+    """Version 2: sessions belong to one of several gateways."""
+    connection.execute(text("ALTER TABLE sessions ADD COLUMN replica TEXT NOT NULL DEFAULT ''"))
+
+
+SESSIONS = Schema(metadata, "forebay_sessions_schema", (_name_replicas,))
+
+
+_LOCK = text("SELECT pg_try_advisory_lock(:number)")
+_LOCK_SHARED = text("SELECT pg_try_advisory_lock_shared(:number)")
+_UNLOCK_SHARED = text("SELECT pg_advisory_unlock_shared(:number)")
+_UNLOCK_ALL = text("SELECT pg_advisory_unlock_all()")
+_LOCK_NAME = text("SELECT pg_try_advisory_lock(:number, :name)")
+
+
+class LedgerLock:
+    """Advisory locks on PostgreSQL, which the server releases when their holder dies.
+
+    A gateway that works alone holds lock 7801 exclusively. Gateways that share a queue hold it
+    shared, and each the lock of its own name beside it. So a name has one holder, and a gateway of
+    an older version, which knows only the first lock, holds it exclusively as well.
+
+    The locks belong to the one connection for writing: a gateway that has lost that cannot write
+    any more, so that two can never both write.
+    """
+
+    def __init__(self, replica: str) -> None:
+        """`replica` is the gateway's name among several, "" where it works alone."""
+        self._replica = replica
+
+    def take(self, connection: Connection) -> None:
+        """Take the locks for as long as this connection lives; raises NotAllowed."""
+        if connection.dialect.name != "postgresql":
+            return
+        if self._replica:
+            self._take_shared(connection)
+        elif not connection.execute(_LOCK, {"number": LOCK_NUMBER}).scalar():
+            raise NotAllowed(
+                "another gateway holds the sessions of this database: give each gateway a "
+                "`sessions.database` of its own, or let them share a queue (`coordination.url`)"
+            )
+
+    def release(self, connection: Connection) -> None:
+        """Release the locks; the last statement of a connection."""
+        if connection.dialect.name == "postgresql":
+            connection.execute(_UNLOCK_ALL)
+
+    def _take_shared(self, connection: Connection) -> None:
+        if not connection.execute(_LOCK_SHARED, {"number": LOCK_NUMBER}).scalar():
+            raise NotAllowed(
+                "a gateway that works alone holds the sessions of this database: give it a "
+                "`sessions.database` of its own, or the `coordination.url` of the others"
+            )
+        name = {"number": LOCK_NUMBER, "name": _as_int4(self._replica)}
+        if not connection.execute(_LOCK_NAME, name).scalar():
+            connection.execute(_UNLOCK_SHARED, {"number": LOCK_NUMBER})  # it goes back to a pool
+            raise NotAllowed(
+                f"another gateway named {self._replica} holds its sessions in this database: give "
+                "each gateway a `coordination.advertise` of its own"
+            )
+
+
+def _as_int4(name: str) -> int:
+    """Return the number that eight hexadecimal digits are, as PostgreSQL has it: with a sign."""
+    return int.from_bytes(bytes.fromhex(name), signed=True)
+
 
 # Made once: to make a statement takes longer than to run it.
 _OF_ID = prompts.c.id == bindparam("of_id")
@@ -57,8 +186,8 @@ _PRUNE = delete(prompts).where(
 )
 
 
-class Ledger:
-    """The sessions of one gateway, on disk."""
+class SessionLedger:
+    """The sessions of one gateway, in the database."""
 
     def __init__(self, url: str, replica: str = "") -> None:
         """`replica` is the gateway's name among those that share a queue; "" works alone."""
@@ -70,7 +199,7 @@ class Ledger:
         self._file = FileLock(path, ".sessions", "gateway", remedy) if path is not None else None
 
     def open(self) -> None:
-        """Open it as the only one; blocks. Raises StoreFailed or NotAllowed."""
+        """Open and lock it; blocks. Raises StoreFailed or NotAllowed."""
         self._database.open()
         try:
             if self._file is not None:
@@ -83,20 +212,20 @@ class Ledger:
             raise
 
     def close(self, limit_s: float) -> None:
-        """Finish what was asked for, within a limit, and let go; blocks. May be called twice."""
+        """Finish pending writes, within a limit, and unlock; blocks. May be called twice."""
         with contextlib.suppress(ForebayError, TimeoutError):
             self.flush().result(limit_s)  # committed before another may read it
-            # Now, not when the server notices that we have left.
-            self._database.write(self._lock.let_go)
+            # Explicitly: the server may notice late that the connection is gone.
+            self._database.write(self._lock.release)
         self._database.close(limit_s)
         if self._file is not None:
             self._file.release()
 
     def recover(self) -> Future[list[SessionRecord]]:
-        """Return all sessions of this gateway, each of which begins another life.
+        """Return all sessions of this gateway, and count the next life of each.
 
-        Whoever holds the database alone has all of them, whatever gateway made them. Of several,
-        each has its own; the first to come takes over what one made that worked alone.
+        A gateway that holds the database alone has all of them, whichever gateway made them. Of
+        several, each has its own; the first takes over those of a gateway that worked alone.
         """
         name = self._replica
         is_shared = bool(name) and not self._database.is_sqlite
@@ -113,7 +242,7 @@ class Ledger:
         return self._database.write(work)
 
     def load(self, record: SessionRecord) -> Future[Recovered]:
-        """Return what the last process left of a session, and forget what is too much."""
+        """Return what the last process left of a session, and prune what is too much."""
 
         def work(connection: Connection) -> Recovered:
             first = _first_kept(connection, record.id)
@@ -137,7 +266,6 @@ class Ledger:
         return self._database.read(lambda connection: connection.execute(statement).scalar() or "")
 
     def create(self, record: SessionRecord) -> Future[None]:
-        """Write a new session."""
         values = {
             **{name: getattr(record, name) for name in SessionRecord.__struct_fields__},
             "system": _json(record.system),  # JSON, because PostgreSQL's texts cannot hold a NUL
@@ -148,7 +276,6 @@ class Ledger:
         return self._write(insert(sessions), values)
 
     def delete(self, session_id: str) -> Future[None]:
-        """Forget a session and all of its prompts."""
 
         def work(connection: Connection) -> None:
             connection.execute(delete(prompts).where(prompts.c.session_id == session_id))
@@ -157,7 +284,7 @@ class Ledger:
         return self._database.write(work)
 
     def accept(self, session_id: str, prompt: Prompt) -> Future[None]:
-        """Write a prompt before it is promised; now and then what is too old goes."""
+        """Insert a prompt before it is acknowledged; every PRUNE_EVERY prompts, prune old ones."""
         sender = prompt.sender
         values = {
             "id": prompt.id,
@@ -182,15 +309,14 @@ class Ledger:
         return self._database.write(work)
 
     def discard(self, prompt: Prompt) -> Future[None]:
-        """Forget a prompt that was never promised."""
+        """Delete a prompt that was never acknowledged."""
         return self._write(_DISCARD, {"of_id": prompt.id})
 
     def start(self, prompt: Prompt) -> Future[None]:
-        """Note that a prompt runs: what becomes of it cannot be known after a crash."""
+        """Record that a prompt runs: after a crash its outcome is unknown."""
         return self._write(_START, {"of_id": prompt.id, "started_at": prompt.started_at})
 
     def end(self, prompt: Prompt, event_id: int, ended_at: float) -> Future[None]:
-        """Write the outcome before it is told."""
         values = {
             "of_id": prompt.id,
             "status": prompt.status,
@@ -198,11 +324,11 @@ class Ledger:
             "event_id": event_id,
             "ended_at": ended_at,
         }
-        # What a turn without an answer had said will not be needed again.
+        # The messages of a turn without an answer are not needed again.
         return self._write(_END if prompt.status == "completed" else _END_WITHOUT, values)
 
     def flush(self) -> Future[None]:
-        """Be done when everything is that was asked for before."""
+        """Return a future that is done when all earlier writes are."""
         return self._database.write(lambda connection: None)
 
     def _write(self, statement: Executable, values: dict[str, Any]) -> Future[None]:
@@ -213,7 +339,7 @@ class Ledger:
 
 
 def _first_kept(connection: Connection, session_id: str) -> int:
-    """Return the oldest turn that there is room for; those without an end are always kept."""
+    """Return the oldest turn within LOAD_CHARS_MAX; those without an end are always kept."""
     size = func.length(prompts.c.messages) + func.coalesce(func.length(prompts.c.result), 0)
     rows = connection.execute(
         select(prompts.c.seq, size)
@@ -241,7 +367,7 @@ def _record(row: Row[Any]) -> SessionRecord:
         msgspec.json.decode(row.system),
         row.max_tokens,
         msgspec.json.decode(row.options),
-        msgspec.json.decode(row.base, type=tuple[Turn, ...]),
+        msgspec.json.decode(row.base, type=tuple[CompletedTurn, ...]),
         row.created_at,
         row.used_at,
         row.life,
@@ -258,5 +384,5 @@ def _prompt(row: Row[Any]) -> Prompt:
         prompt.waited_ms = max(0, int((row.started_at - row.accepted_at) * 1000))
     if row.result is not None:
         prompt.told = True
-        prompt.result = msgspec.json.decode(row.result, type=Result)
+        prompt.result = msgspec.json.decode(row.result, type=TurnResult)
     return prompt

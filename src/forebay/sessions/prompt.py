@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from math import ceil
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from forebay.clock import TimerHandle
+    from forebay.relay.problem import Problem
     from forebay.sessions.conversation import Message
 
 Status: TypeAlias = Literal["accepting", "queued", "running", "completed", "failed", "cancelled"]
@@ -24,12 +26,12 @@ TRANSITIONS: Mapping[tuple[Status, Cause], Status] = {
     ("running", "failed"): "failed",
     ("running", "cancelled"): "cancelled",
 }
-"""Every move there is. `accepting` is a prompt that is being written to the ledger: it holds its
-place in line and in the count, and has not been promised to anybody."""
+"""Every transition. `accepting` is a prompt that is being written to the ledger: it holds its place
+in the queue and in the count, and its id has not been given to anybody."""
 
 FINAL: tuple[Status, ...] = ("completed", "failed", "cancelled")
 TEXT_SHOWN_MAX = 500
-"""How much of a prompt is shown to whoever looks at the line."""
+"""How much of a prompt listings of the queue show."""
 
 
 class Sender(Struct, frozen=True):
@@ -46,7 +48,7 @@ class Sender(Struct, frozen=True):
     """The caller's `traceparent`."""
 
 
-class Usage(Struct, frozen=True, rename="camel"):
+class TokenUsage(Struct, frozen=True, rename="camel"):
     """What a turn cost, as the node counts."""
 
     prompt_tokens: int
@@ -61,19 +63,29 @@ class TurnError(Struct, frozen=True, rename="camel", omit_defaults=True):
     retry_after_ms: int | None = None
 
 
-class Result(Struct, frozen=True):
-    """What a turn came to."""
+class TurnResult(Struct, frozen=True):
+    """The answer of a turn, or why there is none."""
 
     text: str | None = None
     finish_reason: str | None = None
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     model: str = ""
     node: str = ""
     error: TurnError | None = None
 
+    @classmethod
+    def failed(cls, code: str, message: str) -> TurnResult:
+        return cls(error=TurnError(code, message))
+
+    @classmethod
+    def from_problem(cls, problem: Problem) -> TurnResult:
+        wait_s = problem.retry_after_s
+        retry_ms = None if wait_s is None else ceil(wait_s * 1000)
+        return cls(error=TurnError(problem.code, problem.message, retry_ms))
+
 
 class Prompt:
-    """A prompt that was admitted; its session moves it along."""
+    """A prompt that was admitted to a session."""
 
     __slots__ = (
         "accepted_at", "added", "deadline_at", "deadline_timer", "id", "messages",
@@ -95,23 +107,39 @@ class Prompt:
         self.started_at: float | None = None
         self.waited_ms = 0
         self.status: Status = "accepting"
-        self.result: Result | None = None
+        self.result: TurnResult | None = None
         self.told = False
-        """Whether its outcome is written, and so may be told."""
+        """Whether its outcome is written, and so may be published."""
         self.recovered = False
-        """Whether it waited when the last process died: it goes on waiting until a node is up."""
+        """Whether it was queued when the last process died: it waits until a node is up."""
         self.added = False
         """Whether it was announced as waiting: only then are its start and end, too."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it has its outcome; its place in line may still have to drain."""
+        """Whether it has its outcome; it may still hold its place in the queue."""
         return self.status in FINAL
 
     def move(self, cause: Cause) -> None:
-        """Go to the next state; a move that is not in the table is a bug."""
+        """Go to the next state; a transition that is not in the table is a bug."""
         self.status = TRANSITIONS[self.status, cause]
 
+    def terminal_event(self) -> tuple[str, dict[str, Any]]:
+        """Return the type and the fields of the one event that says how it ended."""
+        result = self.result
+        assert result is not None
+        if result.error is not None:
+            return "turn_error", {"status": self.status, "error": result.error}
+        return "turn_complete", {
+            "status": self.status,
+            "text": result.text,
+            "finishReason": result.finish_reason,
+            "usage": result.usage,
+            "model": result.model,
+            "node": result.node,
+            "waitedMs": self.waited_ms,
+        }
+
     def text(self) -> str:
-        """Return the beginning of what it says, for whoever looks at the line."""
+        """Return the beginning of its last message, for listings of the queue."""
         return self.messages[-1].content[:TEXT_SHOWN_MAX] if self.messages else ""

@@ -14,17 +14,17 @@ from forebay.core import NO_ROOM
 from forebay.relay.answer import said
 from forebay.relay.problem import Problem
 from forebay.sessions.answer_reader import AnswerReader, TooLong, words_of
+from forebay.sessions.capacity import resource_of
 from forebay.sessions.conversation import size_bytes
-from forebay.sessions.rooms import awaited
 
 if TYPE_CHECKING:
     from forebay.clock import TimerHandle
     from forebay.relay.call import Call
     from forebay.relay.exchange import Exchange
+    from forebay.sessions.capacity import CapacityWaiter, CapacityWaiters
+    from forebay.sessions.deps import SessionDeps
     from forebay.sessions.prompt import Prompt
-    from forebay.sessions.rooms import Rooms, Waiter
     from forebay.sessions.session import Session
-    from forebay.sessions.surroundings import Surroundings
     from forebay.wire.heads import AnswerHead
 
 logger = logging.getLogger("forebay.sessions")
@@ -42,7 +42,7 @@ class ActiveTurn:
     """
 
     def __init__(
-        self, prompt: Prompt, session: Session, around: Surroundings, rooms: Rooms
+        self, prompt: Prompt, session: Session, deps: SessionDeps, waiters: CapacityWaiters
     ) -> None:
         self.prompt = prompt
         self.exchange: Exchange | None = None
@@ -50,12 +50,12 @@ class ActiveTurn:
         self.sent_bytes = self.sent_messages = 0
         """What the node's count of tokens is compared with."""
         self._session = session
-        self._around = around
-        self._rooms = rooms
-        self._arrival = rooms.number()
+        self._deps = deps
+        self._waiters = waiters
+        self._arrival = waiters.next_number()
         self._call: Call | None = None
         self._no_room = (*NO_ROOM, *NO_NODE) if prompt.recovered else NO_ROOM
-        self._waiter: Waiter | None = None  # while it waits for capacity
+        self._waiter: CapacityWaiter | None = None  # while it waits for capacity
         self._limit: TimerHandle | None = None  # of that wait
         self._over = self._started = False
         self._status = 200
@@ -71,7 +71,7 @@ class ActiveTurn:
             self._call = call
             self.sent_bytes, self.sent_messages = size_bytes(messages), len(messages)
             self._waiter, self._started = None, False
-            exchange = self._around.relay.submit(call, self)
+            exchange = self._deps.relay.submit(call, self)
             if not self._over and self._waiter is None:
                 self.exchange = exchange
                 if exchange.node:
@@ -184,16 +184,16 @@ class ActiveTurn:
         assert call is not None
         self.exchange = None
         self._limit = self._limit or self._limit_wait(problem)
-        self._waiter = self._rooms.wait(
+        self._waiter = self._waiters.wait(
             self.submit,
-            (self._around.rank_of(sender.priority), self._arrival),
-            awaited(problem.code, call.model, sender.key, sender.user),
+            (self._deps.rank_of(sender.priority), self._arrival),
+            resource_of(problem.code, call.model, sender.key, sender.user),
             len(call.body),
         )
         self._session.turn_waits(self.prompt, None, problem.retry_after_s)
 
     def _limit_wait(self, problem: Problem) -> TimerHandle:
-        limit_s, own_s = self._around.wait_s_max(), self.prompt.sender.max_wait_s
+        limit_s, own_s = self._deps.wait_s_max(), self.prompt.sender.max_wait_s
         if own_s is not None:
             limit_s = min(limit_s, own_s)
 
@@ -201,7 +201,7 @@ class ActiveTurn:
             words = f"waited {limit_s:.1f} s for room in the queue, which is as long as it may"
             self._fail(Problem("queue_timeout", words, None, problem.retry_after_s))
 
-        clock = self._around.clock
+        clock = self._deps.clock
         return clock.call_at(clock.monotonic_s() + limit_s, too_long)
 
     def _cancel_limit(self) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.errors import NotAllowed
-from forebay.sessions.conversation import TURNS_MAX, Message, Turn
-from forebay.sessions.ledger import PRUNE_EVERY, Ledger
-from forebay.sessions.prompt import Prompt, Result, Sender, TurnError, Usage
+from forebay.sessions.conversation import TURNS_MAX, CompletedTurn, Message
+from forebay.sessions.ledger import PRUNE_EVERY, SessionLedger
+from forebay.sessions.prompt import Prompt, Sender, TokenUsage, TurnError, TurnResult
 from forebay.sessions.record import Recovered, SessionRecord
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TEXT = "naïve \u0000 日本語 \U0001f600 'quoted' {json: \"no\"}"
 
 
 def record(name: str = "ses_1") -> SessionRecord:
-    base = (Turn((Message("user", "a"),), "b"),)
+    base = (CompletedTurn((Message("user", "a"),), "b"),)
     return SessionRecord(name, "key", "m", TEXT, 7, {"stop": TEXT}, base, 100.0, 101.0)
 
 
@@ -32,7 +32,7 @@ def prompt(seq: int = 1) -> Prompt:
     return made
 
 
-def recovered(ledger: Ledger) -> list[Recovered]:
+def recovered(ledger: SessionLedger) -> list[Recovered]:
     records = ledger.recover().result(LIMIT_S)
     return [ledger.load(record).result(LIMIT_S) for record in records]
 
@@ -43,7 +43,7 @@ class SessionLedgerContract:
     many = False
 
     def test_a_session_is_found_as_it_was_made_and_each_time_in_another_life(
-        self, ledger: Ledger
+        self, ledger: SessionLedger
     ) -> None:
         ledger.create(record()).result(LIMIT_S)
         for life in (1, 2):
@@ -53,7 +53,7 @@ class SessionLedgerContract:
             for name in ("id", "owner", "model", "system", "max_tokens", "options", "base"):
                 assert getattr(found.record, name) == getattr(expected, name)
 
-    def test_a_prompt_is_found_as_far_as_it_came(self, ledger: Ledger) -> None:
+    def test_a_prompt_is_found_as_far_as_it_came(self, ledger: SessionLedger) -> None:
         ledger.create(record()).result(LIMIT_S)
         one, two, three = prompt(1), prompt(2), prompt(3)
         for each in (one, two, three):
@@ -61,7 +61,7 @@ class SessionLedgerContract:
         two.started_at = 210.0
         ledger.start(two).result(LIMIT_S)
         three.status = "failed"
-        three.result = Result(error=TurnError("node_failed", TEXT, 500))
+        three.result = TurnResult(error=TurnError("node_failed", TEXT, 500))
         ledger.end(three, 12, 220.0).result(LIMIT_S)
         (found,) = recovered(ledger)
         assert [each.status for each in found.prompts] == ["queued", "running", "failed"]
@@ -72,23 +72,23 @@ class SessionLedgerContract:
         assert (first.sender.user, first.sender.priority) == ("user", "high")
         assert found.prompts[1].waited_ms == 8000
 
-    def test_the_callers_own_credentials_are_never_written(self, ledger: Ledger) -> None:
+    def test_the_callers_own_credentials_are_never_written(self, ledger: SessionLedger) -> None:
         ledger.create(record()).result(LIMIT_S)
         ledger.accept("ses_1", prompt()).result(LIMIT_S)
         (found,) = recovered(ledger)
         assert found.prompts[0].sender.credentials == b""
 
-    def test_an_answer_comes_back_whole(self, ledger: Ledger) -> None:
+    def test_an_answer_comes_back_whole(self, ledger: SessionLedger) -> None:
         ledger.create(record()).result(LIMIT_S)
         one = prompt()
         ledger.accept("ses_1", one).result(LIMIT_S)
         one.status = "completed"
-        one.result = Result(TEXT * 1000, "stop", Usage(3, 4), "m", "n")
+        one.result = TurnResult(TEXT * 1000, "stop", TokenUsage(3, 4), "m", "n")
         ledger.end(one, 5, 210.0).result(LIMIT_S)
         (found,) = recovered(ledger)
         assert found.prompts[0].result == one.result
 
-    def test_a_deleted_session_leaves_nothing(self, ledger: Ledger) -> None:
+    def test_a_deleted_session_leaves_nothing(self, ledger: SessionLedger) -> None:
         for name in ("ses_1", "ses_2"):
             ledger.create(record(name)).result(LIMIT_S)
         ledger.accept("ses_1", prompt(1)).result(LIMIT_S)
@@ -97,40 +97,44 @@ class SessionLedgerContract:
         (found,) = recovered(ledger)
         assert (found.record.id, [each.id for each in found.prompts]) == ("ses_2", ["prm_2"])
 
-    def test_old_turns_are_forgotten_and_those_without_an_end_are_not(self, ledger: Ledger) -> None:
+    def test_old_turns_are_forgotten_and_those_without_an_end_are_not(
+        self, ledger: SessionLedger
+    ) -> None:
         ledger.create(record()).result(LIMIT_S)
         last = PRUNE_EVERY * (TURNS_MAX // PRUNE_EVERY + 2)
         for seq in (1, 2, last - 1):
             each = prompt(seq)
             ledger.accept("ses_1", each).result(LIMIT_S)
             if seq == 2:
-                each.status, each.result = "completed", Result("x")
+                each.status, each.result = "completed", TurnResult("x")
                 ledger.end(each, 1, 210.0).result(LIMIT_S)
         ledger.accept("ses_1", prompt(last)).result(LIMIT_S)
         (found,) = recovered(ledger)
         assert [each.seq for each in found.prompts] == [1, last - 1, last]
 
-    def test_no_more_is_taken_over_than_a_session_may_hold(self, ledger: Ledger) -> None:
+    def test_no_more_is_taken_over_than_a_session_may_hold(self, ledger: SessionLedger) -> None:
         ledger.create(record()).result(LIMIT_S)
         for seq in range(1, 8):
             each = prompt(seq)
             ledger.accept("ses_1", each).result(LIMIT_S)
             if seq < 7:
-                each.status, each.result = "completed", Result("x" * 300_000)
+                each.status, each.result = "completed", TurnResult("x" * 300_000)
                 ledger.end(each, seq, 210.0).result(LIMIT_S)
         (found,) = recovered(ledger)
         assert [each.seq for each in found.prompts] == [4, 5, 6, 7]
 
-    def test_what_a_turn_without_an_answer_had_said_is_forgotten(self, ledger: Ledger) -> None:
+    def test_what_a_turn_without_an_answer_had_said_is_forgotten(
+        self, ledger: SessionLedger
+    ) -> None:
         ledger.create(record()).result(LIMIT_S)
         one = prompt()
         ledger.accept("ses_1", one).result(LIMIT_S)
-        one.status, one.result = "cancelled", Result(error=TurnError("removed", "x"))
+        one.status, one.result = "cancelled", TurnResult(error=TurnError("removed", "x"))
         ledger.end(one, 1, 210.0).result(LIMIT_S)
         (found,) = recovered(ledger)
         assert found.prompts[0].messages == ()
 
-    def test_one_holds_it_at_a_time(self, open_ledger: Callable[[], Ledger]) -> None:
+    def test_one_holds_it_at_a_time(self, open_ledger: Callable[[], SessionLedger]) -> None:
         if not self.many:
             pytest.skip("nobody else can reach a database in memory")
         first = open_ledger()

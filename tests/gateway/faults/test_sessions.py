@@ -76,7 +76,7 @@ async def test_fault_3_a_client_that_closes_while_its_branch_waits_gives_up_its_
     call = await node.next_call()
     client = await rig.client()
     await client.post(f"/session/{session}/branch", {})
-    line = (await rig.gateway.parts.sessions.ready()).find(session, None).line
+    line = (await rig.gateway.parts.sessions.ready()).find(session, None).queue
     await rig.until(lambda: any(line.branches()), "the branch does not wait")
     client.abort()
     await rig.until(lambda: not any(line.branches()), "a branch outlived its client")
@@ -160,7 +160,7 @@ async def test_fault_7_a_reader_that_does_not_read_is_bounded_and_cut_off(rig: F
         if number % 100 == 0:
             await rig.healthy()
     await finish(call)
-    await rig.until(lambda: held.line.is_empty, "the turn waits for its reader")
+    await rig.until(lambda: held.queue.is_empty, "the turn waits for its reader")
     assert held.log._bytes <= 3_000_000  # the last event holds the whole text
 
     def has_left() -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forebay.gateway.gateway import Gateway
-    from forebay.sessions.line import Branch
+    from forebay.sessions.prompt_queue import Branch
     from forebay.sessions.session import Session
     from forebay.testing import FakeFleet
 
@@ -88,7 +88,7 @@ async def two(fleet: FleetRig, **settings: Any) -> tuple[Rig, Rig, FakeNode]:
 
 
 def waiting(session: Session) -> list[Branch]:
-    return [branch for branch in session.line.branches() if not branch.copied.done()]
+    return [branch for branch in session.queue.branches() if not branch.copied.done()]
 
 
 async def until(rig: Rig, is_so: Any) -> None:

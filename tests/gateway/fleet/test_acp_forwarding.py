@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forebay.sessions.ids import replica_of
+from forebay.sessions.record import replica_of
 
 from ..sessions.session_steps import (
     answer,

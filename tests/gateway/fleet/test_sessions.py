@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from forebay.sessions.ids import replica_of
+from forebay.sessions.record import replica_of
 
 from ..sessions.session_steps import (
     Http,

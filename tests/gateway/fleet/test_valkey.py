@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.clock import LoopClock
-from forebay.sessions.ids import replica_of
+from forebay.sessions.record import replica_of
 
 from ..conftest import OK, Rig
 from ..sessions.session_steps import Http, answer, follow, look, new_session, prompt, until_turn

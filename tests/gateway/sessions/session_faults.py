@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..conftest import Rig
 
-UNWRITTEN = "could not be written"
+UNWRITTEN = "cannot write prompts"
 
 
 async def restart(rig: Rig) -> None:

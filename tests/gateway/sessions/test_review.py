@@ -133,12 +133,12 @@ async def test_the_stream_of_a_key_that_is_revoked_ends(rig: Rig) -> None:
 
 async def branching(rig: Rig, session: str) -> RawClient:
     """Ask for a branch, which has to wait."""
-    before = len(list(held(rig, session).line.branches()))
+    before = len(list(held(rig, session).queue.branches()))
     client = await rig.client()
     await client.post(f"/session/{session}/branch", {})
     for _ in range(2000):
         await rig.queue()
-        if len(list(held(rig, session).line.branches())) > before:
+        if len(list(held(rig, session).queue.branches())) > before:
             return client
     raise AssertionError("the branch does not wait")
 
@@ -156,7 +156,7 @@ async def cancelled_branch(rig: Rig, session: str) -> asyncio.Task[Any]:
     sessions, one = all_sessions(rig), held(rig, session)
     task = asyncio.ensure_future(sessions.branch(one))
     await asyncio.sleep(0)
-    assert list(one.line.branches())
+    assert list(one.queue.branches())
     task.cancel()
     return task
 
@@ -208,7 +208,7 @@ async def test_branches_whose_clients_left_take_no_place_from_others(rig: Rig) -
         client.abort()
     for _ in range(2000):
         await rig.queue()
-        if not list(held(rig, session).line.branches()):
+        if not list(held(rig, session).queue.branches()):
             break
     last = await branching(rig, session)
     await answer(node.calls[0])
@@ -227,7 +227,7 @@ async def test_branches_that_wait_and_leave_give_their_places_among_the_sessions
         client.abort()
         for _ in range(2000):
             await rig.queue()
-            if not list(held(rig, session).line.branches()):
+            if not list(held(rig, session).queue.branches()):
                 break
     assert (await Http(rig).new(model="m")).number == 201
 

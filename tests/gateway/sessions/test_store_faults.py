@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import OperationalError
 
 from forebay.errors import StoreFailed
-from forebay.sessions.ledger import Ledger
+from forebay.sessions.ledger import SessionLedger
 from forebay.storage.database import Database
 
 from .session_faults import Broken, restart, start_again, until_refused, written
@@ -336,9 +336,9 @@ async def test_a_ledger_that_fails_while_it_is_taken_over_has_nothing_run_twice(
 ) -> None:
     node, first, prompts = await with_prompts(rig, 2)
     second = await new_session(rig)
-    load, asked = Ledger.load, Counter[str]()
+    load, asked = SessionLedger.load, Counter[str]()
 
-    def fails_once(ledger: Ledger, record: SessionRecord) -> Future[Recovered]:
+    def fails_once(ledger: SessionLedger, record: SessionRecord) -> Future[Recovered]:
         asked[record.id] += 1
         if record.id == second and asked[second] == 1:
             refused: Future[Recovered] = Future()
@@ -346,7 +346,7 @@ async def test_a_ledger_that_fails_while_it_is_taken_over_has_nothing_run_twice(
             return refused
         return load(ledger, record)
 
-    monkeypatch.setattr(Ledger, "load", fails_once)
+    monkeypatch.setattr(SessionLedger, "load", fails_once)
     before = len(node.calls)
     await killed(rig)
     assert (asked[second], len(node.calls)) == (1, before)

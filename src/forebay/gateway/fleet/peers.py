@@ -24,7 +24,7 @@ from forebay.gateway.fleet.peer_response import ForwardedResponse, PeerResponse,
 from forebay.gateway.http.authorization import HOP
 from forebay.gateway.http.connected import while_connected
 from forebay.gateway.http.json_body import read_body
-from forebay.sessions.ids import replica_of
+from forebay.sessions.record import replica_of
 from forebay.wire.client import Pool
 from forebay.wire.heads import end_to_end, header_block
 

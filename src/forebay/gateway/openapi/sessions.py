@@ -18,7 +18,7 @@ from forebay.gateway.openapi.schemas import (
     said,
 )
 from forebay.gateway.sessions.fields import ROLES
-from forebay.sessions.body import OPTIONS
+from forebay.sessions.record import OPTIONS
 
 _STORE: Final = (*WITH_A_KEY, "store_unavailable", "shutting_down")
 _ONE: Final = (*_STORE, "session_not_found", "replica_unavailable", "replica_lost")

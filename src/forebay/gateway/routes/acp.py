@@ -24,7 +24,7 @@ from forebay.gateway.routes.sessions import BODY_BYTES_MAX
 from forebay.gateway.routes.status import json_answer
 from forebay.gateway.sessions.service import SessionDesk
 from forebay.relay.members import InvalidBody
-from forebay.sessions.refusals import PromptQueueFull, Refusal
+from forebay.sessions.errors import PromptQueueFull, SessionRejected
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -160,7 +160,7 @@ class AcpRoutes:
         except RpcError as error:
             wants_answer = wants_answer or error.error["code"] == INVALID_REQUEST
             answer = _failed(call_id, error)
-        except (HttpError, Refusal) as error:
+        except (HttpError, SessionRejected) as error:
             answer = _failed(call_id, _refusal(error))
         except Exception:
             logger.exception("a call failed")
@@ -213,7 +213,7 @@ def _read(call: object) -> tuple[str, Answer]:
     return method, params
 
 
-def _refusal(error: HttpError | Refusal) -> RpcError:
+def _refusal(error: HttpError | SessionRejected) -> RpcError:
     """Return a refusal as JSON-RPC has it; that of the cap exactly as specification 2 does."""
     if isinstance(error, PromptQueueFull):
         data: Answer = {

@@ -15,8 +15,8 @@ from forebay.gateway.http.json_body import decode_body, read_body
 from forebay.gateway.http.sse import EVENTS, STREAM_HEADERS, only_the_head
 from forebay.gateway.routes.status import json_answer
 from forebay.gateway.sessions.service import SessionDesk
+from forebay.sessions.errors import RETRY_AFTER_S, PromptQueueFull
 from forebay.sessions.events import READERS_MAX
-from forebay.sessions.refusals import RETRY_AFTER_S, PromptQueueFull
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -104,8 +104,8 @@ class SessionRoutes:
     async def pending(self, request: Request) -> Response:
         """List the prompts that wait or run."""
         session = await self._session(request, self._caller(request))
-        listed = [_pending(one) for one in session.line.prompts() if one.status != "accepting"]
-        counts = {"limit": self._desk.limit, "pendingCount": session.line.pending}
+        listed = [_pending(one) for one in session.queue.prompts() if one.status != "accepting"]
+        counts = {"limit": self._desk.limit, "pendingCount": session.queue.pending}
         return json_answer({"sessionId": session.id, **counts, "prompts": listed})
 
     async def remove(self, request: Request) -> Response:
@@ -159,7 +159,7 @@ class SessionRoutes:
     def _shown(self, session: Session) -> dict[str, object]:
         record, conversation = session.record, session.conversation
         active = session.active_id
-        waiting = [one for one in session.line.prompts() if one.status == "queued"]
+        waiting = [one for one in session.queue.prompts() if one.status == "queued"]
         return {
             "sessionId": session.id,
             "model": record.model,
@@ -167,7 +167,7 @@ class SessionRoutes:
             "maxTokens": record.max_tokens or None,
             "options": record.options,
             "state": "closing" if session.closing else "open",
-            "pendingCount": session.line.pending,
+            "pendingCount": session.queue.pending,
             "queuedCount": len(waiting),
             "limit": self._desk.limit,
             "activePromptId": active,

@@ -174,7 +174,7 @@ class StatusRoutes:
         ticket_id = exchange.call.id
         self._parts.relay.revoke(ticket_id, "cancelled")
         if exchange.call.patient:  # a session's prompt, which must stay ended after a crash, too
-            await self._parts.sessions.settled(ticket_id)
+            await self._parts.sessions.flush(ticket_id)
         return json_answer({"id": ticket_id, "state": "cancelled"})
 
     async def _find(self, request: Request) -> Exchange | Response:

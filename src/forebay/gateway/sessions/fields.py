@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.json_body import convert_fields
-from forebay.sessions.body import OPTIONS
 from forebay.sessions.conversation import Message
+from forebay.sessions.record import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,15 +15,14 @@ from forebay.errors import ForebayError
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import in_time
-from forebay.sessions.figures import SessionFigures
-from forebay.sessions.ids import is_plain
+from forebay.sessions.record import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from forebay.sessions.ledger import Ledger
+    from forebay.sessions.deps import SessionDeps
+    from forebay.sessions.ledger import SessionLedger
     from forebay.sessions.sessions import Sessions
-    from forebay.sessions.surroundings import Surroundings
     from forebay.settings import SessionsSettings
 
 CLOSE_S = 5.0
@@ -36,18 +35,18 @@ class SessionHost:
         self,
         settings: SessionsSettings,
         jobs_database: str,
-        around: Surroundings,
+        deps: SessionDeps,
         replica: Callable[[], str],
     ) -> None:
         """`replica` says this gateway's name among several; "" where it works alone."""
         self.settings = settings
-        self.figures = SessionFigures()
+        self.figures = deps.figures
         self._url = settings.database or beside(jobs_database)
-        self._around = around
+        self._deps = deps
         self._replica = replica
-        self._ledger: Ledger | None = None
+        self._ledger: SessionLedger | None = None
         self._sessions: Sessions | None = None
-        self._opening = LazyOpen("the session database", self._open, around.clock)
+        self._opening = LazyOpen("the session database", self._open, deps.clock)
 
     async def start(self) -> None:
         """Go on with what is there; a ledger that fails is tried again later."""
@@ -68,7 +67,7 @@ class SessionHost:
         await asyncio.to_thread(ledger.open)
         from forebay.sessions.sessions import Sessions
 
-        sessions = Sessions(self.settings, ledger, self._around, self.figures)
+        sessions = Sessions(self.settings, ledger, self._deps)
         try:
             await sessions.start()
         except BaseException:
@@ -92,17 +91,17 @@ class SessionHost:
         with _refusing():
             return await in_time(self._ledger.holder(session_id))
 
-    async def settled(self, prompt_id: str) -> None:
+    async def flush(self, prompt_id: str) -> None:
         """Wait until the outcome of a prompt is stored; raises HttpError where it cannot be now."""
         if self._sessions is None:
             return
         with _refusing():
-            await self._sessions.settled(prompt_id)
+            await self._sessions.flush(prompt_id)
 
     def bounds_changed(self) -> None:
         """Let those try again who wait for room: there may be more now."""
         if self._sessions is not None:
-            self._sessions.rooms.try_all()
+            self._sessions.waiters.try_all()
 
     def revoke(self, owners: Collection[str]) -> None:
         """Send away those who read sessions of keys that are gone."""
@@ -135,11 +134,11 @@ def _refusing() -> Iterator[None]:
         raise HttpError("store_unavailable", words) from error
 
 
-def _ledger(url: str, replica: str) -> Ledger:
+def _ledger(url: str, replica: str) -> SessionLedger:
     """Load what is not needed without sessions."""
-    from forebay.sessions.ledger import Ledger
+    from forebay.sessions.ledger import SessionLedger
 
-    return Ledger(url, replica)
+    return SessionLedger(url, replica)
 
 
 def beside(url: str) -> str:

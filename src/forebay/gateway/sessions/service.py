@@ -15,8 +15,8 @@ from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.http.json_body import convert_fields
 from forebay.gateway.sessions.fields import CancelFields, read_prompt, read_session
+from forebay.sessions.errors import session_closing, shutting_down
 from forebay.sessions.prompt import Sender
-from forebay.sessions.refusals import session_closing, shutting_down
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -96,13 +96,13 @@ class SessionDesk:
     async def cancel(self, session: Session, fields: Fields) -> Fields:
         """End what runs; it stays ended, even if the gateway dies the moment after."""
         prompt_id = session.cancel(convert_fields(fields, CancelFields).prompt_id)
-        await self._stored(session.endings.settled())
+        await self._stored(session.flush())
         return {"promptId": prompt_id, "cancelled": prompt_id is not None}
 
     async def remove(self, session: Session, prompt_id: str) -> Fields:
         """Take a queued prompt out of the line, for good."""
         removed = session.remove(prompt_id)
-        await self._stored(session.endings.settled())
+        await self._stored(session.flush())
         return {"promptId": prompt_id, "removed": removed}
 
     async def close(self, session: Session) -> Fields:

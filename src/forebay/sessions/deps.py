@@ -1,8 +1,8 @@
-"""What sessions need of the gateway around them."""
+"""What sessions need of the gateway, and the numbers that the metrics read from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Handed in once, and the same for all sessions of a gateway."""
+class SessionDeps:
+    """The same for all sessions of a gateway."""
 
     relay: Relay
     clock: Timers
     make_call: Callable[[SessionRecord, Prompt, bytes], Call | Problem]
-    """Makes a request of a body, as the settings and keys of the moment say."""
+    """Makes a request of a body, with the settings and keys of the moment."""
     context_tokens: Callable[[str], int | None]
     """What fits into a model's context; None where no node says."""
     wait_s_max: Callable[[], float]
@@ -32,7 +32,27 @@ class Surroundings:
     """The place of a class among the classes, the most urgent first."""
     new_id: Callable[[str], str]
     """Makes an id that nobody can guess, with this prefix."""
+    figures: SessionFigures = field(default_factory=lambda: SessionFigures())
 
     def utc_s(self) -> float:
         """Return the time of day in seconds since 1970."""
         return self.clock.utc().timestamp()
+
+
+class SessionFigures:
+    """What the metrics read; here, so that counting does not load the database's library."""
+
+    def __init__(self) -> None:
+        self.held: Callable[[], int] = _none
+        """How many sessions there are."""
+        self.pending: Callable[[], int] = _none
+        """How many prompts are pending in all of them, the running ones included."""
+        self.outcomes: dict[str, int] = {}
+        """How prompts ended: `completed`, or an error's code. Codes are ours, so they are few."""
+
+    def count(self, outcome: str) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+
+
+def _none() -> int:
+    return 0
