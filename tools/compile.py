@@ -28,7 +28,7 @@ VALUES = {"events", "actions", "options", "snapshot"}
 """Modules of the core that define plain values, which msgspec makes and mypyc cannot."""
 
 HOT = {
-    "coordination": ("in_process", "loopback", "replica", "serial_steps"),
+    "coordination": ("in_process", "loopback", "replica", "serial_executor"),
     "coordination/follower": (
         "borrowed_slots", "follower", "local_ticket", "outbox", "wait_limits",
     ),

@@ -52,7 +52,7 @@ def timed(coordinator: Takes, made: list[Event]) -> float:
 async def measure(rounds: int) -> dict[str, dict[str, float]]:
     """Return best and median of many short rounds, turn and turn about."""
     clock = LoopClock(asyncio.get_running_loop())
-    alone = InProcess(OPTIONS, _ignore, clock.monotonic_s, clock.call_at)
+    alone = InProcess(OPTIONS, _ignore, clock)
     alone.post(NodeChanged("gpu1", slots=64, models=(MODEL,)))
     times: dict[str, list[float]] = {}
     with ValkeyServer() as server, ValkeyServer() as another:

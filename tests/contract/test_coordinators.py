@@ -31,9 +31,7 @@ class InProcessHarness:
         self.actions: list[Action] = []
         self.on_action: Callable[[Action], None] = lambda action: None
         self.clock = FakeClock()
-        self.coordinator = InProcess(
-            Options(), self._perform, self.clock.monotonic_s, self.clock.call_at
-        )
+        self.coordinator = InProcess(Options(), self._perform, self.clock)
 
     def _perform(self, action: Action) -> None:
         self.actions.append(action)

@@ -6,16 +6,14 @@ done, before the outer `post` returns. One timer is armed, for the core's next d
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
+from forebay.coordination.serial_executor import SerialExecutor
 from forebay.core import Event, Options, Scheduler, Ticked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forebay.clock import TimerHandle
-    from forebay.coordination.port import CallAt, Perform
+    from forebay.clock import Timers
+    from forebay.coordination.port import Perform
     from forebay.coordination.protocol.messages import About
 
 
@@ -25,7 +23,7 @@ class InProcess:
     >>> from forebay.core import Arrived, NodeChanged
     >>> from forebay.testing import FakeClock
     >>> clock, actions = FakeClock(), []
-    >>> coordinator = InProcess(Options(), actions.append, clock.monotonic_s, clock.call_at)
+    >>> coordinator = InProcess(Options(), actions.append, clock)
     >>> coordinator.post(NodeChanged("gpu1", slots=1, models=("llama",)))
     >>> coordinator.post(Arrived("a", "llama"))
     >>> coordinator.post(Arrived("b", "llama", max_wait_s=5.0))
@@ -34,45 +32,15 @@ class InProcess:
     [('Route', 'a'), ('Wait', 'b'), ('Expire', 'b')]
     """
 
-    def __init__(
-        self,
-        options: Options,
-        perform: Perform,
-        monotonic_s: Callable[[], float],
-        call_at: CallAt,
-    ) -> None:
-        self._scheduler = Scheduler(options)
-        self._perform = perform
-        self._monotonic_s = monotonic_s
-        self._call_at = call_at
-        self._inbox: deque[Event] = deque()
-        self._draining = False
-        self._stopped = False
-        self._timer: TimerHandle | None = None
-        self._timer_s: float | None = None
+    def __init__(self, options: Options, perform: Perform, clock: Timers) -> None:
+        scheduler = Scheduler(options)
+        self._executor: SerialExecutor[Event] = SerialExecutor(
+            scheduler.handle, perform, clock, scheduler.next_deadline_s, Ticked()
+        )
 
     def post(self, event: Event) -> None:
-        """Hand one event to the core and perform what it decides, before returning.
-
-        A callback that raises does not keep the others from being performed, nor later events
-        from being taken: a lost action would be a lost slot. The errors come out at the end.
-        """
-        if self._stopped:
-            return
-        if self._draining:
-            self._inbox.append(event)
-            return
-        self._draining = True
-        errors: list[Exception] = []
-        try:
-            self._take(event, errors)
-            while self._inbox:
-                self._take(self._inbox.popleft(), errors)
-        finally:
-            self._draining = False
-            self._arm_timer()
-        if errors:
-            raise ExceptionGroup("performing actions failed", errors)
+        """Hand one event to the core and perform what it decides, before returning."""
+        self._executor.submit(event)
 
     # -- the lifecycle of a coordinator that shares its queue with nobody
 
@@ -93,36 +61,4 @@ class InProcess:
         self.stop()
 
     def stop(self) -> None:
-        """Cancel the timer and ignore what is posted from now on; may be called twice."""
-        self._stopped = True
-        self._inbox.clear()
-        self._arm_timer()
-
-    def _take(self, event: Event, errors: list[Exception]) -> None:
-        try:
-            actions = self._scheduler.handle(event, self._monotonic_s())
-        except Exception as error:  # the event was wrong; others behind it must not suffer
-            errors.append(error)
-            return
-        for action in actions:
-            if self._stopped:  # by one of these callbacks
-                return
-            try:
-                self._perform(action)
-            except Exception as error:
-                errors.append(error)
-
-    def _arm_timer(self) -> None:
-        due_s = None if self._stopped else self._scheduler.next_deadline_s()
-        if due_s == self._timer_s:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_s = due_s
-        if due_s is not None:
-            self._timer = self._call_at(due_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = self._timer_s = None
-        self.post(Ticked())
+        self._executor.stop()

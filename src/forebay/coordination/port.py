@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from forebay.clock import TimerHandle
 from forebay.core import Action, Event
 
 if TYPE_CHECKING:
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 Perform: TypeAlias = Callable[[Action], None]
 """Do what an action says. Must not block; may post."""
-
-
-CallAt: TypeAlias = Callable[[float, Callable[[], None]], TimerHandle]
-"""Call back at a time of the clock in use, as `loop.call_at` does."""
 
 
 class Coordinator(Protocol):

@@ -11,7 +11,7 @@ alone works as if it had none.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from forebay.coordination.directory import Directory
 from forebay.coordination.follower.follower import USABLE, Follower
@@ -21,21 +21,23 @@ from forebay.coordination.loopback import exchange
 from forebay.coordination.membership import Roster
 from forebay.coordination.protocol.messages import Asked, Left, Look, Owner, Resigned, Told
 from forebay.coordination.protocol.wire_ids import WireIds
-from forebay.coordination.serial_steps import Turns
+from forebay.coordination.serial_executor import SerialExecutor
 from forebay.coordination.store_tasks import Links
 from forebay.core import OptionsChanged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from forebay.clock import TimerHandle, Timers
+    from forebay.clock import Timers
     from forebay.coordination.port import Perform
     from forebay.coordination.protocol.fleet import Mode
     from forebay.coordination.protocol.messages import About, Batch, Orders, Standing
-    from forebay.coordination.serial_steps import Step
     from forebay.coordination.store.port import Sign, Store
     from forebay.coordination.store.port import Standing as StoreStanding
     from forebay.core import Action, Event, Options
+
+Step: TypeAlias = "Callable[[float], list[Action]]"
+"""Something to be done at a time; returns what is to be performed because of it."""
 
 logger = logging.getLogger("forebay.coordination")
 
@@ -72,11 +74,11 @@ class Replica:
         self._led_epoch = 0  # each is led once: who steps down and comes back starts a new one
         self._perform = perform
         self._ids = WireIds(about.member)
-        self._turns = Turns(self._tell, clock.monotonic_s)
+        self._executor: SerialExecutor[Step] = SerialExecutor(
+            self._run, self._tell, clock, self._next_s, self._tick
+        )
         self.resigned = False
         """Whether it should not lead any more."""
-        self._timer: TimerHandle | None = None
-        self._timer_s: float | None = None
         self._links = Links(self, store, clock, lease_s)
         self.failovers = 0
         self.outages = 0
@@ -89,32 +91,25 @@ class Replica:
             self._leader.change_options(event.options, self._clock.monotonic_s())
         known = self._ids.to_wire(event)
         if known is not None:
-            self._do(lambda now_s: self._follower.post(known, now_s))
+            self._executor.submit(lambda now_s: self._follower.post(known, now_s))
 
     def _tell(self, action: Action) -> None:
         known = self._ids.from_wire(action)
         if known is not None:
             self._perform(known)
 
-    def _do(self, step: Step) -> None:
+    def _run(self, step: Step, now_s: float) -> list[Action]:
         """Take a step, and what follows from it in both halves of this replica."""
-
-        def whole(now_s: float) -> list[Action]:
-            self._check_leadership(now_s)
-            was_alone = self._follower.is_alone
-            actions = step(now_s)
-            if self._leader is not None:
-                actions += self._exchange(self._leader, now_s)
-            if was_alone and not self._follower.is_alone:
-                logger.warning("the store is back")
-            return actions
-
-        try:
-            self._turns.take(whole)
-        finally:
-            self._arm_timer()
-            if not self._links.awake and self.has_mail():
-                self._links.wake()
+        self._check_leadership(now_s)
+        was_alone = self._follower.is_alone
+        actions = step(now_s)
+        if self._leader is not None:
+            actions += self._exchange(self._leader, now_s)
+        if was_alone and not self._follower.is_alone:
+            logger.warning("the store is back")
+        if not self._links.awake and self.has_mail():
+            self._links.wake()
+        return actions
 
     def _exchange(self, leader: Leader, now_s: float) -> list[Action]:
         actions = exchange(self._follower, leader, now_s)
@@ -140,35 +135,19 @@ class Replica:
         self._leader = None
         self._follower.seek()
 
-    def _arm_timer(self) -> None:
-        due_s = None if self._turns.stopped else self._next_s()
-        if due_s == self._timer_s:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_s = due_s
-        if due_s is not None:
-            self._timer = self._clock.call_at(due_s, self._tick)
-
     def _next_s(self) -> float | None:
         own_s = self._follower.next_deadline_s()
         if self._leader is not None:
             due_s = self._leader.next_deadline_s()
             return due_s if own_s is None else own_s if due_s is None else min(due_s, own_s)
         if self._follower.mode == "seeking" and self._follower.tickets:
-            return self._timer_s or self._clock.monotonic_s() + SEEKING_TICK_S
+            return self._executor.timer_s or self._clock.monotonic_s() + SEEKING_TICK_S
         return own_s
 
-    def _tick(self) -> None:
-        self._timer = self._timer_s = None
-
-        def tick(now_s: float) -> list[Action]:
-            if self._leader is not None:
-                self._leader.tick(now_s)
-            return self._follower.tick(now_s)
-
-        self._do(tick)
+    def _tick(self, now_s: float) -> list[Action]:
+        if self._leader is not None:
+            self._leader.tick(now_s)
+        return self._follower.tick(now_s)
 
     # -- lifecycle
 
@@ -184,8 +163,7 @@ class Replica:
 
     def stop(self) -> None:
         """Perform nothing any more; may be called twice."""
-        self._turns.stop()
-        self._arm_timer()
+        self._executor.stop()
         self._links.stop()
         self.fleet.stop()
 
@@ -275,7 +253,7 @@ class Replica:
                 extra={"leader": standing.leader},
             )
         self._follower.members = tuple(about.member for about in standing.members)
-        self._do(lambda now_s: self._take_standing(standing, asked_s, now_s))
+        self._executor.submit(lambda now_s: self._take_standing(standing, asked_s, now_s))
 
     def _take_standing(self, standing: StoreStanding, asked_s: float, now_s: float) -> list[Action]:
         follower = self._follower
@@ -330,7 +308,7 @@ class Replica:
                     self._leader.receive(batch, now_s)
             return []
 
-        self._do(receive)
+        self._executor.submit(receive)
 
     def hear(self, orders: Sequence[Orders]) -> None:
         """Take what the leader says."""
@@ -349,7 +327,7 @@ class Replica:
                 self._links.beat_now()
             return actions
 
-        self._do(hear)
+        self._executor.submit(hear)
 
     def lost_store(self, why: str) -> None:
         """Go on alone: the store has not answered for too long."""
@@ -360,11 +338,11 @@ class Replica:
         logger.warning("the store is out of reach: %s", then, extra={"error": why})
         if self._leader is not None:
             self._leave_office(self._leader)
-        self._do(self._follower.lose_store)
+        self._executor.submit(self._follower.lose_store)
 
     def learn(self, *, cut_off: bool) -> None:
         """Learn, when alone, whether others have a leader."""
-        self._do(lambda now_s: self._follower.cut(off=cut_off, now_s=now_s))
+        self._executor.submit(lambda now_s: self._follower.cut(off=cut_off, now_s=now_s))
 
     def addresses(self) -> list[str]:
         """Return where the others are reached."""
@@ -408,7 +386,7 @@ class Replica:
             say()
             return []
 
-        self._do(step)
+        self._executor.submit(step)
 
 
 def _say_follows(epoch: int, leader: str) -> None:

@@ -100,7 +100,7 @@ def make_coordinator(
     """
     options, coordination = settings.queue.options(), settings.coordination
     if not coordination.url:
-        return InProcess(options, perform, clock.monotonic_s, clock.call_at)
+        return InProcess(options, perform, clock)
     try:
         from forebay.coordination.replica import Replica
         from forebay.coordination.store.valkey import ValkeyStore

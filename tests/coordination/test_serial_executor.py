@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from forebay.coordination.serial_steps import Turns
+from forebay.coordination.serial_executor import SerialExecutor
 from forebay.core import Abort, Action
+from forebay.testing import FakeClock
 
-CLOCK_S = 5.0
+Step = Callable[[float], list[Action]]
 
 
 class Log:
@@ -15,17 +18,25 @@ class Log:
 
     def __init__(self) -> None:
         self.performed: list[str] = []
-        self.turns = Turns(self.perform, lambda: CLOCK_S)
+        self.clock = FakeClock()
+        self.due_s: float | None = None
+        self.executor: SerialExecutor[Step] = SerialExecutor(
+            lambda step, now_s: step(now_s), self.perform, self.clock, lambda: self.due_s, self.tick
+        )
 
     def perform(self, action: Action) -> None:
         assert isinstance(action, Abort)
         self.performed.append(action.id)
         if action.id == "more":
-            assert not self.turns.take(lambda _: [Abort("then", "")])
+            self.executor.submit(lambda _: says("then"))
         if action.id == "stop":
-            self.turns.stop()
+            self.executor.stop()
         if action.id == "bad":
             raise ValueError(action.id)
+
+    def tick(self, now_s: float) -> list[Action]:
+        self.due_s = None
+        return says(f"due at {now_s}")
 
 
 def says(*names: str) -> list[Action]:
@@ -34,19 +45,24 @@ def says(*names: str) -> list[Action]:
 
 def test_a_step_within_a_step_comes_after_it() -> None:
     log = Log()
-    assert log.turns.take(lambda _: says("more", "last"))
+    log.executor.submit(lambda _: says("more", "last"))
     assert log.performed == ["more", "last", "then"]
 
 
-def test_steps_hear_the_time() -> None:
-    seen: list[float] = []
+def test_steps_hear_the_time_and_what_is_due_is_done_then() -> None:
+    log = Log()
 
     def step(now_s: float) -> list[Action]:
-        seen.append(now_s)
+        log.due_s = now_s + 5.0
         return []
 
-    Log().turns.take(step)
-    assert seen == [CLOCK_S]
+    log.clock.advance(2.0)
+    log.executor.submit(step)
+    log.clock.advance(4.9)
+    assert log.performed == []
+    log.clock.advance(1.0)
+    assert log.performed == ["due at 7.0"]
+    assert log.clock.next_timer_s() is None
 
 
 def test_what_raises_keeps_nothing_else_from_being_performed() -> None:
@@ -56,15 +72,15 @@ def test_what_raises_keeps_nothing_else_from_being_performed() -> None:
         raise ValueError("step")
 
     def both(_: float) -> list[Action]:
-        log.turns.take(wrong)
-        log.turns.take(lambda _: says("after"))
+        log.executor.submit(wrong)
+        log.executor.submit(lambda _: says("after"))
         return says("bad", "next")
 
     with pytest.raises(ExceptionGroup) as caught:
-        log.turns.take(both)
+        log.executor.submit(both)
     assert [str(error) for error in caught.value.exceptions] == ["bad", "step"]
     assert log.performed == ["bad", "next", "after"]
-    assert log.turns.take(lambda _: says("again"))
+    log.executor.submit(lambda _: says("again"))
     assert log.performed[-1] == "again"
 
 
@@ -75,10 +91,12 @@ def test_nothing_is_performed_after_it_was_stopped() -> None:
         pytest.fail("a step is taken after all was stopped")
 
     def both(_: float) -> list[Action]:
-        log.turns.take(never)
+        log.executor.submit(never)
+        log.due_s = 1.0
         return says("more", "stop", "never")
 
-    log.turns.take(both)
+    log.executor.submit(both)
     assert log.performed == ["more", "stop"]
-    assert not log.turns.take(lambda _: says("never"))
+    log.executor.submit(lambda _: says("never"))
+    log.clock.advance(2.0)
     assert log.performed == ["more", "stop"]
