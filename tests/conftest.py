@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import tempfile
 import warnings
 from pathlib import Path
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 numbers = itertools.count(1)
 hypothesis.settings.register_profile("forebay", deadline=None)  # how long it takes proves nothing
 hypothesis.settings.load_profile("forebay")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts into the background with Ctrl-C ignored, and programs hand that
+    # on: those that tests start and interrupt would never hear of it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

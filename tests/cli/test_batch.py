@@ -226,7 +226,6 @@ def test_ctrl_c_leaves_the_batch_running_and_the_same_command_goes_on(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # even where it is ignored
     )
     started.set()
     said, complaint = child.communicate(timeout=LIMIT_S)
