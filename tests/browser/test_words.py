@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from forebay.gateway.routes.status import REASONS
+from forebay.gateway.routes.queue import REASONS
 from forebay.nodes.backend import WAYS_TO_FAIL
 
 STATIC = Path(__file__).parents[2] / "src/forebay/dashboard/static"

@@ -158,8 +158,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     async with AsyncExitStack() as stack:
         rig = Rig(stack, tmp_path)
         yield rig
-        if hasattr(rig, "gateway") and not rig.gateway.parts.draining:
-            snapshot = await rig.gateway.parts.snapshot()
+        if hasattr(rig, "gateway") and not rig.gateway.parts.readiness.draining:
+            snapshot = await rig.gateway.parts.lookout.snapshot()
             relay = rig.gateway.parts.relay
             tickets = snapshot.running + snapshot.waiting
             tickets += snapshot.running_jobs + snapshot.waiting_jobs

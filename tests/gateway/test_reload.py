@@ -131,7 +131,7 @@ async def test_a_bad_file_keeps_the_old_settings_and_says_why(
     def broken() -> Settings:
         raise SettingsError([SettingsProblem("queue.max_sise", "is not a setting", "max_size")])
 
-    monkeypatch.setattr(rig.gateway.parts, "_read_settings", broken)
+    monkeypatch.setattr(rig.gateway.parts.live, "_read", broken)
     reply = await rig.get("/admin/reload", method="POST")
     assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_request")
     assert "queue.max_sise" in reply.json["error"]["message"]
@@ -186,7 +186,7 @@ async def test_a_key_with_another_secret_is_revoked_and_one_with_other_caps_is_n
     [first] = await rig.line_up(1, headers=A)
     [second] = await rig.line_up(1, headers=B)
     changed = {"name": "a", "key_env": "KEY_C"}
-    rig.gateway.parts._environ = {**SECRETS, "KEY_C": "sk-secret-c"}
+    rig.gateway.parts.live._environ = {**SECRETS, "KEY_C": "sk-secret-c"}
     await reload(rig, keys=[changed, key("b", max_running=1), key("admin", admin=True)])
     assert (await first.reply()).status == 401
     assert (await rig.queue())["waiting"] == 1

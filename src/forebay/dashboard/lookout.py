@@ -64,6 +64,10 @@ class Lookout:
         self.look(lambda look: None if future.done() else future.set_result(look))
         return await future
 
+    async def snapshot(self) -> Snapshot:
+        """Return the queue as it is, or as it was last known where nobody answers in a second."""
+        return (await self.taken()).snapshot
+
     def _answered(self, snapshot: Snapshot) -> None:
         self._last, self._last_s = snapshot, self._clock.monotonic_s()
         self._tell(Look(snapshot))

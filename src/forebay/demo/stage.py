@@ -115,11 +115,11 @@ class Stage:
 
     async def swaps(self) -> int:
         """Return how often a model had to be loaded to go on."""
-        return (await self.gateway.parts.snapshot()).totals.swaps
+        return (await self.gateway.parts.lookout.snapshot()).totals.swaps
 
     async def waiting(self) -> int:
         """Return how many are in line."""
-        return (await self.gateway.parts.snapshot()).waiting
+        return (await self.gateway.parts.lookout.snapshot()).waiting
 
     def caption(self, en: str, ja: str) -> None:
         """Say what is going on, on the page and on the console."""

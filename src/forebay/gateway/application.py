@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
 from forebay.gateway.error_handlers import ErrorHandlers
-from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.callers import EXPOSED, plain_id
 from forebay.gateway.hot.paths import PATH_BYTES_MAX, spellings
-from forebay.gateway.openapi.document import document
 from forebay.gateway.routes.acp import AcpRoutes
 from forebay.gateway.routes.admin import AdminRoutes
 from forebay.gateway.routes.batches import BatchRoutes
@@ -23,57 +21,74 @@ from forebay.gateway.routes.guards import GuardRoutes
 from forebay.gateway.routes.jobs import JobRoutes
 from forebay.gateway.routes.model_queries import ModelQueryRoutes
 from forebay.gateway.routes.models import ModelRoutes
+from forebay.gateway.routes.queue import QueueRoutes
 from forebay.gateway.routes.sessions import SessionRoutes
-from forebay.gateway.routes.status import StatusRoutes, json_answer
+from forebay.gateway.routes.status import StatusRoutes
+from forebay.gateway.sessions.service import SessionDesk
+from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
-    from starlette.routing import Router
+    from starlette.routing import BaseRoute, Router
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from forebay.gateway.hot.admission import Admission
     from forebay.gateway.parts import Parts
+    from forebay.wire.hosts import HostGuard
 
 REQUEST_ID = b"x-request-id"
 
 
 def make_application(parts: Parts) -> ASGIApp:
-    """Return the application."""
-
-    async def openapi(request: Request) -> Response:
-        parts.authorizer.anyone(request)
-        return json_answer(document())
-
-    answers = ErrorHandlers(parts.authorizer)
-    app = Starlette(
-        routes=[
-            *StatusRoutes(parts).routes,
-            *ModelRoutes(parts).routes,
-            *ModelQueryRoutes(parts).routes,
-            *AdminRoutes(parts).routes,
-            *GuardRoutes(parts).routes,
-            *JobRoutes(parts).routes,
-            *FileRoutes(parts).routes,
-            *BatchRoutes(parts).routes,
-            *SessionRoutes(parts).routes,
-            *AcpRoutes(parts).routes,
-            *DashboardRoutes(parts).routes,
-            Route("/openapi.json", openapi),
-        ],
-        exception_handlers=answers.handlers,
-    )
+    """Return the application: every route with the parts that it uses."""
+    handlers = ErrorHandlers(parts.error_renderer)
+    app = Starlette(routes=_routes(parts), exception_handlers=handlers.by_type)
     app.router.redirect_slashes = False
     app.router.default = AlternativeSpellings(app.router)
-    return RequestIdMiddleware(CorsMiddleware(app, parts), parts)
+    return RequestIdMiddleware(CorsMiddleware(app, parts.hosts, handlers), parts.admission)
+
+
+def _routes(parts: Parts) -> list[BaseRoute]:
+    authorizer, reader, readiness = parts.authorizer, parts.reader, parts.readiness
+    desk = SessionDesk(parts.sessions, parts.job_admission, readiness, parts.callers)
+
+    async def metrics_text() -> bytes:
+        look, fleet = await parts.lookout.taken(), parts.membership.fleet
+        picture = None if fleet is None else fleet.picture()
+        held = parts.holdings.count()
+        return parts.metrics.text(look, parts.relay.retries_total, held, picture)
+
+    groups = (
+        StatusRoutes(authorizer, readiness, parts.membership, parts.live, metrics_text),
+        QueueRoutes(
+            authorizer, parts.relay, parts.lookout, parts.membership, parts.peers, parts.sessions
+        ),
+        ModelRoutes(authorizer, parts.nodes, parts.models),
+        ModelQueryRoutes(
+            authorizer, reader, readiness, parts.live, parts.admission, parts.models, parts.nodes,
+            parts.accounting,
+        ),
+        AdminRoutes(
+            authorizer, reader, parts.nodes, parts.node_commands, parts.lookout, parts.live
+        ),
+        GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
+        JobRoutes(authorizer, reader, readiness, parts.jobs, parts.job_admission),
+        FileRoutes(authorizer, reader, readiness, parts.jobs),
+        BatchRoutes(authorizer, reader, parts.jobs),
+        SessionRoutes(authorizer, reader, parts.peers, desk),
+        AcpRoutes(authorizer, reader, parts.peers, desk),
+        DashboardRoutes(authorizer, parts.watch),
+    )  # fmt: skip
+    return [route for group in groups for route in group.routes()]
 
 
 class RequestIdMiddleware:
-    """Gives errors the id of their request: the caller's own if it is plain, else a fresh one."""
+    """Sets `X-Request-Id` on errors: the caller's own id if it is plain, else a fresh one."""
 
-    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+    def __init__(self, app: ASGIApp, admission: Admission) -> None:
         self._app = app
-        self._admission = parts.admission
+        self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and mark what is an error."""
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] >= 400:
@@ -87,14 +102,13 @@ class RequestIdMiddleware:
 
 
 class AlternativeSpellings:
-    """Answers a path that leads nowhere as the one that it may have been meant to be."""
+    """Routes an unknown path to the one that it is another spelling of."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
         self._not_found = router.default
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Try other spellings of a path."""
         path = scope["path"].encode("utf-8", "surrogateescape")
         for spelling in spellings(path) if len(path) <= PATH_BYTES_MAX else ():
             meant = {**scope, "path": spelling.decode("utf-8", "replace"), "raw_path": spelling}
@@ -107,16 +121,16 @@ class AlternativeSpellings:
 
 
 class CorsMiddleware:
-    """Lets pages of the listed origins read answers; off unless `server.cors_origins` says so."""
+    """Lets pages of the origins in `server.cors_origins` read responses; off by default."""
 
-    def __init__(self, app: ASGIApp, parts: Parts) -> None:
+    def __init__(self, app: ASGIApp, hosts: HostGuard, handlers: ErrorHandlers) -> None:
         self._app = app
-        self._parts = parts
+        self._hosts = hosts
+        self._handlers = handlers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer preflights, and mark other answers."""
         headers = dict(scope.get("headers", ()))
-        origin = self._parts.hosts.cors_origin(headers.get(b"origin"))
+        origin = self._hosts.cors_origin(headers.get(b"origin"))
         is_preflight = scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
         if origin is None and is_preflight and b"origin" in headers:
             await self._refusal(Request(scope), headers[b"origin"])(scope, receive, send)
@@ -147,8 +161,7 @@ class CorsMiddleware:
         """
         shown = "".join(c for c in origin[:128].decode("latin-1") if c.isprintable())
         words = f"pages of {shown} may not call; server.cors_origins lists those that may"
-        refused = HttpError("forbidden_host", words, "origin")
-        return self._parts.authorizer.answer(refused, request)
+        return self._handlers.response(Problem("forbidden_host", words, "origin"), request)
 
     def _marked(self, send: Send, origin: bytes) -> Send:
         async def marked(message: Message) -> None:

@@ -1,13 +1,10 @@
-"""What the watch of the dashboard looks at in a gateway."""
+"""The figures of a gateway that the dashboard shows, beside those of the queue."""
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Final
 
-from forebay import __version__
-from forebay.dashboard.picture import BatchProgress, JobsPicture, JobType, SessionsPicture
-from forebay.dashboard.watch import Status, Surroundings, Watch
+from forebay.dashboard.picture import BatchProgress, JobsPicture, JobType
 from forebay.gateway.errors.remedies import GOOD_ENDS, remedy_of
 from forebay.gateway.hot.accounting import BUCKETS_S
 
@@ -17,55 +14,12 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.gateway.hot.accounting import Accounting
     from forebay.gateway.jobs.service import Jobs
-    from forebay.gateway.parts import Parts
 
 WAITED: Final = frozenset({"served", "passed_through", "cancelled", "queue_timeout"})
 BATCHES_S: Final = 2.0
 """How old the progress of batches may be: it is the one thing that is asked of the database."""
 GPUS_S: Final = 1.0
 """How old the figures of a GPU may be while someone looks; else they come with the probes."""
-
-
-def make_watch(parts: Parts, clock: Timers) -> Watch:
-    """Return the watch over a gateway; the parts it looks at have been made."""
-    accounting, sessions = parts.accounting, parts.sessions.figures
-    jobs = _JobsView(parts.jobs, clock)
-
-    gpus = _Pace(GPUS_S, clock)
-
-    def watched() -> None:
-        jobs.refresh()
-        if gpus.due():
-            parts.nodes.read_gpus()
-
-    def status() -> Status:
-        settings = parts.settings
-        return Status(
-            draining=parts.draining,
-            ready=parts.is_ready(),
-            queue_enabled=settings.queue.enabled,
-            wait_s_max=settings.queue.max_wait_seconds,
-            priorities=settings.queue.priorities,
-            retries=parts.relay.retries_total,
-        )
-
-    around = Surroundings(
-        look=parts.lookout.look,
-        nodes=parts.nodes,
-        clock=clock,
-        waits=lambda: waits_by_bucket(accounting),
-        bounds_s=BUCKETS_S,
-        outcomes=lambda: bad_ends(accounting),
-        remedy_of=remedy_of,
-        status=status,
-        jobs=jobs.picture,
-        sessions=lambda: SessionsPicture(sessions.held(), sessions.pending()),
-        fleet=lambda: parts.membership.fleet,
-        watched=watched,
-        epoch=random.SystemRandom().randbytes(4).hex(),
-        gateway=__version__,
-    )
-    return Watch(around)
 
 
 def waits_by_bucket(accounting: Accounting) -> list[int]:
@@ -96,8 +50,8 @@ def bad_ends(accounting: Accounting) -> dict[str, int]:
     return ends
 
 
-class _Pace:
-    """Says when something is due that is done at most so often."""
+class RateLimit:
+    """Says when something is due that is done at most every so often."""
 
     def __init__(self, every_s: float, clock: Timers) -> None:
         self._every_s = every_s
@@ -113,13 +67,13 @@ class _Pace:
         return True
 
 
-class _JobsView:
-    """The durable work, from counters; the progress of batches, from the database now and then."""
+class JobsFigures:
+    """Jobs from counters in memory; the progress of batches, from the database now and then."""
 
     def __init__(self, jobs: Jobs, clock: Timers) -> None:
         self._jobs = jobs
         self._batches = BatchProgress()
-        self._pace = _Pace(BATCHES_S, clock)
+        self._limit = RateLimit(BATCHES_S, clock)
 
     def picture(self) -> JobsPicture:
         """Return what there is."""
@@ -135,7 +89,7 @@ class _JobsView:
 
     def refresh(self) -> None:
         """Ask for the progress of the batches, unless that was done just now."""
-        if self._pace.due():
+        if self._limit.due():
             self._jobs.ask_batch_progress(self._take)
 
     def _take(self, asked: Future[tuple[int, int, int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""What a caller is told when a route that is not hot raises."""
+"""Exceptions of the Starlette routes as error responses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from forebay.gateway.errors.http_error import HttpError
+from forebay.gateway.errors.rendering import family_of, preferred_language
 from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.hot.model_names import nearest
 from forebay.gateway.routes.sessions import queue_full
@@ -16,9 +18,8 @@ from forebay.sessions.errors import PromptQueueFull, SessionRejected
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
 
-    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.errors.rendering import ErrorRenderer
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -26,47 +27,51 @@ CODES_OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
 class ErrorHandlers:
-    """Turns exceptions into answers."""
+    """Turns exceptions into responses."""
 
-    def __init__(self, asking: Authorizer) -> None:
-        self._asking = asking
-        self.handlers: dict[Any, Any] = {
-            HttpError: self.refused,
+    def __init__(self, renderer: ErrorRenderer) -> None:
+        self._renderer = renderer
+        self.by_type: dict[Any, Any] = {
+            HttpError: self.http_error,
             SessionRejected: self.refused_by_session,
-            HTTPException: self.not_there,
-            Exception: self.broken,
+            HTTPException: self.no_route,
+            Exception: self.internal_error,
         }
 
-    async def refused(self, request: Request, error: HttpError) -> Response:
-        """Answer a refusal."""
-        return self._asking.answer(error, request)
+    def response(self, problem: Problem, request: Request) -> Response:
+        """Return an error in the form of the route's API family."""
+        family = family_of(request.url.path, "anthropic-version" in request.headers)
+        language = preferred_language(request.headers.get("accept-language", "").encode("latin-1"))
+        rendered = self._renderer.render(problem, family, language)
+        headers = {name.decode(): value.decode() for name, value in rendered.headers}
+        return Response(rendered.body, rendered.status, headers)
+
+    async def http_error(self, request: Request, error: HttpError) -> Response:
+        return self.response(error.problem, request)
 
     async def refused_by_session(self, request: Request, error: SessionRejected) -> Response:
         """Answer a session's refusal; that of its cap has a body of its own."""
         if isinstance(error, PromptQueueFull):
             return queue_full(error)
-        return self._asking.answer(HttpError.of(error.problem), request)
+        return self.response(error.problem, request)
 
-    async def not_there(self, request: Request, error: HTTPException) -> Response:
-        """Answer a request for a route or a method that does not exist."""
+    async def no_route(self, request: Request, error: HTTPException) -> Response:
+        """Answer a request for a path or a method that does not exist."""
         code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
         is_hot = request.url.path.encode() in HOT_ROUTES
         if is_hot:
             code = "method_not_allowed"
-        answer = self._asking.answer(HttpError(code, _words(code, request)), request)
+        answer = self.response(Problem(code, _words(code, request)), request)
         allow = (error.headers or {}).get("Allow") or ("POST" if is_hot else "")
         if allow and code == "method_not_allowed":
             answer.headers["allow"] = allow
         return answer
 
-    async def broken(self, request: Request, error: Exception) -> Response:
-        """Answer a bug of ours.
-
-        The traceback is in the log; callers are told nothing that could help an attacker.
-        """
-        logger.error("a route failed", exc_info=error, extra={"path": request.url.path})
+    async def internal_error(self, request: Request, error: Exception) -> Response:
+        """Log a bug with its traceback; callers get nothing that could help an attacker."""
+        logger.error("internal error in a route", exc_info=error, extra={"path": request.url.path})
         problem = Problem("internal_error", "an internal error; the log has the details")
-        return self._asking.answer(HttpError.of(problem), request)
+        return self.response(problem, request)
 
 
 def _words(code: str, request: Request) -> str:

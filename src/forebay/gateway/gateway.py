@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from forebay.clock import LoopClock
 from forebay.core import ShutDown
 from forebay.gateway.application import make_application
-from forebay.gateway.holdings import HoldingsAudit
 from forebay.gateway.hot.asgi_bridge import Cold
 from forebay.gateway.hot.front import Front
 from forebay.gateway.parts import Parts
@@ -57,7 +56,7 @@ class Gateway:
         self._cold = Cold(make_application(parts), server.idle_seconds, parts.bodies)
         front = Front(parts, self._cold)
         self._server = Server(front, server, self._clock, parts.bodies)
-        parts.holdings = HoldingsAudit(parts, self._server)
+        parts.holdings.server = self._server
         self._listening: asyncio.Server | None = None
         self._stopping = False
         self._hurried = asyncio.Event()
@@ -88,7 +87,7 @@ class Gateway:
 
     async def drain(self) -> None:
         """Take nothing more: waiters are answered 503 at once, what runs may finish."""
-        self.parts.draining = True
+        self.parts.readiness.draining = True
         self.parts.jobs.drain()
         self.parts.sessions.drain()
         self.parts.coordinator.post(ShutDown())
@@ -133,11 +132,9 @@ class Gateway:
 
     def check_itself(self, broken: Callable[[list[str]], None]) -> None:
         """Compare core, relay and sockets once a second; `broken` hears what does not agree."""
-        ledger = self.parts.holdings
-        assert ledger is not None
 
         def looked(audit: Audit, orphans: Collection[Orphan]) -> None:
-            if faults := ledger.faults(audit, orphans):
+            if faults := self.parts.holdings.faults(audit, orphans):
                 broken(faults)
 
         self.parts.watchdog.on_look = looked

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from forebay.core import Audit, NodeView
-    from forebay.gateway.parts import Parts
-    from forebay.relay.watchdog import Orphan
+    from forebay.gateway.fleet.membership import Membership
+    from forebay.nodes.registry import Nodes
+    from forebay.relay.relay import Relay
+    from forebay.relay.watchdog import Orphan, Watchdog
     from forebay.wire.server import Server
 
 
@@ -37,28 +39,35 @@ class Holdings(Struct, frozen=True):
 
 
 class HoldingsAudit:
-    """Counts what the parts of a gateway hold."""
+    """Counts what the parts of a gateway hold, and compares it."""
 
-    def __init__(self, parts: Parts, server: Server) -> None:
-        self._parts = parts
-        self._server = server
+    server: Server
+    """Set once there is one: it needs the routes, and they need this."""
+
+    def __init__(
+        self, relay: Relay, nodes: Nodes, watchdog: Watchdog, membership: Membership
+    ) -> None:
+        self._relay = relay
+        self._nodes = nodes
+        self._watchdog = watchdog
+        self._membership = membership
         self._ceilings: dict[str, int] = {}  # by node: what may have been running at the last look
 
     def count(self) -> Holdings:
         """Count now."""
-        audit = self._parts.relay.audit()
+        audit = self._relay.audit()
         return Holdings(
             len(audit.leases) if audit is not None else 0,
-            self._parts.watchdog.orphaned,
-            len(self._server.connections),
-            self._parts.nodes.connections(),
-            self._server.budget.in_memory_bytes,
+            self._watchdog.orphaned,
+            len(self.server.connections),
+            self._nodes.connections(),
+            self.server.budget.in_memory_bytes,
             len(asyncio.all_tasks()),
         )
 
     def faults(self, audit: Audit, orphans: Collection[Orphan]) -> list[str]:
         """Say what cannot be, in words; nothing where all is well."""
-        relay, server = self._parts.relay, self._server
+        relay, server = self._relay, self.server
         held = [connection.charge.held_bytes for connection in server.connections]
         in_use = connections_in_use(relay.exchanges)
         found = [
@@ -67,14 +76,14 @@ class HoldingsAudit:
                 audit, len(relay.exchanges) - len(relay.expired), len(relay.reservations)
             ),
             *byte_faults(server.budget.used_bytes, held),
-            *connection_faults(self._parts.nodes.connections(), in_use),
+            *connection_faults(self._nodes.connections(), in_use),
         ]
-        if self._parts.membership.fleet is None:  # else others' requests run on these nodes, too
+        if self._membership.fleet is None:  # else others' requests run on these nodes, too
             relay.observe(lambda seen: found.extend(self._slot_faults(seen.nodes)))
         return found
 
     def _slot_faults(self, nodes: Iterable[NodeView]) -> list[str]:
-        told = {backend.name: backend.told.slots for backend in self._parts.nodes}
+        told = {backend.name: backend.told.slots for backend in self._nodes}
         found, self._ceilings = slot_faults(nodes, told, self._ceilings)
         return found
 

@@ -1,21 +1,24 @@
-"""What the routes work with: the parts of one running gateway, made in one place."""
+"""The composition root: makes the parts of one gateway and hands each what it uses."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import TYPE_CHECKING
 
+from forebay import __version__
 from forebay.core import OptionsChanged
 from forebay.dashboard.lookout import Lookout
-from forebay.gateway.dashboard import make_watch
-from forebay.gateway.errors.http_error import HttpError
+from forebay.dashboard.picture import SessionsPicture
+from forebay.dashboard.watch import Status, Surroundings, Watch
+from forebay.gateway.dashboard import GPUS_S, JobsFigures, RateLimit, bad_ends, waits_by_bucket
+from forebay.gateway.errors.remedies import remedy_of
 from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
 from forebay.gateway.fleet.membership import Membership, make_coordinator
 from forebay.gateway.fleet.node_commands import NodeCommandLog
 from forebay.gateway.fleet.peers import Peers
-from forebay.gateway.hot.accounting import Accounting
+from forebay.gateway.holdings import HoldingsAudit
+from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
 from forebay.gateway.hot.admission import Admission
 from forebay.gateway.hot.callers import Callers
 from forebay.gateway.hot.inflation import Inflations
@@ -23,24 +26,21 @@ from forebay.gateway.hot.keys import KeyRing
 from forebay.gateway.hot.model_names import ModelNames
 from forebay.gateway.hot.proxies import TrustedProxies
 from forebay.gateway.http.authorization import Authorizer
+from forebay.gateway.http.json_body import RequestReader
 from forebay.gateway.jobs.admission import JobAdmission
-from forebay.gateway.jobs.service import Jobs, Surroundings
+from forebay.gateway.jobs.service import Jobs
+from forebay.gateway.jobs.service import Surroundings as JobSurroundings
+from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
+from forebay.gateway.readiness import Readiness
 from forebay.gateway.sessions.calls import SessionCalls
 from forebay.gateway.sessions.host import SessionHost
 from forebay.nodes.registry import Nodes
-from forebay.relay.problem import Problem
 from forebay.relay.relay import Relay
 from forebay.relay.watchdog import Watchdog
 from forebay.sessions.deps import SessionDeps
 from forebay.sessions.record import session_id
-from forebay.settings import (
-    SettingsError,
-    node_api_key,
-    plan_reload,
-    read_secret,
-    resolve_keys,
-)
+from forebay.settings import node_api_key, read_secret, resolve_keys
 from forebay.wire.budget import Budget
 from forebay.wire.hosts import HostGuard
 
@@ -48,17 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from forebay.clock import Timers
-    from forebay.core import Describe, Event, Snapshot
-    from forebay.gateway.holdings import HoldingsAudit
+    from forebay.core import Event
     from forebay.gateway.hot.access_log import AccessLog
-    from forebay.settings import NodeSettings, ReloadPlan, Settings
-
-CUT_OFF = (
-    "this gateway cannot reach the shared store, and others may: nothing new starts here until it "
-    "can; send requests to another gateway"
-)
-DESCRIBE_S = 1.0
-"""How long the gateway that leads may take to say how a request stands."""
+    from forebay.settings import ReloadPlan, ResolvedKey, Settings
 
 
 class Parts:
@@ -74,139 +66,131 @@ class Parts:
         read_settings: Callable[[], Settings] | None = None,
     ) -> None:
         server, queue = settings.server, settings.queue
-        self.settings = settings
-        self.draining = False
-        self._environ = environ
-        self._read_settings = read_settings
+        chance = random.Random()  # jitter, and ids that need not be secret
+        self.live = LiveSettings(settings, environ, read_settings)
+        self.live.apply = self._apply
+        # -- callers
         self.keys = KeyRing(resolve_keys(settings, environ))
         self.hosts = HostGuard(server.host, server.allowed_hosts, server.cors_origins)
         self.callers = Callers(
             self.keys, self.hosts, TrustedProxies(server.trusted_proxies), queue.priorities
         )
-        chance = random.Random()  # jitter, and ids that need not be secret
+        self.authorizer = Authorizer(self.callers, self.keys, public_status=server.public_status)
         self.error_renderer = ErrorRenderer(queue, chance)
         self.accounting = Accounting(clock.monotonic_s, log)
-        self.nodes = Nodes(self._api_key_of, clock)
+        # -- nodes
+        self.nodes = Nodes(lambda node: node_api_key(node, environ), clock)
         self.nodes.offline_wait_s = queue.offline_wait_seconds
         token = read_secret("guard.token_env", settings.guard.token_env, environ)
         self.guarded = GuardedNodes(self.nodes, token or "", clock)
         self.node_commands = NodeCommandLog(self.nodes, clock)
+        # -- the queue, and the fleet that shares it
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
         self.coordinator = make_coordinator(
             settings, self.relay.perform, clock, chance, self.nodes.refresh
         )
+        self.relay.connect(self.coordinator)
+        self.nodes.connect(self._node_changed)
         self.membership = Membership(
             self.coordinator, self.node_commands, is_shared=bool(settings.coordination.url)
         )
+        self.readiness = Readiness(self.nodes, self.membership)
         self.watchdog = Watchdog(self.relay, clock)
-        self.peers = Peers(self)
-        self.relay.connect(self.coordinator)
-        self.nodes.connect(self._node_changed)
+        self.holdings = HoldingsAudit(self.relay, self.nodes, self.watchdog, self.membership)
+        # -- requests
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
         self.models = ModelNames(self.nodes, self.admission, self.keys)
         self.error_renderer.explain_model = self.models.explained
+        self.bodies = Budget(queue.max_bytes)
+        """What bodies of requests take of the memory."""
+        self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
+        self.reader = RequestReader(server.body_seconds)
+        # -- jobs and sessions
         self.job_admission = JobAdmission(self.admission, self.nodes, self.models)
         secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
         resolve = self.admission.resolve
         self.jobs = Jobs(
-            Surroundings(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
-        )
-        self.authorizer = Authorizer(
-            self.callers, self.keys, self.error_renderer, public_status=server.public_status
+            JobSurroundings(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
         )
         self.sessions = self._make_sessions(clock)
+        self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)
+        # -- what can be seen from the outside
         self.metrics = Metrics(
             self.accounting, self.nodes, self.jobs.figures, self.sessions.figures
         )
         self.lookout = Lookout(self.relay.observe, lambda: self.settings.queue.options(), clock)
-        self.watch = make_watch(self, clock)
-        self.bodies = Budget(queue.max_bytes)
-        """What bodies of requests take of the memory."""
-        self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
-        self.holdings: HoldingsAudit | None = None
-        """Counts what this gateway holds, once it has a server."""
+        self.watch = self._make_watch(clock)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in use."""
+        return self.live.current
 
     def _make_sessions(self, clock: Timers) -> SessionHost:
         entropy = random.SystemRandom()
-        around = SessionDeps(
+
+        def new_id(prefix: str) -> str:
+            secret = entropy.randbytes(16).hex()
+            if prefix == "ses":
+                return session_id(self.membership.name, secret)
+            return f"{prefix}_{secret}"
+
+        deps = SessionDeps(
             self.relay,
             clock,
             SessionCalls(self.admission, self.keys).make,
             lambda model: self.nodes.context_tokens(self.admission.resolve(model)[0]),
             lambda: self.settings.queue.max_wait_seconds,
             lambda priority: _rank(priority, self.settings.queue.priorities),
-            lambda prefix: self._new_id(prefix, entropy.randbytes(16).hex()),
+            new_id,
         )
-        settings = self.settings
-        return SessionHost(
-            settings.sessions, settings.jobs.database, around, lambda: self.membership.name
+        database = self.settings.jobs.database
+        return SessionHost(self.settings.sessions, database, deps, lambda: self.membership.name)
+
+    def _make_watch(self, clock: Timers) -> Watch:
+        jobs = JobsFigures(self.jobs, clock)
+        sessions = self.sessions.figures
+        gpus = RateLimit(GPUS_S, clock)
+
+        def watched() -> None:
+            jobs.refresh()
+            if gpus.due():
+                self.nodes.read_gpus()
+
+        def status() -> Status:
+            queue = self.settings.queue
+            return Status(
+                draining=self.readiness.draining,
+                ready=self.readiness.problem() is None,
+                queue_enabled=queue.enabled,
+                wait_s_max=queue.max_wait_seconds,
+                priorities=queue.priorities,
+                retries=self.relay.retries_total,
+            )
+
+        return Watch(
+            Surroundings(
+                look=self.lookout.look,
+                nodes=self.nodes,
+                clock=clock,
+                waits=lambda: waits_by_bucket(self.accounting),
+                bounds_s=BUCKETS_S,
+                outcomes=lambda: bad_ends(self.accounting),
+                remedy_of=remedy_of,
+                status=status,
+                jobs=jobs.picture,
+                sessions=lambda: SessionsPicture(sessions.held(), sessions.pending()),
+                fleet=lambda: self.membership.fleet,
+                watched=watched,
+                epoch=random.SystemRandom().randbytes(4).hex(),
+                gateway=__version__,
+            )
         )
 
-    def _new_id(self, prefix: str, secret: str) -> str:
-        if prefix == "ses":
-            return session_id(self.membership.name, secret)
-        return f"{prefix}_{secret}"
+    # -- reloaded settings
 
-    def is_ready(self) -> bool:
-        """Say whether requests should be sent here, as `/ready` does."""
-        return self.why_not_ready() is None
-
-    def why_not_ready(self) -> Problem | None:
-        """Say why no requests should be sent here, or None: they should."""
-        if self.draining:
-            return Problem("shutting_down", "the gateway is shutting down")
-        if self.nodes.expecting:
-            return Problem("model_loading", "a node is still being looked for or started")
-        if unasked := self.nodes.unasked():
-            return Problem("no_node", f"not asked yet: {', '.join(unasked)}")
-        if not self.nodes.any_up():
-            states = {backend.told.state for backend in self.nodes}
-            words = "every node is draining" if states == {"draining"} else "no node is up"
-            return Problem("no_node", words)
-        fleet = self.membership.fleet
-        if fleet is not None and fleet.picture().mode == "cut_off":
-            return Problem("coordination_lost", CUT_OFF)
-        return None
-
-    async def snapshot(self) -> Snapshot:
-        """Return the whole picture, or the last one where nobody answers in a second."""
-        return (await self.lookout.taken()).snapshot
-
-    async def describe(self, ticket_id: str) -> Describe | None:
-        """Return what the core knows of a ticket; None when it has ended.
-
-        A core in this process has answered before `inspect` returns; one elsewhere takes a moment.
-        Raises HttpError where it takes too long.
-        """
-        future: asyncio.Future[Describe] = asyncio.get_running_loop().create_future()
-
-        def told(seen: Describe) -> None:
-            if not future.done():
-                future.set_result(seen)
-
-        self.relay.inspect(ticket_id, told)
-        if self.membership.fleet is None or future.done():
-            return future.result() if future.done() else None
-        try:
-            done, _ = await asyncio.wait({future}, timeout=DESCRIBE_S)
-        finally:
-            self.relay.forget_inspection(ticket_id, told)
-        if not done and ticket_id in self.relay.exchanges:
-            words = "the leading gateway does not say how this request stands"
-            raise HttpError("replica_unavailable", words)
-        return future.result() if done else None
-
-    def reload(self) -> list[str]:
-        """Read the settings anew and apply them whole; raises SettingsError and changes nothing."""
-        if self._read_settings is None:
-            raise SettingsError([])
-        new = self._read_settings()
-        plan = plan_reload(self.settings, new)
-        plan.raise_if_refused()
-        keys = resolve_keys(new, self._environ)
-        for node in (*plan.nodes.added, *plan.nodes.changed):
-            self._api_key_of(node)  # a secret that is missing is found before anything changes
-        self.settings = new
+    def _apply(self, plan: ReloadPlan, keys: Sequence[ResolvedKey]) -> None:
+        new = plan.settings
         self.error_renderer.change(new.queue)
         self.relay.change(new.queue, new.retry)
         self.bodies.change(new.queue.max_bytes)
@@ -215,15 +199,9 @@ class Parts:
             self.coordinator.post(OptionsChanged(new.queue.options()))
         self.admission.change(new.models)
         self._change_nodes(plan)
-        self._change_keys(self.keys.change(keys))
+        self._change_keys(keys)
         self.sessions.bounds_changed()
         self.membership.change(new)
-        return _named(plan)
-
-    def _node_changed(self, event: Event) -> None:
-        """Tell the core, and whoever waits for room: there may be more of it now."""
-        self.coordinator.post(event)
-        self.sessions.bounds_changed()
 
     def _change_nodes(self, plan: ReloadPlan) -> None:
         for node in plan.nodes.removed:
@@ -233,8 +211,9 @@ class Parts:
         for node in (*plan.nodes.removed, *plan.nodes.changed, *plan.nodes.added):
             self.node_commands.settle(node.name)
 
-    def _change_keys(self, revoked: set[str]) -> None:
-        """Forget what connections remember, and turn away the waiters of keys that are gone."""
+    def _change_keys(self, keys: Sequence[ResolvedKey]) -> None:
+        """Invalidate cached heads, and reject waiting requests of keys that are gone."""
+        revoked = self.keys.change(keys)
         self.callers.generation += 1
         self.sessions.revoke(revoked)
         for exchange in list(self.relay.exchanges.values()):
@@ -243,25 +222,20 @@ class Parts:
                 if not exchange.node:
                     self.relay.revoke(exchange.call.id, "unauthorized")
 
+    # -- callbacks
+
+    def _node_changed(self, event: Event) -> None:
+        """Tell the core, and the prompts that wait for capacity: there may be more now."""
+        self.coordinator.post(event)
+        self.sessions.bounds_changed()
+
     def _may_use(self, owner: str, model: str) -> bool:
-        """Say whether the owner of a batch may use a model: a key by its name, or anyone."""
+        """Say whether the owner of a batch, a key by its name, may use a model."""
         if not self.keys:
             return True
         key = self.keys.named(owner)
         return key is not None and self.admission.may_use(key, model)
 
-    def _api_key_of(self, node: NodeSettings) -> str | None:
-        return node_api_key(node, self._environ)
-
 
 def _rank(priority: str, priorities: Sequence[str]) -> int:
     return priorities.index(priority) if priority in priorities else len(priorities)
-
-
-def _named(plan: ReloadPlan) -> list[str]:
-    """Return what a plan changes, in dotted names."""
-    names = [*plan.queue, *plan.retry, *plan.models]
-    for kind, difference in (("nodes", plan.nodes), ("keys", plan.keys)):
-        blocks = (*difference.added, *difference.removed, *difference.changed)
-        names += [f"{kind}.{block.name}" for block in blocks]
-    return names

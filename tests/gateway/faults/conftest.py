@@ -94,10 +94,10 @@ class FaultRig(Rig):
             client.close()
         self.clients.clear()
         parts = self.gateway.parts
-        if not parts.draining:
+        if not parts.readiness.draining:
             await self.healthy()
             await self.until(lambda: not parts.relay.exchanges, "a request outlived its client")
-            seen = await parts.snapshot()
+            seen = await parts.lookout.snapshot()
             assert (seen.running, seen.waiting) == (0, 0)
             assert [node.name for node in seen.nodes if node.in_flight] == []
         assert set(self.limits_counted().values()) == {0}

@@ -93,7 +93,7 @@ async def test_fault_38_what_does_not_finish_in_time_is_told_and_aborted(
     await rig.queue()
     os.kill(os.getpid(), signal.SIGTERM)
     if again == "a second signal":
-        await rig.until(lambda: rig.gateway.parts.draining, "the signal was not heard")
+        await rig.until(lambda: rig.gateway.parts.readiness.draining, "the signal was not heard")
         assert not stopping.done()
         os.kill(os.getpid(), signal.SIGTERM)
     reply = await unary.reply()

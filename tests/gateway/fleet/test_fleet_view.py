@@ -137,7 +137,7 @@ async def test_a_picture_that_comes_late_is_waited_for_and_shared(rig: Rig) -> N
     with LateAnswers(rig) as late:
         first = asyncio.ensure_future(rig.queue())
         await late.asked()
-        second = asyncio.ensure_future(rig.gateway.parts.snapshot())
+        second = asyncio.ensure_future(rig.gateway.parts.lookout.snapshot())
         await asyncio.sleep(0)
         assert len(late.held) == 1
         late.answer()
@@ -208,7 +208,7 @@ async def test_a_gateway_that_is_cut_off_is_alive_and_not_ready(rig: Rig) -> Non
         reply = await rig.get("/ready")
         assert (reply.status, reply.json["error"]["code"]) == (503, "coordination_lost")
         assert (await rig.get("/health")).status == 200
-    assert not rig.gateway.parts.is_ready()
+    assert rig.gateway.parts.readiness.problem() is not None
 
 
 # -- metrics

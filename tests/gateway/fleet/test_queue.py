@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.core import Describe, Inspected
-from forebay.gateway import parts as parts_module
 from forebay.gateway.fleet import peers as replicas
+from forebay.gateway.routes import queue as queue_module
 
 from ..conftest import OK
 from .fleet_rig import KEYS, SECRETS, A, B, C, bearer, two, until
@@ -122,7 +122,7 @@ async def test_an_answer_of_another_process_is_waited_for(far: Callable[[], Any]
 async def test_one_that_does_not_come_is_given_up_and_leaves_nothing(
     far: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts_module, "DESCRIBE_S", 0.01)
+    monkeypatch.setattr(queue_module, "DESCRIBE_S", 0.01)
     rig, node, leader = await far()
     _, call = await rig.run(node, headers={"x-request-id": "mine"})
     for _ in range(2):
@@ -136,7 +136,7 @@ async def test_one_that_does_not_come_is_given_up_and_leaves_nothing(
 async def test_a_request_that_ends_meanwhile_is_gone(
     far: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts_module, "DESCRIBE_S", 0.5)
+    monkeypatch.setattr(queue_module, "DESCRIBE_S", 0.5)
     rig, node, leader = await far()
     client, call = await rig.run(node, headers={"x-request-id": "mine"})
     asking = asyncio.ensure_future(rig.get("/v1/queue/mine"))

@@ -61,7 +61,7 @@ def submit(rig: Rig, sink: BrokenSink, name: str = "it", *, stream: bool = False
 
 async def nothing_is_left(rig: Rig) -> None:
     assert rig.gateway.parts.relay.exchanges == {}
-    seen = await rig.gateway.parts.snapshot()
+    seen = await rig.gateway.parts.lookout.snapshot()
     assert (seen.running, seen.waiting) == (0, 0)
 
 

@@ -221,7 +221,7 @@ async def test_a_reload_changes_how_long_a_node_is_waited_for(rig: Rig) -> None:
     await node.stop_listening()
     await rig.until_node("n1", "offline")
     rig.given["queue"] = {"offline_wait_seconds": 0}
-    assert rig.gateway.parts.reload() == ["queue.offline_wait_seconds"]
+    assert rig.gateway.parts.live.reload() == ["queue.offline_wait_seconds"]
     assert await code(await rig.ask()) == (503, "no_node")
 
 
@@ -285,7 +285,7 @@ async def test_a_503_that_says_nothing_of_loading_is_a_node_that_is_busy(rig: Ri
     await call.answer({"error": "server busy, please try again"}, 503)
     await rig.wait_until("waiting", 1)
     assert backend.told.state == "online"
-    assert (await gateway.parts.snapshot()).nodes[0].slots == 3
+    assert (await gateway.parts.lookout.snapshot()).nodes[0].slots == 3
     rig.clock.advance(1.0)
     await serve(rig, node, client)
 

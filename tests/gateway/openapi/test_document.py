@@ -20,8 +20,8 @@ from schemathesis.checks import (
 from starlette.applications import Starlette
 
 from forebay.gateway.application import CorsMiddleware, RequestIdMiddleware, make_application
+from forebay.gateway.errors.rendering import family_of
 from forebay.gateway.hot.admission import HOT_ROUTES
-from forebay.gateway.http.authorization import family_of
 from forebay.gateway.openapi import document as openapi
 
 if TYPE_CHECKING:

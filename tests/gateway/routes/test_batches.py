@@ -146,7 +146,7 @@ WRONG = {
     "not JSON": (b"{", "body"),
     "nothing": (b"", "body"),
     "not UTF-8": (b'{"endpoint": "\xff"}', "body"),
-    "too deep": (b'{"metadata": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", "metadata"),
+    "too deep": (b'{"metadata": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", "body"),
     "a list": ([], "body"),
     "null": (None, "body"),
     "a string": ("file", "body"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay import __version__
-from forebay.gateway.routes.model_queries import REST_S
+from forebay.gateway.routes.model_queries import BACKOFF_S
 
 if TYPE_CHECKING:
     from forebay.testing import Reply
@@ -152,7 +152,7 @@ async def test_a_node_that_dies_or_is_busy_is_passed_over(rig: Rig) -> None:
     (await first.next_call()).reset()  # on a new connection
     await (await second.next_call()).answer({"error": "busy"}, 503)
     await rig.queue()
-    rig.clock.advance(REST_S)
+    rig.clock.advance(BACKOFF_S)
     await (await first.next_call()).answer(TOKENS)
     assert (await client.reply()).status == 200
 

@@ -150,7 +150,7 @@ def _on_signals(gateway: Gateway, stop: asyncio.Event) -> None:
 
     def reload() -> None:
         try:
-            changed = gateway.parts.reload()
+            changed = gateway.parts.live.reload()
             logger.info("settings reloaded", extra={"changed": changed})
         except SettingsError as error:
             logger.error("settings NOT reloaded, the old ones stay: %s", error)

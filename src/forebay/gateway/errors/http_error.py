@@ -46,6 +46,11 @@ def invalid_settings(error: SettingsError) -> HttpError:
     return HttpError("invalid_request", "; ".join(map(str, error.problems)), param)
 
 
+def unsupported(name: str) -> HttpError:
+    """Return the error for a field that this gateway would have to ignore."""
+    return HttpError("unsupported", f"{name} is not offered here", name)
+
+
 def shutting_down() -> HttpError:
     """Return the error for what a stopping gateway no longer accepts."""
     return HttpError("shutting_down", "the gateway is shutting down")

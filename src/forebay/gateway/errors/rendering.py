@@ -1,4 +1,4 @@
-"""Errors as they are sent: in the caller's dialect and language, saying when to try again."""
+"""Error responses in the caller's API family and language, saying when to retry."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from forebay.gateway.errors.codes import CODES, MEANT_JAPANESE, THERE_ARE_JAPANESE
+from forebay.relay.anthropic import ANTHROPIC
+from forebay.relay.ollama import OLLAMA
+from forebay.relay.openai import OPENAI
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +26,9 @@ RETRY_AFTER_S_MIN, RETRY_AFTER_S_MAX = 1.0, 120.0
 RETRY_AFTER_S_UNMEASURED = 2.0
 """What is said while nothing has been measured."""
 JITTER = 0.2
-"""Callers that were refused together must not come back together."""
+"""Callers that were rejected together must not retry together."""
+LISTED = "/v1/models"
+"""The route that the clients of both OpenAI and Anthropic use."""
 
 
 class RenderedError(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +105,15 @@ class ErrorRenderer:
         base_s = RETRY_AFTER_S_UNMEASURED if measured_s is None else measured_s
         spread = 1.0 + JITTER * (2.0 * self._random.random() - 1.0)
         return min(RETRY_AFTER_S_MAX, max(RETRY_AFTER_S_MIN, base_s * spread))
+
+
+def family_of(path: str, is_anthropic: bool = False) -> Family:
+    """Return the API family whose form the errors of a route have; `/v1/models` has two."""
+    if is_anthropic and path.startswith(LISTED):
+        return ANTHROPIC
+    if path.startswith("/api/"):
+        return OLLAMA
+    return ANTHROPIC if path.startswith(("/v1/messages", "/v1/v1/messages")) else OPENAI
 
 
 def hint(code: Code, language: str) -> str:

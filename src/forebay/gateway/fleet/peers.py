@@ -1,13 +1,13 @@
-"""The other gateways of a fleet: what only one of them can answer is passed on to it.
+"""Forwarding requests to the other gateways of the fleet.
 
 A session lives on the gateway named in its id, a request on the one that its client is connected
-to. Whoever else is asked passes the call on as it came: the caller's own key and Host, so that the
-other decides by itself who may do what, and one header more that says who passed it on. That header
-keeps a call from going round in circles, and, as any forwarding header does, from being taken for
-one of the operator at this machine.
+to. Any other gateway forwards what it is asked about them unchanged, with the caller's own key and
+Host, so that the owner authorises by itself. One header more names the gateway that forwarded it:
+it prevents forwarding loops, and, like any forwarding header, keeps the request from passing for
+one of an operator on this machine.
 
-Bounded: bodies by what the route allows, answers by what the client reads (`replica_passage`), time
-by HEAD_S unless an answer may take as long as it likes, and always by the other being there.
+Bounds: request bodies by the route's limit, responses by backpressure (`peer_response`), time by
+HEAD_S unless the caller says otherwise, and always by the peer being alive.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from forebay.gateway.errors.http_error import HttpError, shutting_down
 from forebay.gateway.fleet.membership import peer_target
 from forebay.gateway.fleet.peer_response import ForwardedResponse, PeerResponse, Stale
 from forebay.gateway.http.authorization import HOP
-from forebay.gateway.http.connected import while_connected
-from forebay.gateway.http.json_body import read_body
+from forebay.gateway.http.sse import while_connected
 from forebay.sessions.record import replica_of
 from forebay.wire.client import Pool
 from forebay.wire.heads import end_to_end, header_block
@@ -33,7 +32,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from forebay.coordination import Fleet
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.fleet.membership import Membership
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.sessions.host import SessionHost
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -63,10 +64,15 @@ class PeerRequest(NamedTuple):
 
 
 class Peers:
-    """Asks the other gateways; with no fleet there are none."""
+    """Finds the gateway that can answer, and forwards to it; without a fleet there is none."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(
+        self, membership: Membership, sessions: SessionHost, reader: RequestReader, tls_cert: str
+    ) -> None:
+        self._membership = membership
+        self._sessions = sessions
+        self._reader = reader
+        self._tls_cert = tls_cert
         self._pools: dict[str, Pool] = {}
         self._passages: set[PeerResponse] = set()
         self._silent: set[str] = set()
@@ -86,7 +92,7 @@ class Peers:
         gateways names none; the ledger knows who took it over. Raises HttpError for a call that was
         passed on to the wrong one.
         """
-        fleet, sessions = self._parts.membership.fleet, self._parts.sessions
+        fleet, sessions = self._membership.fleet, self._sessions
         if fleet is None or sessions.has(session_id):
             return None
         name = replica_of(session_id) or await sessions.holder(session_id)
@@ -101,7 +107,7 @@ class Peers:
 
         Raises HttpError where that cannot be known now.
         """
-        fleet = self._parts.membership.fleet
+        fleet = self._membership.fleet
         if fleet is None or HOP in request.headers:
             return None
         name = None
@@ -122,7 +128,7 @@ class Peers:
         """Have another gateway answer a request; raises HttpError where it is out of reach."""
         fleet = self._fleet()
         address = self._address(fleet, name)
-        body = await read_body(request, bytes_max, self._parts.settings.server.body_seconds)
+        body = await self._reader.read(request, bytes_max)
         head = _head(request, address, fleet.me, len(body))
         question = PeerRequest(name, address, head, body, request.method in SAFE)
         passage = await while_connected(request, self._asked(question, limit_s))
@@ -162,7 +168,7 @@ class Peers:
     # -- inside
 
     def _fleet(self) -> Fleet:
-        fleet = self._parts.membership.fleet
+        fleet = self._membership.fleet
         assert fleet is not None
         if self._stopped:
             raise shutting_down()
@@ -232,7 +238,7 @@ class Peers:
         if pool is None:
             if len(self._pools) >= POOLS_MAX:  # of gateways that have gone
                 self._pools.pop(next(iter(self._pools))).close()
-            target = peer_target(address, self._parts.settings.server.tls_cert, CONNECT_S)
+            target = peer_target(address, self._tls_cert, CONNECT_S)
             pool = self._pools[address] = Pool(target, idle_max=IDLE_MAX)
         return pool
 

@@ -52,6 +52,10 @@ class ModelNames:
             ]
         return sorted(set(names))
 
+    def aliased(self, name: str) -> str:
+        """Return the model that an alias stands for; any other name as it is."""
+        return self._admission.aliases.get(name, name)
+
     def explained(self, problem: Problem, asked: str, key_name: str, family: str) -> Problem:
         """Return the problem with what whoever has the key of that name can ask for instead."""
         key = self._keys.named(key_name) if key_name else None

@@ -1,4 +1,4 @@
-"""Bodies of requests that are not hot: read within bounds, decoded, and refused by the field."""
+"""Request bodies of the Starlette routes: read within limits, decoded, and validated by field."""
 
 from __future__ import annotations
 
@@ -27,25 +27,39 @@ VALUES_MAX: Final = 4096
 """How many values a large body may hold that is made into lists and objects: in 2 ms or so."""
 
 
-async def read_body(request: Request, bytes_max: int, limit_s: float) -> bytes:
-    """Read a body once there is memory for it, bounded in size and time; raises HttpError."""
-    body = bytearray()
-    has_room = False
-    try:
-        async with asyncio.timeout(limit_s):
-            await _take_room(request, bytes_max)
-            has_room = True
-            async for piece in request.stream():
-                body += piece
-                if len(body) > bytes_max:
-                    raise HttpError("body_too_large", f"the body is larger than {bytes_max} bytes")
-    except TimeoutError:
-        if not has_room:
-            raise HttpError(BUSY.code, BUSY.message) from None
-        raise HttpError("request_timeout", "the body took too long") from None
-    except ClientDisconnect:
-        raise HttpError("request_timeout", "the client left") from None
-    return bytes(body)
+class RequestReader:
+    """Reads request bodies."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        """How long a body may take; the limit on uploads is per gap."""
+
+    async def read(self, request: Request, bytes_max: int) -> bytes:
+        """Read a body once there is memory for it; raises HttpError."""
+        body = bytearray()
+        has_room = False
+        try:
+            async with asyncio.timeout(self.limit_s):
+                await _take_room(request, bytes_max)
+                has_room = True
+                async for piece in request.stream():
+                    body += piece
+                    if len(body) > bytes_max:
+                        words = f"the body is larger than {bytes_max} bytes"
+                        raise HttpError("body_too_large", words)
+        except TimeoutError:
+            if not has_room:
+                raise HttpError(BUSY.code, BUSY.message) from None
+            raise HttpError("request_timeout", "the body took too long") from None
+        except ClientDisconnect:
+            raise HttpError("request_timeout", "the client left") from None
+        return bytes(body)
+
+    async def decode(
+        self, request: Request, bytes_max: int, type: type[T], as_it_is: str = ""
+    ) -> T:
+        """Read a body and decode it, as `decode_body` does."""
+        return await decode_body(await self.read(request, bytes_max), type, as_it_is)
 
 
 async def _take_room(request: Request, bytes_max: int) -> None:
@@ -143,6 +157,7 @@ def convert_fields(fields: dict[str, Any], type: type[T]) -> T:
 def _refused_field(error: msgspec.ValidationError) -> HttpError:
     text = str(error)
     param = text.rpartition("`$.")[2].rstrip("`") if "`$." in text else "body"
+    param = param.partition("[...]")[0]  # any value of a mapping
     for quoted in ("missing required field `", "contains unknown field `"):
         if quoted in text:
             param = text.partition(quoted)[2].partition("`")[0]

@@ -1,21 +1,73 @@
-"""What all routes have in common that answer with server-sent events."""
+"""Responses that last: server-sent events, and work that ends when the client disconnects."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+
+from forebay.gateway.errors.http_error import HttpError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+    from contextlib import AbstractContextManager
+
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+T = TypeVar("T")
 
 EVENTS: Final = "text/event-stream"
 STREAM_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
-"""Nobody may keep them, and no proxy may hold them back."""
+"""No cache may keep them, and no proxy may buffer them."""
 
 
-def only_the_head(request: Request) -> Response | None:
-    """Return the answer to HEAD, which must not follow anything: its body would never end."""
+class EventStreamResponse(StreamingResponse):
+    """A stream of server-sent events; `subscription` is held from the start to the very end."""
+
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        subscription: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._subscription = subscription or nullcontext()
+        super().__init__(events, media_type=EVENTS, headers=STREAM_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until they end, or the client disconnects."""
+        with self._subscription:
+            await super().__call__(scope, receive, send)
+
+
+def head_response(request: Request) -> Response | None:
+    """Return the response to HEAD, None for other methods: a stream would never end."""
     if request.method != "HEAD":
         return None
     return Response(headers=STREAM_HEADERS, media_type=EVENTS)
+
+
+async def while_connected(
+    request: Request, work: Coroutine[Any, Any, T], code: str = "request_timeout"
+) -> T:
+    """Return the result of `work`; cancel it when the client disconnects, counted as `code`.
+
+    The body has been read before.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise HttpError(code, "the client left")
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

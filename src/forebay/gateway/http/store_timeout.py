@@ -1,20 +1,23 @@
-"""Waiting for a database on behalf of somebody who is connected: not for ever."""
+"""Waiting for a database on behalf of a connected client: with a time limit."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from forebay.errors import StoreFailed
+from forebay.gateway.errors.http_error import HttpError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 T = TypeVar("T")
 
+logger = logging.getLogger("forebay.gateway")
+
 ANSWER_S: Final = 10.0
-"""How long a database may take: one that hangs (paused, frozen) closes no connection, and says
-nothing either."""
+"""How long a database may take. One that hangs (paused, frozen) closes no connection."""
 
 
 async def in_time(future: Future[T]) -> T:
@@ -27,3 +30,9 @@ async def in_time(future: Future[T]) -> T:
             return await asyncio.wrap_future(future)
     except TimeoutError:
         raise StoreFailed("the database does not answer") from None
+
+
+def store_unavailable(what: str, error: BaseException) -> HttpError:
+    """Log why a database failed; return the error that callers get."""
+    logger.warning("%s: %s", what, error)
+    return HttpError("store_unavailable", f"{what} cannot be used now; the log has the details")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.gateway.errors.codes import CODES
-from forebay.gateway.http.authorization import LISTED, family_of
+from forebay.gateway.errors.rendering import LISTED, family_of
 from forebay.gateway.openapi.headers import header_references
 from forebay.gateway.openapi.schemas import reference
 

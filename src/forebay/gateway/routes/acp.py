@@ -18,11 +18,10 @@ from starlette.routing import Route
 
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.fleet.acp_forwarding import ask_replica
-from forebay.gateway.http.connected import while_connected
-from forebay.gateway.http.json_body import check_text, in_turns, read_body
+from forebay.gateway.http.json_body import check_text, in_turns
+from forebay.gateway.http.sse import while_connected
+from forebay.gateway.routes.json_answer import json_answer
 from forebay.gateway.routes.sessions import BODY_BYTES_MAX
-from forebay.gateway.routes.status import json_answer
-from forebay.gateway.sessions.service import SessionDesk
 from forebay.relay.members import InvalidBody
 from forebay.sessions.errors import PromptQueueFull, SessionRejected
 
@@ -31,8 +30,11 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from forebay.gateway.fleet.peers import Peers
     from forebay.gateway.hot.callers import Caller
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.sessions.service import SessionDesk
     from forebay.relay.problem import Problem
     from forebay.sessions.session import Session
 
@@ -63,10 +65,13 @@ class RpcError(Exception):
 class AcpRoutes:
     """The one route, and its methods."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._desk = SessionDesk(parts)
-        self.routes = [Route("/acp", self.call, methods=["POST"])]
+    def __init__(
+        self, authorizer: Authorizer, reader: RequestReader, peers: Peers, desk: SessionDesk
+    ) -> None:
+        self._authorizer = authorizer
+        self._reader = reader
+        self._peers = peers
+        self._desk = desk
         self._methods: dict[str, Callable[[Answer, Caller, Request], Awaitable[Answer]]] = {
             "session/new": self._new,
             "session/prompt": self._prompt,
@@ -74,11 +79,13 @@ class AcpRoutes:
             "session/branch": self._branch,
         }
 
+    def routes(self) -> list[Route]:
+        return [Route("/acp", self.call, methods=["POST"])]
+
     async def call(self, request: Request) -> Response:
         """Answer a call, or a batch of them."""
-        caller = self._parts.authorizer.caller(request)
-        limit_s = self._parts.settings.server.body_seconds
-        body = await read_body(request, BODY_BYTES_MAX, limit_s)
+        caller = self._authorizer.caller(request)
+        body = await self._reader.read(request, BODY_BYTES_MAX)
         try:
             await in_turns(check_text(body))
             given = _DECODER.decode(body)
@@ -118,7 +125,7 @@ class AcpRoutes:
     async def _there(self, calls: list[Answer], request: Request, name: str) -> list[Answer | None]:
         """Have another gateway do these calls; where it cannot, each is refused."""
         try:
-            return await ask_replica(self._parts.peers, request, name, calls)
+            return await ask_replica(self._peers, request, name, calls)
         except HttpError as error:
             refusal = _refusal(error)
             return [_failed(_id_of(call), refusal) if "id" in call else None for call in calls]
@@ -132,7 +139,7 @@ class AcpRoutes:
             if not isinstance(session_id, str) or not self._is_sound(call):
                 continue
             try:
-                name = await self._parts.peers.of_session(session_id, request)
+                name = await self._peers.of_session(session_id, request)
             except HttpError:
                 continue  # the call is told so when it looks for its session
             if name is not None:
@@ -188,7 +195,7 @@ class AcpRoutes:
         session_id = params.pop("sessionId", None)
         if not isinstance(session_id, str):
             raise RpcError(INVALID_PARAMS, "`sessionId` must be a text", {"param": "sessionId"})
-        await self._parts.peers.of_session(session_id, request)  # refuses what came the wrong way
+        await self._peers.of_session(session_id, request)  # refuses what came the wrong way
         return await self._desk.find(session_id, caller)
 
 

@@ -1,27 +1,31 @@
-"""What operators do: nodes come, go, drain and resume; settings are read anew."""
+"""`/admin`: add, remove, drain and resume nodes; reload the settings."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.errors import NotAllowed
 from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
-from forebay.gateway.http.json_body import read_body
-from forebay.gateway.routes.status import json_answer
+from forebay.gateway.routes.json_answer import json_answer
 from forebay.settings import NodeSettings, SettingsError, parse_node
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from forebay.core.snapshot import NodeView
-    from forebay.gateway.parts import Parts
+    from forebay.dashboard.lookout import Lookout
+    from forebay.gateway.fleet.node_commands import NodeCommandLog
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.live_settings import LiveSettings
     from forebay.nodes.backend import Backend
+    from forebay.nodes.registry import Nodes
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -31,12 +35,19 @@ NAME_LENGTH_MAX = 64
 NAMES_SHOWN = 10
 
 
+@dataclass(frozen=True)
 class AdminRoutes:
-    """The routes under `/admin`."""
+    """What operators do; every change of a node is shared with the fleet."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self.routes = [
+    authorizer: Authorizer
+    reader: RequestReader
+    nodes: Nodes
+    commands: NodeCommandLog
+    lookout: Lookout
+    settings: LiveSettings
+
+    def routes(self) -> list[Route]:
+        return [
             Route("/admin/nodes", self.listed),
             Route("/admin/nodes", self.add, methods=["POST"]),
             Route("/admin/nodes/{name}", self.remove, methods=["DELETE"]),
@@ -46,61 +57,57 @@ class AdminRoutes:
         ]
 
     async def listed(self, request: Request) -> Response:
-        """List the nodes, with all that is known of them."""
-        self._parts.authorizer.admin(request)
+        self.authorizer.admin(request)
         views = await self._views()
-        return json_answer(
-            {"data": [_shown(backend, views.get(backend.name)) for backend in self._parts.nodes]}
-        )
+        shown = [_shown(backend, views.get(backend.name)) for backend in self.nodes]
+        return json_answer({"data": shown})
 
     async def add(self, request: Request) -> Response:
-        """Take in a node."""
-        self._parts.authorizer.admin(request)
+        self.authorizer.admin(request)
         settings = await self._node_settings(request)
         try:
-            backend = self._parts.node_commands.add(settings)
+            backend = self.commands.add(settings)
         except NotAllowed as error:
             raise HttpError("conflict", str(error), "name") from None
         return json_answer(_shown(backend, None), 201)
 
     async def remove(self, request: Request) -> Response:
-        """Take a node out; what runs there may finish."""
-        self._parts.authorizer.admin(request)
-        self._parts.node_commands.remove(self._find(request))
+        """Remove a node; what runs there may finish."""
+        self.authorizer.admin(request)
+        self.commands.remove(self._find(request))
         return Response(status_code=204)
 
     async def drain(self, request: Request) -> Response:
         """Let nothing new start on a node."""
-        self._parts.authorizer.admin(request)
+        self.authorizer.admin(request)
         backend = self._find(request)
-        self._parts.node_commands.drain(backend)
+        self.commands.drain(backend)
         return json_answer(_shown(backend, (await self._views()).get(backend.name)))
 
     async def resume(self, request: Request) -> Response:
-        """Use a drained node again."""
-        self._parts.authorizer.admin(request)
+        self.authorizer.admin(request)
         backend = self._find(request)
-        self._parts.node_commands.resume(backend)
+        self.commands.resume(backend)
         return json_answer(_shown(backend, (await self._views()).get(backend.name)))
 
     async def reload(self, request: Request) -> Response:
-        """Read the settings anew and apply what has changed."""
-        self._parts.authorizer.admin(request)
+        """Reload the settings; invalid ones change nothing."""
+        self.authorizer.admin(request)
         try:
-            changed = self._parts.reload()
+            changed = self.settings.reload()
         except SettingsError as error:
             logger.error("settings NOT reloaded, the old ones stay: %s", error)
             raise invalid(str(error), "settings") from None
         return json_answer({"changed": changed})
 
     def _find(self, request: Request) -> Backend:
-        backend = self._parts.nodes.get(request.path_params["name"])
+        backend = self.nodes.get(request.path_params["name"])
         if backend is None:
             raise HttpError("not_found", self._no_such_node(request), "name")
         return backend
 
     def _no_such_node(self, request: Request) -> str:
-        names = [backend.name for backend in self._parts.nodes]
+        names = [backend.name for backend in self.nodes]
         near = get_close_matches(request.path_params["name"][:NAME_LENGTH_MAX], names, 1)
         if near:
             return f"there is no node of that name; did you mean {near[0]}?"
@@ -109,16 +116,10 @@ class AdminRoutes:
         return f"there is no node of that name; there are {known or 'none'}{more}"
 
     async def _views(self) -> dict[str, NodeView]:
-        return {view.name: view for view in (await self._parts.snapshot()).nodes}
+        return {view.name: view for view in (await self.lookout.snapshot()).nodes}
 
     async def _node_settings(self, request: Request) -> NodeSettings:
-        body = await read_body(request, BODY_BYTES_MAX, self._parts.settings.server.body_seconds)
-        try:
-            given = msgspec.json.decode(body)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            raise invalid("the body is not valid JSON", "body") from None
-        if not isinstance(given, dict):
-            raise invalid("the body must be a JSON object", "body")
+        given = await self.reader.decode(request, BODY_BYTES_MAX, dict[str, Any])
         if given.get("api_key_env"):
             # Anyone who may add nodes could otherwise send any variable of ours anywhere.
             raise invalid("name secrets in the settings file", "api_key_env")

@@ -1,40 +1,28 @@
-"""OpenAI's batches: many requests in a file, run when there is room, answered in a file."""
+"""`/v1/batches`: OpenAI's batches, many requests in a file that run on idle slots."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from starlette.routing import Route
 
-from forebay.gateway.errors.http_error import HttpError, invalid
-from forebay.gateway.http.json_body import read_body
-from forebay.gateway.routes.files import (
-    answered,
-    asked,
-    blocking,
-    limit_of,
-    list_object,
-    unknown_after,
-    unsupported,
-)
-from forebay.gateway.routes.status import json_answer
+from forebay.gateway.errors.http_error import HttpError, invalid, unsupported
+from forebay.gateway.jobs.service import from_store
+from forebay.gateway.routes.files import blocking, limit_of, list_object, owner_of, unknown_after
+from forebay.gateway.routes.json_answer import json_answer
 from forebay.jobs.batches import file as files
-from forebay.jobs.batches.batch import (
-    LIST_MAX,
-    BadBatch,
-    BatchesFull,
-    NewBatch,
-    NotCancellable,
-    is_name,
-)
+from forebay.jobs.batches.batch import LIST_MAX, NewBatch, is_name
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.jobs.service import Jobs
     from forebay.jobs.batches.batch import Batch
 
 BODY_BYTES_MAX = 65_536
@@ -46,8 +34,8 @@ _TIMES = (
 )  # fmt: skip
 
 
-class _Wanted(Struct, forbid_unknown_fields=True):
-    """What may be in a body; a field that would be ignored is refused instead."""
+class NewBatchBody(Struct, forbid_unknown_fields=True):
+    """The body of `POST /v1/batches`; a field that would be ignored is an error instead."""
 
     input_file_id: str
     endpoint: str
@@ -56,12 +44,16 @@ class _Wanted(Struct, forbid_unknown_fields=True):
     output_expires_after: Any | UnsetType = UNSET
 
 
+@dataclass(frozen=True)
 class BatchRoutes:
-    """The routes under `/v1/batches`."""
+    """Creating, listing, showing and cancelling batches."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self.routes = [
+    authorizer: Authorizer
+    reader: RequestReader
+    jobs: Jobs
+
+    def routes(self) -> list[Route]:
+        return [
             Route("/v1/batches", self.listed),
             Route("/v1/batches", self.create, methods=["POST"]),
             Route("/v1/batches/{batch_id}", self.shown),
@@ -69,53 +61,47 @@ class BatchRoutes:
         ]
 
     async def create(self, request: Request) -> Response:
-        """Start a batch."""
-        owner, jobs = await asked(self._parts, request)
-        body = await read_body(request, BODY_BYTES_MAX, self._parts.settings.server.body_seconds)
-        new = _parsed(body)
-        try:
-            return json_answer(
-                batch_object(await blocking(lambda: jobs.batches.create(owner, new)))
-            )
-        except BadBatch as error:
-            raise invalid(str(error), error.param) from None
-        except BatchesFull as error:
-            raise HttpError("batches_full", str(error)) from None
+        owner = await owner_of(request, self.authorizer, self.jobs)
+        asked = await self.reader.decode(request, BODY_BYTES_MAX, NewBatchBody)
+        if asked.output_expires_after is not UNSET:
+            raise unsupported("output_expires_after")
+        if not files.is_name(asked.input_file_id):
+            raise invalid("there is no file of that id", "input_file_id")
+        new = NewBatch(asked.input_file_id, asked.endpoint, asked.completion_window, asked.metadata)
+        batch = await blocking(lambda: self.jobs.batches.create(owner, new))
+        return json_answer(batch_object(batch))
 
     async def listed(self, request: Request) -> Response:
         """List the caller's batches, the newest first."""
-        owner, jobs = await asked(self._parts, request)
+        owner = await owner_of(request, self.authorizer, self.jobs)
         limit, after = limit_of(request, LIST_DEFAULT, LIST_MAX), request.query_params.get("after")
         page = None
         if after is None or is_name(after):
-            page = await answered(jobs.batches.list(owner, limit, after))
+            page = await from_store(self.jobs.batches.list(owner, limit, after))
         if page is None:
             raise unknown_after()
         shown = [batch_object(batch) for batch in page.batches]
         return json_answer(list_object(shown, page.has_more))
 
     async def shown(self, request: Request) -> Response:
-        """Show one batch."""
-        owner, jobs = await asked(self._parts, request)
+        owner = await owner_of(request, self.authorizer, self.jobs)
         name = request.path_params["batch_id"]
-        batch = await answered(jobs.batches.get(name, owner)) if is_name(name) else None
-        if batch is None:
-            raise _no_batch()
-        return json_answer(batch_object(batch))
+        batch = await from_store(self.jobs.batches.get(name, owner)) if is_name(name) else None
+        return _answer(batch)
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel a batch: what is done is kept, what is not is ended."""
-        owner, jobs = await asked(self._parts, request)
-        name = request.path_params["batch_id"]
-        batch = None
-        try:
-            if is_name(name):
-                batch = await blocking(lambda: jobs.batches.cancel(name, owner))
-        except NotCancellable as error:
-            raise HttpError("conflict", str(error), "batch_id") from None
-        if batch is None:
-            raise _no_batch()
-        return json_answer(batch_object(batch))
+        """Cancel a batch; results that exist are kept."""
+        owner = await owner_of(request, self.authorizer, self.jobs)
+        name, batch = request.path_params["batch_id"], None
+        if is_name(name):
+            batch = await blocking(lambda: self.jobs.batches.cancel(name, owner), "batch_id")
+        return _answer(batch)
+
+
+def _answer(batch: Batch | None) -> Response:
+    if batch is None:
+        raise HttpError("not_found", "there is no batch of that id", "batch_id")
+    return json_answer(batch_object(batch))
 
 
 def batch_object(batch: Batch) -> dict[str, object]:
@@ -141,38 +127,3 @@ def batch_object(batch: Batch) -> dict[str, object]:
     }
     shown["metadata"] = None if batch.metadata is None else msgspec.Raw(batch.metadata.encode())
     return shown
-
-
-def _parsed(body: bytes) -> NewBatch:
-    try:
-        wanted = msgspec.json.decode(body, type=_Wanted)
-    except msgspec.ValidationError as error:
-        raise invalid(str(error), _field_of(str(error))) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise invalid("the body is not valid JSON", "body") from None
-    if wanted.output_expires_after is not UNSET:
-        raise unsupported("output_expires_after")
-    if not files.is_name(wanted.input_file_id):
-        raise invalid("there is no file of that id", "input_file_id")
-    return NewBatch(
-        wanted.input_file_id, wanted.endpoint, wanted.completion_window, wanted.metadata
-    )
-
-
-def _field_of(message: str) -> str:
-    """Return the field that msgspec complains about.
-
-    >>> _field_of("Expected `str`, got `int` - at `$.endpoint`")
-    'endpoint'
-    >>> _field_of("Object missing required field `endpoint`")
-    'endpoint'
-    """
-    _, _, place = message.partition(" - at `")
-    if place:
-        return place.lstrip("$.").rstrip("`").partition("[")[0].partition(".")[0] or "body"
-    _, _, name = message.partition("field `")
-    return name.rstrip("`") or "body"
-
-
-def _no_batch() -> HttpError:
-    return HttpError("not_found", "there is no batch of that id", "batch_id")

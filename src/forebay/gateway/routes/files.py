@@ -1,7 +1,6 @@
-"""OpenAI's files: uploaded for batches, and what batches leave behind.
+"""`/v1/files`: OpenAI's files, uploaded for batches or written by them.
 
-Files belong to the key that stored them; another key's are not found. Without keys they are
-everyone's.
+A file belongs to the key that stored it; another key gets 404. Without keys all files are shared.
 """
 
 from __future__ import annotations
@@ -9,43 +8,51 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar, cast
 
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from forebay.errors import StoreFailed
-from forebay.gateway.errors.http_error import HttpError, invalid, shutting_down
+from forebay.errors import NotAllowed, Rejected, StoreFailed
+from forebay.gateway.errors.http_error import HttpError, invalid, unsupported
 from forebay.gateway.http.multipart import UploadForm
-from forebay.gateway.http.store_timeout import in_time
-from forebay.gateway.routes.status import json_answer
-from forebay.jobs.batches.file import LIST_MAX, FileInUse, FilesFull, Listing, is_name
+from forebay.gateway.http.store_timeout import store_unavailable
+from forebay.gateway.jobs.service import from_store
+from forebay.gateway.routes.json_answer import json_answer
+from forebay.jobs.batches.file import LIST_MAX, Listing, is_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from concurrent.futures import Future
 
     from starlette.requests import Request
 
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
     from forebay.gateway.jobs.service import Jobs
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.readiness import Readiness
     from forebay.jobs.batches.file import StoredFile
 
 T = TypeVar("T")
 
 UPLOADS_MAX = 32
-"""Uploads at once, of one key a quarter of them; more are refused. Bounds what unfinished ones may
-take of the disk."""
+"""Concurrent uploads, of one key a quarter of them; more are refused. Bounds what unfinished ones
+may take of the disk."""
 READ_BYTES = 256 * 1024
 
 
+@dataclass(frozen=True)
 class FileRoutes:
-    """The routes under `/v1/files`."""
+    """Uploading, listing, reading and deleting files."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._uploading: Counter[str] = Counter()
-        self.routes = [
+    authorizer: Authorizer
+    reader: RequestReader
+    readiness: Readiness
+    jobs: Jobs
+    _uploading: Counter[str] = field(default_factory=Counter)
+
+    def routes(self) -> list[Route]:
+        return [
             Route("/v1/files", self.listed),
             Route("/v1/files", self.upload, methods=["POST"]),
             Route("/v1/files/{file_id}", self.shown),
@@ -54,28 +61,25 @@ class FileRoutes:
         ]
 
     async def upload(self, request: Request) -> Response:
-        """Take in a file."""
-        owner, jobs = await asked(self._parts, request)
-        if self._parts.draining:
-            raise shutting_down()
-        form = UploadForm(jobs.files)
+        owner = await owner_of(request, self.authorizer, self.jobs)
+        self.readiness.check_not_draining()
+        form = UploadForm(self.jobs.files)
         with self._one_more_upload(owner):
             try:
-                await form.read(request, self._parts.settings.server.body_seconds)
-                return json_answer(file_object(await self._store(form, jobs, owner)))
+                await form.read(request, self.reader.limit_s)
+                return json_answer(file_object(await self._store(form, owner)))
             except StoreFailed as error:
-                _refuse(error)
+                raise store_unavailable("the job database", error) from error
             except OSError as error:
-                raise HttpError(
-                    "store_unavailable", f"the file cannot be kept: {error.strerror}"
-                ) from None
+                words = f"the file cannot be kept: {error.strerror}"
+                raise HttpError("store_unavailable", words) from None
             finally:
                 await form.discard()
 
     @contextlib.contextmanager
     def _one_more_upload(self, owner: str) -> Iterator[None]:
-        """Bound what is being uploaded, in all and by one key; raises HttpError."""
-        most = UPLOADS_MAX if not self._parts.keys else UPLOADS_MAX // 4
+        """Bound concurrent uploads, in all and by one key; raises HttpError."""
+        most = UPLOADS_MAX // 4 if self.authorizer.needs_keys else UPLOADS_MAX
         if self._uploading.total() >= UPLOADS_MAX or self._uploading[owner] >= most:
             raise HttpError("too_many_connections", "too many uploads are under way")
         self._uploading[owner] += 1
@@ -86,7 +90,7 @@ class FileRoutes:
             if not self._uploading[owner]:
                 del self._uploading[owner]
 
-    async def _store(self, form: UploadForm, jobs: Jobs, owner: str) -> StoredFile:
+    async def _store(self, form: UploadForm, owner: str) -> StoredFile:
         purpose = form.fields.pop("purpose", None)
         if purpose is None:
             raise invalid("the form has no purpose", "purpose")
@@ -96,105 +100,89 @@ class FileRoutes:
             raise unsupported(name.partition("[")[0][:64])
         upload = form.upload
         assert upload is not None
-        return await blocking(lambda: jobs.files.store(upload, owner, form.filename, purpose))
+        store = self.jobs.files.store
+        return await blocking(lambda: store(upload, owner, form.filename, purpose), "file")
 
     async def listed(self, request: Request) -> Response:
-        """List the caller's files."""
-        owner, jobs = await asked(self._parts, request)
+        owner = await owner_of(request, self.authorizer, self.jobs)
         given = request.query_params
-        order = given.get("order", "desc")
+        order, purpose = given.get("order", "desc"), given.get("purpose")
         if order not in ("asc", "desc"):
             raise invalid("order must be asc or desc", "order")
+        if "\0" in (purpose or ""):  # a database cannot look for it
+            raise invalid("purpose holds a NUL character", "purpose")
         wanted = Listing(
-            plain(given.get("purpose"), "purpose"),
+            purpose,
             limit_of(request, LIST_MAX, LIST_MAX),
             given.get("after"),
             cast("Literal['asc', 'desc']", order),
         )
         page = None
         if wanted.after is None or is_name(wanted.after):
-            page = await answered(jobs.files.list(owner, wanted))
+            page = await from_store(self.jobs.files.list(owner, wanted))
         if page is None:
             raise unknown_after()
         return json_answer(list_object([file_object(file) for file in page.files], page.has_more))
 
     async def shown(self, request: Request) -> Response:
-        """Show one file."""
-        owner, jobs = await asked(self._parts, request)
-        return json_answer(file_object(await self._find(request, jobs, owner)))
+        return json_answer(file_object(await self._find(request)))
 
     async def content(self, request: Request) -> Response:
-        """Return what is in a file."""
-        owner, jobs = await asked(self._parts, request)
-        file = await self._find(request, jobs, owner)
+        file = await self._find(request)
         try:
-            opened = await blocking(lambda: jobs.files.read(file.name))
+            opened = await blocking(lambda: self.jobs.files.read(file.name), "file_id")
         except FileNotFoundError:  # deleted a moment ago
             raise _no_file() from None
         headers = {"content-length": str(file.bytes)}
         return StreamingResponse(_pieces(opened), 200, headers, "application/octet-stream")
 
     async def delete(self, request: Request) -> Response:
-        """Delete a file."""
-        owner, jobs = await asked(self._parts, request)
+        owner = await owner_of(request, self.authorizer, self.jobs)
         name = request.path_params["file_id"]
-        if not is_name(name) or not await blocking(lambda: jobs.files.delete(name, owner)):
+        delete = self.jobs.files.delete
+        if not is_name(name) or not await blocking(lambda: delete(name, owner), "file_id"):
             raise _no_file()
         return json_answer({"id": name, "object": "file", "deleted": True})
 
-    async def _find(self, request: Request, jobs: Jobs, owner: str) -> StoredFile:
+    async def _find(self, request: Request) -> StoredFile:
+        owner = await owner_of(request, self.authorizer, self.jobs)
         name = request.path_params["file_id"]
-        file = await answered(jobs.files.get(name, owner)) if is_name(name) else None
+        file = await from_store(self.jobs.files.get(name, owner)) if is_name(name) else None
         if file is None:
             raise _no_file()
         return file
 
 
-async def asked(parts: Parts, request: Request) -> tuple[str, Jobs]:
-    """Return whose files and batches are asked for, and where they are; raises HttpError."""
-    caller = parts.authorizer.caller(request)
-    await parts.jobs.ready()
-    return caller.key.name if caller.key is not None else "", parts.jobs
+async def owner_of(request: Request, authorizer: Authorizer, jobs: Jobs) -> str:
+    """Return whose files and batches a caller asks for, once the database is open."""
+    caller = authorizer.caller(request)
+    await jobs.ready()
+    return caller.key_name
 
 
-async def answered(future: Future[T]) -> T:
-    """Wait for the database; raises HttpError."""
-    try:
-        return await in_time(future)
-    except StoreFailed as error:
-        _refuse(error)
+async def blocking(work: Callable[[], T], param: str | None = None) -> T:
+    """Run blocking work in a thread, to its end even if the client disconnects; raises HttpError.
 
-
-async def blocking(work: Callable[[], T]) -> T:
-    """Run what blocks in a thread, to its end even if the client leaves; raises HttpError."""
+    `param` is the field at fault where the work is not allowed.
+    """
     try:
         return await asyncio.shield(asyncio.to_thread(work))
-    except (StoreFailed, FilesFull, FileInUse) as error:
-        _refuse(error)
+    except StoreFailed as error:
+        raise store_unavailable("the job database", error) from error
+    except (NotAllowed, Rejected) as error:
+        raise HttpError(error.code, str(error), getattr(error, "param", param)) from None
 
 
 def limit_of(request: Request, default: int, most: int) -> int:
-    """Return how many are asked for; raises HttpError."""
+    """Return how many entries of a list are asked for; raises HttpError."""
     text = request.query_params.get("limit", str(default))
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most):
         raise invalid(f"limit must be a number from 1 to {most}", "limit")
     return int(text)
 
 
-def plain(text: str | None, name: str) -> str | None:
-    """Return a text that a database can look for; raises HttpError."""
-    if text is not None and "\0" in text:
-        raise invalid(f"{name} holds a NUL character", name)
-    return text
-
-
-def unsupported(name: str) -> HttpError:
-    """Return the refusal of a field that would be ignored."""
-    return HttpError("unsupported", f"{name} is not offered here", name)
-
-
 def unknown_after() -> HttpError:
-    """Return the refusal of a list that begins nowhere."""
+    """Return the error for a page that begins after an unknown id."""
     return invalid("after is the id of nothing that is there", "after")
 
 
@@ -222,14 +210,6 @@ def list_object(data: list[dict[str, object]], has_more: bool) -> dict[str, obje
         "last_id": data[-1]["id"] if data else None,
         "has_more": has_more,
     }
-
-
-def _refuse(error: StoreFailed | FilesFull | FileInUse) -> NoReturn:
-    if isinstance(error, StoreFailed):
-        raise HttpError("store_unavailable", "the database of jobs cannot be used now")
-    if isinstance(error, FilesFull):
-        raise HttpError("files_full", str(error), "file")
-    raise HttpError("conflict", str(error), "file_id")
 
 
 def _no_file() -> HttpError:

@@ -1,16 +1,16 @@
-"""Where guards register: `forebay node` on other machines, with the token that both know."""
+"""`/guard`: where guards (`forebay node` on other machines) register, with a shared token."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.errors import NotAllowed
-from forebay.gateway.errors.http_error import HttpError, invalid_settings, shutting_down
-from forebay.gateway.http.json_body import decode_body, read_body
-from forebay.gateway.routes.status import json_answer
+from forebay.gateway.errors.http_error import HttpError, invalid_settings
+from forebay.gateway.routes.json_answer import json_answer
 from forebay.guard.beat import HEARTBEAT_S, LOST_S, NODES_PATH, Beat
 from forebay.guard.token import TOKEN_HEADER, same
 from forebay.settings import SettingsError
@@ -18,53 +18,60 @@ from forebay.settings import SettingsError
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.fleet.guarded_nodes import GuardedNodes
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.readiness import Readiness
+    from forebay.nodes.registry import Nodes
 
 BODY_BYTES_MAX = 65_536
 """What a heartbeat may weigh; they are below 1 kB."""
 
 
+@dataclass(frozen=True)
 class GuardRoutes:
-    """The routes under `/guard`."""
+    """Heartbeats and goodbyes of guards."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self.routes = [
+    authorizer: Authorizer
+    reader: RequestReader
+    readiness: Readiness
+    guarded: GuardedNodes
+    nodes: Nodes
+
+    def routes(self) -> list[Route]:
+        return [
             Route(NODES_PATH, self.hear, methods=["POST"]),
             Route(f"{NODES_PATH}/{{name}}", self.leave, methods=["DELETE"]),
         ]
 
     async def hear(self, request: Request) -> Response:
         """Take a heartbeat; the first one registers the node."""
-        parts = self._parts
-        self._let_in(request)
-        if parts.draining:
-            raise shutting_down()
-        body = await read_body(request, BODY_BYTES_MAX, parts.settings.server.body_seconds)
-        beat = await decode_body(body, Beat)
+        self._authenticate(request)
+        self.readiness.check_not_draining()
+        beat = await self.reader.decode(request, BODY_BYTES_MAX, Beat)
         try:
-            is_new = parts.guarded.hear(beat)
+            is_new = self.guarded.hear(beat)
         except SettingsError as error:
             raise invalid_settings(error) from None
         except NotAllowed as error:
             raise HttpError("conflict", str(error), "name") from None
-        backend = parts.nodes.get(beat.name)
+        backend = self.nodes.get(beat.name)
         state = backend.told.state if backend is not None else "offline"
         told = {"heartbeat_seconds": HEARTBEAT_S, "lost_after_seconds": LOST_S}
         return json_answer({"name": beat.name, "state": state, **told}, 201 if is_new else 200)
 
     async def leave(self, request: Request) -> Response:
-        """Forget a node whose guard goes."""
-        self._let_in(request)
+        """Forget a node whose guard stops."""
+        self._authenticate(request)
         name = request.path_params["name"]
-        if not self._parts.guarded.leave(name, request.query_params.get("instance", "")):
+        if not self.guarded.leave(name, request.query_params.get("instance", "")):
             raise HttpError("not_found", "no guard of that name is registered", "name")
         return Response(status_code=204)
 
-    def _let_in(self, request: Request) -> None:
-        """Refuse whoever does not know the token; a key is of no use here."""
-        self._parts.authorizer.anyone(request)
-        token = self._parts.guarded.token
+    def _authenticate(self, request: Request) -> None:
+        """Check the guards' token; an API key does not open these routes."""
+        self.authorizer.anyone(request)
+        token = self.guarded.token
         if not token:
             raise HttpError(
                 "guard_refused",

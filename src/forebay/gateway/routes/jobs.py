@@ -1,25 +1,25 @@
-"""`/jobs`: durable work with nobody connected."""
+"""`/jobs`: durable work that needs no connected client."""
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from forebay.errors import StoreFailed
-from forebay.gateway.errors.http_error import HttpError, invalid, shutting_down
+from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.authorization import seen_by
-from forebay.gateway.http.json_body import decode_body, read_body
-from forebay.gateway.http.sse import EVENTS, STREAM_HEADERS, only_the_head
+from forebay.gateway.http.json_body import decode_body
+from forebay.gateway.http.sse import EventStreamResponse, head_response
 from forebay.gateway.http.store_timeout import in_time
 from forebay.gateway.jobs.service import from_store
 from forebay.gateway.jobs.views import job_detail, job_line
-from forebay.gateway.routes.status import json_answer
+from forebay.gateway.routes.json_answer import json_answer
 from forebay.jobs.filler.builtin import ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
 from forebay.jobs.runner.validation import warn_if_full
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.jobs.admission import JobAdmission
     from forebay.gateway.jobs.service import Jobs
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.readiness import Readiness
 
 BODY_BYTES_MAX = 8_388_608
 """A job is a row: what is larger belongs into a file."""
@@ -57,12 +61,18 @@ class JobSubmission(Struct, forbid_unknown_fields=True):
     idempotency_key: Key | None = None
 
 
+@dataclass(frozen=True)
 class JobRoutes:
-    """Submitting, looking, cancelling, trying again, following."""
+    """Submitting, listing, cancelling, retrying and following jobs."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self.routes = [
+    authorizer: Authorizer
+    reader: RequestReader
+    readiness: Readiness
+    jobs: Jobs
+    admission: JobAdmission
+
+    def routes(self) -> list[Route]:
+        return [
             Route("/jobs", self.submit, methods=["POST"]),
             Route("/jobs", self.list_jobs),
             Route("/jobs/{job_id}", self.show),
@@ -72,18 +82,15 @@ class JobRoutes:
         ]
 
     async def submit(self, request: Request) -> Response:
-        """Take in a job."""
-        caller = self._parts.authorizer.caller(request)
-        if self._parts.draining:
-            raise shutting_down()
-        limit_s = self._parts.settings.server.body_seconds
-        body = await read_body(request, BODY_BYTES_MAX, limit_s)
-        await self._parts.jobs.know_types()
+        caller = self.authorizer.caller(request)
+        self.readiness.check_not_draining()
+        body = await self.reader.read(request, BODY_BYTES_MAX)
+        await self.jobs.know_types()
         asked = await decode_body(body, JobSubmission, as_it_is="params")
         new = await self._new_job(asked, caller)
-        jobs = await self._jobs()
-        depth_max = jobs.settings.max_queue_depth
-        (added,) = await from_store(jobs.store.add([new], depth_max))
+        await self.jobs.ready()
+        depth_max = self.jobs.settings.max_queue_depth
+        (added,) = await from_store(self.jobs.store.add([new], depth_max))
         warn_if_full(added, new.task_type, depth_max)
         if added.status == "failed":
             words = f"{depth_max} jobs of type {new.task_type!r} are queued, as many as may be"
@@ -94,15 +101,16 @@ class JobRoutes:
 
     async def list_jobs(self, request: Request) -> Response:
         """List jobs, the newest first."""
-        caller = self._parts.authorizer.caller(request)
+        caller = self.authorizer.caller(request)
         query = request.query_params
         status = query.get("status")
         if status is not None and status not in STATUSES:
             near = get_close_matches(status[:STATUS_LENGTH_MAX], STATUSES, 1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise invalid(f"`status` must be one of {', '.join(STATUSES)}{meant}", "status")
+        await self.jobs.ready()
         found = await from_store(
-            (await self._jobs()).store.list(
+            self.jobs.store.list(
                 status=status,
                 task_type=_name(query.get("type"), "type"),
                 owner=seen_by(caller),
@@ -113,17 +121,16 @@ class JobRoutes:
         return json_answer({"data": [job_line(job) for job in found]})
 
     async def show(self, request: Request) -> Response:
-        """Show one job, with its result."""
-        caller = self._parts.authorizer.caller(request)
+        caller = self.authorizer.caller(request)
         job = await self._find(request, caller)
         return json_answer(job_detail(job))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a job for real, queued or running."""
-        caller = self._parts.authorizer.caller(request)
+        caller = self.authorizer.caller(request)
         job_id = _job_id(request)
-        jobs = await self._jobs()
-        before = await from_store(jobs.store.cancel(job_id, seen_by(caller)))
+        await self.jobs.ready()
+        before = await from_store(self.jobs.store.cancel(job_id, seen_by(caller)))
         if before is None:
             raise _not_there(job_id)
         if before.status in ("completed", "failed"):
@@ -132,12 +139,12 @@ class JobRoutes:
 
     async def retry(self, request: Request) -> Response:
         """Queue a failed or cancelled job again."""
-        caller = self._parts.authorizer.caller(request)
+        caller = self.authorizer.caller(request)
         job_id = _job_id(request)
-        jobs = await self._jobs()
-        depth_max = jobs.settings.max_queue_depth
-        webhook = bool(jobs.settings.webhook_url)
-        asked = jobs.store.retry(job_id, seen_by(caller), depth_max, webhook=webhook)
+        await self.jobs.ready()
+        depth_max = self.jobs.settings.max_queue_depth
+        webhook = bool(self.jobs.settings.webhook_url)
+        asked = self.jobs.store.retry(job_id, seen_by(caller), depth_max, webhook=webhook)
         retried = await from_store(asked)
         if retried.job is None:
             raise _not_there(job_id)
@@ -157,26 +164,18 @@ class JobRoutes:
 
     async def events(self, request: Request) -> Response:
         """Follow one job until it has ended, as server-sent events."""
-        caller = self._parts.authorizer.caller(request)
+        caller = self.authorizer.caller(request)
         job = await self._find(request, caller)
-        if (head := only_the_head(request)) is not None:
+        if (head := head_response(request)) is not None:
             return head
-        jobs = self._parts.jobs
-        if jobs.feed.is_full:
+        if self.jobs.feed.is_full:
             raise HttpError("too_many_connections", "too many follow jobs already")
-        return StreamingResponse(_followed(jobs, job), media_type=EVENTS, headers=STREAM_HEADERS)
-
-    # -- inside
-
-    async def _jobs(self) -> Jobs:
-        jobs = self._parts.jobs
-        await jobs.ready()
-        return jobs
+        return EventStreamResponse(_followed(self.jobs, job))
 
     async def _find(self, request: Request, caller: Caller) -> Job:
         job_id = _job_id(request)
-        jobs = await self._jobs()
-        job = await from_store(jobs.store.get(job_id, seen_by(caller)))
+        await self.jobs.ready()
+        job = await from_store(self.jobs.store.get(job_id, seen_by(caller)))
         if job is None:
             raise _not_there(job_id)
         return job
@@ -185,18 +184,16 @@ class JobRoutes:
         for name in ("type", "model", "idempotency_key"):
             if not (getattr(asked, name) or "").isprintable():
                 raise invalid(f"`{name}` holds characters that cannot be printed", name)
-        priority = self._priority(asked, caller)
-        owner = caller.key.name if caller.key is not None else ""
+        priority = _priority(asked, caller)
         params = b"{}" if asked.params is UNSET else bytes(asked.params)
-        known = self._parts.jobs.task_types()
+        known = self.jobs.task_types()
         if asked.type not in known:
             near = get_close_matches(asked.type, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
             raise invalid(f"there is no task type {asked.type[:64]!r}{hint}", "type")
         model, queue = asked.model or "", ""
         if asked.type in ROUTES:
-            check = self._parts.job_admission.check
-            params, model = await check(asked.type, params, asked.model, caller)
+            params, model = await self.admission.check(asked.type, params, asked.model, caller)
             queue = queue_of(model)
         return NewJob(
             asked.type,
@@ -205,17 +202,10 @@ class JobRoutes:
             queue,
             model,
             priority,
-            owner,
+            caller.key_name,
             asked.idempotency_key,
-            webhook=bool(self._parts.settings.jobs.webhook_url),
+            webhook=bool(self.jobs.settings.webhook_url),
         )
-
-    def _priority(self, asked: JobSubmission, caller: Caller) -> int:
-        name = "normal" if asked.priority is None else asked.priority.strip().lower()
-        if name not in PRIORITIES:
-            raise invalid(f"`priority` must be one of {', '.join(PRIORITIES)}", "priority")
-        floor = PRIORITIES.get(caller.key.max_priority, 0) if caller.key is not None else 0
-        return max(PRIORITIES[name], floor)
 
 
 async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
@@ -243,6 +233,14 @@ async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
                 if again is None:
                     return
                 job = again
+
+
+def _priority(asked: JobSubmission, caller: Caller) -> int:
+    name = "normal" if asked.priority is None else asked.priority.strip().lower()
+    if name not in PRIORITIES:
+        raise invalid(f"`priority` must be one of {', '.join(PRIORITIES)}", "priority")
+    floor = PRIORITIES.get(caller.key.max_priority, 0) if caller.key is not None else 0
+    return max(PRIORITIES[name], floor)
 
 
 def _not_there(job_id: int) -> HttpError:

@@ -1,13 +1,14 @@
-"""Questions about a model that do not run it: its tokens, what it is. They take no slot.
+"""Queries about a model that do not run it, such as `/tokenize` and `/api/show`: no slot is taken.
 
-They are relayed past the queue, to any node that has the model and is up, the next where one fails;
-while every node of the model is starting, loading or briefly gone, they wait like other requests.
-How many may be under way at a node is bounded; the client's leaving ends them.
+They bypass the queue and go to any online node that has the model, and to the next one where that
+fails. While all nodes of the model are starting, loading or briefly offline, queries wait as other
+requests do. Concurrency per node is bounded; a query ends when its client disconnects.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
@@ -17,8 +18,8 @@ from forebay.errors import BackendFailed
 from forebay.gateway.errors.http_error import HttpError, invalid, shutting_down
 from forebay.gateway.hot.admission import FAMILIES
 from forebay.gateway.hot.inflation import BadGzip, Inflater
-from forebay.gateway.http.connected import while_connected
-from forebay.gateway.http.json_body import in_turns, read_body, take_room
+from forebay.gateway.http.json_body import in_turns, take_room
+from forebay.gateway.http.sse import while_connected
 from forebay.relay.absence import route_missing, what_is_absent, words
 from forebay.relay.fields import Reading, find_model, replace_model
 from forebay.relay.members import InvalidBody
@@ -31,24 +32,31 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from forebay.gateway.hot.accounting import Accounting
+    from forebay.gateway.hot.admission import Admission
     from forebay.gateway.hot.callers import Caller
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.hot.model_names import ModelNames
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.live_settings import LiveSettings
+    from forebay.gateway.readiness import Readiness
     from forebay.nodes.backend import Backend
+    from forebay.nodes.registry import Nodes
     from forebay.relay.family import Family
     from forebay.wire.fetch import Fetched
 
-UNDER_WAY_MAX: Final = 16
+CONCURRENT_MAX: Final = 16
 """At one node; more wait for those before them."""
 BODY_BYTES_MAX: Final = 4_194_304
 """A million tokens."""
 ANSWER_S: Final = 30.0
 """Counting takes milliseconds, but an engine may do it between two steps of a batch."""
-REST_S: Final = 1.0
+BACKOFF_S: Final = 1.0
 """How soon a node that was busy is asked again."""
 
 
 class ModelQuery:
-    """One of them, read."""
+    """One query, as its request says."""
 
     def __init__(self, caller: Caller, request_id: str, model: str, body: bytes) -> None:
         self.family = caller.family
@@ -63,13 +71,23 @@ class ModelQuery:
         """Whether a node has just said that it is too busy."""
 
 
+@dataclass(frozen=True)
 class ModelQueryRoutes:
-    """`/tokenize` and its kin, `/v1/messages/count_tokens`, `/api/show`."""
+    """`/tokenize`, `/detokenize`, `/v1/messages/count_tokens`, `/api/show`."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._under_way: dict[str, asyncio.Semaphore] = {}  # by node
-        self.routes = [
+    authorizer: Authorizer
+    reader: RequestReader
+    readiness: Readiness
+    settings: LiveSettings
+    admission: Admission
+    models: ModelNames
+    nodes: Nodes
+    accounting: Accounting
+    _concurrent: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    """By node."""
+
+    def routes(self) -> list[Route]:
+        return [
             Route(route, self._answers(family, route), methods=["POST"])
             for family in FAMILIES
             for route in family.free_routes
@@ -87,34 +105,31 @@ class ModelQueryRoutes:
                 code = refused.problem.code
                 raise
             finally:
-                self._parts.accounting.refused(route, code)
+                self.accounting.refused(route, code)
 
         return answer
 
     async def _read(self, request: Request, family: Family, route: str) -> ModelQuery:
-        parts = self._parts
-        caller = parts.authorizer.caller(request)
-        limits = parts.settings.server
-        bytes_max = min(BODY_BYTES_MAX, limits.body_max_bytes)
-        body = await read_body(request, bytes_max, limits.body_seconds)
+        caller = self.authorizer.caller(request)
+        bytes_max = min(BODY_BYTES_MAX, self.settings.current.server.body_max_bytes)
+        body = await self.reader.read(request, bytes_max)
         if caller.coding:
             body = await _inflated(request, caller, body, bytes_max)
         reading = await _read_fields(family, body)
         asked, name = _asked_model(reading)
-        model = parts.admission.resolve(asked)[0] if asked else self._only_model(caller, family)
-        if asked and not parts.admission.may_use(caller.key, asked):
+        model = self.admission.resolve(asked)[0] if asked else self._only_model(caller, family)
+        if asked and not self.admission.may_use(caller.key, asked):
             raise HttpError("forbidden", "this key may not use this model", "model")
         body = reading.body
         if asked and model != asked:
             body = replace_model(body, find_model(body, name), model)
         caller.family, caller.route = family, route
-        return ModelQuery(caller, parts.admission.unique_id(caller.request_id), model, body)
+        return ModelQuery(caller, self.admission.unique_id(caller.request_id), model, body)
 
     def _only_model(self, caller: Caller, family: Family) -> str:
         """Return the only model, which is meant where none is named; raises HttpError."""
-        parts = self._parts
-        names = parts.models.usable(caller.key, family.name)
-        models = {parts.admission.aliases.get(name, name) for name in names}
+        names = self.models.usable(caller.key, family.name)
+        models = {self.models.aliased(name) for name in names}
         if len(models) != 1:
             there = "there is none yet" if not models else f"there are {len(models)}"
             raise invalid(f"`model` is required: {there}", "model")
@@ -122,10 +137,10 @@ class ModelQueryRoutes:
 
     async def _relayed(self, asked: ModelQuery) -> Response:
         """Ask one node after the other, and again once one is back; raises HttpError."""
-        nodes, own_s = self._parts.nodes, asked.caller.max_wait_s
-        limit_s = self._parts.settings.queue.max_wait_seconds
+        nodes, own_s = self.nodes, asked.caller.max_wait_s
+        limit_s = self.settings.current.queue.max_wait_seconds
         ends_s = nodes.now_s() + (limit_s if own_s is None else min(limit_s, own_s))
-        while not self._parts.draining:
+        while not self.readiness.draining:
             asked.was_busy = False
             answered = await self._ask_each(asked)
             if answered is not None:
@@ -135,7 +150,7 @@ class ModelQueryRoutes:
             if left_s <= 0.0 or not (asked.was_busy or self._may_come(asked)):
                 raise HttpError.of(problem)
             if asked.was_busy:
-                await nodes.pause(min(REST_S, left_s), for_change=False)
+                await nodes.pause(min(BACKOFF_S, left_s), for_change=False)
             else:
                 await nodes.pause(left_s)
         raise shutting_down()
@@ -144,10 +159,10 @@ class ModelQueryRoutes:
         """Return the first answer that is one; None where no node has given any."""
         last: Response | None = None
         for backend in self._nodes(asked):
-            under_way = self._under_way.get(backend.name)
-            if under_way is None:
-                under_way = self._under_way[backend.name] = asyncio.Semaphore(UNDER_WAY_MAX)
-            async with under_way:
+            limit = self._concurrent.get(backend.name)
+            if limit is None:
+                limit = self._concurrent[backend.name] = asyncio.Semaphore(CONCURRENT_MAX)
+            async with limit:
                 answer = await _ask(backend, asked)
             if answer is None:
                 continue
@@ -160,7 +175,7 @@ class ModelQueryRoutes:
         """Return the nodes that can answer, those with the model in memory first."""
         found = [
             backend
-            for backend in self._parts.nodes
+            for backend in self.nodes
             if backend.told.state == "online"
             and asked.model in backend.told.models
             and asked.family.name in backend.told.families
@@ -170,7 +185,7 @@ class ModelQueryRoutes:
 
     def _may_come(self, asked: ModelQuery) -> bool:
         """Say whether a node that may answer is starting, loading or gone for a moment."""
-        nodes = self._parts.nodes
+        nodes = self.nodes
         if nodes.is_starting():
             return True
         return any(
@@ -186,7 +201,7 @@ class ModelQueryRoutes:
 
     def _why_not(self, asked: ModelQuery) -> Problem:
         """Say why nobody has answered."""
-        nodes, family = self._parts.nodes, asked.family.name
+        nodes, family = self.nodes, asked.family.name
         if nodes.lacks_route(asked.model, family, asked.route):
             return asked.absent or Problem("route_not_supported", words(asked.route), "model")
         if nodes.knows(asked.model, family):
@@ -195,7 +210,7 @@ class ModelQueryRoutes:
             return Problem("model_loading", "some nodes have not said yet which models they have")
         if any(asked.model in backend.told.models for backend in nodes):
             return Problem("route_not_supported", "the model is known, but not in this API family")
-        return self._parts.models.unknown(asked.model, asked.caller.key, family, "model")
+        return self.models.unknown(asked.model, asked.caller.key, family, "model")
 
 
 async def _ask(backend: Backend, asked: ModelQuery) -> Fetched | None:

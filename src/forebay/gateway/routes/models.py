@@ -1,15 +1,16 @@
-"""The models there are: the union over healthy nodes, in each family's own form."""
+"""The lists of models: the union over healthy nodes, in the form of each API family."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 
 from forebay import __version__
 from forebay.gateway.errors.http_error import HttpError
-from forebay.gateway.routes.status import json_answer
+from forebay.gateway.routes.json_answer import json_answer
 from forebay.nodes.adapters.answers import json_object_if_there, names
 from forebay.nodes.adapters.simulated import OWNER as SIMULATED
 
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from forebay.gateway.hot.callers import Caller
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.hot.model_names import ModelNames
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.nodes.registry import Nodes
 
 OLLAMAS = ("modified_at", "size", "digest", "details")
 """What Ollama says of a model in its list, and nobody else."""
 CREATED_AT = "1970-01-01T00:00:00Z"
 """Nodes do not say when a model was made; clients want a date all the same."""
-
 
 RUNNING_PATH = "/api/ps"
 RUNNING_FIELDS = (
@@ -34,15 +35,19 @@ RUNNING_S = 1.0
 """How long what nodes have in memory is told without asking them anew."""
 
 
+@dataclass
 class ModelRoutes:
     """`/v1/models`, `/v1/models/{id}`, `/api/tags`, `/api/ps` and `/api/version`."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._asking = asyncio.Lock()
-        self._running: dict[str, dict[str, object]] = {}
-        self._running_until_s = 0.0
-        self.routes = [
+    authorizer: Authorizer
+    nodes: Nodes
+    models: ModelNames
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _running: dict[str, dict[str, object]] = field(default_factory=dict)
+    _running_until_s: float = 0.0
+
+    def routes(self) -> list[Route]:
+        return [
             Route("/v1/models", self.listed),
             Route("/v1/models/{model:path}", self.one),
             Route("/api/tags", self.tags),
@@ -52,39 +57,39 @@ class ModelRoutes:
 
     async def listed(self, request: Request) -> Response:
         """List models as OpenAI does, or as Anthropic where its client asks."""
-        caller = self._parts.authorizer.caller(request)
+        caller = self.authorizer.caller(request)
         if "anthropic-version" in request.headers:
-            data = [_as_anthropic(name) for name in self._names(caller, "anthropic")]
+            data = [_as_anthropic(name) for name in self.models.usable(caller.key, "anthropic")]
             first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
             return json_answer(
                 {"data": data, "has_more": False, "first_id": first, "last_id": last}
             )
-        data = [self._as_openai(name) for name in self._names(caller, "openai")]
+        data = [self._as_openai(name) for name in self.models.usable(caller.key, "openai")]
         return json_answer({"object": "list", "data": data})
 
     async def one(self, request: Request) -> Response:
         """Show one model."""
-        caller = self._parts.authorizer.caller(request)
+        caller = self.authorizer.caller(request)
         name = request.path_params["model"]
         if not name:  # a slash at the end
             return await self.listed(request)
         family = "anthropic" if "anthropic-version" in request.headers else "openai"
-        if name not in self._names(caller, family):
-            raise HttpError.of(self._parts.models.unknown(name, caller.key, family, "model"))
+        if name not in self.models.usable(caller.key, family):
+            raise HttpError.of(self.models.unknown(name, caller.key, family, "model"))
         is_anthropic = family == "anthropic"
         return json_answer(_as_anthropic(name) if is_anthropic else self._as_openai(name))
 
     async def tags(self, request: Request) -> Response:
         """List models as Ollama does."""
-        caller = self._parts.authorizer.caller(request)
-        usable = self._names(caller, "ollama")
+        caller = self.authorizer.caller(request)
+        usable = self.models.usable(caller.key, "ollama")
         return json_answer({"models": [_as_ollama(name, self._about(name)) for name in usable]})
 
     async def running(self, request: Request) -> Response:
         """List what is in memory as Ollama does: the union over its nodes."""
-        caller = self._parts.authorizer.caller(request)
-        usable = set(self._names(caller, "ollama"))
-        nodes = self._parts.nodes
+        caller = self.authorizer.caller(request)
+        usable = set(self.models.usable(caller.key, "ollama"))
+        nodes = self.nodes
         async with self._asking:
             if nodes.now_s() >= self._running_until_s:
                 self._running = await self._ask_what_runs()
@@ -94,14 +99,14 @@ class ModelRoutes:
 
     async def version(self, request: Request) -> Response:
         """Say which version this is, where Ollama's clients ask."""
-        self._parts.authorizer.anyone(request)
+        self.authorizer.anyone(request)
         return json_answer({"version": __version__})
 
     async def _ask_what_runs(self) -> dict[str, dict[str, object]]:
         """Ask the nodes what they have in memory; those that do not answer have nothing."""
         backends = [
             backend
-            for backend in self._parts.nodes
+            for backend in self.nodes
             if backend.told.state == "online" and "ollama" in backend.told.families
         ]
         replies = await asyncio.gather(
@@ -119,17 +124,13 @@ class ModelRoutes:
                             found.setdefault(name, {"name": name, "model": name, **kept})
         return found
 
-    def _names(self, caller: Caller, family: str) -> list[str]:
-        """Return what this caller may ask for, aliases included."""
-        return self._parts.models.usable(caller.key, family)
-
     def _about(self, name: str) -> dict[str, object]:
         """Return what nodes say of a model, or of the one that an alias stands for."""
-        return self._parts.nodes.about(self._parts.admission.aliases.get(name, name))
+        return self.nodes.about(self.models.aliased(name))
 
     def _as_openai(self, name: str) -> dict[str, object]:
-        target = self._parts.admission.aliases.get(name, name)
-        owner = SIMULATED if self._parts.nodes.only_simulated(target) else "forebay"
+        simulated = self.nodes.only_simulated(self.models.aliased(name))
+        owner = SIMULATED if simulated else "forebay"
         said = {field: value for field, value in self._about(name).items() if field not in OLLAMAS}
         made = _whole(said.pop("created", 0))
         owned = said.pop("owned_by", owner)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.fleet.peers import HEAD_S
-from forebay.gateway.http.connected import while_connected
-from forebay.gateway.http.json_body import decode_body, read_body
-from forebay.gateway.http.sse import EVENTS, STREAM_HEADERS, only_the_head
-from forebay.gateway.routes.status import json_answer
-from forebay.gateway.sessions.service import SessionDesk
+from forebay.gateway.http.json_body import decode_body
+from forebay.gateway.http.sse import EventStreamResponse, head_response, while_connected
+from forebay.gateway.routes.json_answer import json_answer
 from forebay.sessions.errors import RETRY_AFTER_S, PromptQueueFull
 from forebay.sessions.events import READERS_MAX
 
@@ -22,11 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
 
+    from forebay.gateway.fleet.peers import Peers
     from forebay.gateway.hot.callers import Caller
-    from forebay.gateway.parts import Parts
-    from forebay.sessions.events import EventLog
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.sessions.service import SessionDesk
+    from forebay.sessions.events import Reader
     from forebay.sessions.prompt import Prompt
     from forebay.sessions.session import Session
 
@@ -39,11 +39,17 @@ BODY_BYTES_MAX = 2_097_152
 class SessionRoutes:
     """Making, prompting, following, looking, ending."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._desk = SessionDesk(parts)
+    def __init__(
+        self, authorizer: Authorizer, reader: RequestReader, peers: Peers, desk: SessionDesk
+    ) -> None:
+        self._authorizer = authorizer
+        self._reader = reader
+        self._peers = peers
+        self._desk = desk
+
+    def routes(self) -> list[Route]:
         one = "/session/{session_id}"
-        self.routes = [
+        return [
             Route("/session", self.create, methods=["POST"]),
             Route(one, self._of_owner(self.show)),
             Route(one, self._of_owner(self.close), methods=["DELETE"]),
@@ -88,12 +94,13 @@ class SessionRoutes:
         """Follow a session, as server-sent events."""
         session = await self._session(request, self._caller(request))
         after = _last_event_id(request)
-        if (head := only_the_head(request)) is not None:
+        if (head := head_response(request)) is not None:
             return head
         if session.log.readers >= READERS_MAX:
             words = f"{READERS_MAX} follow this session already"
             raise HttpError("too_many_connections", words)
-        return EventStream(session.log, after)
+        reader = session.log.follow(after)
+        return EventStreamResponse(_frames(reader), reader)
 
     async def messages(self, request: Request) -> Response:
         """Return the history as it would be sent."""
@@ -134,26 +141,25 @@ class SessionRoutes:
 
     def _of_owner(self, here: Handler, limit_s: float | None = HEAD_S) -> Handler:
         """Return a route that another gateway answers where the session is there."""
-        replicas = self._parts.peers
+        peers = self._peers
 
         async def there_or_here(request: Request) -> Response:
             self._caller(request)
-            name = await replicas.of_session(request.path_params["session_id"], request)
+            name = await peers.of_session(request.path_params["session_id"], request)
             if name is None:
                 return await here(request)
-            return await replicas.pass_on(request, name, BODY_BYTES_MAX, limit_s)
+            return await peers.pass_on(request, name, BODY_BYTES_MAX, limit_s)
 
         return there_or_here
 
     def _caller(self, request: Request) -> Caller:
-        return self._parts.authorizer.caller(request)
+        return self._authorizer.caller(request)
 
     async def _session(self, request: Request, caller: Caller) -> Session:
         return await self._desk.find(request.path_params["session_id"], caller)
 
     async def _fields(self, request: Request, *, or_none: bool = False) -> dict[str, Any]:
-        limit_s = self._parts.settings.server.body_seconds
-        body = await read_body(request, BODY_BYTES_MAX, limit_s)
+        body = await self._reader.read(request, BODY_BYTES_MAX)
         return {} if or_none and not body else await decode_body(body, dict[str, Any])
 
     def _shown(self, session: Session) -> dict[str, object]:
@@ -197,21 +203,9 @@ def queue_full(full: PromptQueueFull) -> Response:
     return Response(msgspec.json.encode(body), 503, headers, "application/json")
 
 
-class EventStream(StreamingResponse):
-    """What a reader of a session is sent; it counts as one from the start to the very end."""
-
-    def __init__(self, log: EventLog, after: int | None) -> None:
-        self._reader = log.follow(after)
-        super().__init__(self._frames(), media_type=EVENTS, headers=STREAM_HEADERS)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send what there is until the client leaves, or the session ends."""
-        with self._reader:
-            await super().__call__(scope, receive, send)
-
-    async def _frames(self) -> AsyncIterator[bytes]:
-        while (frames := await self._reader.next()) is not None:
-            yield frames
+async def _frames(reader: Reader) -> AsyncIterator[bytes]:
+    while (frames := await reader.next()) is not None:
+        yield frames
 
 
 def _pending(prompt: Prompt) -> dict[str, object]:

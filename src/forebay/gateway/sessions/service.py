@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from forebay.gateway.hot.callers import Caller
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.hot.callers import Caller, Callers
+    from forebay.gateway.jobs.admission import JobAdmission
+    from forebay.gateway.readiness import Readiness
+    from forebay.gateway.sessions.host import SessionHost
     from forebay.sessions.session import Session
     from forebay.sessions.sessions import Sessions
 
@@ -39,20 +41,25 @@ Fields = dict[str, Any]
 class SessionDesk:
     """Answers in plain values; refuses with `Refusal` or `HttpError`."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(
+        self, host: SessionHost, admission: JobAdmission, readiness: Readiness, callers: Callers
+    ) -> None:
+        self._host = host
+        self._admission = admission
+        self._readiness = readiness
+        self._callers = callers
 
     @property
     def limit(self) -> int | None:
         """Prompts that a session may have pending; None is no limit."""
-        return self._parts.settings.sessions.max_pending_prompts or None
+        return self._host.settings.max_pending_prompts or None
 
     async def create(self, fields: Fields, caller: Caller) -> Fields:
         """Make a session."""
         from forebay.sessions.sessions import NewSession
 
         asked = read_session(fields)
-        self._parts.job_admission.check_model(asked.model, caller, "model")
+        self._admission.check_model(asked.model, caller, "model")
         owner = caller.key.name if caller.key is not None else ""
         new = NewSession(owner, asked.model, asked.system, asked.max_tokens or 0, asked.options)
         sessions = await self._sessions()
@@ -72,9 +79,9 @@ class SessionDesk:
         sent = read_prompt(fields)
         if await request.is_disconnected():
             raise HttpError("request_timeout", "the client left")
-        if self._parts.draining:
+        if self._readiness.draining:
             raise shutting_down()
-        settings = self._parts.settings.sessions
+        settings = self._host.settings
         deadline_s = sent.deadline_s
         if settings.prompt_deadline_ms:  # a prompt may ask for less, not for more
             most_s = settings.prompt_deadline_ms / 1000
@@ -114,7 +121,7 @@ class SessionDesk:
     # -- inside
 
     async def _sessions(self) -> Sessions:
-        return await self._parts.sessions.ready()
+        return await self._host.ready()
 
     async def _stored(self, work: Awaitable[T]) -> T:
         try:
@@ -125,7 +132,7 @@ class SessionDesk:
             raise HttpError("store_unavailable", words) from error
 
     def _sender(self, caller: Caller, request: Request) -> Sender:
-        callers = self._parts.callers
+        callers = self._callers
         trace = request.headers.get("traceparent", "")
         return Sender(
             caller.key_name,

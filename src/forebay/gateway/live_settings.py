@@ -1,0 +1,56 @@
+"""The settings in use, and how they are reloaded: as a whole, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.settings import SettingsError, node_api_key, plan_reload, resolve_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from forebay.settings import ReloadPlan, ResolvedKey, Settings
+
+    Apply = Callable[[ReloadPlan, Sequence[ResolvedKey]], None]
+
+
+class LiveSettings:
+    """Holds the settings; `current` is another object after a reload."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str] | None,
+        read: Callable[[], Settings] | None,
+    ) -> None:
+        self.current = settings
+        self.apply: Apply | None = None
+        """Hands a valid plan and the keys to those whom they concern; must not fail."""
+        self._environ = environ
+        self._read = read
+
+    def reload(self) -> list[str]:
+        """Read the settings again and apply them; return what has changed, in dotted names.
+
+        Raises SettingsError, and changes nothing, where any of them is invalid, needs a restart, or
+        names a secret that is missing.
+        """
+        if self._read is None:
+            raise SettingsError([])
+        plan = plan_reload(self.current, self._read())
+        plan.raise_if_refused()
+        keys = resolve_keys(plan.settings, self._environ)
+        for node in (*plan.nodes.added, *plan.nodes.changed):
+            node_api_key(node, self._environ)
+        self.current = plan.settings
+        if self.apply is not None:
+            self.apply(plan, keys)
+        return _changed_names(plan)
+
+
+def _changed_names(plan: ReloadPlan) -> list[str]:
+    names = [*plan.queue, *plan.retry, *plan.models]
+    for kind, difference in (("nodes", plan.nodes), ("keys", plan.keys)):
+        blocks = (*difference.added, *difference.removed, *difference.changed)
+        names += [f"{kind}.{block.name}" for block in blocks]
+    return names

@@ -1,0 +1,198 @@
+"""`/v1/queue`: the queue in aggregates, and single requests in it by their id."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import Route
+
+from forebay.core import NO_ROOM
+from forebay.dashboard.fleet import draw_fleet
+from forebay.gateway.errors.http_error import HttpError
+from forebay.gateway.routes.json_answer import json_answer
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from forebay.core import Describe
+    from forebay.dashboard.lookout import Look, Lookout
+    from forebay.gateway.fleet.membership import Membership
+    from forebay.gateway.fleet.peers import Peers
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.sessions.host import SessionHost
+    from forebay.relay.exchange import Exchange
+    from forebay.relay.relay import Relay
+
+ID_LENGTH_MAX = 128
+BODY_BYTES_MAX = 65_536
+"""These requests have no body."""
+DESCRIBE_S = 1.0
+"""How long the leader may take to describe a request."""
+REASONS = {
+    "busy": "every slot that could serve it is taken",
+    "turn": "a slot is free, but kept for a model swap or for those before it",
+    "offline": "no node that serves its model is up",
+    "loading": "the node that serves its model is loading it",
+    "starting": "a node that may serve it has not answered yet",
+    None: "it is running",
+}
+"""Why a request waits, in words."""
+
+
+@dataclass(frozen=True)
+class QueueRoutes:
+    """The whole queue, one request of it, and how to cancel that."""
+
+    authorizer: Authorizer
+    relay: Relay
+    lookout: Lookout
+    membership: Membership
+    peers: Peers
+    sessions: SessionHost
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/queue", self.queue),
+            Route("/v1/queue/{ticket_id:path}", self.ticket),
+            Route("/v1/queue/{ticket_id:path}", self.cancel, methods=["DELETE"]),
+        ]
+
+    async def queue(self, request: Request) -> Response:
+        """Return the state of the whole queue, in aggregates only."""
+        self.authorizer.observer(request)
+        look = await self.lookout.taken()
+        seen = look.snapshot
+        return json_answer(
+            {
+                "waiting": seen.waiting,
+                "processing": seen.running,
+                "max_size": seen.max_size,
+                "average_wait_seconds": round(seen.average_wait_s or 0.0, 3),
+                "average_service_seconds": round(seen.average_service_s or 0.0, 3),
+                "by_priority": seen.by_priority,
+                "processing_jobs": seen.running_jobs,
+                "rejected_total": seen.totals.refused(NO_ROOM),
+                "timeouts_total": seen.totals.expired,
+                "served_total": seen.totals.served,
+                **self._fleet(look, request),
+            }
+        )
+
+    def _fleet(self, look: Look, request: Request) -> dict[str, object]:
+        """Show the gateways that share the queue; to an admin, with their addresses."""
+        if self.membership.fleet is None:
+            return {}
+        known = self.membership.fleet.picture()
+        drawn = draw_fleet(known, age_s=look.age_s)
+        replicas = [msgspec.structs.asdict(replica) for replica in drawn.replicas]
+        if self.authorizer.is_admin(request):
+            addresses = {replica.name: replica.address for replica in known.replicas}
+            replicas = [{**one, "address": addresses[one["name"]]} for one in replicas]
+        return {
+            "fleet": {
+                "mode": drawn.mode,
+                "epoch": drawn.epoch,
+                "me": drawn.me,
+                "counted_seconds_ago": drawn.counted_seconds_ago,
+                "replicas": replicas,
+            }
+        }
+
+    async def ticket(self, request: Request) -> Response:
+        """Show one request: its position, its estimate, and why it waits."""
+        if not request.path_params["ticket_id"]:  # a slash at the end
+            return await self.queue(request)
+        exchange = await self._find(request)
+        if isinstance(exchange, Response):
+            return exchange
+        seen = await self._describe(exchange.call.id)
+        if seen is None:
+            raise _not_found()
+        return json_answer(_shown(exchange, seen, self.relay.now_s()))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel one request, waiting or running."""
+        exchange = await self._find(request)
+        if isinstance(exchange, Response):
+            return exchange
+        ticket_id = exchange.call.id
+        self.relay.revoke(ticket_id, "cancelled")
+        if exchange.call.patient:  # a session's prompt, which must stay ended after a crash, too
+            await self.sessions.flush(ticket_id)
+        return json_answer({"id": ticket_id, "state": "cancelled"})
+
+    async def _find(self, request: Request) -> Exchange | Response:
+        """Return a request that this caller may see: its own user's, or any for an admin.
+
+        For a request that another gateway has, return the response of that gateway.
+        """
+        caller = self.authorizer.caller(request)
+        ticket_id = request.path_params["ticket_id"]
+        exchange = self.relay.exchanges.get(ticket_id)
+        if exchange is None and len(ticket_id) <= ID_LENGTH_MAX:
+            name = await self.peers.of_request(ticket_id, request)
+            if name is not None:
+                return await self.peers.pass_on(request, name, BODY_BYTES_MAX)
+        key = caller.key
+        if exchange is None or (
+            key is not None
+            and not key.admin
+            and exchange.call.user != self.authorizer.user_of(caller)
+        ):
+            raise _not_found()
+        return exchange
+
+    async def _describe(self, ticket_id: str) -> Describe | None:
+        """Return what the core knows of a ticket; None when it has ended.
+
+        A core in this process has answered before `inspect` returns; a leader elsewhere takes a
+        moment. Raises HttpError where it takes too long.
+        """
+        future: asyncio.Future[Describe] = asyncio.get_running_loop().create_future()
+
+        def on_result(seen: Describe) -> None:
+            if not future.done():
+                future.set_result(seen)
+
+        self.relay.inspect(ticket_id, on_result)
+        if self.membership.fleet is None or future.done():
+            return future.result() if future.done() else None
+        try:
+            done, _ = await asyncio.wait({future}, timeout=DESCRIBE_S)
+        finally:
+            self.relay.forget_inspection(ticket_id, on_result)
+        if not done and ticket_id in self.relay.exchanges:
+            words = "the leading gateway does not say how this request stands"
+            raise HttpError("replica_unavailable", words)
+        return future.result() if done else None
+
+
+def _not_found() -> HttpError:
+    return HttpError("not_found", "no request of that id is waiting or running")
+
+
+def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object]:
+    timeline = exchange.timeline or [(exchange.arrived_s, "arrived")]
+    if exchange.timeline is None and exchange.node:
+        timeline.append((exchange.started_s, f"started on {exchange.node}"))
+    return {
+        "id": exchange.call.id,
+        "state": seen.state,
+        "position": seen.position,
+        "estimated_wait_seconds": {"p50": _rounded(seen.p50_s), "p90": _rounded(seen.p90_s)},
+        "waited_seconds": round(seen.waited_s, 3),
+        "reason": REASONS[seen.reason],
+        "reason_code": seen.reason,
+        "attempt": seen.attempt,
+        "timeline": [
+            {"seconds_ago": round(now_s - at_s, 3), "event": event} for at_s, event in timeline
+        ],
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
