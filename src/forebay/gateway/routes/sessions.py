@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
     from forebay.gateway.sessions.service import SessionDesk
-    from forebay.sessions.events import Reader
+    from forebay.sessions.events import EventReader
     from forebay.sessions.prompt import Prompt
     from forebay.sessions.session import Session
 
@@ -203,7 +203,7 @@ def queue_full(full: PromptQueueFull) -> Response:
     return Response(msgspec.json.encode(body), 503, headers, "application/json")
 
 
-async def _frames(reader: Reader) -> AsyncIterator[bytes]:
+async def _frames(reader: EventReader) -> AsyncIterator[bytes]:
     while (frames := await reader.next()) is not None:
         yield frames
 
