@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Send
 
-    from forebay.nodes.sim.sim_node import Asked
+    from forebay.nodes.sim.sim_node import SimRequest
 
 MODEL = "ollama-small"
 VERSION = "0.14.0"
@@ -41,7 +41,7 @@ class Speaker:
             said = {"message": {"role": "assistant", "content": text}}
         return msgspec.json.encode({"model": model, **said, "done": is_done}) + b"\n"
 
-    async def write(self, asked: Asked, send: Send) -> None:
+    async def write(self, asked: SimRequest, send: Send) -> None:
         words = answer_words(asked.model, asked.prompt, asked.tokens_max, asked.is_forced)
         kind = b"application/x-ndjson" if asked.is_stream else b"application/json"
         head = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]}
@@ -65,7 +65,7 @@ class Embedder:
     def __init__(self, engine: SimEngine) -> None:
         self._engine = engine
 
-    async def write(self, asked: Asked, send: Send) -> None:
+    async def write(self, asked: SimRequest, send: Send) -> None:
         async for _ in self._engine.ticks(asked.model, 1):
             pass
         body = msgspec.json.encode({"model": asked.model, "embeddings": [embedding("")]})

@@ -7,7 +7,7 @@ import httpx
 from starlette.types import ASGIApp
 
 from forebay.errors import BackendFailed
-from forebay.nodes.adapters.report import Fetch, Reply
+from forebay.nodes.adapters.report import Fetch, ProbeReply
 
 LIMIT_S = 30.0
 
@@ -22,14 +22,14 @@ class HttpxFetch:
         )
         self.asked: list[str] = []
 
-    async def __call__(self, method: str, path: str, body: bytes = b"") -> Reply:
+    async def __call__(self, method: str, path: str, body: bytes = b"") -> ProbeReply:
         self.asked.append(path)
         try:
             reply = await self._client.request(method, path, content=body)
         except httpx.HTTPError as error:
             raise BackendFailed(str(error)) from error
         headers = {name.lower(): value for name, value in reply.headers.items()}
-        return Reply(reply.status_code, headers, reply.content)
+        return ProbeReply(reply.status_code, headers, reply.content)
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from forebay.core import NodeChanged
-from forebay.nodes.adapters.report import Report
+from forebay.nodes.adapters.report import NodeReport
 from forebay.nodes.health import (
     CONFIRM_PROBE_S,
     FLAP_PROBE_S_MAX,
@@ -15,7 +15,7 @@ from forebay.nodes.health import (
     NodeHealth,
 )
 
-REPORT = Report(
+REPORT = NodeReport(
     models=("a", "b"), families=("openai", "anthropic"), kind="llama-cpp", slots=4, gpu_load=0.5
 )
 
@@ -67,7 +67,7 @@ def test_the_operator_knows_better_how_many_slots_and_which_models() -> None:
 
 
 def test_a_node_that_tells_no_slots_has_one() -> None:
-    told = NodeHealth("gpu1").probe_succeeded(Report(("a",), ("openai",), "vllm"), 0.0)
+    told = NodeHealth("gpu1").probe_succeeded(NodeReport(("a",), ("openai",), "vllm"), 0.0)
     assert told.slots == 1
 
 
@@ -223,7 +223,7 @@ def test_a_node_that_stays_up_is_forgiven_its_flaps() -> None:
 
 def test_a_node_that_loads_is_asked_again_soon_and_its_models_stay_known() -> None:
     health = online()
-    loading = Report(models=(), families=("openai",), kind="llama-cpp", state="loading")
+    loading = NodeReport(models=(), families=("openai",), kind="llama-cpp", state="loading")
     told = health.probe_succeeded(loading, 10.0)
     assert (told.state, told.models) == ("loading", ("a", "b"))
     assert health.next_probe_s() == 10.0 + LOADING_PROBE_S
@@ -328,7 +328,7 @@ def test_other_settings_for_the_same_server_do_not_make_it_new() -> None:
 
 
 def test_how_long_a_load_takes_is_told_from_the_loads_before() -> None:
-    loading = Report(models=(), families=("openai",), kind="llama-cpp", state="loading")
+    loading = NodeReport(models=(), families=("openai",), kind="llama-cpp", state="loading")
     health = online()
     assert health.probe_succeeded(loading, 100.0).ready_in_s is None
     health.probe_succeeded(loading, 101.0)

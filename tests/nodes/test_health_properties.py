@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core import NodeChanged
-from forebay.nodes.adapters.report import Report
+from forebay.nodes.adapters.report import NodeReport
 from forebay.nodes.health import (
     FAILURES_MAX,
     FLAP_PROBE_S_MAX,
@@ -21,7 +21,7 @@ MODELS = ("a", "b", "c")
 KINDS = st.sampled_from(("connect", "timeout", "status", "garbage", "broken"))
 USERS = st.sampled_from("xyz")
 REPORTS = st.builds(
-    Report,
+    NodeReport,
     models=st.lists(st.sampled_from(MODELS), unique=True).map(tuple),
     families=st.just(("openai",)),
     kind=st.just("ollama"),
@@ -63,7 +63,7 @@ class Watched:
     def _call(self, what: str, detail: object) -> NodeChanged | None:
         health, now_s = self.health, self.now_s
         match what, detail:
-            case "good", Report():
+            case "good", NodeReport():
                 self.in_a_row = 0
                 return health.probe_succeeded(detail, now_s)
             case "bad", _:
@@ -145,7 +145,7 @@ def test_a_model_rests_only_after_five_5xx_in_a_row_to_two_users(
     steps: list[tuple[float, str]],
 ) -> None:
     """Letters x to z are users who get a 5xx, g a good answer, 4 a refusal, 0 a good probe."""
-    report = Report(models=MODELS, families=("openai",), kind="ollama", slots=4)
+    report = NodeReport(models=MODELS, families=("openai",), kind="ollama", slots=4)
     health = NodeHealth("n")
     health.probe_succeeded(report, 0.0)
     now_s, answers = 0.0, ""

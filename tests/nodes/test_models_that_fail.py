@@ -3,7 +3,7 @@
 import pytest
 
 from forebay.core import NodeChanged
-from forebay.nodes.adapters.report import Report
+from forebay.nodes.adapters.report import NodeReport
 from forebay.nodes.health import ERRORS_KEPT_S, REST_S, REST_S_MAX, NodeHealth
 
 from .test_health import REPORT, offline, online
@@ -156,7 +156,7 @@ def test_a_refusal_of_its_own_says_nothing_of_a_half_open_node() -> None:
 def test_a_model_that_is_no_longer_listed_is_forgotten() -> None:
     health = online()
     fail(health, "xyxyx", 2.0)
-    told = health.probe_succeeded(Report(("b",), ("openai",), "ollama"), 2.5)
+    told = health.probe_succeeded(NodeReport(("b",), ("openai",), "ollama"), 2.5)
     assert told.failing == ()
 
 

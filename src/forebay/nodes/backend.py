@@ -19,7 +19,7 @@ from forebay.core import NodeRemoved
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
-from forebay.nodes.adapters.report import Reply, Report, says_loading
+from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
 from forebay.nodes.health import FailureKind, NodeHealth
 from forebay.wire.client import Pool
 from forebay.wire.fetch import fetch
@@ -331,7 +331,7 @@ class Backend:
         self._probing = None
         self._tell(change)
 
-    async def _report(self) -> Report:
+    async def _report(self) -> NodeReport:
         self._says_loading = False
         try:
             self._adapter = self._adapter or await detect(self.fetch)
@@ -339,7 +339,7 @@ class Backend:
         except BackendFailed:
             if not self._says_loading:
                 raise
-            return Report((), self.told.families, self.kind, state="loading")
+            return NodeReport((), self.told.families, self.kind, state="loading")
         self._tells_gpu = report.gpu_load is not None
         if self._tells_gpu:
             return report
@@ -353,7 +353,7 @@ class Backend:
             )
         return report
 
-    async def fetch(self, method: str, path: str, body: bytes = b"") -> Reply:
+    async def fetch(self, method: str, path: str, body: bytes = b"") -> ProbeReply:
         """Ask the node one question; raises BackendFailed."""
         head = b"%b %b%baccept: application/json\r\nconnection: close\r\n%b" % (
             method.encode(), path.encode(), self._line, self._credentials
@@ -362,7 +362,7 @@ class Backend:
             head += b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
         answer = await fetch(self.pool, head + b"\r\n", body, limit_s=PROBE_SECONDS, fresh=True)
         self._says_loading |= answer.status == 503 and says_loading(answer.body)
-        return Reply(answer.status, answer.headers, answer.body)
+        return ProbeReply(answer.status, answer.headers, answer.body)
 
     def _tell(self, change: NodeChanged | None) -> None:
         if self._stopped:

@@ -31,7 +31,7 @@ from zlib import crc32
 from msgspec import structs
 
 from forebay.core.events import NodeChanged, NodeState
-from forebay.nodes.adapters.report import Report
+from forebay.nodes.adapters.report import NodeReport
 
 PROBE_S = 10.0
 """Between probes of a healthy node; DESIGN 7."""
@@ -127,7 +127,7 @@ class NodeHealth:
         self._slots_set = slots
         self._models_set = models
         self._phase: Phase = "new"
-        self._report = Report(models=(), families=("openai",), kind="")
+        self._report = NodeReport(models=(), families=("openai",), kind="")
         self._failures = 0  # in a row
         self._offline_tries = 0  # failed probes since it went offline
         self._flaps = 0
@@ -181,7 +181,7 @@ class NodeHealth:
         self._probe_started_s = now_s
         self._probe_at_s = now_s + PROBE_S
 
-    def probe_succeeded(self, report: Report, now_s: float) -> NodeChanged:
+    def probe_succeeded(self, report: NodeReport, now_s: float) -> NodeChanged:
         """Take a good answer. Always tells the core: for it this is the sign of a good probe."""
         models = report.models or (self._report.models if report.state == "loading" else ())
         self._report = structs.replace(report, models=models)

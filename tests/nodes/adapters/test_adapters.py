@@ -5,7 +5,7 @@ import pytest
 from starlette.responses import Response
 
 from forebay.errors import BackendFailed
-from forebay.nodes import ADAPTERS, Report
+from forebay.nodes import ADAPTERS, NodeReport
 from forebay.nodes.adapters.answers import MODELS_MAX
 
 from ..asking import HttpxFetch
@@ -21,13 +21,13 @@ from ..doubles import (
 )
 
 
-async def probe(kind: str, answers: Answers) -> Report:
+async def probe(kind: str, answers: Answers) -> NodeReport:
     async with HttpxFetch(app=double(answers)) as fetch:
         return await ADAPTERS[kind].probe(fetch)
 
 
 async def test_ollama_tells_what_it_has_and_what_is_in_memory() -> None:
-    assert msgspec.structs.replace(await probe("ollama", OLLAMA), about={}) == Report(
+    assert msgspec.structs.replace(await probe("ollama", OLLAMA), about={}) == NodeReport(
         models=("gemma4:latest", "all-minilm:22m"),
         families=("ollama", "openai", "anthropic"),
         kind="ollama",
@@ -70,7 +70,7 @@ async def test_an_ollama_with_nothing_in_memory_has_room_for_one() -> None:
 
 
 async def test_vllm_lists_its_model_and_its_adapters_and_holds_them_all() -> None:
-    assert msgspec.structs.replace(await probe("vllm", VLLM), about={}) == Report(
+    assert msgspec.structs.replace(await probe("vllm", VLLM), about={}) == NodeReport(
         models=("Qwen/Qwen3-8B", "sql-lora"),
         families=("openai", "anthropic"),
         kind="vllm",
@@ -99,7 +99,7 @@ async def test_a_vllm_whose_engine_died_is_a_failure() -> None:
 
 
 async def test_lm_studio_tells_what_is_loaded_and_how_much_runs_at_once() -> None:
-    assert msgspec.structs.replace(await probe("lm-studio", LM_STUDIO), about={}) == Report(
+    assert msgspec.structs.replace(await probe("lm-studio", LM_STUDIO), about={}) == NodeReport(
         models=("qwen2-vl-7b-instruct", "meta-llama-3.1-8b-instruct"),
         families=("openai", "anthropic"),
         kind="lm-studio",
@@ -132,7 +132,7 @@ async def test_a_llama_cpp_router_tells_which_models_are_loaded() -> None:
 
 async def test_any_other_server_is_known_by_its_models_alone() -> None:
     report = await probe("openai-compatible", {"/v1/models": {"data": [{"id": "m"}]}})
-    assert report == Report(models=("m",), families=("openai",), kind="openai-compatible")
+    assert report == NodeReport(models=("m",), families=("openai",), kind="openai-compatible")
 
 
 PATHS = {

@@ -6,7 +6,7 @@ import pytest
 from starlette.responses import Response
 
 from forebay.errors import BackendFailed
-from forebay.nodes import ADAPTERS, Fetch, Found, Reply, discover
+from forebay.nodes import ADAPTERS, Fetch, Found, ProbeReply, discover
 from forebay.nodes.adapters.detection import detect
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
@@ -78,7 +78,7 @@ def test_every_adapter_is_found_under_its_own_kind() -> None:
     assert set(ADAPTERS) == {"sim", "llama-cpp", "vllm", "ollama", "lm-studio", "openai-compatible"}
 
 
-async def never_answers(method: str, path: str, body: bytes = b"") -> Reply:
+async def never_answers(method: str, path: str, body: bytes = b"") -> ProbeReply:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -105,7 +105,7 @@ async def test_discovery_does_not_wait_for_a_port_that_hangs() -> None:
 async def test_discovery_asks_all_ports_at_once() -> None:
     together = asyncio.Barrier(3)
 
-    async def answers_when_all_are_asked(method: str, path: str, body: bytes = b"") -> Reply:
+    async def answers_when_all_are_asked(method: str, path: str, body: bytes = b"") -> ProbeReply:
         await together.wait()
         raise BackendFailed("nobody")
 

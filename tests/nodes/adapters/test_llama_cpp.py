@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from forebay.nodes import ADAPTERS, Report
+from forebay.nodes import ADAPTERS, NodeReport
 from harness.tiny_model import write_tiny_model
 
 from ..asking import LIMIT_S, HttpxFetch
@@ -22,7 +22,7 @@ async def test_a_real_llama_cpp_tells_its_model_and_its_slots(llama_url: str) ->
     async with HttpxFetch(llama_url) as fetch:
         report = await ADAPTERS["llama-cpp"].probe(fetch)
     assert report.about[LLAMA_ALIAS]["owned_by"] == "llamacpp"
-    assert report == Report(
+    assert report == NodeReport(
         models=(LLAMA_ALIAS,),
         families=("openai", "anthropic"),
         kind="llama-cpp",

@@ -10,7 +10,7 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from forebay.nodes import ADAPTERS, Report
+from forebay.nodes import ADAPTERS, NodeReport
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 
@@ -78,7 +78,7 @@ def chat(**more: object) -> dict[str, object]:
 async def test_its_adapter_learns_everything_from_it(fast: SimNode) -> None:
     async with HttpxFetch(fast.url) as fetch:
         report = await ADAPTERS["sim"].probe(fetch)
-    assert report == Report(
+    assert report == NodeReport(
         models=("a", "b"),
         families=("openai", "anthropic"),
         kind="sim",

@@ -6,7 +6,7 @@ from itertools import islice
 import msgspec
 
 from forebay.errors import BackendFailed
-from forebay.nodes.adapters.report import Reply
+from forebay.nodes.adapters.report import ProbeReply
 
 MODELS_MAX = 10_000
 """A catalogue beyond this is a mistake or an attack; the largest real ones list hundreds."""
@@ -32,7 +32,7 @@ ABOUT_FIELDS = (
 """What is kept of a list of models: of OpenAI's form, llama.cpp's and LM Studio's, of Ollama's."""
 
 
-def expect_ok(reply: Reply, path: str) -> None:
+def expect_ok(reply: ProbeReply, path: str) -> None:
     """Raise `BackendFailed` unless the status is 200."""
     if reply.status in {401, 403}:
         raise BackendFailed(f"{path} answered {reply.status}: the node wants an API key")
@@ -40,7 +40,7 @@ def expect_ok(reply: Reply, path: str) -> None:
         raise BackendFailed(f"{path} answered {reply.status}")
 
 
-def json_object(reply: Reply, path: str) -> dict[str, object]:
+def json_object(reply: ProbeReply, path: str) -> dict[str, object]:
     """Return the JSON object of a 200; anything else raises `BackendFailed`."""
     expect_ok(reply, path)
     try:
@@ -52,7 +52,7 @@ def json_object(reply: Reply, path: str) -> dict[str, object]:
     return value
 
 
-def json_object_if_there(reply: Reply, path: str) -> dict[str, object]:
+def json_object_if_there(reply: ProbeReply, path: str) -> dict[str, object]:
     """Return the JSON object of a 200, or nothing: for routes that only some versions have."""
     try:
         return json_object(reply, path)

@@ -23,7 +23,7 @@ from forebay.nodes.adapters.llama_cpp import LlamaCpp
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.ollama import Ollama
 from forebay.nodes.adapters.openai_compatible import MODELS_PATH, OpenAiCompatible
-from forebay.nodes.adapters.report import Adapter, Fetch, Reply
+from forebay.nodes.adapters.report import Adapter, Fetch, ProbeReply
 from forebay.nodes.adapters.simulated import OWNER, Simulated
 from forebay.nodes.adapters.vllm import Vllm
 
@@ -60,7 +60,7 @@ async def detect(fetch: Fetch) -> Adapter:
     raise BackendFailed("what answers there lists no models in any way that we know")
 
 
-def _signature(reply: Reply, listed: dict[str, object]) -> str | None:
+def _signature(reply: ProbeReply, listed: dict[str, object]) -> str | None:
     """Return the kind that has signed the answer, if one has."""
     if reply.headers.get("server", "").lower().startswith("llama.cpp"):
         return LlamaCpp.kind

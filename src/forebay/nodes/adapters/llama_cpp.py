@@ -18,7 +18,7 @@ from forebay.nodes.adapters.answers import (
     version_text,
 )
 from forebay.nodes.adapters.openai_compatible import MODELS_PATH
-from forebay.nodes.adapters.report import Fetch, Report
+from forebay.nodes.adapters.report import Fetch, NodeReport
 
 HEALTH_PATH = "/health"
 PROPS_PATH = "/props"
@@ -30,7 +30,7 @@ class LlamaCpp:
     kind = "llama-cpp"
     families = ("openai", "anthropic")
 
-    async def probe(self, fetch: Fetch) -> Report:
+    async def probe(self, fetch: Fetch) -> NodeReport:
         """Ask for health, slots and models; raises `BackendFailed` when it is not well."""
         health = await fetch("GET", HEALTH_PATH)
         if health.status == 503:
@@ -40,7 +40,7 @@ class LlamaCpp:
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
         models = entries(listed, "data", MODELS_PATH)
         loaded = _loaded(models)
-        return Report(
+        return NodeReport(
             models=_names(models),
             families=self.families,
             kind=self.kind,
@@ -52,11 +52,11 @@ class LlamaCpp:
             version=version_text(props.get("build_info")),
         )
 
-    async def _while_loading(self, fetch: Fetch) -> Report:
-        """Report the models if it already names them: most builds answer this route early."""
+    async def _while_loading(self, fetch: Fetch) -> NodeReport:
+        """NodeReport the models if it already names them: most builds answer this route early."""
         listed = json_object_if_there(await fetch("GET", MODELS_PATH), MODELS_PATH)
         models = _names(entries(listed, "data", MODELS_PATH)) if "data" in listed else ()
-        return Report(models=models, families=self.families, kind=self.kind, state="loading")
+        return NodeReport(models=models, families=self.families, kind=self.kind, state="loading")
 
 
 def _names(models: list[dict[str, object]]) -> tuple[str, ...]:

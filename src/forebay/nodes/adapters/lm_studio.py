@@ -19,7 +19,7 @@ from forebay.nodes.adapters.answers import (
     json_object_if_there,
     names,
 )
-from forebay.nodes.adapters.report import Fetch, Report
+from forebay.nodes.adapters.report import Fetch, NodeReport
 
 MODELS_PATH = "/api/v0/models"
 NATIVE_PATH = "/api/v1/models"
@@ -31,14 +31,14 @@ class LmStudio:
     kind = "lm-studio"
     families = ("openai", "anthropic")
 
-    async def probe(self, fetch: Fetch) -> Report:
+    async def probe(self, fetch: Fetch) -> NodeReport:
         """Ask for the models and which are loaded; raises `BackendFailed` when it cannot."""
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
         models = entries(listed, "data", MODELS_PATH)
         native = json_object_if_there(await fetch("GET", NATIVE_PATH), NATIVE_PATH)
         is_new = isinstance(native.get("models"), list)
         loaded = names(model.get("id") for model in models if model.get("state") == "loaded")
-        return Report(
+        return NodeReport(
             models=names(model.get("id") for model in models),
             families=self.families if is_new else ("openai",),
             kind=self.kind,

@@ -22,7 +22,7 @@ from forebay.nodes.adapters.answers import (
     version_text,
     whole_bytes,
 )
-from forebay.nodes.adapters.report import Fetch, Report
+from forebay.nodes.adapters.report import Fetch, NodeReport
 
 TAGS_PATH = "/api/tags"
 RUNNING_PATH = "/api/ps"
@@ -36,7 +36,7 @@ class Ollama:
     kind = "ollama"
     families = ("ollama", "openai", "anthropic")
 
-    async def probe(self, fetch: Fetch) -> Report:
+    async def probe(self, fetch: Fetch) -> NodeReport:
         """Ask what it has, what is loaded and who it is; raises `BackendFailed` when it cannot."""
         listed = json_object(await fetch("GET", TAGS_PATH), TAGS_PATH)
         running = json_object(await fetch("GET", RUNNING_PATH), RUNNING_PATH)
@@ -45,7 +45,7 @@ class Ollama:
         in_memory = entries(running, "models", RUNNING_PATH)
         loaded = _names(in_memory)
         speaks_messages = version_at_least(version, MESSAGES_SINCE)
-        return Report(
+        return NodeReport(
             models=_names(entries(listed, "models", TAGS_PATH)),
             families=self.families if speaks_messages else ("ollama", "openai"),
             kind=self.kind,

@@ -5,7 +5,7 @@ so such a node gets one request at a time unless its settings say more.
 """
 
 from forebay.nodes.adapters.answers import contexts, descriptions, entries, json_object, names
-from forebay.nodes.adapters.report import Fetch, Report
+from forebay.nodes.adapters.report import Fetch, NodeReport
 
 MODELS_PATH = "/v1/models"
 
@@ -16,11 +16,11 @@ class OpenAiCompatible:
     kind = "openai-compatible"
     families = ("openai",)
 
-    async def probe(self, fetch: Fetch) -> Report:
+    async def probe(self, fetch: Fetch) -> NodeReport:
         """List its models; raises `BackendFailed` when it cannot."""
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
         listing = entries(listed, "data", MODELS_PATH)
-        return Report(
+        return NodeReport(
             models=names(entry.get("id") for entry in listing),
             families=self.families,
             kind=self.kind,

@@ -12,7 +12,7 @@ ReportedState: TypeAlias = Literal["online", "loading"]
 """What a node can say by itself; `offline` and `draining` are ours to conclude."""
 
 
-class Report(Struct, frozen=True):
+class NodeReport(Struct, frozen=True):
     """The result of one good probe."""
 
     models: tuple[str, ...]
@@ -41,7 +41,7 @@ class Report(Struct, frozen=True):
     """The engine's own version, for people to read; "" when it does not say."""
 
 
-class Reply(Struct, frozen=True):
+class ProbeReply(Struct, frozen=True):
     """One whole HTTP answer of a node."""
 
     status: int
@@ -68,7 +68,7 @@ def says_loading(body: bytes) -> bool:
 class Fetch(Protocol):
     """One request to one node, bounded in time and size by whoever implements it."""
 
-    async def __call__(self, method: str, path: str, body: bytes = b"") -> Reply:
+    async def __call__(self, method: str, path: str, body: bytes = b"") -> ProbeReply:
         """Ask and return the whole answer, whatever its status.
 
         Raises `BackendFailed` when the node cannot be reached, or answers rubbish, too much or
@@ -90,6 +90,6 @@ class Adapter(Protocol):
         """Return every dialect that some version of this kind serves."""
         ...
 
-    async def probe(self, fetch: Fetch) -> Report:
+    async def probe(self, fetch: Fetch) -> NodeReport:
         """Ask the node; raises `BackendFailed` when it is not well or makes no sense."""
         ...

@@ -12,7 +12,7 @@ from forebay.nodes.adapters.answers import (
     whole_bytes,
 )
 from forebay.nodes.adapters.openai_compatible import MODELS_PATH
-from forebay.nodes.adapters.report import Fetch, Report
+from forebay.nodes.adapters.report import Fetch, NodeReport
 
 OWNER = "forebay-sim"
 """What the simulated node writes into `owned_by`, so that nobody takes it for a model."""
@@ -24,12 +24,12 @@ class Simulated:
     kind = "sim"
     families = ("openai", "anthropic")
 
-    async def probe(self, fetch: Fetch) -> Report:
+    async def probe(self, fetch: Fetch) -> NodeReport:
         """Ask for everything at once; raises `BackendFailed` when it cannot."""
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
         listing = entries(listed, "data", MODELS_PATH)
         loaded = listed.get("loaded")
-        return Report(
+        return NodeReport(
             models=names(entry.get("id") for entry in listing),
             families=self.families,
             kind=self.kind,

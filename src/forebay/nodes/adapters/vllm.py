@@ -21,7 +21,7 @@ from forebay.nodes.adapters.answers import (
     version_text,
 )
 from forebay.nodes.adapters.openai_compatible import MODELS_PATH
-from forebay.nodes.adapters.report import Fetch, Report
+from forebay.nodes.adapters.report import Fetch, NodeReport
 
 HEALTH_PATH = "/health"
 VERSION_PATH = "/version"
@@ -35,7 +35,7 @@ class Vllm:
     kind = "vllm"
     families = ("openai", "anthropic")
 
-    async def probe(self, fetch: Fetch) -> Report:
+    async def probe(self, fetch: Fetch) -> NodeReport:
         """Ask for health, models, version and batch size; raises `BackendFailed` when not well."""
         expect_ok(await fetch("GET", HEALTH_PATH), HEALTH_PATH)
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
@@ -46,7 +46,7 @@ class Vllm:
         )
         listing = entries(listed, "data", MODELS_PATH)
         speaks_messages = version_at_least(version, MESSAGES_SINCE)
-        return Report(
+        return NodeReport(
             models=names(entry.get("id") for entry in listing),
             families=self.families if speaks_messages else ("openai",),
             kind=self.kind,

@@ -1,7 +1,7 @@
 """The answers of the simulated node in each dialect: whole, and as events of a stream.
 
-A dialect turns an `Answer` into one JSON object, or into the pieces of a stream: what comes before
-the first word, around each word, and after the last. Each is written from its public reference
+A dialect turns a `SimAnswer` into one JSON object, or into the pieces of a stream: what comes
+before the first word, around each word, and after the last. Each is written from its reference
 and checked in the tests by the real `openai` and `anthropic` clients.
 """
 
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Answer(Struct, frozen=True):
+class SimAnswer(Struct, frozen=True):
     """Everything about one answer, known before its first word is due."""
 
     id: str
@@ -33,19 +33,19 @@ class Answer(Struct, frozen=True):
 class Dialect(Protocol):
     """How one route writes its answers."""
 
-    def whole(self, answer: Answer) -> object:
+    def whole(self, answer: SimAnswer) -> object:
         """Return the body of an answer that is not streamed."""
         ...
 
-    def opening(self, answer: Answer) -> Iterator[bytes]:
+    def opening(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield what goes out with the first word."""
         ...
 
-    def word(self, answer: Answer, word: str) -> bytes:
+    def word(self, answer: SimAnswer, word: str) -> bytes:
         """Return the event of one word."""
         ...
 
-    def closing(self, answer: Answer) -> Iterator[bytes]:
+    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield what follows the last word."""
         ...
 
@@ -56,7 +56,7 @@ def event(value: object, name: str = "") -> bytes:
     return head + b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
-def _openai_usage(answer: Answer) -> dict[str, int]:
+def _openai_usage(answer: SimAnswer) -> dict[str, int]:
     output = len(answer.words)
     return {
         "prompt_tokens": answer.prompt_tokens,
@@ -68,7 +68,7 @@ def _openai_usage(answer: Answer) -> dict[str, int]:
 class Chat:
     """`POST /v1/chat/completions`."""
 
-    def whole(self, answer: Answer) -> object:
+    def whole(self, answer: SimAnswer) -> object:
         """Return a `chat.completion`."""
         message = {"role": "assistant", "content": answer.text}
         choice = {"index": 0, "message": message, "finish_reason": self._reason(answer)}
@@ -77,15 +77,15 @@ class Chat:
             "usage": _openai_usage(answer),
         }
 
-    def opening(self, answer: Answer) -> Iterator[bytes]:
+    def opening(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield the chunk that names the role."""
         yield self._chunk(answer, {"role": "assistant", "content": ""}, None)
 
-    def word(self, answer: Answer, word: str) -> bytes:
+    def word(self, answer: SimAnswer, word: str) -> bytes:
         """Return a chunk."""
         return self._chunk(answer, {"content": word}, None)
 
-    def closing(self, answer: Answer) -> Iterator[bytes]:
+    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield the reason, the usage if wanted, and the mark of the end."""
         yield self._chunk(answer, {}, self._reason(answer))
         if answer.wants_usage:
@@ -93,11 +93,11 @@ class Chat:
             yield event(head | {"choices": [], "usage": _openai_usage(answer)})
         yield b"data: [DONE]\n\n"
 
-    def _chunk(self, answer: Answer, delta: dict[str, str], reason: str | None) -> bytes:
+    def _chunk(self, answer: SimAnswer, delta: dict[str, str], reason: str | None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         return event(self._head(answer, "chat.completion.chunk") | {"choices": [choice]})
 
-    def _head(self, answer: Answer, kind: str) -> dict[str, object]:
+    def _head(self, answer: SimAnswer, kind: str) -> dict[str, object]:
         # `created` is 0: the engine reads no wall clock, and no client depends on it.
         return {
             "id": f"chatcmpl-{answer.id}",
@@ -107,27 +107,27 @@ class Chat:
             "system_fingerprint": "forebay-sim",
         }
 
-    def _reason(self, answer: Answer) -> str:
+    def _reason(self, answer: SimAnswer) -> str:
         return "length" if answer.is_cut else "stop"
 
 
 class Completion:
     """`POST /v1/completions`."""
 
-    def whole(self, answer: Answer) -> object:
+    def whole(self, answer: SimAnswer) -> object:
         """Return a `text_completion`."""
         reason = "length" if answer.is_cut else "stop"
         return self._body(answer, answer.text, reason) | {"usage": _openai_usage(answer)}
 
-    def opening(self, answer: Answer) -> Iterator[bytes]:
+    def opening(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield nothing: the first word is the first event."""
         yield from ()
 
-    def word(self, answer: Answer, word: str) -> bytes:
+    def word(self, answer: SimAnswer, word: str) -> bytes:
         """Return a chunk."""
         return event(self._body(answer, word, None))
 
-    def closing(self, answer: Answer) -> Iterator[bytes]:
+    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield the reason, the usage if wanted, and the mark of the end."""
         yield event(self._body(answer, "", "length" if answer.is_cut else "stop"))
         if answer.wants_usage:
@@ -135,7 +135,7 @@ class Completion:
             yield event(last)
         yield b"data: [DONE]\n\n"
 
-    def _body(self, answer: Answer, text: str, reason: str | None) -> dict[str, object]:
+    def _body(self, answer: SimAnswer, text: str, reason: str | None) -> dict[str, object]:
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
         return {
             "id": f"cmpl-{answer.id}",
@@ -149,7 +149,7 @@ class Completion:
 class Messages:
     """`POST /v1/messages`, Anthropic's dialect."""
 
-    def whole(self, answer: Answer) -> object:
+    def whole(self, answer: SimAnswer) -> object:
         """Return a `message`."""
         content = [{"type": "text", "text": answer.text}]
         usage = {"input_tokens": answer.prompt_tokens, "output_tokens": len(answer.words)}
@@ -159,7 +159,7 @@ class Messages:
             "usage": usage,
         }
 
-    def opening(self, answer: Answer) -> Iterator[bytes]:
+    def opening(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield the empty message and the start of its one block."""
         yield event({"type": "message_start", "message": self._message(answer)}, "message_start")
         block = {"type": "text", "text": ""}
@@ -167,13 +167,13 @@ class Messages:
         yield event(start, "content_block_start")
         yield event({"type": "ping"}, "ping")
 
-    def word(self, answer: Answer, word: str) -> bytes:
+    def word(self, answer: SimAnswer, word: str) -> bytes:
         """Return a delta of the block."""
         delta = {"type": "text_delta", "text": word}
         body = {"type": "content_block_delta", "index": 0, "delta": delta}
         return event(body, "content_block_delta")
 
-    def closing(self, answer: Answer) -> Iterator[bytes]:
+    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield the end of the block, the reason with the usage, and the end."""
         yield event({"type": "content_block_stop", "index": 0}, "content_block_stop")
         delta = {"stop_reason": self._reason(answer), "stop_sequence": None}
@@ -181,7 +181,7 @@ class Messages:
         yield event({"type": "message_delta", "delta": delta, "usage": usage}, "message_delta")
         yield event({"type": "message_stop"}, "message_stop")
 
-    def _message(self, answer: Answer) -> dict[str, object]:
+    def _message(self, answer: SimAnswer) -> dict[str, object]:
         return {
             "id": f"msg_{answer.id}",
             "type": "message",
@@ -193,5 +193,5 @@ class Messages:
             "usage": {"input_tokens": answer.prompt_tokens, "output_tokens": 0},
         }
 
-    def _reason(self, answer: Answer) -> str:
+    def _reason(self, answer: SimAnswer) -> str:
         return "max_tokens" if answer.is_cut else "end_turn"

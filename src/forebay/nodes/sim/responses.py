@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from forebay.nodes.sim.dialects import Answer, event
+from forebay.nodes.sim.dialects import SimAnswer, event
 
 
 class Responses:
@@ -11,11 +11,11 @@ class Responses:
     def __init__(self) -> None:
         self._sequence = 0
 
-    def whole(self, answer: Answer) -> object:
+    def whole(self, answer: SimAnswer) -> object:
         """Return a finished `response`."""
         return self._response(answer, is_done=True)
 
-    def opening(self, answer: Answer) -> Iterator[bytes]:
+    def opening(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield the start of the response, of its message and of the text."""
         begun = self._response(answer, is_done=False)
         yield self._event("response.created", response=begun)
@@ -24,11 +24,11 @@ class Responses:
         yield self._event("response.output_item.added", output_index=0, item=item)
         yield self._part_event("response.content_part.added", answer, part=_part(""))
 
-    def word(self, answer: Answer, word: str) -> bytes:
+    def word(self, answer: SimAnswer, word: str) -> bytes:
         """Return a delta of the text."""
         return self._part_event("response.output_text.delta", answer, delta=word, logprobs=[])
 
-    def closing(self, answer: Answer) -> Iterator[bytes]:
+    def closing(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield the end of everything that was begun, the response last."""
         text = answer.text
         yield self._part_event("response.output_text.done", answer, text=text, logprobs=[])
@@ -38,7 +38,7 @@ class Responses:
         ending = "response.incomplete" if answer.is_cut else "response.completed"
         yield self._event(ending, response=self._response(answer, is_done=True))
 
-    def _part_event(self, kind: str, answer: Answer, **fields: object) -> bytes:
+    def _part_event(self, kind: str, answer: SimAnswer, **fields: object) -> bytes:
         item_id = f"msg_{answer.id}"
         return self._event(kind, item_id=item_id, output_index=0, content_index=0, **fields)
 
@@ -47,7 +47,7 @@ class Responses:
         self._sequence += 1
         return event(body, kind)
 
-    def _item(self, answer: Answer, is_done: bool) -> dict[str, object]:
+    def _item(self, answer: SimAnswer, is_done: bool) -> dict[str, object]:
         return {
             "id": f"msg_{answer.id}",
             "type": "message",
@@ -56,7 +56,7 @@ class Responses:
             "content": [_part(answer.text)] if is_done else [],
         }
 
-    def _response(self, answer: Answer, is_done: bool) -> dict[str, object]:
+    def _response(self, answer: SimAnswer, is_done: bool) -> dict[str, object]:
         output = len(answer.words)
         usage = {
             "input_tokens": answer.prompt_tokens,
@@ -81,7 +81,7 @@ class Responses:
             "usage": usage if is_done else None,
         }
 
-    def _status(self, answer: Answer) -> str:
+    def _status(self, answer: SimAnswer) -> str:
         return "incomplete" if answer.is_cut else "completed"
 
 

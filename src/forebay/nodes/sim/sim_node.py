@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from forebay import __version__
 from forebay.errors import BackendFailed, ForebayError, NotAllowed, Rejected
 from forebay.nodes.adapters.simulated import OWNER
-from forebay.nodes.sim.dialects import Answer, Chat, Completion, Dialect, Messages
+from forebay.nodes.sim.dialects import Chat, Completion, Dialect, Messages, SimAnswer
 from forebay.nodes.sim.engine import RETRY_AFTER_S, SimEngine, SimOptions
 from forebay.nodes.sim.responses import Responses
 from forebay.nodes.sim.text import answer_words, embedding, prompt_text, token_count
@@ -42,7 +42,7 @@ class BadRequest(Exception):
     """The caller's body makes no sense; the text says what is wrong with it."""
 
 
-class Asked(Struct, frozen=True):
+class SimRequest(Struct, frozen=True):
     """What the simulated node takes from a request."""
 
     model: str
@@ -57,11 +57,11 @@ class Asked(Struct, frozen=True):
     in_base64: bool
 
 
-Write: TypeAlias = Callable[[Asked, Send], Coroutine[Any, Any, None]]
+Write: TypeAlias = Callable[[SimRequest, Send], Coroutine[Any, Any, None]]
 """Sends the answer to a request that holds a slot."""
 
 
-def parse(body: dict[str, object], required: str) -> Asked:
+def parse(body: dict[str, object], required: str) -> SimRequest:
     """Read a request of any dialect; raises `BadRequest`."""
     model = body.get("model")
     if not isinstance(model, str):
@@ -70,7 +70,7 @@ def parse(body: dict[str, object], required: str) -> Asked:
         raise BadRequest(f"'{required}' is missing")
     limits = [value for field in _LIMITS if isinstance(value := body.get(field), int)]
     options = body.get("stream_options")
-    return Asked(
+    return SimRequest(
         model=model,
         prompt=prompt_text([body.get(field) for field in _PROMPTS]),
         tokens_max=min(TOKENS_MAX, max(1, min(limits, default=TOKENS_DEFAULT))),
@@ -99,7 +99,7 @@ async def json_body(request: Request) -> dict[str, object]:
 
 
 def problem(error: Exception) -> Response:
-    """Answer an error in a form that both dialects' clients can read."""
+    """SimAnswer an error in a form that both dialects' clients can read."""
     status = {BadRequest: 400, NotAllowed: 404, Rejected: 503}.get(type(error), 500)
     code = error.code if isinstance(error, ForebayError) else "invalid_request"
     detail = {"message": str(error), "type": code, "code": code, "param": None}
@@ -136,7 +136,7 @@ class Inference:
         self._write = write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """SimAnswer one request."""
         try:
             body = await json_body(Request(scope, receive))
             asked = parse(body, self._required)
@@ -166,10 +166,10 @@ class Speaker:
         self._dialect = dialect
         self._ids = ids
 
-    async def write(self, asked: Asked, send: Send) -> None:
+    async def write(self, asked: SimRequest, send: Send) -> None:
         """Send the answer at the pace of the engine."""
         words = answer_words(asked.model, asked.prompt, asked.tokens_max, asked.is_forced)
-        answer = Answer(
+        answer = SimAnswer(
             id=f"sim{next(self._ids)}",
             model=asked.model,
             words=words,
@@ -185,7 +185,7 @@ class Speaker:
             pass
         await _send_whole(send, dialect.whole(answer))
 
-    async def _events(self, answer: Answer, dialect: Dialect) -> AsyncIterator[bytes]:
+    async def _events(self, answer: SimAnswer, dialect: Dialect) -> AsyncIterator[bytes]:
         async for token in self._engine.ticks(answer.model, len(answer.words)):
             opening = b"".join(dialect.opening(answer)) if token == 0 else b""
             yield opening + dialect.word(answer, answer.words[token])
@@ -198,7 +198,7 @@ class Embedder:
     def __init__(self, engine: SimEngine) -> None:
         self._engine = engine
 
-    async def write(self, asked: Asked, send: Send) -> None:
+    async def write(self, asked: SimRequest, send: Send) -> None:
         """Send the vectors."""
         async for _ in self._engine.ticks(asked.model, 1):
             pass
@@ -327,7 +327,7 @@ class SimNode:
         await self._server.listening.wait()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as llama.cpp does: while it loads, everything with 503."""
+        """SimAnswer as llama.cpp does: while it loads, everything with 503."""
         if asyncio.get_running_loop().time() >= self._ready_at_s:
             await self._app(scope, receive, send)
             return
