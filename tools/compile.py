@@ -33,7 +33,7 @@ HOT = {
         "borrowed_slots", "follower", "local_ticket", "outbox", "wait_limits",
     ),
     "coordination/leader": (
-        "deferred_refusals", "leader", "lending", "loans", "members", "reach", "tickets",
+        "deferred_refusals", "leader", "lending", "members", "tickets",
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (

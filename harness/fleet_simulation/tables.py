@@ -57,9 +57,9 @@ def _look_at(leader: Leader, replicas: int) -> list[str]:
     if seen.waiting or seen.running:
         found.append(f"the core has {seen.waiting} waiting, {seen.running} running")
     for name, node in leader._scheduler._book.cluster.nodes.items():
-        if node.lent != leader._loans.lending.idle_of(name):
+        if node.lent != leader._lending.loans.idle_of(name):
             found.append(
-                f"{name}: {node.lent} lent, {leader._loans.lending.idle_of(name)} in loans"
+                f"{name}: {node.lent} lent, {leader._lending.loans.idle_of(name)} in loans"
             )
         if node.lent > node.slots:
             found.append(f"{name}: {node.lent} lent of {node.slots}")
@@ -71,7 +71,7 @@ def _compare_loans(leader: Leader, follower: Follower) -> list[str]:
     member, found = follower.about.member, []
     theirs = {
         node: (loans[member].slots, loans[member].busy)
-        for node, loans in leader._loans.lending._loans.items()
+        for node, loans in leader._lending.loans._loans.items()
         if member in loans
     }
     ours = {node: (one.slots, one.busy) for node, one in follower._borrowing._loans.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.coordination.protocol.decoding import Reader
@@ -17,7 +18,7 @@ from forebay.coordination.protocol.messages import ITEMS_MAX, encode
 from forebay.coordination.store.port import StoreLost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from typing import Any
 
     from forebay.clock import Timers
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("forebay.coordination")
 M = TypeVar("M")
+R = TypeVar("R")
 
 BREAKER_S = 1.0
 """How long nothing may work before the replica goes on alone."""
@@ -162,37 +164,34 @@ class Links:
         self._mail.clear()
         batches, epoch = replica.take_batches(), replica.epoch
         for batch in batches:  # one by one: a long announcement must not be one long call
-            await self._insist(epoch, [encode(batch)])
+            await self._send_while(
+                lambda: replica.epoch == epoch and replica.mode == "coordinated",
+                partial(self._store.send_up, epoch, [encode(batch)]),
+            )
         orders, token = replica.take_orders(), replica.token()
         for piece in _pieces(orders, lambda order: len(order[1].items)):
-            await self._order(token, [(name, encode(one)) for name, one in piece])
+            payloads = [(name, encode(one)) for name, one in piece]
+            sent = await self._send_while(
+                lambda: bool(token) and replica.token() == token,
+                partial(self._store.send_down, token, payloads),
+            )
+            if sent is False:
+                replica.lost_lease()
 
-    async def _insist(self, epoch: int, payloads: list[bytes]) -> None:
-        """Send until it works: what arrives twice is known by its number."""
-        replica = self._replica
-        while replica.epoch == epoch and replica.mode == "coordinated" and not self._stopped:
+    async def _send_while(
+        self, matters: Callable[[], bool], send: Callable[[], Coroutine[Any, Any, R]]
+    ) -> R | None:
+        """Send until it works, for as long as it matters: what arrives twice has a number."""
+        while matters() and not self._stopped:
             try:
-                await self._store.send_up(epoch, payloads)
+                sent = await send()
             except StoreLost as error:
                 self._failed("_send", str(error))
                 await self._pause(RETRY_S)
             else:
                 self._worked("_send")
-                return
-
-    async def _order(self, token: str, payloads: list[tuple[str, bytes]]) -> None:
-        replica = self._replica
-        while token and replica.token() == token and not self._stopped:
-            try:
-                if not await self._store.send_down(token, payloads):
-                    replica.lost_lease()
-                    return
-            except StoreLost as error:
-                self._failed("_send", str(error))
-                await self._pause(RETRY_S)
-            else:
-                self._worked("_send")
-                return
+                return sent
+        return None
 
     async def _read_down(self) -> None:
         """Read what the leader says; after a failure from the start, for ids may go back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.coordination.leader.lending import Lending
+from forebay.coordination.leader.lending import Loans
 from forebay.coordination.leader.members import Members
 from forebay.coordination.leader.tickets import Member, Tickets
 from forebay.coordination.protocol.messages import (
@@ -97,8 +97,8 @@ def test_a_leader_says_goodbye_to_all() -> None:
 
 
 def test_standings_tell_what_each_has() -> None:
-    made, lending = members("b"), Lending(Options())
-    lending.lend("b", "gpu", 2, 0.0)
+    made, loans = members("b"), Loans(Options())
+    loans.lend("b", "gpu", 2, 0.0)
     replica = made.get("b")
     assert replica is not None
     tickets = Tickets()
@@ -106,9 +106,9 @@ def test_standings_tell_what_each_has() -> None:
         tickets.add(replica, Arrived(f"t{number}", "llama"))
     for name in ("t1", "t2"):
         tickets.run(replica.tickets[name], "gpu")
-    assert made.standings(lending, 1.5)[1] == Standing(About("b"), 1, 2, 2, 1.5)
+    assert made.standings(loans, 1.5)[1] == Standing(About("b"), 1, 2, 2, 1.5)
     tickets.remove(replica.tickets["t2"])
-    assert made.standings(lending, 1.5)[1] == Standing(About("b"), 1, 1, 2, 1.5)
+    assert made.standings(loans, 1.5)[1] == Standing(About("b"), 1, 1, 2, 1.5)
 
 
 def test_others_leave_out_one() -> None:

@@ -19,7 +19,7 @@ from forebay.coordination.leader.tickets import able
 from forebay.core import Describe, Inspected, Reject, Revoked
 
 if TYPE_CHECKING:
-    from forebay.coordination.leader.loans import Loans
+    from forebay.coordination.leader.lending import Lending
     from forebay.coordination.leader.tickets import Ticket
     from forebay.core import Event, Expire, NodeChanged
 
@@ -49,15 +49,16 @@ class Parking:
         return ticket in self._nodes
 
     def hold_back(
-        self, ticket: Ticket, ending: Reject | Expire, loans: Loans, now_s: float
+        self, ticket: Ticket, ending: Reject | Expire, lending: Lending, now_s: float
     ) -> bool:
         """Keep a newcomer for a moment, or for longer, that could have a slot idle on loan."""
         if not _is_spared(ticket, ending, now_s):
             return False
-        nodes = loans.call_back_for(ticket)
+        nodes = lending.call_back_for(ticket)
         before = [self._nodes[one] for one in takewhile(lambda one: one is not ticket, self._nodes)]
         rivals = sum(held <= nodes for held in before)  # who can only have what it could
-        if rivals >= loans.idle_of(nodes) or len(before) >= loans.idle_of(loans.lending.nodes()):
+        idle = lending.idle_of(lending.loans.nodes())
+        if rivals >= lending.idle_of(nodes) or len(before) >= idle:
             return False
         ticket.asked_until_s = min(ticket.asked_until_s, now_s + PATIENCE_S)
         self._nodes[ticket] = nodes  # one that was here keeps its place

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from forebay.coordination.leader.deferred_refusals import Parking
-from forebay.coordination.leader.loans import Loans
+from forebay.coordination.leader.lending import Lending
 from forebay.coordination.leader.members import Members
 from forebay.coordination.leader.node_views import NodeViews
-from forebay.coordination.leader.reach import Reach
 from forebay.coordination.leader.takeover import GATHER, Gathering, first_seq
 from forebay.coordination.leader.tickets import Member, Ticket, Tickets
 from forebay.coordination.leader.totals import Counts, observed
@@ -81,9 +80,8 @@ class Leader:
         self.members = Members(about.member, epoch, expected)
         self._tickets = Tickets()
         self._views = NodeViews()
-        reach = Reach(self._tickets, self._views)
-        self._scheduler = Scheduler(options, first_seq(epoch), reach.allows)
-        self._loans = Loans(options, self.members, self._tickets, self._views)
+        self._scheduler = Scheduler(options, first_seq(epoch), self._reaches)
+        self._lending = Lending(options, self.members, self._tickets, self._views)
         self._parking = Parking()
         self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
         self._next_silence_s = 0.0  # when to see next who has not been heard of
@@ -109,7 +107,7 @@ class Leader:
         if gathering is None:
             for item in batch.items:
                 self._take_claim(member, item, now_s)
-            self._release(self._loans.kept, now_s)
+            self._release(self._lending.kept, now_s)
             return
         for sign in gathering.keep(batch):
             self._take(member, sign, now_s)
@@ -153,16 +151,16 @@ class Leader:
                 self._take_claim(member, item, now_s)
         if gathering.is_empty:
             self._gathering = None
-            self._release(self._loans.kept, now_s)
+            self._release(self._lending.kept, now_s)
 
     def _take_claim(self, member: Member, item: Up, now_s: float) -> None:
         """Take what may be announced: of those who wait nobody starts before all are known."""
         if isinstance(item, Resumed):
             if not item.node:
-                for lent in self._loans.keep():
+                for lent in self._lending.keep():
                     self._handle(lent, now_s)
         elif not isinstance(item, NodeChanged):
-            self._release(self._loans.kept, now_s)
+            self._release(self._lending.kept, now_s)
         self._take(member, item, now_s)
 
     def _take(self, member: Member, item: Up, now_s: float) -> None:
@@ -178,7 +176,7 @@ class Leader:
             case Announced() | Signed() | Asked() | Told() | Left():
                 self._listen(member, item, now_s)
             case GaveBack():
-                slots = self._loans.lending.give_back(member.about.member, item.node, item.slots)
+                slots = self._lending.loans.give_back(member.about.member, item.node, item.slots)
                 self._free(item.node, slots, now_s)
             case NodeChanged() | NodeRemoved():
                 self._take_view(member, item, now_s)
@@ -203,6 +201,16 @@ class Leader:
             case Told() | Left():
                 self.members.tell(item, but=member.about.member)
 
+    def _reaches(self, ticket_id: str, node: str) -> bool:
+        """Say whether a ticket's own replica knows a node, and reaches it.
+
+        The core knows one opinion of each node, but a replica may not have heard of it yet, or may
+        be the only one that cannot get there: a grant would be of no use to it, and the failure
+        would count against its request. The ticket keeps its place, off that node.
+        """
+        ticket = self._tickets.get(ticket_id)
+        return ticket is None or self._views.reaches(ticket.member.about.member, node)
+
     def _take_view(self, member: Member, item: NodeChanged | NodeRemoved, now_s: float) -> None:
         change, failed = self._views.take(member.about.member, item, now_s)
         if change is not None:
@@ -212,7 +220,7 @@ class Leader:
 
     def _change_node(self, change: NodeChanged | NodeRemoved, now_s: float) -> None:
         self._handle(change, now_s)
-        self._loans.note_change(change)
+        self._lending.note_change(change)
 
     def _free(self, node: str, slots: int, now_s: float) -> None:
         """Have slots back: they are for those who wait, then for those who may not."""
@@ -234,7 +242,7 @@ class Leader:
             self._counts.accepted_again += not item.lent
             self._tickets.resume(ticket, item)
             if item.lent:
-                self._loans.lending.use(member.about.member, item.node, now_s)
+                self._lending.loans.use(member.about.member, item.node, now_s)
         self._ask(ticket, item, now_s)
 
     def _ask(self, ticket: Ticket, event: Arrived | Resumed, now_s: float) -> None:
@@ -242,7 +250,7 @@ class Leader:
         if not self._handle(event, now_s) and self._tickets.get(ticket.id) is ticket:
             self._close(ticket)
             ticket.member.out.append(Reject(ticket.id, "internal_error"))
-        self._loans.make_way_for(ticket)
+        self._lending.make_way_for(ticket)
 
     def _take_event(self, member: Member, event: Event, now_s: float) -> None:
         """Take an event about a ticket of that replica, or about nothing in particular."""
@@ -263,7 +271,7 @@ class Leader:
             self._leave_node(ticket)
             self._tickets.wait(ticket, waits=True)
         self._handle(event, now_s, member)
-        self._loans.make_way_for(ticket)
+        self._lending.make_way_for(ticket)
 
     def _end(self, ticket: Ticket, event: Finished | Cancelled, now_s: float) -> None:
         node, lent = ticket.node, ticket.lent
@@ -275,7 +283,8 @@ class Leader:
         if node and not lent:
             self._offer(node, 1, now_s)
             if isinstance(event, Finished):
-                for stays in self._loans.let_stay(ticket.member, node, now_s):
+                stays = self._lending.let_stay(ticket.member, node, now_s)
+                if stays is not None:
                     self._handle(stays, now_s)
 
     def _close(self, ticket: Ticket) -> None:
@@ -285,7 +294,7 @@ class Leader:
 
     def _leave_node(self, ticket: Ticket) -> None:
         if ticket.lent:
-            self._loans.lending.leave(ticket.member.about.member, ticket.node)
+            self._lending.loans.leave(ticket.member.about.member, ticket.node)
         self._tickets.leave(ticket)
 
     def _handle(self, event: Event, now_s: float, asker: Member | None = None) -> bool:
@@ -311,15 +320,15 @@ class Leader:
     def _note(self, ticket: Ticket, action: Action, now_s: float) -> bool:
         """Take note of what was decided; False when its replica need not hear of it yet."""
         if isinstance(action, Route):
-            self._loans.lending.line_is_full = False
+            self._lending.loans.line_is_full = False
             self._parking.drop(ticket)
             self._tickets.run(ticket, action.node)
         elif isinstance(action, Wait):
             self._parking.drop(ticket)
             self._tickets.wait(ticket, waits=True)
         elif isinstance(action, Reject | Expire):
-            self._loans.note_ending(action)
-            if self._parking.hold_back(ticket, action, self._loans, now_s):
+            self._lending.note_ending(action)
+            if self._parking.hold_back(ticket, action, self._lending, now_s):
                 self._counts.refuse_again(ticket.arrival, action.code)
                 return False
             if isinstance(action, Expire):
@@ -330,7 +339,8 @@ class Leader:
     def balance(self, now_s: float) -> None:
         """Share out what is idle; call it three times a lease."""
         if self._gathering is None:
-            for lent in self._loans.balance(self._lease_s, now_s):
+            self._handle(Ticked(), now_s)  # or what is due there would start in what is lent here
+            for lent in self._lending.balance(self._lease_s, now_s):
                 self._handle(lent, now_s)
 
     def tick(self, now_s: float) -> None:
@@ -369,7 +379,7 @@ class Leader:
             self._counts.cancelled_again += announces and not self._parking.drop(ticket)
             self._close(ticket)
             self._handle(Cancelled(ticket.id), now_s)
-        for node, slots in self._loans.lending.forget(name):
+        for node, slots in self._lending.loans.forget(name).items():
             held[node] = held.get(node, 0) + slots
         if not announces:
             self._release(held, now_s)
@@ -384,12 +394,12 @@ class Leader:
 
     def change_options(self, options: Options, now_s: float) -> None:
         """Take new limits."""
-        self._loans.lending.change_options(options)
+        self._lending.loans.change_options(options)
         self._handle(OptionsChanged(options), now_s)
 
     def standings(self, now_s: float) -> tuple[Standing, ...]:
         """Return how everyone is."""
-        return self.members.standings(self._loans.lending, now_s)
+        return self.members.standings(self._lending.loans, now_s)
 
     def _pulse(self, member: Member, now_s: float) -> Pulse:
         endings = dict(self._counts.endings)

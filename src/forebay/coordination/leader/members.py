@@ -9,7 +9,7 @@ from forebay.coordination.protocol.messages import ITEMS_MAX, Orders, Resigned, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from forebay.coordination.leader.lending import Lending
+    from forebay.coordination.leader.lending import Loans
     from forebay.coordination.leader.tickets import Member
     from forebay.coordination.protocol.messages import Batch, Down
 
@@ -102,14 +102,14 @@ class Members:
         for member in self._members.values():
             member.out.append(Resigned(leaves))
 
-    def standings(self, lending: Lending, now_s: float) -> tuple[Standing, ...]:
+    def standings(self, loans: Loans, now_s: float) -> tuple[Standing, ...]:
         """Return how everyone is."""
         return tuple(
             Standing(
                 member.about,
                 len(member.tickets) - member.running,
                 member.running,
-                lending.lent_to(name),
+                loans.lent_to(name),
                 now_s - member.heard_s,
             )
             for name, member in self._members.items()

@@ -19,7 +19,7 @@ from forebay.coordination.protocol.messages import Announced, Signed, Up
 from forebay.core import NodeChanged, NodeRemoved, Resumed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from forebay.coordination.protocol.messages import Batch
 
@@ -67,12 +67,11 @@ class Gathering:
         if isinstance(item, Announced):
             self._missing.discard(member)
 
-    def keep(self, batch: Batch) -> Iterator[Signed]:
+    def keep(self, batch: Batch) -> list[Signed]:
         """Keep a batch for later; a sign of life counts now, what is counted in it in its turn."""
         for item in batch.items:
-            if isinstance(item, Signed):
-                yield Signed(item.stamp_s)
             self.add(batch.member, item)
+        return [Signed(item.stamp_s) for item in batch.items if isinstance(item, Signed)]
 
     def leave(self, member: str) -> None:
         """Wait no longer for a replica that has gone, and forget what it said."""
@@ -90,7 +89,7 @@ class Gathering:
         """Whether everything was taken."""
         return not self._line
 
-    def in_order(self, now_s: float = 0.0) -> Iterator[tuple[str, Up]]:
+    def in_order(self, now_s: float = 0.0) -> list[tuple[str, Up]]:
         """Take the next of all that was said, the state of the world before its news.
 
         What waits or runs has done so while it was kept here, too.
@@ -102,6 +101,7 @@ class Gathering:
             self._line = deque(sorted(said, key=lambda one: _place(one[1])))
             self._items.clear()
             self.until_s = 0.0  # the rest comes as soon as there is time
+        taken: list[tuple[str, Up]] = []
         for _ in range(min(TAKEN_AT_ONCE, len(self._line))):
             member, item = self._line.popleft()
             heard_s = self._heard_s.get(member, now_s)
@@ -109,7 +109,8 @@ class Gathering:
                 item = _older(item, now_s - heard_s)
             elif isinstance(item, NodeChanged):
                 item = View(item, heard_s).at(now_s)
-            yield member, item
+            taken.append((member, item))
+        return taken
 
 
 def _older(item: Resumed, by_s: float) -> Resumed:
