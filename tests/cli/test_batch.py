@@ -60,7 +60,7 @@ def leave(server: BatchServer, file: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     server.script = [progress(completed=1)]
     with monkeypatch.context() as patch:
-        patch.setattr("forebay.cli.patience.wait_s", interrupted)
+        patch.setattr("forebay.cli.gateway.wait_s", interrupted)
         assert run(server, file).exit_code == 130
 
 
@@ -329,7 +329,7 @@ def test_a_gateway_that_goes_away_is_waited_for(
         if seconds == 2.0:
             server.start()
 
-    monkeypatch.setattr("forebay.cli.patience.wait_s", wait)
+    monkeypatch.setattr("forebay.cli.gateway.wait_s", wait)
     done = run(server, file)
     assert done.exit_code == 0, done.output
     assert "Waiting for it to come back" in done.stderr
@@ -343,10 +343,10 @@ def test_a_download_that_was_cut_off_is_made_again_and_never_shown_half(
 ) -> None:
     server.cut_downloads = 2
     seen: list[bool] = []
-    monkeypatch.setattr("forebay.cli.patience.wait_s", lambda _: seen.append(out(file).exists()))
+    monkeypatch.setattr("forebay.cli.gateway.wait_s", lambda _: seen.append(out(file).exists()))
     done = run(server, file)
     assert done.exit_code == 0, done.output
-    assert "cut a file off" in done.stderr
+    assert "broke off its answer" in done.stderr
     assert seen == [False, False]
     assert out(file).read_bytes() == server.files["out"]
 

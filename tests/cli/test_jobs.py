@@ -224,12 +224,12 @@ async def test_a_job_is_followed_through_a_restart_of_the_gateway(
     call = await node.next_call()
     back, is_back = threading.Event(), False
 
-    def wait(_: float) -> None:
+    async def wait(*_: object) -> None:
         back.wait(60.0)
         if not is_back:
             raise KeyboardInterrupt  # so that a failure of this test is not a hang
 
-    monkeypatch.setattr("forebay.cli.patience.wait_s", wait)
+    monkeypatch.setattr("forebay.sdk.transport.LoopPace.sleep", wait)
     port = gateway.port
     words = ("jobs", "watch", str(number))
     watching = asyncio.create_task(desk.run(*words, url=f"http://127.0.0.1:{port}"))

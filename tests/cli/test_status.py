@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from forebay.cli.main import app
 from forebay.cli.output.tables import node_table, show
+from forebay.sdk.status import NodeStatus
 from forebay.settings import digest_of
 from forebay.testing import RawClient
 from harness.shown_fleet import ME, ShownFleet, replica
@@ -74,10 +75,14 @@ async def test_an_address_needs_no_scheme_and_what_was_not_measured_is_a_dash(de
 
 
 def test_a_table_that_does_not_fit_the_terminal_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = {
-        "name": "embedded", "state": "online", "kind": "llama-cpp", "in_flight": 0, "slots": 2,
-        "models": ["smollm2-135m-instruct"], "url": "http://127.0.0.1:40001", "last_error": "",
-    }  # fmt: skip
+    node = NodeStatus(
+        "embedded",
+        url="http://127.0.0.1:40001",
+        kind="llama-cpp",
+        state="online",
+        slots=2,
+        models=["smollm2-135m-instruct"],
+    )
     written = {}
     for width in ("80", "120"):
         output = io.StringIO()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 from forebay.cli.exits import USAGE
-from forebay.cli.gateway_client import AsJson, GatewayClient, GatewayUrl, KeyEnv
+from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import kinds, node_names
 from forebay.cli.output.console import fail, tell, tell_json
 from forebay.cli.output.tables import node_table, show
 from forebay.cli.output.text import printable
-from forebay.cli.shapes import Anything, Nodes, NodeSaid
+
+if TYPE_CHECKING:
+    from forebay.cli.gateway import GatewayReply
+    from forebay.sdk.status import NodeStatus
 
 nodes_app = typer.Typer(
     name="nodes",
@@ -34,11 +37,13 @@ NodeName = Annotated[
 @nodes_app.command("list")
 def list_nodes(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
     """Show every node: its state, its slots and its models."""
-    nodes = GatewayClient(url, key_env).insist("GET", "/admin/nodes", shape=Nodes)["data"]
+    from forebay.sdk.status import NodeList
+
+    reply = GatewayClient(url, key_env).insist("GET", "/admin/nodes", NodeList)
     if as_json:
-        tell_json(nodes)
-    elif nodes:
-        show(node_table(nodes))
+        tell_json(reply.raw["data"])
+    elif reply.value.data:
+        show(node_table(reply.value.data))
     else:
         tell(f"There are no nodes. Add one with: {as_called('nodes add URL')}")
 
@@ -67,8 +72,11 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
     given = {"url": node_url, "name": name, "kind": kind, "slots": slots}
     body = {key: value for key, value in given.items() if value is not None}
     _check(body)
-    node = GatewayClient(url, key_env).insist("POST", "/admin/nodes", body, shape=NodeSaid)
-    _say(node, f"was added; `{as_called('nodes list')}` shows when it is online", as_json)
+    from forebay.sdk.status import NodeStatus
+
+    reply = GatewayClient(url, key_env).insist("POST", "/admin/nodes", NodeStatus, body)
+    said = f"was added; `{as_called('nodes list')}` shows when it is online"
+    _say(reply.value.name, said, reply.raw if as_json else None)
 
 
 @nodes_app.command()
@@ -77,8 +85,9 @@ def remove(
 ) -> None:
     """Take a node out; what runs there may finish."""
     client = GatewayClient(url, key_env)
-    client.insist("DELETE", f"/admin/nodes/{quote(name, safe='')}", shape=Anything)
-    _say({"name": name}, "was removed; what runs there may finish", as_json)
+    client.insist("DELETE", f"/admin/nodes/{quote(name, safe='')}", object)
+    said = "was removed; what runs there may finish"
+    _say(name, said, {"name": name} if as_json else None)
 
 
 @nodes_app.command()
@@ -86,9 +95,10 @@ def drain(
     name: NodeName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
     """Let nothing new start on a node; what runs there goes on."""
-    node = _tell(name, "drain", GatewayClient(url, key_env))
-    still = f"{node['in_flight']} requests still run there"
-    _say(node, f"is draining; {still}. Undo with: {as_called('nodes resume')} {name}", as_json)
+    reply = _tell(name, "drain", GatewayClient(url, key_env))
+    still = f"{reply.value.in_flight} requests still run there"
+    said = f"is draining; {still}. Undo with: {as_called('nodes resume')} {name}"
+    _say(reply.value.name, said, reply.raw if as_json else None)
 
 
 @nodes_app.command()
@@ -96,8 +106,9 @@ def resume(
     name: NodeName, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
     """Use a drained node again."""
-    node = _tell(name, "resume", GatewayClient(url, key_env))
-    _say(node, f"is used again; it is {node['state']}", as_json)
+    reply = _tell(name, "resume", GatewayClient(url, key_env))
+    said = f"is used again; it is {reply.value.state}"
+    _say(reply.value.name, said, reply.raw if as_json else None)
 
 
 def _check(body: dict[str, Any]) -> None:
@@ -113,14 +124,15 @@ def _check(body: dict[str, Any]) -> None:
         fail(f"{option} {given}: it {problem.wrong}; {problem.instead}.", code=USAGE)
 
 
-def _tell(name: str, verb: str, client: GatewayClient) -> dict[str, Any]:
-    path = f"/admin/nodes/{quote(name, safe='')}/{verb}"
-    node: dict[str, Any] = client.insist("POST", path, shape=NodeSaid)
-    return node
+def _tell(name: str, verb: str, client: GatewayClient) -> GatewayReply[NodeStatus]:
+    from forebay.sdk.status import NodeStatus
+
+    return client.insist("POST", f"/admin/nodes/{quote(name, safe='')}/{verb}", NodeStatus)
 
 
-def _say(node: dict[str, Any], what: str, as_json: bool) -> None:
-    if as_json:
-        tell_json(node)
+def _say(name: str, said: str, raw: object | None) -> None:
+    """Say what became of a node; as JSON where that is given."""
+    if raw is not None:
+        tell_json(raw)
     else:
-        tell(f"Node {printable(node['name'])} {printable(what)}.")
+        tell(f"Node {printable(name)} {printable(said)}.")

@@ -110,14 +110,14 @@ def _fitting(pairs: Iterable[tuple[str, str]], incomplete: str) -> list[tuple[st
 
 def _asked(ctx: typer.Context, path: str) -> list[dict[str, Any]]:
     """Return the list that a gateway has there; an empty one where anything is in the way."""
-    from forebay.cli.gateway_client import GatewayAway, GatewayClient, GatewayRefused
+    from forebay.cli.gateway import GatewayClient
+    from forebay.sdk import SdkError
 
     # Nothing may be said to somebody who is in the middle of a line.
     with contextlib.redirect_stderr(io.StringIO()):
         try:
-            client = GatewayClient(ctx.params.get("url"), ctx.params.get("key_env") or "")
-            with client.opened("GET", path, limit_s=LIMIT_S) as reply:
-                listed = client.read_answer(reply, path, object).value["data"]
-        except (GatewayAway, GatewayRefused, typer.Exit, KeyError, TypeError):
+            client = GatewayClient(ctx.params.get("url"), ctx.params.get("key_env") or "", LIMIT_S)
+            listed = client.ask("GET", path, dict[str, Any]).value["data"]
+        except (SdkError, typer.Exit, KeyError):
             return []
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []

@@ -15,8 +15,9 @@ import msgspec
 import typer
 
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE
-from forebay.cli.gateway_client import AsJson, GatewayUrl, KeyEnv, printable, where_and_key
+from forebay.cli.gateway import AsJson, GatewayUrl, KeyEnv, where_and_key
 from forebay.cli.output.console import fail, tell
+from forebay.cli.output.text import printable
 from forebay.clock import SystemClock
 from forebay.settings.environment import current_environment
 

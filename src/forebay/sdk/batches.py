@@ -45,6 +45,12 @@ class UploadedFile(Struct):
     id: str
 
 
+class BatchList(Struct):
+    """Some of the batches."""
+
+    data: list[Batch]
+
+
 def batch_file(requests: Requests, endpoint: str) -> IO[bytes]:
     """Return the input of a batch, to be closed by whoever sends it; raises ValueError, OSError.
 

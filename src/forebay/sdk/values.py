@@ -188,6 +188,12 @@ class Batch(Struct, frozen=True):
     error_file_id: str | None = None
     request_counts: RequestCounts = RequestCounts()
     errors: dict[str, Any] | None = None
+    in_progress_at: float | None = None
+    """Seconds since 1970, as the other times; None where it has not come to that."""
+    completed_at: float | None = None
+    failed_at: float | None = None
+    expired_at: float | None = None
+    cancelled_at: float | None = None
 
     @property
     def ended(self) -> bool:

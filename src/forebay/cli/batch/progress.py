@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from forebay.clock import Clock
+    from forebay.sdk.values import Batch, RequestCounts
 
 WINDOW_S = 60.0
 """How far back the speed looks: long enough to be calm, short enough to be true."""
@@ -31,7 +32,7 @@ STATUSES = {
 }
 
 
-class Pace:
+class Throughput:
     """How fast something goes, over a window."""
 
     def __init__(self) -> None:
@@ -56,13 +57,13 @@ class Pace:
         return left / per_second if per_second > 0 else None
 
 
-class View:
+class BatchProgress:
     """What is shown while a batch runs."""
 
     def __init__(self, clock: Clock, console: Console | None = None) -> None:
         self._clock = clock
         self._console = console or SafeConsole(stderr=True, markup=False, highlight=False)
-        self._pace = Pace()
+        self._throughput = Throughput()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._told: tuple[object, ...] = ()
@@ -100,13 +101,13 @@ class View:
             finally:
                 self._bar = self._task = None
 
-    def update(self, batch: dict[str, Any]) -> None:
+    def update(self, batch: Batch) -> None:
         """Show how far it is."""
-        counts = batch["request_counts"]
-        total, done = counts["total"], counts["completed"] + counts["failed"]
+        counts = batch.request_counts
+        total, done = counts.total, counts.completed + counts.failed
         if total:
-            self._pace.note(self._clock.monotonic_s(), done)
-        description = STATUSES.get(batch["status"], str(batch["status"]))
+            self._throughput.note(self._clock.monotonic_s(), done)
+        description = STATUSES.get(batch.status, batch.status)
         if self._bar is not None and self._task is not None:
             self._bar.update(
                 self._task,
@@ -117,18 +118,18 @@ class View:
             )
             return
         now = (description, done * 10 // total if total else 0)
-        if batch["status"] in STATUSES and now != self._told:
+        if batch.status in STATUSES and now != self._told:
             self._told = now  # a line for each tenth
             self.say(f"{description}: {self._figures(counts)}" if total else f"{description} ...")
 
-    def _figures(self, counts: dict[str, int]) -> str:
-        total, done = counts["total"], counts["completed"] + counts["failed"]
+    def _figures(self, counts: RequestCounts) -> str:
+        total, done = counts.total, counts.completed + counts.failed
         if not total:
             return ""
         parts = [f"{done:,} of {total:,} done"]
-        if counts["failed"]:
-            parts.append(f"{counts['failed']:,} failed")
-        left_s = self._pace.left_s(total - done)
+        if counts.failed:
+            parts.append(f"{counts.failed:,} failed")
+        left_s = self._throughput.left_s(total - done)
         if left_s is not None and done < total:
-            parts += [speed(self._pace.per_second()), f"{short(left_s)} left"]
+            parts += [speed(self._throughput.per_second()), f"{short(left_s)} left"]
         return ", ".join(parts)

@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from forebay.cli.bench import options
-from forebay.cli.gateway_client import AsJson
+from forebay.cli.gateway import AsJson
 
 EPILOG = (
     "Exits with 0 when it was measured, 1 when nothing succeeded, 2 when asked wrongly, 3 when the "

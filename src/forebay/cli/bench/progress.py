@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Self
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from forebay.cli.gateway_client import printable
 from forebay.cli.output.tables import SafeConsole
-from forebay.cli.output.text import short
+from forebay.cli.output.text import printable, short
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,9 +9,9 @@ import msgspec
 from rich.text import Text
 
 from forebay.cli.exits import USAGE
-from forebay.cli.gateway_client import printable
 from forebay.cli.output.console import fail, say, tell
 from forebay.cli.output.tables import SafeConsole, plain_table, show
+from forebay.cli.output.text import printable
 from forebay.load.compare_page import MARKS, compare_page, interval_text, ratio_text, value_text
 from forebay.load.comparison import compare
 from forebay.load.document import load

@@ -14,7 +14,7 @@ from forebay import __version__
 from forebay.cli.bench.progress import View
 from forebay.cli.bench.report import check_targets, report, write
 from forebay.cli.exits import BROKEN_LIMIT, FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
-from forebay.cli.gateway_client import where_and_key
+from forebay.cli.gateway import where_and_key
 from forebay.cli.invocation import as_called
 from forebay.cli.output.console import complain, fail, say, tell
 from forebay.clock import SystemClock

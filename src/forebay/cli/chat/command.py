@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from forebay.cli.exits import USAGE
-from forebay.cli.gateway_client import GatewayUrl, KeyEnv  # noqa: TC001 - Typer reads them
+from forebay.cli.gateway import GatewayUrl, KeyEnv  # noqa: TC001 - Typer reads them
 from forebay.cli.offers import model_names
 from forebay.cli.output.console import fail
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from forebay.cli.chat.turn import Saying, Screen, TurnView
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
-from forebay.cli.gateway_client import harmless, printable, where_and_key
+from forebay.cli.gateway import start_hint, where_and_key
 from forebay.cli.invocation import as_called
 from forebay.cli.output.console import fail, say
+from forebay.cli.output.text import harmless, printable
 from forebay.sdk import (
     Client,
     GatewayAway,
@@ -108,7 +109,7 @@ def _talk(talk: Talk, screen: Screen, back: str) -> int:
     except (KeyboardInterrupt, Left):
         status = INTERRUPTED
     except GatewayAway as away:
-        say(f"forebay: {away}. Start one with: {as_called('serve')}. Or name it with --url.")
+        say(f"forebay: {away}. {start_hint()}")
         status = NOT_REACHABLE
     finally:
         screen.waiting.clear()
@@ -157,10 +158,7 @@ def _tell(error: SdkError, screen: Screen) -> None:
 
 def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoReturn:
     if isinstance(error, GatewayAway):
-        fail(
-            f"{error}. Start one with: {as_called('serve')}. Or name it with --url.",
-            code=NOT_REACHABLE,
-        )
+        fail(f"{error}. {start_hint()}", code=NOT_REACHABLE)
     words = f"the gateway says: {printable(error)}."
     if isinstance(error, NotAllowed):
         words += f" Name {'another key' if has_key else 'a key'} with --key-env VAR."

@@ -10,26 +10,20 @@ from urllib.parse import urlencode
 
 import typer
 
-from forebay.cli.exits import FAILED, NOT_ALLOWED, USAGE
-from forebay.cli.gateway_client import (
-    AsJson,
-    GatewayClient,
-    GatewayRefused,
-    GatewayUrl,
-    KeyEnv,
-    printable,
-)
+from forebay.cli.exits import USAGE
+from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv, exit_code
 from forebay.cli.invocation import as_called
 from forebay.cli.jobs.tables import STATUSES, answer_of, job_table, job_text
-from forebay.cli.jobs.watch import followed, watch_all
 from forebay.cli.offers import jobs_that_are, model_names, one_of
 from forebay.cli.output.console import fail, say, tell, tell_json
 from forebay.cli.output.tables import show
-from forebay.cli.shapes import Anything, Job, JobAdded, Jobs
+from forebay.cli.output.text import printable
 from forebay.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from forebay.sdk import Job
 
 jobs_app = typer.Typer(
     name="jobs",
@@ -125,14 +119,17 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
     }
     body = {"type": task_type} | {name: value for name, value in given.items() if value is not None}
     client = GatewayClient(url, key_env)
-    added = client.insist("POST", "/jobs", body, shape=JobAdded)
+    from forebay.sdk import Job
+
+    reply = client.insist("POST", "/jobs", Job, body)
+    added = reply.value
     if wait:
         say(_added(added))
-        _follow(client, added["id"], as_json)
+        _follow(client, added.id, as_json)
     elif as_json:
-        tell_json(added)
+        tell_json(reply.raw)
     else:
-        tell(f"{_added(added)} Follow it with: {as_called('jobs watch')} {added['id']}")
+        tell(f"{_added(added)} Follow it with: {as_called('jobs watch')} {added.id}")
 
 
 @jobs_app.command("list")
@@ -158,11 +155,13 @@ def list_jobs(
     _check_word("--status", status, STATUSES)
     asked = {"status": status, "type": task_type, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
-    jobs = GatewayClient(url, key_env).insist("GET", f"/jobs?{query}", shape=Jobs)["data"]
+    from forebay.sdk.jobs import JobList
+
+    reply = GatewayClient(url, key_env).insist("GET", f"/jobs?{query}", JobList)
     if as_json:
-        tell_json(jobs)
-    elif jobs:
-        show(job_table(jobs, _now()))
+        tell_json(reply.raw["data"])
+    elif reply.value.data:
+        show(job_table(reply.value.data, _now()))
     elif status or task_type:
         tell(f"There are no such jobs. All of them: {as_called('jobs list')}")
     else:
@@ -177,11 +176,13 @@ def show_job(
     number: JobNumber, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
 ) -> None:
     """Show all about one job, its result included."""
-    job = GatewayClient(url, key_env).insist("GET", f"/jobs/{number}", shape=Job)
+    from forebay.sdk import Job
+
+    reply = GatewayClient(url, key_env).insist("GET", f"/jobs/{number}", Job)
     if as_json:
-        tell_json(job)
+        tell_json(reply.raw)
     else:
-        show(job_text(job, _now()))
+        show(job_text(reply.value, _now()))
 
 
 @jobs_app.command()
@@ -227,6 +228,8 @@ def watch(
 
     Of one job the result is printed; exits with 1 if it failed.
     """
+    from forebay.cli.jobs.watch import watch_all
+
     client = GatewayClient(url, key_env)
     if number is None:
         watch_all(client, as_json)
@@ -236,53 +239,53 @@ def watch(
 
 def _follow(client: GatewayClient, number: int, as_json: bool) -> None:
     """Follow a job; its steps go to standard error, its result to standard output."""
-    job = followed(client, number, _say_step)
+    from forebay.cli.jobs.watch import follow
+
+    reply = follow(client, number, _say_step)
+    job = reply.value
     if as_json:
-        tell_json(job)
-    elif job["status"] == "completed":
-        tell(answer_of(job["result"]))
-    if job["status"] == "completed":
+        tell_json(reply.raw)
+    elif job.status == "completed":
+        tell(answer_of(job.result))
+    if job.status == "completed":
         return
-    why = f": {printable(job['error'])} ({printable(job['error_code'])})" if job["error"] else ""
-    fail(
-        f"job {number} {_ended(job['status'])}{why}. Try again: {as_called('jobs retry')} {number}"
-    )
+    why = f": {printable(job.error)} ({printable(job.error_code)})" if job.error else ""
+    ended = "was cancelled" if job.status == "cancelled" else "failed"
+    fail(f"job {number} {ended}{why}. Try again: {as_called('jobs retry')} {number}")
 
 
-def _ended(status: str) -> str:
-    return "was cancelled" if status == "cancelled" else "failed"
+def _say_step(job: Job) -> None:
+    stage = f", {printable(job.stage)}" if job.stage else ""
+    attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
+    say(f"Job {job.id}: {printable(job.status)}{stage}{attempt}")
 
 
-def _say_step(job: dict[str, Any]) -> None:
-    stage = f", {printable(job['stage'])}" if job["stage"] else ""
-    attempt = f", attempt {job['attempt']}" if job["attempt"] > 1 else ""
-    say(f"Job {job['id']}: {printable(job['status'])}{stage}{attempt}")
-
-
-def _added(added: dict[str, Any]) -> str:
-    if added["is_new"]:
-        return f"Job {added['id']} is {printable(added['status'])}."
-    status = printable(added["status"])
-    return f"The same work is job {added['id']} already, which is {status}."
+def _added(added: Job) -> str:
+    if added.is_new:
+        return f"Job {added.id} is {printable(added.status)}."
+    return f"The same work is job {added.id} already, which is {printable(added.status)}."
 
 
 def _each(
     numbers: list[int], request: tuple[str, str], said: str, client: GatewayClient, as_json: bool
 ) -> None:
     """Ask the same for each job; one that is refused does not stop the others."""
+    from forebay.sdk import GatewayError
+
     method, suffix = request
-    answers: list[dict[str, Any]] = []
+    answers: list[Any] = []
     status = 0
     for number in numbers:
         try:
-            answers.append(client.ask(method, f"/jobs/{number}{suffix}", shape=Anything))
+            with client.or_exit(but=GatewayError):
+                answers.append(client.ask(method, f"/jobs/{number}{suffix}", object).raw)
             if not as_json:
                 tell(f"Job {number} {said}")
-        except GatewayRefused as refused:
-            status = max(status, NOT_ALLOWED if refused.is_about_the_key else FAILED)
-            answers.append({"id": number, "error": {"code": refused.code, "message": str(refused)}})
-            said_no = f"the gateway says: {refused} ({refused.code}).{client.hint(refused)}"
-            say(f"forebay: job {number}: {said_no}")
+        except GatewayError as refused:
+            status = max(status, exit_code(refused))
+            error = {"code": refused.code, "message": refused.message}
+            answers.append({"id": number, "error": error})
+            say(f"forebay: job {number}: {client.explain(refused)}")
     if as_json:
         tell_json(answers)
     if status:

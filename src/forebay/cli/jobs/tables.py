@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from forebay.cli.gateway_client import harmless, printable
 from forebay.cli.invocation import as_called
 from forebay.cli.output.tables import plain_table
-from forebay.cli.output.text import short
+from forebay.cli.output.text import harmless, printable, short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
+    from forebay.sdk import Job
+
 STATUSES = ("queued", "running", "completed", "failed", "cancelled")
-FINAL = ("completed", "failed", "cancelled")
 COLOURS = {
     "queued": "yellow",
     "running": "cyan",
@@ -29,19 +29,19 @@ COLOURS = {
 ERROR_LENGTH_MAX = 60
 
 
-def job_table(jobs: list[dict[str, Any]], now: float) -> Table:
+def job_table(jobs: Sequence[Job], now: float) -> Table:
     """Return jobs as a table; `now` is in seconds since 1970."""
     table = plain_table("Job", "Type", "Status", "Stage", "Model", "Age", "Took", "Error")
     for job in jobs:
         table.add_row(
-            str(job["id"]),
-            printable(job["type"]),
-            coloured(job["status"]),
-            printable(job["stage"] or ""),
-            printable(job["model"] or ""),
-            short(now - job["created_at"]),
+            str(job.id),
+            printable(job.type),
+            coloured(job.status),
+            printable(job.stage or ""),
+            printable(job.model or ""),
+            _since(job.created_at, now),
             _took(job, now),
-            _cut(printable(job["error"] or "")),
+            _cut(printable(job.error or "")),
         )
     return table
 
@@ -59,19 +59,19 @@ def count_table(counts: Mapping[tuple[str, str], int]) -> Table:
     return table
 
 
-def job_text(job: Mapping[str, Any], now: float) -> Text:
+def job_text(job: Job, now: float) -> Text:
     """Return all about one job, for people."""
-    text = Text(f"Job {job['id']} is ")
-    text.append_text(coloured(job["status"]))
+    text = Text(f"Job {job.id} is ")
+    text.append_text(coloured(job.status))
     for name, value in _facts(job, now):
         text.append(f"\n  {name:<10} {value}")
-    if job["error"]:
+    if job.error:
         text.append(f"\n  {'Error':<10} {_error(job)}", "red")
-    for name, value in (("Params", job["params"]), ("Result", job["result"])):
+    for name, value in (("Params", job.params), ("Result", job.result)):
         if value is not None:
             text.append(f"\n{name}:\n{pretty(value)}")
-    if job["traceback"]:
-        text.append(f"\nTraceback:\n{harmless(job['traceback']).rstrip()}")
+    if job.traceback:
+        text.append(f"\nTraceback:\n{harmless(job.traceback).rstrip()}")
     if next_step := _next_step(job):
         text.append(f"\n{next_step}", "dim")
     return text
@@ -109,38 +109,40 @@ def coloured(status: str) -> Text:
     return Text(printable(status), COLOURS.get(status, ""))
 
 
-def _facts(job: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
+def _facts(job: Job, now: float) -> list[tuple[str, str]]:
     facts = [
-        ("Type", printable(job["type"])),
-        ("Model", printable(job["model"] or "")),
-        ("Stage", printable(job["stage"] or "")),
-        ("Priority", printable(job["priority"])),
-        ("Job id", str(job["job_id"] or "")),
-        ("Key", printable(job["idempotency_key"] or "")),
-        ("Attempt", str(job["attempt"]) if job["attempt"] > 1 else ""),
-        ("Submitted", f"{short(now - job['created_at'])} ago"),
-        ("Waited", short(job["started_at"] - job["created_at"]) if job["started_at"] else ""),
+        ("Type", printable(job.type)),
+        ("Model", printable(job.model or "")),
+        ("Stage", printable(job.stage or "")),
+        ("Priority", printable(job.priority)),
+        ("Job id", str(job.job_id or "")),
+        ("Key", printable(job.idempotency_key or "")),
+        ("Attempt", str(job.attempt) if job.attempt > 1 else ""),
+        ("Submitted", f"{_since(job.created_at, now)} ago" if job.created_at else ""),
+        ("Waited", _since(job.created_at, job.started_at) if job.started_at else ""),
         ("Took", _took(job, now)),
     ]
     return [(name, value) for name, value in facts if value]
 
 
-def _error(job: Mapping[str, Any]) -> str:
-    return f"{printable(job['error'])} ({printable(job['error_code'])})"
+def _error(job: Job) -> str:
+    return f"{printable(job.error)} ({printable(job.error_code)})"
 
 
-def _next_step(job: Mapping[str, Any]) -> str:
-    if job["status"] not in FINAL:
-        return f"Follow it with: {as_called('jobs watch')} {job['id']}"
-    if job["status"] != "completed":
-        return f"Try it again with: {as_called('jobs retry')} {job['id']}"
+def _next_step(job: Job) -> str:
+    if not job.ended:
+        return f"Follow it with: {as_called('jobs watch')} {job.id}"
+    if job.status != "completed":
+        return f"Try it again with: {as_called('jobs retry')} {job.id}"
     return ""
 
 
-def _took(job: Mapping[str, Any], now: float) -> str:
-    if job["started_at"] is None:
-        return ""
-    return short((job["finished_at"] or now) - job["started_at"])
+def _took(job: Job, now: float) -> str:
+    return _since(job.started_at, job.finished_at or now)
+
+
+def _since(then: float | None, now: float) -> str:
+    return "" if then is None else short(now - then)
 
 
 def _cut(text: str) -> str:

@@ -12,32 +12,24 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from forebay.cli.exits import INTERRUPTED, NOT_REACHABLE
-from forebay.cli.gateway_client import (
-    BYTES_MAX,
-    GatewayAway,
-    GatewayRefused,
-    Senseless,
-    checked,
-    senseless,
-)
+from forebay.cli.exits import INTERRUPTED
+from forebay.cli.gateway import OutageRetry, is_passing, wait_s
 from forebay.cli.invocation import as_called
-from forebay.cli.jobs.tables import FINAL, count_table, job_table
-from forebay.cli.output.console import fail, say, tell
+from forebay.cli.jobs.tables import count_table, job_table
+from forebay.cli.output.console import say, tell
 from forebay.cli.output.tables import console_for_output
-from forebay.cli.patience import PAUSE_S, Patience, is_passing, wait_s
-from forebay.cli.shapes import Job, Jobs, JobStep
 from forebay.clock import SystemClock
+from forebay.sdk import BadAnswer, GatewayError, Job, SdkError
+from forebay.sdk.jobs import JobApi, JobList
+from forebay.sdk.transport import ApiCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import Console
 
-    from forebay.cli.gateway_client import GatewayClient
+    from forebay.cli.gateway import GatewayClient, GatewayReply
 
-EVENTS_LIMIT_S = 60.0
-"""The gateway sends a comment every 15 s; four times that is silence."""
 LOOK_EVERY_S = 1.0
 JOBS_SHOWN = 15
 ROWS_BESIDES = 12
@@ -50,118 +42,78 @@ JOBS_COUNTED = 1000
 # -- one job
 
 
-def followed(
-    client: GatewayClient, job_id: int, note: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
+def follow(
+    client: GatewayClient, job_id: int, on_change: Callable[[Job], object]
+) -> GatewayReply[Job]:
     """Follow a job until it has ended and return all about it; Ctrl-C leaves it alone.
 
     Ends the command where the gateway says no, or stays away.
     """
-    patience = Patience(SystemClock(), say)
-    following = _Following(client, job_id, note)
+    retry = OutageRetry(SystemClock(), say)
     try:
-        while patience.until_answered(following.listen) not in FINAL:
-            patience.wait(PAUSE_S)  # the gateway stops, or something between us cut the line
-        found = patience.until_answered(lambda: client.attempt("GET", f"/jobs/{job_id}", shape=Job))
-    except GatewayRefused as refused:
-        client.give_up(refused)
-    except GatewayAway as away:
-        fail(str(away), code=NOT_REACHABLE)
+        with client.or_exit():
+            client.run(lambda http: JobApi(http).wait(job_id, None, on_change, retry.tell))
+            return retry.until_answered(lambda: client.ask("GET", f"/jobs/{job_id}", Job))
     except KeyboardInterrupt:
         say(
             f"\nJob {job_id} goes on. Follow it with: {as_called('jobs watch')} {job_id}. "
             f"End it with: {as_called('jobs cancel')} {job_id}"
         )
         raise typer.Exit(INTERRUPTED) from None
-    job: dict[str, Any] = found.value
-    return job
-
-
-class _Following:
-    def __init__(
-        self, client: GatewayClient, job_id: int, note: Callable[[dict[str, Any]], None]
-    ) -> None:
-        self._client = client
-        self._path = f"/jobs/{job_id}/events"
-        self._note = note
-        self._seen: tuple[object, ...] = ()
-
-    def listen(self) -> str:
-        """Return the last status heard; raises GatewayAway where nothing was."""
-        status = ""
-        try:
-            with self._client.opened("GET", self._path, limit_s=EVENTS_LIMIT_S) as reply:
-                for line in reply.lines():
-                    if line.startswith(b"data:"):
-                        status = self._hear(_step_in(line[5:]))
-        except Senseless:
-            raise
-        except GatewayAway:
-            if not status:
-                raise
-        if not status:
-            raise GatewayAway(f"the gateway at {self._client.url} ended the events early.")
-        return status
-
-    def _hear(self, job: dict[str, Any]) -> str:
-        now = (job["status"], job["stage"], job["attempt"])
-        if now != self._seen:  # it is told again after a line that was cut
-            self._seen = now
-            self._note(job)
-        return str(job["status"])
 
 
 # -- all of them
 
 
-class Look(NamedTuple):
+class JobOverview(NamedTuple):
     """What there is at one moment."""
 
     counts: Mapping[tuple[str, str], int]
     counted: str
     """Which jobs the counts are of."""
-    jobs: list[dict[str, Any]]
+    jobs: Sequence[Job]
+    raw_jobs: list[Any]
+    """The same as they came."""
 
 
-def look(client: GatewayClient) -> Look:
-    """Return what there is; raises GatewayRefused and GatewayAway."""
+def look(client: GatewayClient) -> JobOverview:
+    """Return what there is; raises SdkError."""
     try:
-        with client.opened("GET", "/metrics") as reply:
-            counts = _counts_in(reply.read(BYTES_MAX))
-    except GatewayRefused:  # not everyone may see them
-        jobs = client.attempt("GET", f"/jobs?limit={JOBS_COUNTED}", shape=Jobs).value["data"]
-        counts = Counter((job["type"], job["status"]) for job in jobs)
-        return Look(counts, f"Of the newest {JOBS_COUNTED}", jobs[:JOBS_SHOWN])
-    jobs = client.attempt("GET", f"/jobs?limit={JOBS_SHOWN}", shape=Jobs).value["data"]
-    return Look(counts, "All jobs, lines of batches included", jobs)
+        _, _, metrics = client.run(lambda http: http.fetch(ApiCall("GET", "/metrics")))
+        counts = _counts_in(metrics)
+        counted = "All jobs, lines of batches included"
+        reply = client.ask("GET", f"/jobs?limit={JOBS_SHOWN}", JobList)
+    except GatewayError:  # not everyone may see the metrics
+        counted = f"Of the newest {JOBS_COUNTED}"
+        reply = client.ask("GET", f"/jobs?limit={JOBS_COUNTED}", JobList)
+        counts = Counter((job.type, job.status) for job in reply.value.data)
+    shown = slice(0, JOBS_SHOWN)
+    return JobOverview(counts, counted, reply.value.data[shown], reply.raw["data"][shown])
 
 
 def watch_all(client: GatewayClient, as_json: bool) -> None:
     """Show all jobs every second, until Ctrl-C; where nobody looks, once."""
     console = console_for_output()
     try:
-        if as_json:
-            _print_looks(client)
-        elif console.is_terminal:
-            _draw_looks(client, console)
-        else:
-            console.print(_drawn(look(client), JOBS_SHOWN, Text()))
-    except GatewayRefused as refused:
-        client.give_up(refused)
-    except GatewayAway as away:
-        fail(str(away), code=NOT_REACHABLE)
+        with client.or_exit():
+            if as_json:
+                _print_looks(client)
+            elif console.is_terminal:
+                _draw_looks(client, console)
+            else:
+                console.print(_drawn(look(client), JOBS_SHOWN, Text()))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
 
 
 def _print_looks(client: GatewayClient) -> None:
-    patience = Patience(SystemClock(), say)
+    retry = OutageRetry(SystemClock(), say)
     while True:
-        seen = patience.until_answered(lambda: look(client))
+        seen = retry.until_answered(lambda: look(client))
         counts: dict[str, dict[str, int]] = {}
         for (task_type, status), number in seen.counts.items():
             counts.setdefault(task_type, {})[status] = number
-        tell(json.dumps({"counts": counts, "jobs": seen.jobs}))
+        tell(json.dumps({"counts": counts, "jobs": seen.raw_jobs}))
         wait_s(LOOK_EVERY_S)
 
 
@@ -175,13 +127,13 @@ def _draw_looks(client: GatewayClient, console: Console) -> None:
             wait_s(LOOK_EVERY_S)
             try:
                 seen, trouble = look(client), ""
-            except (GatewayAway, GatewayRefused) as problem:
+            except SdkError as problem:
                 if not is_passing(problem):
                     raise
-                trouble = str(problem)
+                trouble = client.explain(problem)
 
 
-def _drawn(seen: Look, jobs_max: int, foot: Text) -> Group:
+def _drawn(seen: JobOverview, jobs_max: int, foot: Text) -> Group:
     if not seen.counts and not seen.jobs:
         return Group(Text("There are no jobs yet."), foot)
     return Group(
@@ -193,18 +145,8 @@ def _drawn(seen: Look, jobs_max: int, foot: Text) -> Group:
     )
 
 
-def _step_in(data: bytes) -> dict[str, Any]:
-    """Return what an event tells; raises Senseless."""
-    try:
-        step = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise senseless(str(error)) from None
-    found: dict[str, Any] = checked(step, JobStep)
-    return found
-
-
 def _counts_in(metrics: bytes) -> dict[tuple[str, str], int]:
-    """Return how many jobs there are of each type and status; raises Senseless."""
+    """Return how many jobs there are of each type and status; raises BadAnswer."""
     try:
         return {
             (sample.labels["type"], sample.labels["status"]): int(sample.value)
@@ -214,4 +156,4 @@ def _counts_in(metrics: bytes) -> dict[tuple[str, str], int]:
             if sample.value
         }
     except (ValueError, LookupError, OverflowError) as error:
-        raise senseless(f"metrics: {error}") from None
+        raise BadAnswer(f"the metrics make no sense: {error}; is this Forebay?") from None

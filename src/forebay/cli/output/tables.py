@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,9 +14,11 @@ from rich.text import Text
 from forebay.cli.output.text import harmless, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import ConsoleOptions, RenderableType
+
+    from forebay.sdk.status import NodeStatus
 
 WIDTH_IN_A_PIPE = 200
 """Nobody looks at a pipe, so nothing needs to be folded."""
@@ -70,19 +72,19 @@ def _as_records(table: Table) -> Text:
     return Text("\n").join(records)
 
 
-def node_table(nodes: list[dict[str, Any]]) -> Table:
+def node_table(nodes: Sequence[NodeStatus]) -> Table:
     """Return the nodes as a table."""
     table = plain_table("Node", "State", "Kind", "Running", "Models", "URL", "Last error")
     for node in nodes:
-        state = printable(node["state"])
+        state = printable(node.state)
         table.add_row(
-            printable(node["name"]),
+            printable(node.name),
             Text(state, COLOURS.get(state, "")),
-            printable(node["kind"] or "?") + (", guarded" if node.get("guarded") else ""),
-            f"{node['in_flight']} of {node['slots']}",
-            _models(node["models"]),
-            printable(node["url"]),
-            printable(node["last_error"] or ""),
+            printable(node.kind or "?") + (", guarded" if node.guarded else ""),
+            f"{node.in_flight} of {node.slots}",
+            _models(node.models),
+            printable(node.url),
+            printable(node.last_error or ""),
         )
     return table
 
