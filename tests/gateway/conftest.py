@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.gateway.gateway import Gateway
+from forebay.jobs.idle import slot_runner
 from forebay.settings import Settings
 from forebay.testing import Call, FakeClock, FakeNode, RawClient, Reply
 
@@ -150,6 +151,12 @@ async def fleet(tmp_path: Path) -> AsyncIterator[FleetRig]:
         yield made
     for name, rig in made.rigs.items():
         assert not rig.gateway.parts.peers.under_way, f"{name} still asks another"
+
+
+@pytest.fixture(autouse=True)
+def patient_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the job store be slow: a busy machine must not pause what a test waits for."""
+    monkeypatch.setattr(slot_runner, "CLAIM_S", 30.0)
 
 
 @pytest.fixture

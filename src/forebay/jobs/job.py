@@ -39,6 +39,10 @@ def sources(verb: Verb) -> tuple[Status, ...]:
     return tuple(status for status, known in TRANSITIONS if known == verb)
 
 
+Claim: TypeAlias = tuple[int, int]
+"""One claim of a job: its id and its fence. A job that is retried has a new fence."""
+
+
 class NewJob(Struct, frozen=True):
     """What is asked for."""
 

@@ -200,6 +200,6 @@ class JobStoreContract(JobEndingsContract):
         jobs_held = store.claim("letter", "w1", LEASE_S, 2).result(10)
         expire(store)
         store.cancel(ids[1]).result(10)
-        assert store.heartbeat("w1", LEASE_S).result(10) == {ids[0]}
+        assert store.heartbeat("w1", LEASE_S).result(10) == {(ids[0], 1)}
         assert store.recover(Recovery(expired_only=True)).result(10) == 0
         assert store.complete(jobs_held[0], "1").result(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import update
@@ -16,10 +17,15 @@ from ..script import LIMIT_S, Script, idle, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from forebay.jobs.job import Job
     from forebay.jobs.store.job_store import JobStore
+
+
+def failed(error: Exception) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
 
 
 # -- lost
@@ -73,7 +79,7 @@ def test_a_job_claimed_without_our_knowing_is_given_back(
         answer = honest(*given)
         if not lost.is_set() and answer.result(LIMIT_S):
             lost.set()
-            raise StoreFailed("the connection is gone")
+            return failed(StoreFailed("the connection is gone"))
         return answer
 
     store.claim = claim  # type: ignore[assignment, method-assign] # a fault, injected
@@ -98,7 +104,7 @@ def test_an_outcome_is_recorded_once_the_database_is_back(script: Callable[..., 
     def complete(*given: Any) -> Future[bool]:
         if away[0]:
             away[0] -= 1
-            raise StoreFailed("the database is away")
+            return failed(StoreFailed("the database is away"))
         return honest(*given)
 
     store.complete = complete  # type: ignore[assignment, method-assign] # a fault, injected
@@ -116,7 +122,7 @@ def test_an_outcome_that_cannot_be_written_at_all_is_a_failure(
     work = script()
 
     def complete(*given: Any) -> Future[bool]:
-        raise RuntimeError("not in this column")
+        return failed(RuntimeError("not in this column"))
 
     work.runner._store.complete = complete  # type: ignore[assignment, method-assign] # a fault, injected
     work.add("letter")

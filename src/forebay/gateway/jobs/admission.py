@@ -8,7 +8,7 @@ import msgspec
 
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.json_body import in_turns
-from forebay.jobs.filler.builtin import FAMILY, ROUTES
+from forebay.jobs.builtin import FAMILY, ROUTES
 from forebay.relay.members import InvalidBody, scan_members
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import secrets
 import threading
 from pathlib import Path
@@ -19,9 +18,8 @@ from forebay.jobs.batches.files import Files
 from forebay.jobs.batches.keeper import BatchKeeper
 from forebay.jobs.batches.service import Batches
 from forebay.jobs.batches.steps import BatchSteps
-from forebay.jobs.filler.builtin import ROUTES, model_of
-from forebay.jobs.filler.fill_options import FillOptions
-from forebay.jobs.filler.filler import Filler
+from forebay.jobs.builtin import ROUTES, model_of
+from forebay.jobs.idle.slot_runner import IdleSlotRunner
 from forebay.jobs.job import Failure
 from forebay.jobs.runner.modules import load_task_types
 from forebay.jobs.runner.runner import TaskRunner
@@ -70,7 +68,7 @@ class JobEngine:
         self.feed = Feed(self.store)
         self._hearing = Hearing(self.store, around.figures.counts.take_in)
         self._recounting: TimerHandle | None = None
-        self.filler: Filler | None = None
+        self.idle_slots: IdleSlotRunner | None = None
         self.webhooks: Webhooks | None = None
         self._runner = _runner(settings, self.store) if settings.modules else None
 
@@ -94,7 +92,7 @@ class JobEngine:
         around.figures.counts.begin(await asyncio.wrap_future(self.store.counts()))
         self.feed.start()
         self._hearing.start()
-        await self._start_filling()
+        await self._start_idle_slots()
         await self._keeper.start()
         if self._runner is not None:
             await asyncio.to_thread(self._runner.start)
@@ -135,23 +133,20 @@ class JobEngine:
                 while await asyncio.wrap_future(self.store.fail_queue(queue, failure)):
                     pass
 
-    async def _start_filling(self) -> None:
+    async def _start_idle_slots(self) -> None:
         around, settings = self._around, self._settings
-        options = FillOptions(
-            settings.lease_seconds, settings.attempts, self._retry, self._never_again(),
-            tuple(self.task_types()),
-        )  # fmt: skip
-        chance = random.SystemRandom()
-        self.filler = Filler(
-            self.store, around.relay, around.resolve, around.clock, chance, options
+        known = tuple(self.task_types())
+        recovery = Recovery(self._retry, settings.attempts, True, self._never_again(), known)
+        self.idle_slots = IdleSlotRunner(
+            self.store, around.relay, around.resolve, around.clock, settings.lease_seconds, recovery
         )
-        await self.filler.start()
+        await self.idle_slots.start()
 
     def drain(self) -> None:
         """Take nothing more and let followers go; what runs may finish."""
         self.feed.stop()
-        if self.filler is not None:
-            self.filler.drain()
+        if self.idle_slots is not None:
+            self.idle_slots.drain()
         if self._runner is not None:
             self._runner.drain()
 
@@ -191,8 +186,8 @@ class JobEngine:
 
     async def _stop_workers(self) -> None:
         works = [self._keeper.stop()]
-        if self.filler is not None:
-            works.append(self.filler.stop())
+        if self.idle_slots is not None:
+            works.append(self.idle_slots.stop())
         if self._runner is not None:
             works.append(asyncio.to_thread(self._runner.shutdown, 0.0))
         if self.webhooks is not None:

@@ -18,7 +18,7 @@ from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import ANSWER_S, in_time
 from forebay.gateway.jobs.figures import JobFigures
-from forebay.jobs.filler.builtin import ROUTES
+from forebay.jobs.builtin import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forebay.gateway.jobs.engine import JobEngine
     from forebay.jobs.batches.files import Files
     from forebay.jobs.batches.service import Batches
-    from forebay.jobs.filler.builtin import Resolve
+    from forebay.jobs.builtin import Resolve
     from forebay.jobs.store.followers import Feed
     from forebay.jobs.store.job_store import JobStore
     from forebay.relay.relay import Relay

@@ -17,7 +17,7 @@ from forebay.gateway.openapi.schemas import (
 )
 from forebay.jobs.batches import batch
 from forebay.jobs.batches import file as files
-from forebay.jobs.filler.builtin import TYPES
+from forebay.jobs.builtin import TYPES
 
 _WITH_A_KEY: Final = ("unauthorized", "store_unavailable")
 _TIME: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}

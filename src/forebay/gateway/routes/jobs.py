@@ -20,7 +20,7 @@ from forebay.gateway.http.store_timeout import in_time
 from forebay.gateway.jobs.service import from_store
 from forebay.gateway.jobs.views import job_detail, job_line
 from forebay.gateway.routes.json_answer import json_answer
-from forebay.jobs.filler.builtin import ROUTES, queue_of
+from forebay.jobs.builtin import ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
 from forebay.jobs.runner.validation import warn_if_full
 

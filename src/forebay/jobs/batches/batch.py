@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 from forebay.errors import NotAllowed, Rejected
-from forebay.jobs.filler.builtin import TYPES
+from forebay.jobs.builtin import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from forebay.errors import NotAllowed
-from forebay.jobs.filler.builtin import FAMILY
+from forebay.jobs.builtin import FAMILY
 from forebay.relay.members import InvalidBody
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from forebay.jobs.batches.batch import ENDED_EARLY, Batch
 from forebay.jobs.batches.files import OPEN, add_row
 from forebay.jobs.batches.lines import Line, LineError, Validation
 from forebay.jobs.batches.rows import COLUMNS, to_batch
-from forebay.jobs.filler.builtin import TYPES
+from forebay.jobs.builtin import TYPES
 from forebay.jobs.job import PRIORITIES, Change
 from forebay.jobs.store.schema import batches, jobs
 from forebay.storage.schema import now_s

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from forebay.jobs.runner.claims import Held
+    from forebay.jobs.claims import ClaimedJob
 
 UNWIND_S = 0.1
 """What a handler has that was cancelled once already, before its loop is closed under it."""
@@ -40,7 +40,7 @@ class HandlerLoop:
         """Say whether the caller runs on the loop's own thread, and must not wait."""
         return self._thread is threading.current_thread()
 
-    def run(self, awaitable: Awaitable[Any], held: Held) -> Any:
+    def run(self, awaitable: Awaitable[Any], claimed: ClaimedJob) -> Any:
         """Wait for an awaitable; return or raise what it does, CancelledError when revoked."""
         loop = self._started()
         done: Future[Any] = Future()
@@ -50,13 +50,13 @@ class HandlerLoop:
         def begin() -> None:
             task = loop.create_task(_guarded(awaitable))
             task.add_done_callback(lambda ended: _settle(ended, awaitable, done))
-            held.interruptible(lambda: _soon(loop, task))
+            claimed.on_revoke(lambda: _soon(loop, task))
 
         try:
             loop.call_soon_threadsafe(begin)
             value, error = done.result()
         finally:
-            held.interruptible(None)
+            claimed.on_revoke(None)
             with self._lock:
                 self._waiting.discard(done)
         if error is not None:

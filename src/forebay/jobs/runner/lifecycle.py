@@ -9,8 +9,8 @@ import socket
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
+from forebay.jobs.claims import BEATS_PER_LEASE, ClaimedJob, ClaimSet
 from forebay.jobs.job import Failure
-from forebay.jobs.runner.claims import Held, Holding
 from forebay.jobs.runner.executor import Executor
 from forebay.jobs.runner.gpu_memory import GpuWatch
 from forebay.jobs.runner.gpu_reservations import Room
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("forebay.jobs")
 
-BEATS_PER_LEASE = 3
-"""Two heartbeats may go astray before a lease ends."""
 STOP_S = 0.9
 """What a stop may take beyond the caller's own limit: a second, less what nobody waits for. Its
 steps share it, each taking at most half of what is left: half of it for handlers to unwind that
@@ -55,9 +53,9 @@ class Running:
         self._store = store
         self._options = options
         self._clock = clock
-        self.holding = Holding(store, worker, options.lease_seconds)
+        self.claims = ClaimSet(store, worker, options.lease_seconds)
         self._loop = HandlerLoop()
-        self._executor = Executor(store, self.holding, self._loop)
+        self._executor = Executor(store, self.claims, self._loop)
         self._gpus = GpuWatch(options.available_vram_gb, read_gpus)
         self._room = Room(store, self._gpus, worker, options.lease_seconds)
         self.scheduler = Scheduler(self._room, types, self._executor, self._gpus, clock, options)
@@ -79,7 +77,7 @@ class Running:
         """End everything by then; handlers are told to stop STOP_S earlier."""
         self.scheduler.drain()
         if not self.scheduler.wait_drained(until_s - STOP_S - self._clock.monotonic_s()):
-            self.holding.stop()
+            self.claims.stop()
             if not self.scheduler.wait_drained(self._step_s(until_s)):
                 self._abandon(until_s)
         self.scheduler.stop(self._step_s(until_s))
@@ -90,7 +88,7 @@ class Running:
         return min(STEP_S_MAX, max(0.0, until_s - self._clock.monotonic_s()) / 2)
 
     def _beat(self) -> None:
-        self.holding.beat()
+        self.claims.beat()
         self._room.beat()
 
     def _refresh(self) -> None:
@@ -101,24 +99,26 @@ class Running:
         """Leave handlers that do not stop to themselves: what they say later is refused."""
         self._executor.give_up()
         left = []
-        for held in self.holding.all():
+        for claimed in self.claims.all():
             logger.error(
                 "job %d of type %r does not stop, and is left to itself",
-                held.job.id,
-                held.job.task_type,
-                extra={"action": "abandoned", "job": held.job.id},
+                claimed.job.id,
+                claimed.job.task_type,
+                extra={"action": "abandoned", "job": claimed.job.id},
             )
-            left.append((held, self._interrupt(held)))
+            left.append((claimed, self._interrupt(claimed)))
         wait([done for _, done in left], self._step_s(until_s))
-        for held, done in left:
+        for claimed, done in left:
             if not done.done() or done.exception() is not None:
                 logger.error(
                     "job %d: interruption not recorded yet; the next start finds it running",
-                    held.job.id,
+                    claimed.job.id,
                 )
 
-    def _interrupt(self, held: Held) -> Future[bool]:
-        again = self._options.on_interrupt == "retry" and held.job.attempt < self._options.attempts
+    def _interrupt(self, claimed: ClaimedJob) -> Future[bool]:
+        again = (
+            self._options.on_interrupt == "retry" and claimed.job.attempt < self._options.attempts
+        )
         if again:
-            return self._store.give_back(held.job, tried=True)
-        return self._store.fail(held.job, Failure(STOPPED, "interrupted"))
+            return self._store.give_back(claimed.job, tried=True)
+        return self._store.fail(claimed.job, Failure(STOPPED, "interrupted"))

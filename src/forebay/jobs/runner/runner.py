@@ -164,7 +164,7 @@ class TaskRunner:
         if before is None or before.status not in ("queued", "running"):
             return False
         if (running := self._running) is not None:
-            running.holding.cancelled(job_id, before.fence)
+            running.claims.revoke((job_id, before.fence), "was cancelled")
         return True
 
     def retry(self, job_id: int) -> bool:
@@ -390,14 +390,13 @@ class TaskRunner:
             return
         if change.status == "queued":
             running.scheduler.news(change.task_type)
-        elif change.status == "cancelled" and change.before == "running":
-            running.holding.cancelled(change.id, change.fence)
+        running.claims.hear(change)
 
     def _look(self) -> None:
         """See what other programs did without our hearing of it."""
         if (running := self._running) is not None:
             running.scheduler.look()
-            running.holding.beat()
+            running.claims.beat()
 
     def _see(self, depths: dict[str, int]) -> None:
         """Warn once of queued jobs that nobody here can run."""

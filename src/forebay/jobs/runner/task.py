@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.jobs.runner.claims import Held
+    from forebay.jobs.claims import ClaimedJob
 
 
 class TaskCancelled(BaseException):
@@ -21,21 +21,23 @@ class TaskCancelled(BaseException):
 class Task:
     """One job, as its handler sees it."""
 
-    def __init__(self, held: Held, params: Any, tell_stage: Callable[[Held, str], None]) -> None:
-        self.id = held.job.id
-        self.task_type = held.job.task_type
-        self.job_id = held.job.job_id
+    def __init__(
+        self, claimed: ClaimedJob, params: Any, tell_stage: Callable[[ClaimedJob, str], None]
+    ) -> None:
+        self.id = claimed.job.id
+        self.task_type = claimed.job.task_type
+        self.job_id = claimed.job.job_id
         """The submitter's own number for what the job is about."""
         self.params = params
-        self.attempt = held.job.attempt
+        self.attempt = claimed.job.attempt
         """1 the first time; more after an interruption."""
-        self._held = held
+        self._claimed = claimed
         self._tell_stage = tell_stage
 
     @property
     def cancelled(self) -> bool:
         """Whether there is no point in going on; a long sync handler asks now and then."""
-        return bool(self._held.why)
+        return bool(self._claimed.revoked)
 
     def stage(self, text: str) -> None:
         """Record how far the job is; raises TaskCancelled when it is no longer this handler's.
@@ -44,12 +46,12 @@ class Task:
         its loop; so there a lost job is noticed by the next call, or by being cancelled.
         """
         self._check()
-        self._tell_stage(self._held, text)
+        self._tell_stage(self._claimed, text)
         self._check()
 
     def _check(self) -> None:
-        if self._held.why:
-            raise TaskCancelled(f"job {self.id} {self._held.why}")
+        if self._claimed.revoked:
+            raise TaskCancelled(f"job {self.id} {self._claimed.revoked}")
 
     def __repr__(self) -> str:
         return f"Task({self.id}, {self.task_type!r}, attempt={self.attempt})"

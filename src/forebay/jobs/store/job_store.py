@@ -14,12 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import and_, bindparam, func, or_, select, update
 
 from forebay.jobs.job import (
     TRANSITIONS,
     Added,
     Change,
+    Claim,
     Failure,
     Job,
     NewJob,
@@ -28,7 +29,6 @@ from forebay.jobs.job import (
     sources,
 )
 from forebay.jobs.store.change_bus import News
-from forebay.jobs.store.changes import change_of, mapped, storable
 from forebay.jobs.store.insert import DROPPED, add, depth
 from forebay.jobs.store.pg_notes import STAGE_CHARS_MAX
 from forebay.jobs.store.recovery import fail_queue, recover
@@ -107,7 +107,7 @@ class JobStore:
 
         def changes(taken: list[Job]) -> list[Change]:
             return [
-                change_of(job, "queued", max(0.0, (job.started_at or job.created_at)
+                _change_of(job, "queued", max(0.0, (job.started_at or job.created_at)
                                              - job.created_at))
                 for job in taken
             ]  # fmt: skip
@@ -116,16 +116,16 @@ class JobStore:
 
     def complete(self, job: Job, result: str) -> Future[bool]:
         """Record a result; False when the job is no longer ours to end."""
-        values = {"result": storable(result), "error": None, "error_code": None, "traceback": None}
+        values = {"result": _storable(result), "error": None, "error_code": None, "traceback": None}
         return self._end(job, "complete", values)
 
     def fail(self, job: Job, failure: Failure) -> Future[bool]:
         """Record a failure; False when the job is no longer ours to end."""
         values = {
-            "error": storable(failure.error),
+            "error": _storable(failure.error),
             "error_code": failure.code,
-            "traceback": storable(failure.traceback),
-            "result": storable(failure.result),
+            "traceback": _storable(failure.traceback),
+            "result": _storable(failure.result),
         }
         return self._end(job, "fail", values)
 
@@ -145,7 +145,9 @@ class JobStore:
         def work(connection: Connection) -> bool:
             held = _held(job)
             return (
-                connection.execute(update(jobs).where(*held).values(stage=storable(stage))).rowcount
+                connection.execute(
+                    update(jobs).where(*held).values(stage=_storable(stage))
+                ).rowcount
                 == 1
             )
 
@@ -155,43 +157,46 @@ class JobStore:
         )  # fmt: skip
         return self._write(work, lambda held: [change] if held else [])
 
-    def heartbeat(self, worker: str, lease_s: float) -> Future[set[int]]:
-        """Lengthen every lease of a worker; return the jobs that it still holds."""
+    def heartbeat(self, worker: str, lease_s: float) -> Future[set[Claim]]:
+        """Extend every lease of a worker; return what it still holds."""
         statement = (
             update(jobs)
             .where(jobs.c.worker == worker, RUNNING)
             .values(lease_until=now_s() + lease_s)
-            .returning(jobs.c.id)
+            .returning(jobs.c.id, jobs.c.fence)
         )
-        return self.database.write(lambda connection: set(connection.execute(statement).scalars()))
+        return self.database.write(
+            lambda connection: {(row.id, row.fence) for row in connection.execute(statement)}
+        )
 
-    def release(self, worker: str, ids: set[int]) -> Future[int]:
-        """Put jobs back that a worker holds without knowing it; return how many."""
+    def release(self, worker: str, claims: set[Claim]) -> Future[int]:
+        """Requeue jobs that a worker holds without knowing it; return how many."""
+        orphaned = or_(*(and_(jobs.c.id == id_, jobs.c.fence == fence) for id_, fence in claims))
         statement = (
             update(jobs)
-            .where(jobs.c.worker == worker, RUNNING, jobs.c.id.in_(ids))
+            .where(jobs.c.worker == worker, RUNNING, orphaned)
             .values(status="queued", worker="", lease_until=None, attempt=jobs.c.attempt - 1)
             .returning(*COLUMNS)
         )
         future = self._write(
             lambda connection: [to_job(row) for row in connection.execute(statement)],
-            lambda jobs: [change_of(job, "running") for job in jobs],
+            lambda jobs: [_change_of(job, "running") for job in jobs],
         )
-        return mapped(future, len)
+        return _mapped(future, len)
 
     # -- after an interruption
 
     def recover(self, how: Recovery) -> Future[int]:
         """Deal with jobs whose worker is gone; return how many there were."""
-        return mapped(self._write(lambda connection: recover(connection, how), list), len)
+        return _mapped(self._write(lambda connection: recover(connection, how), list), len)
 
     def fail_queue(self, queue: str, failure: Failure, limit: int = 500) -> Future[int]:
         """Fail the next queued jobs of a queue that can never run; return how many."""
         future = self._write(
             lambda connection: fail_queue(connection, queue, failure, limit),
-            lambda jobs: [change_of(job, "queued") for job in jobs],
+            lambda jobs: [_change_of(job, "queued") for job in jobs],
         )
-        return mapped(future, len)
+        return _mapped(future, len)
 
     # -- for those who asked
 
@@ -211,7 +216,7 @@ class JobStore:
         def changes(job: Job | None) -> list[Change]:
             if job is None or job.status not in sources("cancel"):
                 return []
-            return [change_of(job, job.status, status="cancelled")]
+            return [_change_of(job, job.status, status="cancelled")]
 
         return self._write(work, changes)
 
@@ -281,7 +286,7 @@ class JobStore:
 
     def look(self, job_id: int) -> Future[Job | None]:
         """Return a job as `list` does: without what may be large."""
-        return mapped(self.list(job_id=job_id, limit=1), lambda found: found[0] if found else None)
+        return _mapped(self.list(job_id=job_id, limit=1), lambda found: found[0] if found else None)
 
     def depths(self) -> Future[dict[str, int]]:
         """Return how many jobs each queue holds; what is finished costs nothing."""
@@ -369,3 +374,40 @@ def _refused_retry(connection: Connection, job: Job | None, depth_max: int) -> R
     if depth(connection, job.task_type, depth_max) >= depth_max:
         return Retried(job, full=True)
     return None
+
+
+def _change_of(
+    job: Job, before: Status, waited_s: float | None = None, status: Status | None = None
+) -> Change:
+    """Return the change that a job has just gone through."""
+    now = status or job.status
+    return Change(
+        job.id, job.task_type, job.queue, now, before, None, job.batch_id, waited_s, job.fence
+    )  # fmt: skip
+
+
+def _storable(text: str | None) -> str | None:
+    """Return text that every database takes: no NUL, no half of a surrogate pair.
+
+    It comes from handlers and nodes; a text that cannot be stored must not cost the outcome.
+    """
+    if text is None:
+        return None
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _mapped(future: Future[Any], turn: Callable[[Any], Any]) -> Future[Any]:
+    """Return a future of what `turn` makes of the result."""
+    mapped: Future[Any] = type(future)()
+
+    def done(done: Future[Any]) -> None:
+        if not mapped.set_running_or_notify_cancel():
+            return
+        error = done.exception()
+        if error is not None:
+            mapped.set_exception(error)
+        else:
+            mapped.set_result(turn(done.result()))
+
+    future.add_done_callback(done)
+    return mapped

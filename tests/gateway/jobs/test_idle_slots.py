@@ -1,4 +1,4 @@
-"""Corners of filling idle slots: what is cancelled in the instant of its claim, unknown models."""
+"""Corners of jobs in idle slots: what is cancelled in the instant of its claim, unknown models."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.jobs.filler import filler as filling
-from forebay.jobs.filler.builtin import queue_of
+from forebay.jobs.builtin import queue_of
+from forebay.jobs.idle import slot_runner
 from forebay.jobs.job import NewJob
-from forebay.jobs.store import changes
 
 from ..conftest import OK
 from .job_steps import chat, job, submit, until
@@ -18,29 +17,29 @@ from .job_steps import chat, job, submit, until
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from forebay.jobs.filler.lane import Lane
-    from forebay.jobs.job import Job
+    from forebay.jobs.claims import ClaimedJob
+    from forebay.jobs.idle.slot_runner import ModelBacklog
 
     from ..conftest import Rig
 
 
 def hold_claims(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Let claims be committed, but their answers arrive only when the event is set."""
-    filler = rig.gateway.parts.jobs.engine.filler
-    assert filler is not None
+    runner = rig.gateway.parts.jobs.engine.idle_slots
+    assert runner is not None
     gate = asyncio.Event()
-    claim = filler._claim
+    claim = runner._claim
 
-    async def late(lane: Lane) -> Job | None:
-        lane.claiming += 1  # as long as it is on its way
+    async def late(backlog: ModelBacklog) -> ClaimedJob | None:
+        backlog.claiming += 1  # as long as it is on its way
         try:
-            taken = await claim(lane)
+            taken = await claim(backlog)
             await gate.wait()
         finally:
-            lane.claiming -= 1
+            backlog.claiming -= 1
         return taken
 
-    monkeypatch.setattr(filler, "_claim", late)
+    monkeypatch.setattr(runner, "_claim", late)
     return gate
 
 
@@ -113,7 +112,7 @@ async def test_jobs_of_a_model_that_nobody_has_fail_after_a_while(rig: Rig) -> N
 async def test_more_models_than_may_stand_in_line_get_their_turn(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "TICKETS_MAX", 2)
+    monkeypatch.setattr(slot_runner, "TICKETS_MAX", 2)
     names = [f"m{n}" for n in range(6)]
     node = await rig.node(models=names)
     await rig.start(node)
@@ -160,23 +159,47 @@ async def test_a_job_that_comes_while_a_claim_finds_nothing_is_not_forgotten(
     await rig.get("/admin/nodes/n1/drain", method="POST")
     first = await submit(rig, chat(0))
     await rig.get(f"/jobs/{first}", method="DELETE")  # its ticket stands in line all the same
-    filler = rig.gateway.parts.jobs.engine.filler
-    assert filler is not None
-    asked, gate, in_time = asyncio.Event(), asyncio.Event(), changes.in_time
+    runner = rig.gateway.parts.jobs.engine.idle_slots
+    assert runner is not None
+    asked, gate, settled = asyncio.Event(), asyncio.Event(), slot_runner.settled
 
-    async def late(claim: Future[list[Job]], limit_s: float) -> bool:
-        known = await in_time(claim, limit_s)
+    async def late(claim: Future[ClaimedJob | None], limit_s: float) -> None:
+        await settled(claim, limit_s)
         asked.set()
         await gate.wait()
-        return known
 
-    monkeypatch.setattr(filling, "in_time", late)
+    monkeypatch.setattr(slot_runner, "settled", late)
     await rig.get("/admin/nodes/n1/resume", method="POST")
     await asked.wait()
     monkeypatch.undo()
     second = await submit(rig, chat(1))
-    while not filler._lane(queue_of("m")).queued:  # until it has been heard of
+    while not runner._backlog(queue_of("m")).queued:  # until it has been heard of
         await rig.queue()
     gate.set()
     await (await node.next_call()).answer(OK)
     await until(rig, second, "completed")
+
+
+async def test_a_store_too_slow_for_a_slot_costs_no_job_and_no_attempt(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    first = await submit(rig, chat(0))
+    await (await node.next_call()).answer(OK)
+    await until(rig, first, "completed")
+    asked, settled = asyncio.Event(), slot_runner.settled
+
+    async def too_late(claim: Future[ClaimedJob | None], limit_s: float | None = None) -> None:
+        if limit_s is None:
+            await settled(claim)
+        asked.set()  # and the slot goes back before the answer is there
+
+    monkeypatch.setattr(slot_runner, "PAUSE_S", 0.01)
+    monkeypatch.setattr(slot_runner, "settled", too_late)
+    second = await submit(rig, chat(1))
+    await asked.wait()
+    monkeypatch.setattr(slot_runner, "settled", settled)
+    await (await node.next_call()).answer(OK)
+    assert (await until(rig, second, "completed"))["attempt"] == 1
+    assert "pausing job dispatch for 0.01 s: the store is slow" in caplog.text

@@ -1,0 +1,460 @@
+"""Runs jobs of the built-in types in idle slots, model by model, through the one scheduler.
+
+For every model with queued jobs exactly one ticket waits in the queue, in the class below all live
+requests. When a slot is idle the core grants it; only then is the next job of that model claimed,
+and at once the next ticket takes its place. So jobs use every idle slot, as many at once as there
+are; they never crowd the live queue; they give way within one request, because a freed slot goes
+to whatever is live first; and which model goes next is decided by the core's rule for swaps:
+loaded models first, with a bound on how long the others wait.
+
+What is claimed but not recorded when the program dies is found by the next start, or when the lease
+expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import StoreFailed
+from forebay.jobs.builtin import FAMILY, make_call, model_of
+from forebay.jobs.claims import BEATS_PER_LEASE, ClaimSet
+from forebay.jobs.idle.sink import JobSink, to_outcome
+from forebay.jobs.job import Failure
+from forebay.jobs.outcomes import Recording, Requeued
+from forebay.jobs.store.loop_listener import Hearing
+from forebay.relay.members import InvalidBody
+from forebay.relay.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
+
+    from forebay.clock import TimerHandle, Timers
+    from forebay.jobs.builtin import Resolve
+    from forebay.jobs.claims import ClaimedJob
+    from forebay.jobs.job import Change
+    from forebay.jobs.outcomes import Outcome
+    from forebay.jobs.store.job_store import JobStore
+    from forebay.jobs.store.recovery import Recovery
+    from forebay.relay.relay import Relay
+    from forebay.relay.reservation import Reservation
+
+logger = logging.getLogger("forebay.jobs")
+
+PARK_S = 2.0
+"""How long no slot is asked for a model that no node can serve just now."""
+UNKNOWN_S = 60.0
+"""How long a model may be unknown before its jobs fail: nodes may still be starting."""
+POLL_S = 2.0
+"""How often the store is asked what other gateways have added or left, should a notification be
+lost."""
+CLAIM_S = 0.5
+"""How long a granted slot waits for a job to be claimed: a commit takes a few milliseconds."""
+PAUSE_S, PAUSE_S_MAX = 1.0, 30.0
+"""How long no slot is asked for when the store was too slow; doubled each time."""
+STOP_S, LARGE_BYTES = 3.0, 524_288
+TICKETS_MAX = 256
+"""Models that may have a ticket at once; the others follow when the store is polled again."""
+
+INTERNAL_ERROR = Failure("an internal error; the log has the details", "internal_error")
+UNSTORABLE = Failure("the outcome cannot be stored; the log has the details", "internal_error")
+
+
+class ModelBacklog:
+    """One model's jobs: how many are queued, and what is under way.
+
+    The counts are hints: the store decides, and a wrong one costs a claim that finds nothing.
+    """
+
+    def __init__(self, queue: str, model: str) -> None:
+        self.queue = queue
+        self.model = model
+        self.queued = 0
+        """Jobs that are queued in the store, as far as we know."""
+        self.heard = 0
+        """Jobs that were ever said to be queued."""
+        self.claiming = 0
+        """Slots granted whose job is being claimed."""
+        self.waiting = False
+        """Whether a ticket is in the queue."""
+        self.reservation: Reservation | None = None
+        """That ticket."""
+        self.reserving = False
+        """Whether `reserve` is under way: a grant may come inside it."""
+        self.parked: TimerHandle | None = None
+        """Set while no slot is asked for; it ends by itself."""
+        self.unknown_since_s: float | None = None
+        """Since when no node has known the model."""
+
+    def wants_slot(self) -> bool:
+        """Say whether one more ticket should wait."""
+        return not self.waiting and self.parked is None and self.queued > self.claiming
+
+    def is_idle(self) -> bool:
+        """Say whether nothing is known or under way, so that it may be forgotten."""
+        return not (self.queued or self.claiming or self.waiting or self.parked is not None)
+
+
+class IdleSlotRunner:
+    """All built-in jobs of this gateway. `start` and `stop` once; everything on the loop."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        relay: Relay,
+        resolve: Resolve,
+        clock: Timers,
+        lease_s: float,
+        recovery: Recovery,
+    ) -> None:
+        """`recovery` says what becomes of jobs whose gateway died, on PostgreSQL."""
+        self._store = store
+        self._relay = relay
+        self._resolve = resolve
+        self._clock = clock
+        self._lease_s = lease_s
+        self._recovery = recovery
+        self._claims = ClaimSet(store, f"gateway-{secrets.token_hex(8)}", lease_s)
+        self._backlogs: dict[str, ModelBacklog] = {}
+        self._tickets: dict[str, ModelBacklog] = {}
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._timers: dict[str, TimerHandle] = {}
+        self._retries: set[asyncio.Event] = set()  # of outcomes that wait to be written again
+        self._stopping = False
+        self._ending = False  # outcomes are not written again
+        self._paused = False  # while the store is slow
+        self._pause_s = 0.0
+        self._looks = 0  # asked for, and not done yet
+        self._loop = asyncio.get_running_loop()
+        self._hearing = Hearing(store, self._take_in, self._look)
+
+    async def start(self) -> None:
+        """Begin with what is queued; raises StoreFailed."""
+        self._hearing.start()
+        await self._refresh()
+        self._repeat("heartbeat", self._lease_s / BEATS_PER_LEASE, self._beat)
+        self._repeat("poll", min(POLL_S, self._lease_s / 2), self._poll)
+
+    def drain(self) -> None:
+        """Take nothing more; what runs may finish."""
+        self._stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for backlog in self._backlogs.values():
+            if backlog.parked is not None:
+                backlog.parked.cancel()
+            if backlog.reservation is not None:
+                backlog.reservation.give_up()
+
+    async def stop(self) -> None:
+        """Stop what runs, and wait until that is recorded: it goes back to its place."""
+        self.drain()
+        self._hearing.stop()
+        self._ending = True
+        for retry in self._retries:
+            retry.set()
+        self._claims.stop()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
+            for task in late:  # of a store that hangs: what they hold is found by the next start
+                task.cancel()
+
+    # -- what the store tells
+
+    def _take_in(self, heard: list[Change]) -> None:
+        touched: dict[str, ModelBacklog] = {}
+        for change in heard:
+            if model_of(change.queue) is None:
+                continue
+            backlog = touched[change.queue] = self._backlog(change.queue)
+            if change.before == "queued":
+                backlog.queued = max(0, backlog.queued - 1)
+            if change.status == "queued":
+                backlog.queued += 1
+                backlog.heard += 1
+            self._claims.hear(change)
+        for backlog in touched.values():
+            self._top_up(backlog)
+
+    def _look(self) -> None:
+        """Poll at once: what other gateways did may have been missed."""
+        self._looks += 1
+        if self._looks == 1:
+            self._spawn(self._look_again())
+
+    async def _look_again(self) -> None:
+        while asked := self._looks:
+            if not self._stopping:
+                self._claims.beat()
+                if await self._poll() and self._paused:
+                    self._timers["resume"].cancel()
+                    self._resume()  # the store is back, whatever was wrong
+            self._looks -= asked
+
+    async def _beat(self) -> None:
+        self._claims.beat()
+
+    async def _poll(self) -> bool:
+        """See what other gateways have added, and recover what they left; False: no answer."""
+        try:
+            if not self._store.database.is_sqlite:
+                await asyncio.wrap_future(self._store.recover(self._recovery))
+            await self._refresh()
+            return True
+        except StoreFailed as error:
+            logger.warning("polling the job store failed: %s", error)
+            return False
+
+    async def _refresh(self) -> None:
+        depths = await asyncio.wrap_future(self._store.depths())
+        for queue in filter(model_of, depths):
+            self._backlog(queue)
+        for backlog in self._backlogs.values():
+            backlog.queued = depths.get(backlog.queue, 0)
+        for backlog in list(self._backlogs.values()):
+            self._top_up(backlog)
+
+    # -- tickets
+
+    def _backlog(self, queue: str) -> ModelBacklog:
+        backlog = self._backlogs.get(queue)
+        if backlog is None:
+            backlog = self._backlogs[queue] = ModelBacklog(queue, model_of(queue) or "")
+        return backlog
+
+    def _top_up(self, backlog: ModelBacklog) -> None:
+        """Keep one ticket waiting while there is work; a grant inside `reserve` asks for more."""
+        if backlog.reserving:
+            return
+        backlog.reserving = True
+        try:
+            while backlog.wants_slot() and not self._stopping and self._may_reserve():
+                backlog.waiting = True
+                ticket_id = f"job-{secrets.token_hex(12)}"
+                self._tickets[ticket_id] = backlog
+                model, fallbacks = self._resolve(backlog.model)
+                made = self._relay.reserve(ticket_id, model, FAMILY.name, fallbacks, self)
+                backlog.reservation = made if ticket_id in self._tickets else backlog.reservation
+        finally:
+            backlog.reserving = False
+        if backlog.is_idle():
+            self._backlogs.pop(backlog.queue, None)
+
+    def _may_reserve(self) -> bool:
+        """Say whether one more ticket may wait: models are whatever callers write."""
+        return not self._paused and len(self._tickets) < TICKETS_MAX
+
+    def granted(self, reservation: Reservation) -> None:
+        """Use a slot: claim the next job of the model."""
+        backlog = self._tickets.pop(reservation.id)
+        backlog.waiting, backlog.reservation, backlog.unknown_since_s = False, None, None
+        backlog.claiming += 1
+        self._spawn(self._work(backlog, reservation))
+        self._top_up(backlog)
+
+    def refused(self, reservation: Reservation, problem: Problem) -> None:
+        """Ask again in a while, and fail the jobs of a model that nobody has."""
+        backlog = self._tickets.pop(reservation.id)
+        backlog.waiting, backlog.reservation = False, None
+        if problem.code == "shutting_down":
+            self._stopping = True
+        if self._stopping:
+            return
+        now_s = self._clock.monotonic_s()
+        unknown = problem.code in ("model_not_found", "route_not_supported")
+        if not unknown or self._relay.nodes.is_starting():
+            backlog.unknown_since_s = None
+        elif backlog.unknown_since_s is None:
+            backlog.unknown_since_s = now_s
+        elif now_s - backlog.unknown_since_s >= UNKNOWN_S:
+            self._spawn(self._fail_all(backlog, problem))
+        self._park(backlog)
+
+    def _park(self, backlog: ModelBacklog) -> None:
+        def over() -> None:
+            backlog.parked = None
+            self._top_up(backlog)
+
+        if backlog.parked is None and not self._stopping:
+            backlog.parked = self._clock.call_at(self._clock.monotonic_s() + PARK_S, over)
+
+    async def _fail_all(self, backlog: ModelBacklog, problem: Problem) -> None:
+        failure = Failure(f"{problem.message}: {backlog.model}", problem.code)
+        with contextlib.suppress(StoreFailed):
+            while await asyncio.wrap_future(self._store.fail_queue(backlog.queue, failure)):
+                pass
+
+    def _pause(self, reason: str) -> None:
+        """Ask for no slot for a while, doubled each time: none could be used."""
+        if self._paused or self._stopping:
+            return
+        self._pause_s = min(max(PAUSE_S, 2 * self._pause_s), PAUSE_S_MAX)
+        logger.warning("pausing job dispatch for %g s: %s", self._pause_s, reason)
+        for backlog in self._backlogs.values():
+            if backlog.reservation is not None:
+                self._tickets.pop(backlog.reservation.id, None)
+                backlog.reservation.give_up()
+                backlog.waiting, backlog.reservation = False, None
+        self._paused = True
+        self._timers["resume"] = self._loop.call_later(self._pause_s, self._resume)
+
+    def _resume(self) -> None:
+        self._paused = False
+        for backlog in list(self._backlogs.values()):
+            self._top_up(backlog)
+
+    # -- one job
+
+    async def _work(self, backlog: ModelBacklog, reservation: Reservation) -> None:
+        """Claim a job, run it in the slot, record what became of it."""
+        claimed: ClaimedJob | None = None
+        try:
+            claimed = await self._claim(backlog)
+        finally:
+            if claimed is None:
+                reservation.give_up()
+        if claimed is None:
+            return
+        if self._stopping:
+            claimed.revoke("was stopped")
+        try:
+            outcome = await self._run(claimed, reservation)
+            if outcome is not None:
+                await self._record(claimed, outcome)
+        finally:
+            reservation.give_up()  # nothing, once it has begun
+            self._claims.drop(claimed)
+
+    async def _claim(self, backlog: ModelBacklog) -> ClaimedJob | None:
+        """Claim a job; a store that is slow costs the jobs, not the slot that was granted."""
+        before = backlog.heard
+        asked = self._claims.claim(backlog.queue)
+        try:
+            try:
+                await settled(asked, CLAIM_S)
+            finally:
+                abandoned = asked.cancel()
+            if abandoned:
+                self._pause("the store is slow")
+                return None
+            claimed = asked.result()
+            self._pause_s = 0.0
+            if claimed is None:  # others were first; what was heard of meanwhile may be there
+                backlog.queued = backlog.heard - before
+            return claimed
+        except StoreFailed as error:
+            self._pause(str(error))
+            return None
+        finally:
+            backlog.claiming -= 1
+            if not self._stopping:
+                self._loop.call_soon(self._top_up, backlog)
+
+    async def _run(self, claimed: ClaimedJob, reservation: Reservation) -> Outcome | None:
+        """Return the outcome; None where whoever revoked the job has recorded one."""
+        sink = JobSink()
+
+        def interrupt() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed
+                self._loop.call_soon_threadsafe(sink.abandon)
+
+        claimed.on_revoke(interrupt)
+        try:
+            await self._begin(claimed, reservation, sink)
+            answer = await sink.answer
+            if answer is None:
+                return Requeued() if claimed.revoked == "was stopped" else None
+            made = (claimed.job, reservation.id, answer)
+            if sink.size < LARGE_BYTES:
+                return to_outcome(*made)
+            return await asyncio.to_thread(to_outcome, *made)
+        except Exception:  # a bug of ours fails the job, or it would be running for ever
+            logger.exception("job %d could not be run", claimed.job.id)
+            return INTERNAL_ERROR
+
+    async def _begin(self, claimed: ClaimedJob, reservation: Reservation, sink: JobSink) -> None:
+        """Send the job's request, or settle why it cannot be sent."""
+        if claimed.revoked:
+            return
+        job = claimed.job
+        model, fallbacks = self._resolve(job.model)
+        make = (job, reservation.id, reservation.model or model, fallbacks)
+        is_large = len(job.params) >= LARGE_BYTES
+        try:
+            call = await asyncio.to_thread(make_call, *make) if is_large else make_call(*make)
+        except (InvalidBody, KeyError, StopIteration) as error:
+            sink.failed(Problem("invalid_request", f"the params cannot be used: {error}"), None)
+            return
+        if not claimed.revoked:  # meanwhile
+            sink.carries(reservation.begin(call, sink))
+
+    async def _record(self, claimed: ClaimedJob, outcome: Outcome) -> None:
+        recording = Recording(self._store, claimed, outcome, lambda _: UNSTORABLE)
+        while True:
+            written = recording.write()
+            await settled(written)
+            pause_s = recording.retry_s(written)
+            if pause_s is None:
+                return
+            if pause_s:
+                await self._wait_to_retry(pause_s)
+                if self._ending:
+                    recording.give_up()
+                    return
+
+    async def _wait_to_retry(self, seconds: float) -> None:
+        """Wait for so long, or until `stop`."""
+        over = asyncio.Event()
+        timer = self._clock.call_at(self._clock.monotonic_s() + seconds, over.set)
+        self._retries.add(over)
+        try:
+            if not self._ending:
+                await over.wait()
+        finally:
+            self._retries.discard(over)
+            timer.cancel()
+
+    # -- tasks and timers
+
+    def _spawn(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a task of the job runner failed", exc_info=error)
+
+    def _repeat(
+        self, name: str, every_s: float, work: Callable[[], Coroutine[None, None, object]]
+    ) -> None:
+        def again() -> None:
+            if not self._stopping:  # of a store that hangs nothing more is asked
+                self._spawn(work()).add_done_callback(lambda _: self._repeat(name, every_s, work))
+
+        self._timers[name] = self._clock.call_at(self._clock.monotonic_s() + every_s, again)
+
+
+async def settled(future: Future[Any], limit_s: float | None = None) -> None:
+    """Wait until a future of the store is done, or for so long; take no result."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    def wake(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(over.set)
+
+    future.add_done_callback(wake)
+    # The store lives in real time.
+    timer = None if limit_s is None else loop.call_later(limit_s, over.set)
+    try:
+        await over.wait()
+    finally:
+        if timer is not None:
+            timer.cancel()
