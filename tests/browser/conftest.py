@@ -1,8 +1,8 @@
 """A real browser, a real gateway on a free port, and nodes that do what they are told.
 
 All of it lives in one event loop for the whole session, so that one browser serves every test of a
-worker; each test has a context of its own. What a page must never do is checked after every test:
-write an error into the console, break the security policy, or ask anyone but the gateway.
+worker; its pages are used by one test after the other. After every test it is checked that no page
+wrote an error into the console, broke the security policy, or asked anyone but the gateway.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.tiny_model import write_tiny_model
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from playwright.async_api import Browser, ConsoleMessage, Page
+    from playwright.async_api import Browser, ConsoleMessage, Error, Page, Request
 
 LIMIT_S = 30.0  # only turns a hang into a failure
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -45,11 +45,47 @@ addEventListener("securitypolicyviolation", (event) =>
 expect.set_options(timeout=LIMIT_S * 1000)
 
 
+class Pages:
+    """Pages that tests use one after the other: a new one costs three processes of the browser.
+
+    Between two tests a page rests at an address of the same site, so that it keeps its process. Its
+    next gateway has another port, hence another origin: storage and cache begin empty.
+    """
+
+    def __init__(self, browser: Browser, resting_place: str) -> None:
+        self._browser = browser
+        self._resting_place = resting_place
+        self._resting: dict[str, list[Page]] = {}
+
+    async def new(self, script: str = "", **options: Any) -> Page:
+        """Return a page in a context of its own."""
+        context = await self._browser.new_context(**options)
+        await context.add_init_script(TELL_VIOLATIONS + script)
+        return await context.new_page()
+
+    async def lend(self, stack: AsyncExitStack, **options: Any) -> Page:
+        """Return a page that nobody uses, with these options, until the stack unwinds."""
+        resting = self._resting.setdefault(repr(sorted(options.items())), [])
+        page = resting.pop() if resting else await self.new(**options)
+        size = page.viewport_size
+        assert size is not None
+
+        async def take_back() -> None:
+            await page.unroute_all()
+            await page.goto(self._resting_place)
+            await page.context.clear_cookies()
+            await page.set_viewport_size(size)
+            resting.append(page)
+
+        stack.push_async_callback(take_back)
+        return page
+
+
 class Site:
     """One test's gateway, nodes and pages."""
 
-    def __init__(self, browser: Browser, stack: AsyncExitStack, folder: Path) -> None:
-        self.browser = browser
+    def __init__(self, pages: Pages, stack: AsyncExitStack, folder: Path) -> None:
+        self.pages = pages
         self.stack = stack
         self.folder = folder
         self.port = 0
@@ -98,15 +134,19 @@ class Site:
 
     async def blank(self, *, language: str = "en-GB", script: str = "", **context: Any) -> Page:
         """Return an empty page that is listened to."""
-        made = await self.browser.new_context(
-            **{"locale": language, "reduced_motion": "reduce", **context}
-        )
-        self.stack.push_async_callback(made.close)
-        await made.add_init_script(TELL_VIOLATIONS + script)
-        page = await made.new_page()
-        page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
+        options = {"locale": language, "reduced_motion": "reduce", **context}
+        if script:  # which stays in the context
+            page = await self.pages.new(script, **options)
+            self.stack.push_async_callback(page.context.close)
+        else:
+            page = await self.pages.lend(self.stack, **options)
+        for event, hear in (
+            ("console", self._hear),
+            ("pageerror", self._hear_error),
+            ("request", self._hear_request),
+        ):
+            page.on(event, hear)  # type: ignore[call-overload] # one overload for each name
+            self.stack.callback(page.remove_listener, event, hear)
         return page
 
     async def ask(self, **more: Any) -> RawClient:
@@ -126,6 +166,12 @@ class Site:
     def _hear(self, message: ConsoleMessage) -> None:
         if message.type == "error" and FAILED_LOAD not in message.text:
             self.complaints.append(message.text)
+
+    def _hear_error(self, error: Error) -> None:
+        self.complaints.append(str(error))
+
+    def _hear_request(self, request: Request) -> None:
+        self.asked.append(request.url)
 
     def check(self) -> None:
         """Fail if a page complained, or asked anyone but its gateway."""
@@ -172,11 +218,17 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def pages(browser: Browser) -> AsyncIterator[Pages]:
+    async with FakeNode() as node:
+        yield Pages(browser, f"{node.url}/health")
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def site(browser: Browser, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(pages: Pages, tmp_path: Path) -> AsyncIterator[Site]:
     """Give the test its site; check at the end what must hold of every page."""
     async with AsyncExitStack() as stack:
-        site = Site(browser, stack, tmp_path)
+        site = Site(pages, stack, tmp_path)
         yield site
     site.check()
 
