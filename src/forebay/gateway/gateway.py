@@ -54,7 +54,14 @@ class Gateway:
         )
         server = settings.server
         self._cold = Cold(make_application(parts), server.idle_seconds, parts.bodies)
-        front = Front(parts, self._cold)
+        front = Front(
+            parts.admission,
+            parts.relay,
+            parts.error_renderer,
+            parts.accounting,
+            parts.inflations,
+            self._cold,
+        )
         self._server = Server(front, server, self._clock, parts.bodies)
         parts.holdings.server = self._server
         self._listening: asyncio.Server | None = None

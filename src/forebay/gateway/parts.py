@@ -94,7 +94,7 @@ class Parts:
         self.membership = Membership(
             self.coordinator, self.node_commands, is_shared=bool(settings.coordination.url)
         )
-        self.readiness = Readiness(self.nodes, self.membership)
+        self.readiness = Readiness(self.nodes, lambda: self.membership.fleet)
         self.watchdog = Watchdog(self.relay, clock)
         self.holdings = HoldingsAudit(self.relay, self.nodes, self.watchdog, self.membership)
         # -- requests

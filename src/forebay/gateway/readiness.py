@@ -8,7 +8,9 @@ from forebay.gateway.errors.http_error import shutting_down
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
-    from forebay.gateway.fleet.membership import Membership
+    from collections.abc import Callable
+
+    from forebay.coordination import Fleet
     from forebay.nodes.registry import Nodes
 
 CUT_OFF = (
@@ -20,9 +22,9 @@ CUT_OFF = (
 class Readiness:
     """Knows whether requests should be sent here."""
 
-    def __init__(self, nodes: Nodes, membership: Membership) -> None:
+    def __init__(self, nodes: Nodes, fleet: Callable[[], Fleet | None]) -> None:
         self._nodes = nodes
-        self._membership = membership
+        self._fleet = fleet
         self.draining = False
         """Whether the gateway is shutting down: what runs may finish, nothing new is accepted."""
 
@@ -33,7 +35,7 @@ class Readiness:
 
     def problem(self) -> Problem | None:
         """Return why no requests should be sent here; None where they should."""
-        nodes, fleet = self._nodes, self._membership.fleet
+        nodes, fleet = self._nodes, self._fleet()
         if self.draining:
             return shutting_down().problem
         if nodes.expecting:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 
 from forebay.errors import BackendFailed
+from forebay.gateway.hot.asgi_bridge import CUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +28,6 @@ GAP_S: Final = 60.0
 """How long an answer may be silent: streams of events have a heartbeat four times as often."""
 LEFT_OUT: Final = (b"access-control-", b"vary")
 """Headers that we write ourselves for pages of other origins; twice they would be void."""
-CUT: Final = "forebay.cut"
-"""The extension of a request's scope that ends its connection without an end of its answer."""
 
 
 class Stale(BackendFailed):

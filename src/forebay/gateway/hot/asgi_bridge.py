@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from starlette.requests import ClientDisconnect
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from forebay.gateway.fleet.peer_response import CUT
-from forebay.gateway.http.json_body import BODY_ROOM
 from forebay.wire.budget import READ_BYTES
 from forebay.wire.connection import FOR_DELEGATE
 
@@ -31,6 +29,10 @@ if TYPE_CHECKING:
     from forebay.wire.connection import ServerConnection
 
 WARNING = logging.WARNING
+BODY_ROOM: Final = "forebay.body_room"
+"""The extension of a request's scope by which it takes memory for its body."""
+CUT: Final = "forebay.cut"
+"""The extension of a request's scope that aborts its connection in the middle of a response."""
 
 
 class Cold:

@@ -27,9 +27,13 @@ from forebay.wire.server import Site
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from forebay.gateway.errors.rendering import ErrorRenderer
+    from forebay.gateway.hot.accounting import Accounting
+    from forebay.gateway.hot.admission import Admission
     from forebay.gateway.hot.asgi_bridge import Cold
-    from forebay.gateway.parts import Parts
+    from forebay.gateway.hot.inflation import Inflations
     from forebay.relay.fields import Reading
+    from forebay.relay.relay import Relay
     from forebay.wire.answering import Delegate
     from forebay.wire.connection import ServerConnection
 
@@ -43,14 +47,22 @@ SLICES_AT_ONCE: Final = 2
 class Front(Site):
     """Answers hot requests through the relay, and hands on the others."""
 
-    def __init__(self, parts: Parts, cold: Cold) -> None:
-        self.admission = parts.admission
+    def __init__(
+        self,
+        admission: Admission,
+        relay: Relay,
+        errors: ErrorRenderer,
+        accounting: Accounting,
+        inflations: Inflations,
+        cold: Cold,
+    ) -> None:
+        self.admission = admission
         self.reader = BodyReader()
-        self._callers = parts.callers
-        self._relay = parts.relay
-        self._problems = parts.error_renderer
-        self._accounting = parts.accounting
-        self._inflations = parts.inflations
+        self._callers = admission.callers
+        self._relay = relay
+        self._errors = errors
+        self._accounting = accounting
+        self._inflations = inflations
         self._cold = cold
 
     # -- for the server
@@ -76,7 +88,7 @@ class Front(Site):
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         """Admit a request and send it on its way."""
         caller = self._recall(connection.peer, head)
-        sink = ClientSink(connection, head, caller, self._problems)
+        sink = ClientSink(connection, head, caller, self._errors)
         connection.answered_by(sink)
         if caller.problem is not None:
             self._refuse(sink, caller, caller.problem)
@@ -117,7 +129,7 @@ class Front(Site):
         family, route = (OPENAI, "other") if way is None else (way.family, way.route)
         head = connection.head
         language = preferred_language(head.get(b"accept-language") if head is not None else None)
-        rendered = self._problems.render(problem, family, language)
+        rendered = self._errors.render(problem, family, language)
         own_id = plain_id(head.get(b"x-request-id") if head is not None else None)
         self._accounting.refused(route, refusal.code)
         connection.write(

@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 
 from forebay.gateway.errors.http_error import HttpError, invalid
+from forebay.gateway.hot.asgi_bridge import BODY_ROOM
 from forebay.relay.fields import INLINE_BYTES, text_bytes
 from forebay.relay.json_text import outside_texts
 from forebay.relay.members import MEMBERS_MAX, InvalidBody, scan_members, too_many
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BODY_ROOM: Final = "forebay.body_room"
-"""The extension of a request's scope by which it takes memory for its body."""
 VALUES_MAX: Final = 4096
 """How many values a large body may hold that is made into lists and objects: in 2 ms or so."""
 
