@@ -28,9 +28,9 @@ VALUES = {"events", "actions", "options", "snapshot"}
 """Modules of the core that define plain values, which msgspec makes and mypyc cannot."""
 
 HOT = {
-    "coordination": ("in_process", "loopback", "replica", "serial_executor"),
+    "coordination": ("in_process", "replica", "serial_executor"),
     "coordination/follower": (
-        "borrowed_slots", "follower", "local_ticket", "outbox", "wait_limits",
+        "borrowed_slots", "follower", "local_ticket", "wait_limits",
     ),
     "coordination/leader": (
         "deferred_refusals", "leader", "lending", "members", "tickets",

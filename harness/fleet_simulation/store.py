@@ -1,10 +1,10 @@
 """A simulated Valkey: the keys, the three scripts and the streams, and one lossy line to each.
 
-`Keyspace` does what `forebay.coordination.store.scripts` and the stream commands do, one call
-after the other; entries of streams may be gone before they are read, as by trimming. `Valkey` may
-be out of reach, forget everything, or fall back to what it was a second ago. A `Line` is what one
-replica has of it: calls are delayed, lost on their way or on their way back, and end by the time
-limit of the real client. A call that was given up may still be carried out.
+`Keyspace` does what the scripts and stream commands of `forebay.coordination.store.valkey` do, one
+call after the other; entries of streams may be gone before they are read, as by trimming. `Valkey`
+may be out of reach, forget everything, or fall back to what it was a second ago. A `Line` is what
+one replica has of it: calls are delayed, lost on their way or on their way back, and end by the
+time limit of the real client. A call that was given up may still be carried out.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from forebay.coordination import directory
+from forebay.coordination import membership
 from forebay.coordination.protocol.messages import About
 from forebay.coordination.replica import Replica
 from forebay.coordination.store.valkey import ValkeyStore
@@ -120,7 +120,7 @@ class TestFleet(CoordinatorContract):
     def harness(
         self, request: pytest.FixtureRequest, valkey_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[FleetHarness]:
-        monkeypatch.setattr(directory, "OWNER_S", 60.0)  # on a busy machine
+        monkeypatch.setattr(membership, "OWNER_S", 60.0)  # on a busy machine
         harness = FleetHarness(valkey_url, request.param)
         yield harness
         harness.close()

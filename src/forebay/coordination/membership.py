@@ -1,25 +1,29 @@
-"""Who is in the fleet, as the store says it, and who was a moment ago."""
+"""Who is in the fleet, as the store says it, and who was a moment ago; what others see of it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from forebay.coordination.protocol.fleet import ReplicaView
-from forebay.coordination.protocol.messages import Standing
+from forebay.coordination.protocol.fleet import FleetPicture, ReplicaView
+from forebay.coordination.protocol.messages import Asked, Standing, Told
 from forebay.coordination.store.port import Sign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from forebay.coordination.protocol.fleet import ReplicaState
     from forebay.coordination.protocol.messages import About
+    from forebay.coordination.replica import Replica
     from forebay.coordination.store.port import Standing as StoreStanding
 
 NAMESAKES = 10
 """Signs of life, three a lease: by then a gateway that was killed and came back is forgotten."""
 LEFT_MAX = 100
 """Many more than leave in two leases, one after the other; a member never comes back."""
+OWNER_S = 1.0
+"""How long the leader may take to say who has a ticket."""
 REMEMBERED = 120
 """How many leases a replica that has vanished is shown as lost: ten minutes by default."""
 
@@ -136,3 +140,68 @@ class Roster:
             lent=standing.lent,
             heard_s=silent_s,
         )
+
+
+class Directory:
+    """A `Fleet`: the replicas as the rest of the gateway sees them, and a word with them."""
+
+    def __init__(self, replica: Replica, roster: Roster) -> None:
+        self.on_told: Callable[[str, bytes], None] = lambda _, __: None
+        self._replica = replica
+        self._roster = roster
+        self._asked: dict[str, list[asyncio.Future[str]]] = {}
+
+    @property
+    def me(self) -> str:
+        """The name of this replica."""
+        return self._replica.about.name
+
+    def picture(self) -> FleetPicture:
+        """Return the fleet as it is known here; costs no round trip."""
+        replica = self._replica
+        now_s, standings, leader = replica.standings()
+        views = self._roster.views(standings, leader, now_s)
+        return FleetPicture(
+            replica.mode, replica.epoch, self.me, views, replica.failovers, replica.outages
+        )
+
+    def address_of(self, name: str) -> str | None:
+        """Return where a replica is reached; None for this one and for those unknown."""
+        return self._roster.address_of(name)
+
+    def tell(self, topic: str, payload: bytes) -> None:
+        """Tell every other replica something, at most once: who is away does not hear it."""
+        self._replica.say(Told(topic, payload))
+
+    async def owner_of(self, ticket_id: str) -> str | None:
+        """Ask the leader which replica has a ticket; None when it has ended or nobody leads."""
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        waiting = self._asked.setdefault(ticket_id, [])
+        waiting.append(answer)
+        if len(waiting) == 1:  # the others share its question, and outlive it
+            self._replica.say(Asked(ticket_id))
+        try:
+            async with asyncio.timeout(OWNER_S):
+                return await answer or None
+        except TimeoutError:
+            return None
+        finally:
+            waiting.remove(answer)
+            if not waiting and self._asked.get(ticket_id) is waiting:
+                del self._asked[ticket_id]
+
+    def hear_owner(self, ticket_id: str, name: str) -> None:
+        """Take the leader's answer."""
+        for answer in self._asked.pop(ticket_id, ()):
+            if not answer.done():
+                answer.set_result(name)
+
+    def hear_told(self, topic: str, payload: bytes) -> None:
+        """Take what another replica tells everyone."""
+        self.on_told(topic, payload)
+
+    def stop(self) -> None:
+        """Answer nobody any more."""
+        for waiting in self._asked.values():
+            for answer in waiting:
+                answer.cancel()

@@ -13,12 +13,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from forebay.coordination.directory import Directory
 from forebay.coordination.follower.follower import USABLE, Follower
 from forebay.coordination.leader.leader import Leader
 from forebay.coordination.leader.totals import highest
-from forebay.coordination.loopback import exchange
-from forebay.coordination.membership import Roster
+from forebay.coordination.membership import Directory, Roster
 from forebay.coordination.protocol.messages import Asked, Left, Look, Owner, Resigned, Told
 from forebay.coordination.protocol.wire_ids import WireIds
 from forebay.coordination.serial_executor import SerialExecutor
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from forebay.clock import Timers
+    from forebay.coordination.leader.tickets import Member
     from forebay.coordination.port import Perform
     from forebay.coordination.protocol.fleet import Mode
     from forebay.coordination.protocol.messages import About, Batch, Orders, Standing
@@ -373,17 +372,11 @@ class Replica:
             known = self._leader.standings(now_s)
         return now_s, known, self._follower.leader
 
-    def tell(self, topic: str, payload: bytes) -> None:
-        """Have the leader tell all others something."""
-        self._say(lambda: self._follower.say(Told(topic, payload)))
+    def say(self, item: Told | Asked) -> None:
+        """Have the leader hear of something that is not about a ticket of this replica."""
 
-    def ask_owner(self, ticket_id: str) -> None:
-        """Ask the leader who has a ticket."""
-        self._say(lambda: self._follower.say(Asked(ticket_id)))
-
-    def _say(self, say: Callable[[], None]) -> None:
         def step(_: float) -> list[Action]:
-            say()
+            self._follower.say(item)
             return []
 
         self._executor.submit(step)
@@ -395,3 +388,44 @@ def _say_follows(epoch: int, leader: str) -> None:
 
 async def _nobody(_: Sequence[str]) -> bool:
     return False
+
+
+def exchange(follower: Follower, leader: Leader, now_s: float) -> list[Action]:
+    """Let the two halves of a replica that leads talk until neither has anything to say.
+
+    An announcement passes between them as it would between machines. From then on nothing can be
+    lost, come late or come twice on this way, so what the one says is handed to the other as it
+    is: at a busy gateway that leads, this is the way of every request.
+    """
+    me = leader.about.member
+    actions: list[Action] = []
+    while follower.leader == me:
+        own = leader.own_half(follower.generation) if follower.mode == "coordinated" else None
+        if own is not None:
+            if _talk(own, follower, leader, actions, now_s):
+                break
+            continue
+        batches = follower.take_batches()
+        for batch in batches:
+            leader.receive(batch, now_s)
+        orders = leader.members.orders_for(me)
+        if orders is not None:
+            actions += follower.hear(orders, now_s)
+        elif not batches:
+            break
+    return actions
+
+
+def _talk(
+    own: Member, follower: Follower, leader: Leader, actions: list[Action], now_s: float
+) -> bool:
+    """Hand over what there is until there is no more; False when the follower begins anew."""
+    generation = follower.generation
+    while follower.has_mail or own.out:
+        leader.take(own, follower.take_items(), now_s)
+        if own.out:
+            items, own.out = own.out, []
+            actions += follower.obey(items, now_s)
+            if follower.generation != generation or follower.mode != "coordinated":
+                return False
+    return True

@@ -34,8 +34,7 @@ from forebay.core.events import (
     ShutDown,
     Ticked,
 )  # fmt: skip
-from forebay.core.options import Options
-from forebay.core.priorities import capped_priority, parse_priority
+from forebay.core.options import Options, capped_priority, parse_priority
 from forebay.core.scheduler import Scheduler
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, Totals
 

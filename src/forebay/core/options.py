@@ -1,5 +1,6 @@
 """What the operator may choose about the queue; the core's own small value, never `Settings`."""
 
+from collections.abc import Sequence
 from math import inf
 from typing import Literal
 
@@ -87,3 +88,25 @@ class Options(Struct, frozen=True, tag=True, gc=False):
             if name not in self.priorities or not weight > 0
         ]
         return found
+
+
+def parse_priority(text: str | None, priorities: Sequence[str] = ("high", "normal", "low")) -> str:
+    """Return the class that a header asks for; case and blanks do not matter, nonsense is normal.
+
+    >>> [parse_priority(text) for text in ("high", "HIGH", " High ", "low")]
+    ['high', 'high', 'high', 'low']
+    >>> [parse_priority(text) for text in ("", "urgent", None)]
+    ['normal', 'normal', 'normal']
+    """
+    name = (text or "").strip().lower()
+    return name if name in priorities else "normal"
+
+
+def capped_priority(asked: str, cap: str, priorities: Sequence[str]) -> str:
+    """Return `asked`, but never one more urgent than `cap`.
+
+    >>> capped_priority("high", "normal", ("high", "normal", "low"))
+    'normal'
+    """
+    ranks = {name: rank for rank, name in enumerate(priorities)}
+    return max(asked, cap, key=lambda name: ranks.get(name, 0))

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from forebay.coordination.follower.follower import Follower
 from forebay.coordination.follower.local_ticket import Held
-from forebay.coordination.follower.shares import share_of
-from forebay.coordination.follower.standalone import Alone, own_picture
+from forebay.coordination.follower.standalone import Alone, own_picture, share_of
 from forebay.coordination.protocol.messages import About
 from forebay.core import Arrived, Finished, NodeChanged, NodeRemoved, Options, Reject, Route, Wait
 

@@ -19,8 +19,6 @@ from msgspec.structs import replace
 
 from forebay.coordination.follower.borrowed_slots import Borrowing
 from forebay.coordination.follower.local_ticket import Held, announcement, audit, late, note
-from forebay.coordination.follower.outbox import Outbox
-from forebay.coordination.follower.refusals import refusal
 from forebay.coordination.follower.standalone import Alone, own_picture
 from forebay.coordination.follower.wait_limits import Patience
 from forebay.coordination.leader.node_views import OwnViews
@@ -44,6 +42,7 @@ from forebay.coordination.protocol.messages import (
     Signed,
     Told,
     Up,
+    in_batches,
 )
 from forebay.core import (
     Arrived,
@@ -58,6 +57,7 @@ from forebay.core import (
     Observed,
     Options,
     OptionsChanged,
+    Reject,
     Resumed,
     Returned,
     Route,
@@ -67,16 +67,48 @@ from forebay.core import (
     Totals,
     Wait,
 )
+from forebay.core.arrivals import REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from forebay.coordination.protocol.fleet import Mode
     from forebay.coordination.protocol.messages import Passed, Standing
-    from forebay.core import Action, Event
+    from forebay.core import Action, Event, RejectCode
 
 USABLE = 2 / 3
 """The part of a lease for which a loan, or leadership, is used without being renewed."""
+
+
+class Outbox:
+    """What waits to be sent to the leader: in order, and numbered when it leaves this process."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        """Which announcement they follow."""
+        self.items: list[Up] = []
+        self._number = 0  # of the next batch
+
+    def begin(self, announcement: Iterable[Up]) -> None:
+        """Announce everything anew: whatever was to be said before is void."""
+        self.generation += 1
+        self._number = 0
+        self.items = [*announcement]
+
+    def take(self) -> list[Up]:
+        """Return all there is, and forget it."""
+        items, self.items = self.items, []
+        return items
+
+    def batches(self, member: str) -> list[Batch]:
+        """Return the same as messages."""
+        batches = in_batches(member, self.generation, self._number, self.take())
+        self._number += len(batches)
+        return batches
+
+    def last(self, member: str) -> Batch:
+        """Return the message that this replica is gone; it is outside the count."""
+        return Batch(member, self.generation, -1, (Left(member),))
 
 
 class Follower:
@@ -417,3 +449,8 @@ class Follower:
     def fleet_endings(self) -> dict[str, Endings]:
         """Return how requests have ended, by member, as far as it is known here."""
         return {**self.known_endings, self.about.member: self.endings}
+
+
+def refusal(ticket_id: str, code: RejectCode) -> Reject:
+    """Return a refusal in the same words that the core would use."""
+    return Reject(ticket_id, code, (REASONS[code],))

@@ -8,10 +8,10 @@ promised. Cut off (the others still have a leader), the share is nothing: the sl
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from msgspec.structs import replace
 
-from forebay.coordination.follower.shares import share_of
 from forebay.coordination.leader.takeover import KEPT
 from forebay.coordination.leader.totals import observed
 from forebay.core import (
@@ -127,3 +127,19 @@ def own_picture(
         told = held.announced(now_s)
         scheduler.handle(told if isinstance(told, Resumed) else Resumed(told), now_s)
     return observed(scheduler, now_s)
+
+
+def share_of(me: str, members: Iterable[str], node: str, slots: int) -> int:
+    """Return how many of a node's slots are mine: a partition that all replicas work out alike.
+
+    A node's slots are dealt out one by one over the replicas that were last known, in an order of
+    its own for each node (rendezvous hashing, Thaler and Ravishankar 1998), so that the odd slots
+    of many nodes spread over all. The shares of one node add up to its slots, whoever reckons, as
+    long as all know the same replicas. A node with one slot belongs to one replica.
+
+    >>> [share_of(name, ("a", "b", "c"), "gpu1", 4) for name in ("a", "b", "c")]
+    [2, 1, 1]
+    """
+    everyone = sorted({me, *members}, key=lambda name: (crc32(f"{node}/{name}".encode()), name))
+    whole, odd = divmod(max(0, slots), len(everyone))
+    return whole + (everyone.index(me) < odd)

@@ -1,7 +1,7 @@
 """Watches every step from outside and raises at the first that breaks a promise.
 
-It follows each ticket through arrival, waiting, running and its one end, and applies the rules of
-`rules` and `refusals` to what the scheduler decided. It reads events and actions only.
+It follows each ticket through arrival, waiting, running and its one end, and applies the
+`rules` to what the scheduler decided. It reads events and actions only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from forebay.core.events import (
     Ticked,
 )
 from forebay.core.snapshot import Snapshot
-from forebay.testing.simulation import refusals, rules
+from forebay.testing.simulation import rules
 from forebay.testing.simulation.mirror import Mirror, NodeSeen, Ticket
 
 if TYPE_CHECKING:
@@ -371,14 +371,14 @@ class Checker:
             assert known or mirror.outlook(ticket.lane, options.offline_wait_s), (
                 f"{arrived.id} waits for nodes that are gone"
             )
-        ticket.guest = refusals.never_waits(options, arrived)
+        ticket.guest = rules.never_waits(options, arrived)
         assert not ticket.guest or mirror.finds_a_job(ticket.lane), f"{arrived.id} may not wait"
 
     def _reject(self, action: Reject) -> None:
         ticket = self._of(action)
         if ticket is self._newcomer:
             self._newcomer = None
-            refusals.is_deserved(self._mirror, self._options, ticket, action, self._stopping)
+            rules.is_deserved(self._mirror, self._options, ticket, action, self._stopping)
             self._mirror.ended.add(action.id)
             return
         assert ticket.state == "waiting", f"{action.id} is rejected while {ticket.state}"
@@ -394,7 +394,7 @@ class Checker:
                 assert unknown, f"{action.id} is told of {action.code}, which is not so"
             case Arrived():
                 assert self._newcomer is not None, f"{action.id} gives way to nobody"
-                refusals.displacement_is_right(self._mirror, self._options, ticket, self._newcomer)
+                rules.displacement_is_right(self._mirror, self._options, ticket, self._newcomer)
             case _:
                 raise AssertionError(f"{action.id} is rejected for no reason")
         self._census.end("cancelled" if isinstance(self._event, Revoked) else "rejected")
