@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.jobs.runner.gpu_memory import GpuMemory, GpuWatch
-from forebay.jobs.runner.gpu_reservations import Room
+from forebay.jobs.runner.gpu_reservations import GpuReservations
 
 from ..script import LIMIT_S, Script, idle
 
@@ -122,10 +122,10 @@ def test_what_does_not_fit_beside_others_does_not_keep_out_what_does(
 # -- the rows themselves
 
 
-def room(store: JobStore, worker: str, lease_s: float = 60.0) -> Room:
+def room(store: JobStore, worker: str, lease_s: float = 60.0) -> GpuReservations:
     watch = GpuWatch(None, card)
     watch.first()
-    return Room(store, watch, worker, lease_s)
+    return GpuReservations(store, watch, worker, lease_s)
 
 
 def sql(store: JobStore, statement: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.jobs.runner.placement import ROUNDING_GB, Active, Gpu, Plan, Start, Waiting, plan
+from forebay.jobs.runner.placement import ROUNDING_GB, Active, Gpu, Placement, Start, Waiting, plan
 
 if TYPE_CHECKING:
     import random
@@ -16,13 +16,13 @@ CARD = [Gpu(0, 8.0)]
 PAIR = [Gpu(0, 8.0), Gpu(1, 8.0)]
 
 
-def names(made: Plan) -> list[str]:
+def names(made: Placement) -> list[str]:
     return [start.name for start in made.starts]
 
 
 def test_the_deepest_queue_starts_first_where_one_fits() -> None:
     waiting = [Waiting("a", 2, 5.0, 9.0), Waiting("b", 7, 5.0, 0.0)]
-    assert plan(waiting, [], CARD, 300.0) == Plan((Start("b", 0),), frozenset())
+    assert plan(waiting, [], CARD, 300.0) == Placement((Start("b", 0),), frozenset())
 
 
 def test_two_small_cards_do_not_take_one_large_type_beside_another() -> None:
@@ -41,7 +41,7 @@ def test_a_type_larger_than_every_card_runs_alone() -> None:
     made = plan([huge, Waiting("a", 5, 1.0, 0.0), Waiting("free", 1, 0.0, 0.0)], [], PAIR, 300.0)
     assert made.starts == (Start("huge", None), Start("free", None))
     running = [Active("huge", 80.0, None)]
-    assert plan([Waiting("a", 5, 1.0, 0.0)], running, PAIR, 300.0) == Plan((), frozenset())
+    assert plan([Waiting("a", 5, 1.0, 0.0)], running, PAIR, 300.0) == Placement((), frozenset())
 
 
 def test_a_type_larger_than_every_card_waits_for_an_empty_one_and_then_others_leave() -> None:
@@ -49,7 +49,7 @@ def test_a_type_larger_than_every_card_waits_for_an_empty_one_and_then_others_le
     huge, small = Waiting("huge", 9, 80.0, 0.0), Waiting("c", 1, 1.0, 0.0)
     assert names(plan([huge, small], running, PAIR, 300.0)) == ["c"]
     made = plan([Waiting("huge", 9, 80.0, 300.0), small], running, PAIR, 300.0)
-    assert made == Plan((), frozenset({"a", "b"}))
+    assert made == Placement((), frozenset({"a", "b"}))
 
 
 def test_without_a_gpu_there_is_no_limit() -> None:
@@ -66,18 +66,18 @@ def test_for_an_overdue_type_the_fewest_give_way() -> None:
     running = [Active("a", 3.0, 0), Active("b", 4.0, 0), Active("c", 7.0, 1)]
     waiting = [Waiting("late", 1, 7.0, 301.0), Waiting("tiny", 99, 1.0, 0.0)]
     made = plan(waiting, running, PAIR, 300.0)
-    assert made == Plan((Start("tiny", 0),), frozenset({"c"}))
+    assert made == Placement((Start("tiny", 0),), frozenset({"c"}))
 
 
 def test_nobody_starts_on_a_gpu_that_is_promised() -> None:
     running = [Active("a", 2.5, 0), Active("b", 2.5, 0)]
     waiting = [Waiting("late", 1, 8.0, 301.0), Waiting("tiny", 99, 2.0, 0.0)]
-    assert plan(waiting, running, CARD, 300.0) == Plan((), frozenset({"a", "b"}))
+    assert plan(waiting, running, CARD, 300.0) == Placement((), frozenset({"a", "b"}))
 
 
 def test_those_that_fit_beside_leave_nobody_asked() -> None:
     made = plan([Waiting("late", 1, 3.0, 301.0)], [Active("a", 5.0, 0)], CARD, 300.0)
-    assert made == Plan((Start("late", 0),), frozenset())
+    assert made == Placement((Start("late", 0),), frozenset())
 
 
 def test_decimal_fractions_that_add_up_fit() -> None:

@@ -41,7 +41,7 @@ LOCK = 7804
 """PostgreSQL's number for what is counted by GPU."""
 
 
-class Room:
+class GpuReservations:
     """One runner's part of the GPUs' memory. May be used from any thread."""
 
     def __init__(self, store: JobStore, gpus: GpuWatch, worker: str, lease_s: float) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from forebay.errors import NotAllowed
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class RunnerOptions(Struct, frozen=True, kw_only=True):
     """How a runner works. Raises NotAllowed, naming the option, when one makes no sense."""
 
     available_vram_gb: float | None = None

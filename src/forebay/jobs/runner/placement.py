@@ -28,9 +28,9 @@ stops a job, and it does not know what a budget's model really uses; `gpus` meas
 >>> card = Gpu(0, size_gb=8.0)
 >>> busy = Active("research", budget_gb=5.0, gpu=0)
 >>> plan([Waiting("letter", 9, 2.5, 0.0), Waiting("wizard", 3, 2.5, 0.0)], [busy], [card], 300.0)
-Plan(starts=(Start(name='letter', gpu=0),), give_way=frozenset())
+Placement(starts=(Start(name='letter', gpu=0),), give_way=frozenset())
 >>> plan([Waiting("letter", 9, 5.0, 301.0)], [busy], [card], 300.0)
-Plan(starts=(), give_way=frozenset({'research'}))
+Placement(starts=(), give_way=frozenset({'research'}))
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Start(Struct, frozen=True):
     gpu: int | None
 
 
-class Plan(Struct, frozen=True):
+class Placement(Struct, frozen=True):
     """What to do now."""
 
     starts: tuple[Start, ...]
@@ -94,12 +94,12 @@ def plan(
     active: Sequence[Active],
     gpus: Sequence[Gpu],
     wait_s_max: float,
-) -> Plan:
+) -> Placement:
     """Decide. The same input, in whatever order, gives the same plan."""
     board = _Board(active, gpus)
     for kind in sorted(waiting, key=lambda kind: _place(kind, wait_s_max)):
         board.consider(kind, overdue=_overdue(kind, wait_s_max))
-    return Plan(tuple(board.starts), frozenset(board.give_way))
+    return Placement(tuple(board.starts), frozenset(board.give_way))
 
 
 def _overdue(kind: Waiting, wait_s_max: float) -> bool:

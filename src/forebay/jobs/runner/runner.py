@@ -1,7 +1,7 @@
 """Durable jobs as a library: register task types, submit jobs, have them run model by model.
 
 Works with no gateway and with no event loop in the caller. Jobs survive the program; a job that
-was running when it died fails, or is tried again. `scheduling` says how they are run.
+was running when it died fails, or is tried again. `scheduler` says how they are run.
 
 >>> runner = TaskRunner("sqlite://", available_vram_gb=8.0)  # in memory, for once
 >>> @runner.task("shout", vram_gb=2.5)
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from forebay.clock import Clock, SystemClock
 from forebay.errors import NotAllowed, Rejected
 from forebay.jobs.job import Change, Failure, Job, Status
-from forebay.jobs.runner.lifecycle import STOP_S, Running
-from forebay.jobs.runner.options import Options
+from forebay.jobs.runner.options import RunnerOptions
+from forebay.jobs.runner.scheduler import STOP_S, TaskScheduler
 from forebay.jobs.runner.task_types import TaskType, TaskTypes
 from forebay.jobs.runner.validation import new_job, warn_if_full
 from forebay.jobs.store.job_store import JobStore
@@ -71,7 +71,7 @@ class TaskRunner:
         gpus: ReadGpus | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._options = Options(
+        self._options = RunnerOptions(
             available_vram_gb=available_vram_gb,
             vram_budgets=dict(vram_budgets or {}),
             max_queue_depth=max_queue_depth,
@@ -92,7 +92,7 @@ class TaskRunner:
         self._clock = clock or SystemClock()
         self._life = threading.RLock()  # around starting and ending, however long that takes
         self._door = threading.Lock()  # around opening and closing the database
-        self._running: Running | None = None
+        self._scheduler: TaskScheduler | None = None
         self._closed = False
         self._early: set[int] = set()  # bypass jobs of our own from before the start
         self._strangers: set[str] = set()  # unknown types that were warned of
@@ -111,12 +111,12 @@ class TaskRunner:
 
         def register(handler: H) -> H:
             with self._life:
-                if self._running is not None and not llm and name not in self._types.all():
+                if self._scheduler is not None and not llm and name not in self._types.all():
                     self._fail_queued(name, INTERRUPTED, "interrupted")  # before one can start
                 self._types.add(TaskType(name, handler, vram_gb, llm))
-                if self._running is not None:
+                if self._scheduler is not None:
                     self._types.warn_of_missing_budgets()
-                    self._running.scheduler.news(name)
+                    self._scheduler.job_queued(name)
             return handler
 
         return register
@@ -146,7 +146,7 @@ class TaskRunner:
         kind = self._types.get(task_type)
         new = new_job(task_type, params, job_id, priority, idempotency_key)
         # A start in between would take a bypass job for one that an earlier program left.
-        early = not kind.llm and self._running is None
+        early = not kind.llm and self._scheduler is None
         with self._life if early else contextlib.nullcontext():
             (added,) = self._opened().add([new], self._options.max_queue_depth).result()
             if added.is_new and added.status == "queued":
@@ -163,8 +163,8 @@ class TaskRunner:
         before = self._opened().cancel(job_id).result()
         if before is None or before.status not in ("queued", "running"):
             return False
-        if (running := self._running) is not None:
-            running.claims.revoke((job_id, before.fence), "was cancelled")
+        if (scheduler := self._scheduler) is not None:
+            scheduler.claims.revoke((job_id, before.fence), "was cancelled")
         return True
 
     def retry(self, job_id: int) -> bool:
@@ -176,8 +176,8 @@ class TaskRunner:
         retried = self._opened().retry(job_id, None, self._options.max_queue_depth).result()
         if retried.full:
             raise Rejected(f"the queue of job {job_id}'s type is full")
-        if retried.done and retried.job is not None and self._running is not None:
-            self._running.scheduler.news(retried.job.task_type)
+        if retried.done and retried.job is not None and self._scheduler is not None:
+            self._scheduler.job_queued(retried.job.task_type)
         return retried.done
 
     def get(self, job_id: int) -> Job | None:
@@ -206,7 +206,7 @@ class TaskRunner:
         Raises NotAllowed when another runner works on the same SQLite file.
         """
         with self._life:
-            if self._running is not None:
+            if self._scheduler is not None:
                 return
             with self._door:
                 self._closed = False
@@ -232,22 +232,22 @@ class TaskRunner:
             logger.error("the runner is started or ended elsewhere, which takes longer than this")
             return
         try:
-            if self._running is not None:
-                self._running.stop(until_s)
+            if self._scheduler is not None:
+                self._scheduler.stop(until_s)
             self._end(until_s)
         finally:
             self._life.release()
 
     def drain(self) -> None:
         """Take no more jobs from now on; what runs goes on. `shutdown` does the rest."""
-        running = self._running
-        if running is not None:
-            running.scheduler.drain()
+        scheduler = self._scheduler
+        if scheduler is not None:
+            scheduler.drain()
 
     def wait_drained(self, timeout: float) -> bool:
         """Wait until nothing runs any more after `drain`; False: something still does."""
-        running = self._running
-        return running is None or running.scheduler.wait_drained(timeout)
+        scheduler = self._scheduler
+        return scheduler is None or scheduler.wait_drained(timeout)
 
     def reset_running(self) -> int:
         """Deal with jobs whose runner is gone, as `on_interrupt` says; return how many.
@@ -256,7 +256,7 @@ class TaskRunner:
         On PostgreSQL it is those of our types whose lease has ended.
         """
         with self._life:
-            if self._running is not None and self._alone:
+            if self._scheduler is not None and self._alone:
                 raise NotAllowed("reset_running() would end this runner's own jobs")
             store = self._opened()
             self._take_file()
@@ -264,10 +264,10 @@ class TaskRunner:
 
     def wait_idle(self, timeout: float | None = None) -> bool:
         """Wait until nothing is queued for this runner and nothing runs in it; False: not yet."""
-        running = self._running
-        if running is None:
+        scheduler = self._scheduler
+        if scheduler is None:
             raise NotAllowed("start() the runner first")
-        return running.scheduler.wait_idle(timeout)
+        return scheduler.wait_idle(timeout)
 
     def __enter__(self) -> TaskRunner:
         self.start()
@@ -281,14 +281,14 @@ class TaskRunner:
     @property
     def reserved_vram_gb(self) -> float:
         """GPU memory that the running types hold."""
-        running = self._running
-        return 0.0 if running is None else running.scheduler.reserved_gb
+        scheduler = self._scheduler
+        return 0.0 if scheduler is None else scheduler.reserved_gb
 
     @property
     def available_vram_gb(self) -> float | None:
         """GPU memory that types may hold, on all GPUs together; None: no limit, or not started."""
-        running = self._running
-        return None if running is None else running.scheduler.available_gb
+        scheduler = self._scheduler
+        return None if scheduler is None else scheduler.available_gb
 
     # -- inside
 
@@ -317,7 +317,7 @@ class TaskRunner:
             news.room_lookers.remove(self._look)
         if self._owns:
             news.stop_listening(self._left_s(until_s) / 2)
-        self._running = None
+        self._scheduler = None
         with self._door:
             self._closed = True
             if self._owns:
@@ -336,13 +336,15 @@ class TaskRunner:
         if self._alone:
             self._fail_leftovers()
         self._types.warn_of_missing_budgets()
-        running = Running(self._store, self._types, self._options, self._clock, self._read_gpus)
-        running.scheduler.seen = self._see
-        self._running = running
+        scheduler = TaskScheduler(
+            self._store, self._types, self._options, self._clock, self._read_gpus
+        )
+        scheduler.on_depths = self._see
+        self._scheduler = scheduler
         self._store.listeners.append(self._hear)
         self._store.news.room_lookers.append(self._look)
         recovery = None if self._alone or not self._owns else self._recover_ended
-        running.start(recovery)
+        scheduler.start(recovery)
         if self._owns:
             self._store.news.listen(self._store.database)
         self._early.clear()
@@ -378,25 +380,25 @@ class TaskRunner:
 
     def _announce(self, kind: TaskType, job_id: int) -> None:
         """See to it that a new job is looked at, or not taken for a leftover."""
-        running = self._running
-        if running is not None:
-            running.scheduler.news(kind.name)
+        scheduler = self._scheduler
+        if scheduler is not None:
+            scheduler.job_queued(kind.name)
         elif not kind.llm:
             self._early.add(job_id)
 
     def _hear(self, change: Change) -> None:
-        running = self._running
-        if running is None:
+        scheduler = self._scheduler
+        if scheduler is None:
             return
         if change.status == "queued":
-            running.scheduler.news(change.task_type)
-        running.claims.hear(change)
+            scheduler.job_queued(change.task_type)
+        scheduler.claims.hear(change)
 
     def _look(self) -> None:
         """See what other programs did without our hearing of it."""
-        if (running := self._running) is not None:
-            running.scheduler.look()
-            running.claims.beat()
+        if (scheduler := self._scheduler) is not None:
+            scheduler.look()
+            scheduler.claims.beat()
 
     def _see(self, depths: dict[str, int]) -> None:
         """Warn once of queued jobs that nobody here can run."""

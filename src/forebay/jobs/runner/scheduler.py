@@ -1,47 +1,64 @@
-"""The thread that decides which task types run, and the threads that run them.
+"""Decides which task types run, starts the threads that run them, and ends them.
 
 One scheduler thread sleeps on a condition. What wakes it: a job was queued, a batch ended, a GPU
 was read, a timer is due. It asks the database how deep each queue is (the only truth: other
-programs add jobs too), has `vram.plan` decide, and starts one thread for each type that may run.
-It waits for no answer of a database or a driver, for it also keeps the leases alive.
+programs add jobs too), has `placement.plan` decide, and starts one thread for each type that may
+run. It waits for no answer of a database or a driver, for it also keeps the leases alive.
 
 A type's thread takes its jobs one by one until there are none or it must give way; jobs that arrive
 meanwhile are among them. Bypass types have one thread for each job, at most `bypass_workers` of
 them in all, shared out evenly, for a type with many jobs must not keep out one with few.
 
-No wake-up is lost: a job that is committed while its type's thread finds the queue empty is *news*
-since that thread last asked, and then the depths are read again. Memory is given back in one place,
-`_end_batch`.
+No wake-up is lost: each thread notes how many jobs its type was told of before it claims. If it
+finds none, and more were told of since, the depths are read again. GPU memory is given back in one
+place, `_end_batch`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import secrets
+import socket
 import threading
 from collections import Counter, defaultdict
+from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
-from forebay.jobs.runner.placement import Active, Plan, Start, Waiting, plan
+from forebay.jobs.claims import BEATS_PER_LEASE, ClaimSet
+from forebay.jobs.job import Failure
+from forebay.jobs.runner.executor import Executor
+from forebay.jobs.runner.gpu_memory import GpuWatch
+from forebay.jobs.runner.gpu_reservations import GpuReservations
+from forebay.jobs.runner.handler_loop import HandlerLoop
+from forebay.jobs.runner.placement import Active, Placement, Start, Waiting, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable
 
     from forebay.clock import Clock
-    from forebay.jobs.runner.executor import Executor
-    from forebay.jobs.runner.gpu_memory import GpuWatch
-    from forebay.jobs.runner.gpu_reservations import Room
-    from forebay.jobs.runner.options import Options
+    from forebay.jobs.claims import ClaimedJob
+    from forebay.jobs.runner.gpu_memory import ReadGpus
+    from forebay.jobs.runner.options import RunnerOptions
     from forebay.jobs.runner.task_types import TaskType, TaskTypes
+    from forebay.jobs.store.job_store import JobStore
 
 logger = logging.getLogger("forebay.jobs")
 
-LEFT_TO_ITSELF_S = 0.1
+STOP_S = 0.9
+"""What a stop may take beyond the caller's own limit: a second, less what nobody waits for. Its
+steps share it, each taking at most half of what is left: half of it for handlers to unwind that
+were told to stop, a quarter to record those that do not, and so on; so the database, which is
+closed last, always has some of it."""
+STEP_S_MAX = 5.0
+"""What one step may take where the caller's limit leaves more."""
+ABANDONED_S = 0.1
 """How long to wait for the ends of threads whose handlers may never return."""
+STOPPED = "Interrupted by shutdown"
 
 
-class Timer:
-    """Something that the scheduler does every so often."""
+class PeriodicCall:
+    """Something that the scheduler's thread does every so often."""
 
     def __init__(self, every_s: float, call: Callable[[], object]) -> None:
         self.every_s = every_s
@@ -49,24 +66,27 @@ class Timer:
         self.due_s = 0.0
 
 
-class Scheduler:
-    """Starts and counts the workers. May be used from any thread; start it once, stop it once."""
+class TaskScheduler:
+    """Runs a runner's jobs from `start` to `stop`, each once. May be used from any thread."""
 
     def __init__(
         self,
-        room: Room,
+        store: JobStore,
         types: TaskTypes,
-        executor: Executor,
-        gpus: GpuWatch,
+        options: RunnerOptions,
         clock: Clock,
-        options: Options,
+        read_gpus: ReadGpus | None,
     ) -> None:
-        self._room = room
+        worker = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._store = store
         self._types = types
-        self._executor = executor
-        self._gpus = gpus
-        self._clock = clock
         self._options = options
+        self._clock = clock
+        self.claims = ClaimSet(store, worker, options.lease_seconds)
+        self._loop = HandlerLoop()
+        self._executor = Executor(store, self.claims, self._loop)
+        self._gpus = GpuWatch(options.available_vram_gb, read_gpus)
+        self._reservations = GpuReservations(store, self._gpus, worker, options.lease_seconds)
         self._changed = threading.Condition()
         self._depths: dict[str, int] = {}
         self._others_gb: dict[str, float] = {}  # of each GPU, by its name
@@ -74,7 +94,7 @@ class Scheduler:
         self._reading = False
         self._away = False  # the database did not answer, and that is logged
         self._replan = False
-        self._news: Counter[str] = Counter()
+        self._heard: Counter[str] = Counter()  # jobs queued since the start, by type
         self._since: dict[str, float] = {}  # when a waiting type began to wait
         self._active: dict[str, Active] = {}
         self._giving_way: frozenset[str] = frozenset()
@@ -85,37 +105,38 @@ class Scheduler:
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="forebay-scheduler", daemon=True)
         self._workers: list[threading.Thread] = []  # touched by the scheduler's thread alone
-        self._timers: list[Timer] = []
-        self.seen: Callable[[dict[str, int]], object] = lambda depths: None
-        """Is told the depths whenever they were read, those of unknown types included."""
+        self._periodic: list[PeriodicCall] = []
+        self.on_depths: Callable[[dict[str, int]], object] = lambda depths: None
+        """Called with the depths whenever they were read, those of unknown types included."""
 
     # -- for the runner
 
-    def start(self, timers: Sequence[Timer]) -> None:
-        """Begin; each timer is due after its first interval."""
-        now_s = self._clock.monotonic_s()
-        self._timers = list(timers)
-        for timer in self._timers:
-            timer.due_s = now_s + timer.every_s
+    def start(self, recover: Callable[[], object] | None) -> None:
+        """Read the GPUs, then begin; `recover` is called every half lease."""
+        options, now_s = self._options, self._clock.monotonic_s()
+        self._gpus.first()
+        self._periodic = [
+            PeriodicCall(options.lease_seconds / BEATS_PER_LEASE, self._beat),
+            PeriodicCall(options.poll_seconds, self.look),
+            PeriodicCall(options.vram_refresh_seconds, self._refresh_gpus),
+        ]
+        if recover is not None:
+            self._periodic.append(PeriodicCall(options.lease_seconds / 2, recover))
+        for periodic in self._periodic:
+            periodic.due_s = now_s + periodic.every_s
         self._thread.start()
 
-    def news(self, task_type: str) -> None:
+    def job_queued(self, task_type: str) -> None:
         """Take note that a job of a type was queued."""
         with self._changed:
-            self._news[task_type] += 1
+            self._heard[task_type] += 1
             self._stale = True
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Look again at how deep the queues are."""
+        """Read the depths of the queues again."""
         with self._changed:
             self._stale = True
-            self._changed.notify_all()
-
-    def think(self) -> None:
-        """Decide again: a GPU was read."""
-        with self._changed:
-            self._replan = True
             self._changed.notify_all()
 
     def drain(self) -> None:
@@ -138,20 +159,6 @@ class Scheduler:
         with self._changed:
             return self._changed.wait_for(lambda: self._stopped or self._idle(), timeout_s)
 
-    def stop(self, limit_s: float) -> None:
-        """End the scheduler's own thread; wait for the workers', unless they do not stop."""
-        until_s = self._clock.monotonic_s() + limit_s
-        with self._changed:
-            self._draining = self._stopped = True
-            self._changed.notify_all()
-            left = self._working()
-        self._thread.join(limit_s)
-        if left:
-            until_s = min(until_s, self._clock.monotonic_s() + LEFT_TO_ITSELF_S)
-        for worker in list(self._workers):
-            if worker.ident is not None and worker is not threading.current_thread():
-                worker.join(max(0.0, until_s - self._clock.monotonic_s()))
-
     @property
     def reserved_gb(self) -> float:
         """What the running types hold, in all."""
@@ -165,13 +172,61 @@ class Scheduler:
             gpus = self._gpus.gpus(self._held_gb(), self._others_gb)
         return sum(gpu.size_gb - gpu.others_gb for gpu in gpus) if gpus else None
 
-    @property
-    def needs_gpus(self) -> bool:
-        """Whether anything waits for memory or holds some."""
+    # -- the end
+
+    def stop(self, until_s: float) -> None:
+        """End everything by then; handlers are told to stop STOP_S earlier."""
+        self.drain()
+        if not self.wait_drained(until_s - STOP_S - self._clock.monotonic_s()):
+            self.claims.stop()
+            if not self.wait_drained(self._step_s(until_s)):
+                self._abandon(until_s)
+        self._join_threads(self._step_s(until_s))
+        self._loop.stop(self._step_s(until_s))
+        self._gpus.join(self._step_s(until_s))
+
+    def _step_s(self, until_s: float) -> float:
+        return min(STEP_S_MAX, max(0.0, until_s - self._clock.monotonic_s()) / 2)
+
+    def _abandon(self, until_s: float) -> None:
+        """Give up on handlers that do not stop: what they say later is refused."""
+        self._executor.give_up()
+        left = []
+        for claimed in self.claims.all():
+            logger.error(
+                "job %d of type %r does not stop: abandoned",
+                claimed.job.id,
+                claimed.job.task_type,
+                extra={"action": "abandoned", "job": claimed.job.id},
+            )
+            left.append((claimed, self._interrupt(claimed)))
+        wait([done for _, done in left], self._step_s(until_s))
+        for claimed, done in left:
+            if not done.done() or done.exception() is not None:
+                logger.error(
+                    "job %d: interruption not recorded yet; the next start finds it running",
+                    claimed.job.id,
+                )
+
+    def _interrupt(self, claimed: ClaimedJob) -> Future[bool]:
+        job, options = claimed.job, self._options
+        if options.on_interrupt == "retry" and job.attempt < options.attempts:
+            return self._store.give_back(job, tried=True)
+        return self._store.fail(job, Failure(STOPPED, "interrupted"))
+
+    def _join_threads(self, limit_s: float) -> None:
+        """End the scheduler's own thread; wait for the workers', unless they do not stop."""
+        until_s = self._clock.monotonic_s() + limit_s
         with self._changed:
-            names = {*self._since, *self._active}
-        known = self._types.all()
-        return any(name in known and known[name].budget_gb > 0 for name in names)
+            self._stopped = True
+            self._changed.notify_all()
+            left = self._working()
+        self._thread.join(limit_s)
+        if left:
+            until_s = min(until_s, self._clock.monotonic_s() + ABANDONED_S)
+        for worker in list(self._workers):
+            if worker.ident is not None and worker is not threading.current_thread():
+                worker.join(max(0.0, until_s - self._clock.monotonic_s()))
 
     # -- the scheduler's thread
 
@@ -181,7 +236,7 @@ class Scheduler:
                 if not self._turn():
                     return
             except Exception:  # whatever it was, jobs must go on
-                logger.exception("the scheduler stumbled")
+                logger.exception("scheduling failed")
 
     def _turn(self) -> bool:
         with self._changed:
@@ -196,10 +251,10 @@ class Scheduler:
         if read:
             self._read_depths()
         now_s = self._clock.monotonic_s()
-        for timer in self._timers:
-            if now_s >= timer.due_s:
-                timer.due_s = now_s + timer.every_s
-                timer.call()
+        for periodic in self._periodic:
+            if now_s >= periodic.due_s:
+                periodic.due_s = now_s + periodic.every_s
+                periodic.call()
         self._act()
         return True
 
@@ -207,9 +262,9 @@ class Scheduler:
         return self._stopped or self._replan or (self._stale and not self._reading)
 
     def _timeout_s(self) -> float:
-        """Return how long nothing is due, neither a timer nor a type's patience."""
+        """Return how long it is until something periodic is due, or a waiting type is overdue."""
         now_s = self._clock.monotonic_s()
-        due = [timer.due_s for timer in self._timers]
+        due = [periodic.due_s for periodic in self._periodic]
         due += [
             since_s + self._options.max_type_wait_seconds
             for since_s in self._since.values()
@@ -225,14 +280,33 @@ class Scheduler:
                 if error is None:
                     self._depths, self._others_gb = future.result()
                 elif not self._away:
-                    logger.warning("cannot look for jobs: %s", error, extra={"action": "poll"})
+                    logger.warning(
+                        "reading queue depths failed: %s", error, extra={"action": "poll"}
+                    )
                 self._away = error is not None
                 self._replan = True
                 self._changed.notify_all()
             if error is None:
-                self.seen(future.result()[0])
+                self.on_depths(future.result()[0])
 
-        self._room.look().add_done_callback(done)
+        self._reservations.look().add_done_callback(done)
+
+    def _beat(self) -> None:
+        self.claims.beat()
+        self._reservations.beat()
+
+    def _refresh_gpus(self) -> None:
+        """Read the GPUs again while anything waits for their memory or holds some."""
+        with self._changed:
+            names = {*self._since, *self._active}
+        known = self._types.all()
+        if any(name in known and known[name].budget_gb > 0 for name in names):
+            self._gpus.refresh(self._gpus_read)
+
+    def _gpus_read(self) -> None:
+        with self._changed:
+            self._replan = True
+            self._changed.notify_all()
 
     def _act(self) -> None:
         """Decide, and start what was decided."""
@@ -261,7 +335,7 @@ class Scheduler:
                 self._since.pop(kind.name, None)
             starts += decided.starts
 
-    def _decide(self, known: dict[str, TaskType]) -> Plan:
+    def _decide(self, known: dict[str, TaskType]) -> Placement:
         now_s = self._clock.monotonic_s()
         waiting = []
         for kind in known.values():
@@ -312,7 +386,7 @@ class Scheduler:
         try:
             thread.start()
         except RuntimeError:  # no more threads: what was taken for it must be given back
-            logger.exception("no thread for task type %r", kind.name)
+            logger.exception("cannot start a thread for task type %r", kind.name)
             if kind.llm:
                 self._end_batch(kind.name, None)
             else:
@@ -324,16 +398,16 @@ class Scheduler:
         try:
             while True:
                 with self._changed:
-                    heard, gpu = self._news[kind.name], self._active[kind.name].gpu
+                    heard, gpu = self._heard[kind.name], self._active[kind.name].gpu
                     if self._draining:
                         return
-                if not self._room.take(kind.name, kind.budget_gb, gpu):
+                if not self._reservations.take(kind.name, kind.budget_gb, gpu):
                     return  # another program was first; it tells when it is done
-                held = self._executor.claim(kind.name)
-                if held is None:
+                claimed = self._executor.claim(kind.name)
+                if claimed is None:
                     return
                 heard = None
-                self._executor.execute(kind, held)
+                self._executor.execute(kind, claimed)
                 with self._changed:  # only now: a type that started has one job done, always
                     if kind.name in self._giving_way:
                         return
@@ -342,10 +416,10 @@ class Scheduler:
 
     def _end_batch(self, name: str, heard: int | None) -> None:
         """Give back a type's memory: here and nowhere else."""
-        self._room.give_back(name)
+        self._reservations.give_back(name)
         with self._changed:
             del self._active[name]
-            if heard is not None and heard == self._news[name]:
+            if heard is not None and heard == self._heard[name]:
                 self._depths[name] = 0  # it found nothing, and nothing came since
             else:
                 self._stale = True
@@ -356,19 +430,19 @@ class Scheduler:
         claiming = True
         try:
             with self._changed:
-                heard = self._news[kind.name]
-            held = self._executor.claim(kind.name)
+                heard = self._heard[kind.name]
+            claimed = self._executor.claim(kind.name)
             claiming = False
-            self._bypass_claimed(kind.name, None if held is not None else heard)
-            if held is not None:
-                self._executor.execute(kind, held)
+            self._bypass_claimed(kind.name, None if claimed is not None else heard)
+            if claimed is not None:
+                self._executor.execute(kind, claimed)
         finally:
             self._end_bypass(kind.name, claiming=claiming)
 
     def _bypass_claimed(self, name: str, heard: int | None) -> None:
         with self._changed:
             self._bypass_claiming[name] -= 1
-            if heard is not None and heard == self._news[name]:
+            if heard is not None and heard == self._heard[name]:
                 self._depths[name] = 0  # it found nothing, and nothing came since
             else:
                 self._bypass_taken[name] += heard is None
