@@ -95,6 +95,7 @@ async def test_it_shows_the_gateway_drains_a_node_and_leaves_the_terminal_clean(
     await terminal.run("top", "--url", f"http://127.0.0.1:{port}", **UTF8)
     screen = await terminal.shows("3 of 100")
     assert "▰▰     2/2" in screen
+    screen = await terminal.shows("q quit")
     assert "q quit" in screen.splitlines()[23]
     assert await terminal.modes() == "1 1 0"
     await terminal.press("d")

@@ -12,11 +12,9 @@ import pytest
 from forebay.clock import SystemClock
 from forebay.terminal.app import TopApp
 from forebay.terminal.feed import Feed
-from forebay.terminal.lines import text_of
-from forebay.terminal.pen import Pen
-from forebay.terminal.picture import draw
 from forebay.terminal.values import read_hello, read_snapshot
-from forebay.terminal.view import View
+from forebay.terminal.view import TopView
+from forebay.testing import FakeClock
 
 from .scripted_gateway import LIMIT_S, ScriptedGateway, hello, snapshot
 
@@ -25,24 +23,50 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
+    from forebay.terminal.feed import Listener
 
-def made_view(greeting: dict[str, Any] | None = None, **changed: Any) -> View:
-    """Return a view that has been sent one picture."""
-    view = View("http://127.0.0.1:7800")
+
+class SilentFeed(Feed):
+    """Brings nothing: the test says what there is to see."""
+
+    async def run(self, listener: Listener) -> None:
+        await asyncio.Event().wait()
+
+
+def made_view(greeting: dict[str, Any] | None = None, **changed: Any) -> TopView:
+    """Return a view that has been sent one snapshot."""
+    view = TopView("http://127.0.0.1:7800")
     view.take_hello(read_hello(json.dumps(greeting or hello())))
     view.take_snapshot(read_snapshot(json.dumps(snapshot(**changed))))
     return view
 
 
-def drawn(view: View, cells: int = 80, rows: int = 24, *, ascii_only: bool = False) -> str:
-    """Return a picture as text."""
-    lines = draw(Pen(ascii_only=ascii_only), view, cells, rows)
-    return "\n".join(text_of(line).rstrip() for line in lines)
+async def drawn(
+    view: TopView, cells: int = 80, rows: int = 24, *keys: str, is_ascii: bool = False
+) -> list[str]:
+    """Return what the screen shows, first and after each of these keys."""
+    feed = SilentFeed(view.url, None, random.Random(1))
+    app = TopApp(feed, view, FakeClock(), is_ascii=is_ascii)
+    async with app.run_test(size=(cells, rows)) as pilot:
+        app.draw()
+        await pilot.pause()
+        screens = [screen_text(app)]
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+            screens.append(screen_text(app))
+    return screens
 
 
 def made_app(url: str, key: str | None = None) -> TopApp:
     """Return the app as the command makes it."""
-    return TopApp(Feed(url, key, random.Random(1)), View(url), Pen(), SystemClock())
+    return TopApp(Feed(url, key, random.Random(1)), TopView(url), SystemClock())
+
+
+def screen_text(app: TopApp) -> str:
+    """Return what is on the screen, without its styles."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips)
 
 
 async def shows(pilot: Pilot[int], what: str, reached: Callable[[str], bool] | None = None) -> str:
@@ -51,11 +75,11 @@ async def shows(pilot: Pilot[int], what: str, reached: Callable[[str], bool] | N
     assert isinstance(app, TopApp)
     try:
         async with asyncio.timeout(LIMIT_S):
-            while not (reached(app.screen_text()) if reached else what in app.screen_text()):
+            while not (reached(screen_text(app)) if reached else what in screen_text(app)):
                 await pilot.pause(0.02)
     except TimeoutError:
-        raise AssertionError(f"{what!r} is not shown:\n{app.screen_text()}") from None
-    return app.screen_text()
+        raise AssertionError(f"{what!r} is not shown:\n{screen_text(app)}") from None
+    return screen_text(app)
 
 
 @pytest.fixture

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+from textual.events import Paste
+from textual.geometry import Region
 
-from .conftest import made_app, shows
+from forebay.terminal.app import TextPanel
+
+from .conftest import made_app, screen_text, shows
 from .scripted_gateway import hello, node, snapshot
 
 if TYPE_CHECKING:
-    from textual.geometry import Region
-
     from .scripted_gateway import ScriptedGateway
 
 SIZE = (80, 24)
@@ -26,14 +29,6 @@ async def test_it_shows_what_it_is_sent_and_q_leaves(gateway: ScriptedGateway) -
         await shows(pilot, "13 of 100")
         await pilot.press("q")
     assert app.return_value == 0
-
-
-async def test_ctrl_c_leaves_with_the_status_of_shells(gateway: ScriptedGateway) -> None:
-    app = made_app(gateway.url)
-    async with app.run_test(size=SIZE) as pilot:
-        await shows(pilot, "11 of 100")
-        await pilot.press("ctrl+c")
-    assert app.return_value == 130
 
 
 async def test_draining_is_confirmed_sent_and_answered(gateway: ScriptedGateway) -> None:
@@ -99,8 +94,82 @@ async def test_letters_that_are_commands_can_be_typed_into_the_filter(
     async with app.run_test(size=SIZE) as pilot:
         await shows(pilot, "gpu1")
         await pilot.press("slash", "q", "d", "question_mark", "slash", "tab", "G", "1", "space")
-        await shows(pilot, "/qd?/G1 ▏")
-        assert app.view.panel == 0
+        await shows(pilot, "/ qd?/G1")
+        assert app.view.tab == 0
+
+
+async def test_text_can_be_pasted_into_the_filter_and_is_bounded(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        app.post_message(Paste("nothing"))
+        await pilot.press("slash")
+        app.post_message(Paste("gpu1\nrm -rf"))
+        await shows(pilot, "Nodes 1/3")
+        assert app.view.filter == "gpu1"
+        app.post_message(Paste("x" * 1000))
+        await pilot.press("z")
+        await shows(pilot, "Nodes 0/3")
+        assert app.view.filter == "gpu1z"
+        await pilot.press("escape")
+        await shows(pilot, "Nodes 3")
+        await shows(pilot, "q quit")
+
+
+async def test_every_key_does_what_it_says(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu3")
+        for key, node in (("k", "gpu1"), ("j", "gpu2"), ("down", "gpu3"), ("up", "gpu2"),
+                          ("G", "gpu3"), ("home", "gpu1"), ("pagedown", "gpu3")):  # fmt: skip
+            await pilot.press(key)
+            assert app.view.chosen == node
+        for key, tab in (("3", 2), ("tab", 3), ("tab", 0), ("shift+tab", 3), ("1", 0)):
+            await pilot.press(key)
+            assert app.view.tab == tab
+        for key in ("space", "p", "p"):
+            paused = app.view.is_paused
+            await pilot.press(key)
+            assert app.view.is_paused is not paused
+
+
+@pytest.mark.parametrize("key", ["n", "escape", "enter", "d", "q", "x"])
+async def test_anything_but_yes_does_nothing(gateway: ScriptedGateway, key: str) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        await pilot.press("d")
+        await shows(pilot, "y yes  n no")
+        await pilot.press(key)
+        await shows(pilot, "Nothing was done.")
+        assert app.view.question is None
+        await pilot.press("y")
+    assert gateway.asked == ["GET /events"]
+
+
+async def test_any_key_leaves_the_help_and_does_nothing_else(gateway: ScriptedGateway) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        for key in ("d", "h", "x", "2"):
+            await pilot.press("question_mark")
+            await shows(pilot, "Keys and signs")
+            await pilot.press(key)
+            await shows(pilot, "Queue by priority")
+            assert app.view.question is None
+        await pilot.press("question_mark", "q")
+    assert app.return_value == 0
+
+
+@pytest.mark.parametrize("keys", [(), ("slash",), ("question_mark",), ("d",)])
+async def test_ctrl_c_leaves_from_everywhere(
+    gateway: ScriptedGateway, keys: tuple[str, ...]
+) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "11 of 100")
+        await pilot.press(*keys, "ctrl+c")
+    assert app.return_value == 130
 
 
 async def test_a_gateway_that_restarts_is_waited_for(gateway: ScriptedGateway) -> None:
@@ -136,6 +205,7 @@ async def test_a_click_chooses_a_node_and_a_key(gateway: ScriptedGateway) -> Non
         row = next(y for y, line in enumerate(screen.splitlines()) if "gpu3 " in line)
         await pilot.click(offset=(5, row))
         await shows(pilot, "▶ gpu3")
+        screen = await shows(pilot, "? help")
         await pilot.click(offset=(screen.splitlines()[-1].index("help"), 23))
         await shows(pilot, "Keys")
 
@@ -157,7 +227,7 @@ async def test_paused_the_picture_stands_still(gateway: ScriptedGateway) -> None
         await shows(pilot, "paused, p goes on")
         gateway.send(**snapshot(queue={"waiting": 13}, sample_number=1236))
         await shows(pilot, "the sample", lambda _: len(app.view.timeline.depth(900)) == 302)
-        assert "11 of 100" in app.screen_text()
+        assert "11 of 100" in screen_text(app)
         await pilot.press("p")
         gateway.send()
         await shows(pilot, "13 of 100")
@@ -172,13 +242,13 @@ async def test_only_what_has_changed_is_sent(
     app = made_app(gateway.url)
     async with app.run_test(size=SIZE) as pilot:
         await shows(pilot, "11 of 100")
-        sent: list[tuple[Region, ...]] = []
-        monkeypatch.setattr(app.picture, "refresh", lambda *regions: sent.append(regions))
+        sent: list[tuple[str | None, tuple[Region, ...]]] = []
+        for panel in app.query(TextPanel):
+            note = partial(lambda name, *regions: sent.append((name, regions)), panel.id)
+            monkeypatch.setattr(panel, "refresh", note)
         gateway.send(**snapshot(queue={"waiting": 12}))
-        await shows(pilot, "12 of 100")
-        assert sent
-        assert all(regions for regions in sent), "the whole screen was sent"
-        assert sum(region.area for region in sent[-1]) < 40
+        await shows(pilot, "the number", lambda _: ("figures", (Region(0, 0, 80, 1),)) in sent)
+        assert {name for name, _ in sent} <= {"figures", "header"}  # the latter has the clock
         sent.clear()
-        app.picture.redraw()
+        app.draw()
         assert not sent

@@ -105,26 +105,23 @@ async def _first(feed: Feed) -> First:
 
 def _still(first: First, address: str, is_plain: bool) -> str:
     """Return one picture as text."""
-    from forebay.terminal.lines import text_of
-    from forebay.terminal.pen import Pen
-    from forebay.terminal.picture import draw_still
-    from forebay.terminal.view import View
+    from forebay.terminal.panels import once
+    from forebay.terminal.text import to_ascii
+    from forebay.terminal.view import TopView
 
-    view = View(address, is_still=True, now=SystemClock().utc().astimezone())
+    view = TopView(address, is_still=True)
     view.take_hello(first.hello)
     view.take_snapshot(first.snapshot)
-    cells = shutil.get_terminal_size((CELLS_IN_A_PIPE, 24)).columns
-    lines = draw_still(Pen(ascii_only=is_plain), view, cells)
-    return "\n".join(text_of(line).rstrip() for line in lines)
+    text = once(view, shutil.get_terminal_size((CELLS_IN_A_PIPE, 24)).columns)
+    return to_ascii(text) if is_plain else text
 
 
 async def _watch(feed: Feed, is_plain: bool) -> int:
     """Show the live view until it is left, and return the exit status; raises GaveUp."""
     from forebay.terminal.app import TopApp
-    from forebay.terminal.pen import Pen
-    from forebay.terminal.view import View
+    from forebay.terminal.view import TopView
 
-    app = TopApp(feed, View(feed.url), Pen(ascii_only=is_plain), SystemClock())
+    app = TopApp(feed, TopView(feed.url), SystemClock(), is_ascii=is_plain)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):  # leave the terminal as it was
         loop.add_signal_handler(number, app.exit, 128 + number)

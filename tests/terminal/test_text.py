@@ -10,9 +10,20 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from forebay.terminal.amounts import brief, counted, memory, plural, share
-from forebay.terminal.pen import Pen
+from forebay.terminal.text import (
+    LEVELS,
+    Column,
+    bar,
+    chart,
+    clean,
+    fit,
+    line,
+    slot_bar,
+    table,
+    to_ascii,
+    wrap,
+)
 
-PENS = st.sampled_from([Pen(), Pen(ascii_only=True)])
 ANY_NUMBER = st.one_of(
     st.integers(-(10**30), 10**30), st.floats(allow_nan=False, allow_infinity=False)
 )
@@ -44,90 +55,87 @@ def is_harmless(text: str) -> bool:
     )
 
 
-@given(PENS, TEXTS)
-def test_what_is_cleaned_is_harmless_and_stays_as_it_is(pen: Pen, text: str) -> None:
-    cleaned = pen.clean(text)
+@given(TEXTS)
+def test_what_is_cleaned_is_harmless_and_stays_as_it_is(text: str) -> None:
+    cleaned = clean(text)
     assert is_harmless(cleaned)
-    assert pen.clean(cleaned) == cleaned
-    assert cleaned.isascii() or not pen.is_ascii
+    assert clean(cleaned) == cleaned
+    assert to_ascii(cleaned).isascii()
+    assert len(to_ascii(cleaned)) == cell_len(cleaned)
 
 
 @pytest.mark.parametrize("text", ["gpu1", "[red]qwen3:8b[/red]", "café", "東京", "naïve {x}"])
 def test_an_ordinary_name_is_left_alone(text: str) -> None:
-    assert Pen().clean(text) == text
+    assert clean(text) == text
 
 
 @pytest.mark.parametrize("text", NASTY)
 def test_a_nasty_name_keeps_its_letters_but_not_its_powers(text: str) -> None:
-    cleaned = Pen().clean(text)
+    cleaned = clean(text)
     assert "\x1b" not in cleaned
     assert "\x9b" not in cleaned
     assert cleaned
 
 
-@given(PENS, TEXTS, CELLS)
-def test_a_text_that_is_cut_fits(pen: Pen, text: str, cells: int) -> None:
-    assert cell_len(pen.cut(text, cells)) <= cells
-    assert is_harmless(pen.cut(text, cells))
+@given(TEXTS, CELLS, st.booleans())
+def test_a_text_that_is_fitted_has_exactly_its_cells(text: str, cells: int, right: bool) -> None:
+    assert fit(line(text), cells, right=right).cell_len == cells
 
 
-@given(PENS, TEXTS, CELLS, st.booleans())
-def test_a_text_that_is_fitted_has_exactly_its_cells(
-    pen: Pen, text: str, cells: int, right: bool
-) -> None:
-    assert cell_len(pen.fit(text, cells, right=right)) == cells
+@given(st.lists(TEXTS, max_size=3), st.integers(3, 200), st.integers(1, 30))
+def test_a_table_fills_its_width(texts: list[str], cells: int, least: int) -> None:
+    columns = [
+        Column("", least, line, 0, 10_000),
+        Column("Size", 4, lambda text: line(len(text)), 10, right=True),
+        Column("Also", 9, line, 40),
+    ]
+    lines = table("Texts", columns, texts, cells)
+    assert [text.cell_len for text in lines] == [cells] * (1 + len(texts))
+    assert ("Also" in lines[0].plain) == (cells >= 40 + 0 * least)
 
 
-@given(PENS, TEXTS, st.integers(1, 100), st.integers(1, 6))
-def test_a_text_that_is_wrapped_fits_its_lines(
-    pen: Pen, text: str, cells: int, lines_max: int
-) -> None:
-    lines = pen.wrap(text, cells, lines_max)
+@given(TEXTS, st.integers(1, 100), st.integers(1, 6))
+def test_a_text_that_is_wrapped_fits_its_lines(text: str, cells: int, lines_max: int) -> None:
+    lines = wrap(text, cells, lines_max)
     assert len(lines) <= lines_max
     assert all(cell_len(line) <= cells for line in lines)
 
 
 def test_wrapping_loses_no_word_where_there_is_room() -> None:
     text = "Start its server, or take the node out with: forebay nodes remove gpu2"
-    assert " ".join(Pen().wrap(text, 20, 10)) == text
+    assert " ".join(wrap(text, 20, 10)) == text
 
 
-@given(PENS, ANY_NUMBER, ANY_NUMBER, CELLS)
-def test_a_bar_has_its_cells_and_shows_what_is_not_nothing(
-    pen: Pen, value: float, top: float, cells: int
+@given(ANY_NUMBER, ANY_NUMBER, CELLS)
+def test_a_bar_fits_its_cells_and_shows_what_is_not_nothing(
+    value: float, top: float, cells: int
 ) -> None:
-    bar = pen.bar(value, top, cells)
-    assert len(bar) == cell_len(bar) == cells
-    assert bool(bar.strip()) == (value > 0 and cells > 0)
+    drawn = bar(value, top, cells)
+    assert cell_len(drawn) <= cells
+    assert bool(drawn) == (value > 0 and cells > 0)
 
 
-@given(PENS, st.integers(-5, 10**12), st.integers(-5, 10**12), CELLS)
-def test_slots_that_are_not_all_taken_do_not_look_so(
-    pen: Pen, taken: int, slots: int, cells: int
-) -> None:
-    full, free = pen.slots(taken, slots, cells)
+@given(st.integers(-5, 10**12), st.integers(-5, 10**12), CELLS)
+def test_slots_that_are_not_all_taken_do_not_look_so(taken: int, slots: int, cells: int) -> None:
+    full, free = slot_bar(taken, slots, cells)
     assert len(full) + len(free) == min(max(0, slots), cells)
     if cells > 1 and 0 < taken < slots:
         assert full
         assert free
 
 
-@given(PENS, st.lists(ANY_NUMBER, max_size=50), ANY_NUMBER, st.integers(1, 9))
+@given(st.lists(ANY_NUMBER, max_size=50), ANY_NUMBER, st.integers(1, 9))
 def test_a_chart_has_a_column_for_each_value_and_its_rows(
-    pen: Pen, values: list[float], top: float, rows: int
+    values: list[float], top: float, rows: int
 ) -> None:
-    chart = pen.chart(values, top, rows)
-    assert [len(row) for row in chart] == [len(values)] * rows
-    assert all(cell_len(row) == len(row) for row in chart)
+    drawn = chart(values, top, rows)
+    assert [cell_len(row) for row in drawn] == [len(values)] * rows
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=20), st.integers(1, 5))
 def test_a_chart_is_as_high_as_its_values(values: list[int], rows: int) -> None:
-    pen = Pen()
-    chart = pen.chart([float(value) for value in values], max(values), rows)
-    heights = [
-        sum(pen.glyphs.level.index(row[place]) for row in chart) for place in range(len(values))
-    ]
+    drawn = chart([float(value) for value in values], max(values), rows)
+    heights = [sum(LEVELS.index(row[place]) for row in drawn) for place in range(len(values))]
     pairs = sorted(zip(values, heights, strict=True))
     assert [height for _, height in pairs] == sorted(heights)
     assert all((height == 0) == (value == 0) for value, height in pairs)

@@ -1,0 +1,572 @@
+"""The panels of `forebay top`: functions from what there is to lines of text.
+
+A panel is told how many cells and rows it has. The app places the panels on the screen, in as many
+rows as `plan` gives them; `once` puts them one below the other, for a pipe.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.style import Style
+
+from forebay.terminal.amounts import brief, counted, memory, plural, share
+from forebay.terminal.text import (
+    BAD,
+    BUSY,
+    DIM,
+    GOOD,
+    STRONG,
+    WARN,
+    Column,
+    bar,
+    chart,
+    fit,
+    heading,
+    line,
+    number,
+    slot_bar,
+    table,
+    wrap,
+)
+from forebay.terminal.timeline import step
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from forebay.terminal.values import Fleet, Node, Replica, Snapshot, Trouble
+    from forebay.terminal.view import TopView
+
+TABS = ("overview", "nodes", "models and jobs", "troubles")
+ENDLESS = 10_000
+"""Rows, or cells, for what need not fit anywhere."""
+NODE_SIGNS = {
+    "online": ("●", GOOD), "loading": ("◐", BUSY), "draining": ("◒", WARN), "offline": ("✕", BAD),
+}  # fmt: skip
+REPLICA_SIGNS = {"leading": ("★", GOOD), "following": ("●", GOOD), "lost": ("✕", BAD)}
+TROUBLE_SIGNS = {"error": ("✕ ", BAD), "warning": ("▲ ", WARN)}
+PROBLEM_SIGNS = {"error": ("✕ ", BAD), "rejection": ("• ", WARN)}
+MODES = {
+    "coordinated": ("one queue for all", GOOD),
+    "seeking": ("looking for a leader", WARN),
+    "alone": ("alone, the store is out of reach", BAD),
+    "cut_off": ("cut off, nothing new starts here", BAD),
+}
+HELP = (
+    ("q, Ctrl-C", "leave"),
+    ("up, down, j, k", "choose a node; so do a click and the wheel"),
+    ("d", "drain the chosen node: nothing new starts there"),
+    ("r", "resume it: a drained node is used again"),
+    ("/", "show only nodes and models with this text; Esc shows all"),
+    ("Tab, 1 to 4", "overview, nodes, models and jobs, troubles"),
+    ("p, Space", "hold the picture still, and let it go on"),
+    ("? or h", "this page; any key leaves it"),
+    ("State", "● online, ◐ loading, ◒ draining, ✕ offline; Since: for how long"),
+    ("Slots", "▰▱▱ one of three is taken"),
+    ("Model", "what the node has in memory, +1 where there is one more"),
+    ("Fail", "how often the node has failed"),
+    ("P50, P90", "how long half, and nine in ten, of those who come now wait for a model"),
+)
+
+
+def amount(value: int, style: str = "") -> Text:
+    """Return a count; nothing is dim."""
+    return line((counted(value), style if value else DIM))
+
+
+def known(text: str, style: str = "") -> Text:
+    """Return an amount, or a dim dot where it is not known."""
+    return line(("·", DIM) if text == "-" else (text, style))
+
+
+# -- the first line, the last but one, and the tabs
+
+
+def header(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return the gateway at the left, the connection and the clock at the right."""
+    left = line((f" Forebay {view.hello.gateway[:15]}".rstrip(), STRONG), "  ", view.url)
+    clock = "" if view.is_still else f"  {view.now:%H:%M:%S}"
+    right = line(*_connection(view), (clock, DIM))
+    return [line(fit(left, cells - right.cell_len - 1), " ", right)]
+
+
+def _connection(view: TopView) -> tuple[tuple[str, str], tuple[str, str]]:
+    if view.lost_s is not None:
+        away = brief(view.now_s - view.lost_s)
+        return ("✕", BAD), (f" reconnecting, away for {away}", STRONG)
+    if not view.is_live:
+        return ("◐", BUSY), (" connecting", "")
+    if view.is_paused:
+        return ("‖", WARN), (" paused, p goes on", STRONG)
+    if view.snapshot.draining:
+        return ("◒", WARN), (" stopping", STRONG)
+    if not view.snapshot.ready:
+        return ("✕", BAD), (" not ready", STRONG)
+    word = "ready" if view.is_still else "live"
+    return ("●", GOOD), (f" {word}, up {brief(view.snapshot.uptime_seconds)}", "")
+
+
+def message(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return what there is to say: a question, an answer, what was lost, or the chosen node."""
+    node = view.chosen_node()
+    if view.question is not None:
+        verb, name = view.question
+        running = plural(node.in_flight if node is not None else 0, "request")
+        said = f" Drain {name}? Nothing new starts there; {running} may finish."
+        said = said if verb == "drain" else f" Resume {name}, so that it is used again?"
+        return [line((said, "bold reverse"))]
+    if view.message or view.lost_reason:
+        is_bad = view.message_is_bad or not view.message
+        return [
+            fit(line((f" {view.message or view.lost_reason}", BAD if is_bad else STRONG)), cells)
+        ]
+    if node is None:
+        return []
+    said = f": {_kind(node)}, in this state for {brief(node.state_seconds)}"
+    if node.last_error:
+        said += f", last error: {node.last_error}"
+    elif node.models:
+        said += f", {plural(node.models_total, 'model')}: {', '.join(node.models)}"
+    return [fit(line((f" {node.name}", STRONG), (said, DIM)), cells)]
+
+
+def tabs(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return which parts of the view there are, the one that is shown marked."""
+    made = line()
+    for place, name in enumerate(TABS):
+        style = Style.parse("bold reverse" if place == view.tab else DIM)
+        style += Style.from_meta({"@click": f"app.set('tab', {place})"})
+        made.append(" ").append(f" {place + 1} {name} ", style)
+    return [made]
+
+
+def caption(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return what a demo says is going on, if one does."""
+    said = view.snapshot.caption
+    return [fit(line((" → ", BUSY), (said.en, STRONG)), cells)] if said and said.en else []
+
+
+# -- the numbers that matter most
+
+
+class Figure(NamedTuple):
+    """A number, what stands beside it, and its name."""
+
+    value: str
+    beside: str
+    name: str
+    is_bad: bool = False
+
+
+def figures_for(view: TopView, cells: int) -> list[Figure]:
+    """Return as many numbers as have room."""
+    queue = view.snapshot.queue
+    usable = [node for node in view.snapshot.nodes if node.state in ("online", "loading")]
+    room = f" of {counted(queue.max_size)}" if queue.enabled else " queue off"
+    is_full = queue.enabled and 0 < queue.max_size <= queue.waiting
+    slots = f" of {counted(sum(node.slots for node in usable))}"
+    rejected = queue.rejected_per_minute
+    found = (
+        Figure(counted(queue.waiting), room, "waiting", is_full),
+        Figure(counted(queue.processing), slots, "processing"),
+        Figure(brief(queue.average_wait_seconds), "", "average wait"),
+        Figure(counted(queue.served_per_minute), "", "served / min"),
+        Figure(counted(rejected), "", "rejected / min", rejected > 0),
+        Figure(brief(queue.average_service_seconds), "", "average run"),
+        Figure(counted(queue.timeouts_total), "", "timed out"),
+        Figure(counted(queue.served_total), "", "served in all"),
+        Figure(counted(queue.model_swaps_total), "", "model swaps"),
+    )
+    return list(found[: max(2, cells // 16, min(5, cells // 12))])
+
+
+def figures(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return the numbers, and below each what it is; in one row only that, for big digits."""
+    found = figures_for(view, cells)
+    wide = cells // len(found)
+    numbers, names = line(), line()
+    for value, beside, name, is_bad in found:
+        if wide < 15:
+            name = name.replace("average", "avg").replace("rejected", "reject").replace(" / ", "/")
+        shown = line((f" {value}", BAD if is_bad else STRONG), (beside, DIM))
+        numbers.append_text(fit(shown, wide))
+        names.append_text(fit(line((f" {name}{beside if rows == 1 else ''}", DIM)), wide))
+    return [numbers, names][-rows:]
+
+
+# -- the queue
+
+
+def queue_bars(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return who waits by priority, and where there is room what was counted so far."""
+    queue = view.snapshot.queue
+    names = list(dict.fromkeys([*view.hello.priorities, *queue.by_priority]))[:4]
+    counts = [queue.by_priority.get(name, 0) for name in names]
+    top = max(view.timeline.peak_by_priority, *counts, 4)  # one of one is not a long queue
+    made = [heading("Queue by priority", cells)]
+    for name, count in zip(names, counts, strict=True):
+        drawn = fit(line((bar(count, top, cells - 14), BUSY)), cells - 14)
+        number = fit(amount(count, STRONG), 5, right=True)
+        made.append(line(fit(line(name), 7), " ", drawn, " ", number))
+    totals = [
+        ("served", queue.served_total), ("rejected", queue.rejected_total),
+        ("timed out", queue.timeouts_total), ("cancelled", queue.cancelled_total),
+        ("retried", queue.retries_total), ("model swaps", queue.model_swaps_total),
+    ]  # fmt: skip
+    texts = [line(f"{counted(count):>5} ", (f"{name:13}", DIM)) for name, count in totals]
+    if rows >= len(made) + 5:
+        made += [line(), line(("Since the gateway began:", DIM))]
+        made += [line(*texts[place : place + 2]) for place in (0, 2, 4)]
+    return made
+
+
+def queue_chart(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return depth, and below it, in a third of the rows, what was served."""
+    columns = max(1, cells - 18)
+    minutes = max(1, round(columns * step(columns) / 60))
+    made = [heading(f"Last {minutes} min, {step(columns)} s a column", cells)]
+    low = max(1, (rows - 1) // 3)
+    for name, style, values, height in (
+        ("waiting", BUSY, view.timeline.depth(columns), rows - 1 - low),
+        ("served", GOOD, view.timeline.served(columns), low),
+    ):
+        top = max([*values, 0.0])
+        drawn = chart([0.0] * (columns - len(values)) + values, top, height)
+        for row, text in enumerate(drawn, 1):
+            most = f" max {counted(top)}" if row == 1 else ""
+            label = name if row == height else ""
+            made.append(line(f"{label:9}", (text, style), (most, DIM)))
+    return made
+
+
+# -- the gateways that share the queue
+
+
+def fleet(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return the fleet as a table if it fits whole, else in one line; nothing without a fleet."""
+    found = view.snapshot.fleet
+    if found is None:
+        return []
+    alive = sum(replica.state != "lost" for replica in found.replicas)
+    title = f"Gateways {alive}/{len(found.replicas)}"
+    words, style = MODES.get(found.mode, (found.mode, WARN))
+    age_s = found.counted_seconds_ago or 0.0
+    age = f", figures {brief(age_s)} old" if age_s > 1 else ""
+    if rows > len(found.replicas):
+        said = f"Version · {words}{age}, leader no. {counted(found.epoch)}"
+        return table(title, _replica_columns(found, said), found.replicas, cells)
+    made = line((title, "bold underline"), " ", (words, style), (f"{age}:", DIM))
+    for replica in found.replicas:
+        sign, _ = _replica_state(found, replica)
+        name = (replica.name, STRONG if replica.name == found.me else "")
+        flaw = (" ▲" if _flaws(found, replica) else "", WARN)
+        made.append_text(line(" ", sign, " ", name, flaw, " "))
+    return [fit(made, cells)]
+
+
+def _replica_columns(found: Fleet, said: str) -> list[Column]:
+    def name(replica: Replica) -> Text:
+        here = (" here" if replica.name == found.me else "", BUSY)
+        return line("  ", line(replica.name)[:11], here)
+
+    def version(replica: Replica) -> Text:
+        flaws = _flaws(found, replica)
+        return line(replica.version, (" ▲ " if flaws else "", WARN), flaws)
+
+    return [
+        Column("", 18, name),
+        Column("State", 12, lambda one: line(*_replica_state(found, one))),
+        number("Wait", 5, lambda one: amount(one.waiting)),
+        number("Run", 5, lambda one: amount(one.running)),
+        number("Lent", 5, lambda one: amount(one.lent)),
+        number("Heard", 6, lambda one: known(brief(one.heard_seconds), DIM), 60),
+        Column(said, 10, version, 0, ENDLESS),
+    ]
+
+
+def _replica_state(found: Fleet, replica: Replica) -> tuple[tuple[str, str], str]:
+    state = replica.state
+    if found.mode in ("alone", "cut_off") and state != "lost":  # it knows no other's state
+        state = "alone" if replica.name == found.me else "unseen"
+    return REPLICA_SIGNS.get(state, ("?", WARN)), f" {state}"
+
+
+def _flaws(found: Fleet, replica: Replica) -> str:
+    """Say what of a gateway is not as at the one that we look at."""
+    here = next((one for one in found.replicas if one.name == found.me), replica)
+    flaws = [] if replica.same_settings else ["other settings"]
+    return ", ".join(flaws + ([] if replica.version == here.version else ["other version"]))
+
+
+# -- the nodes
+
+
+def nodes(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return as many nodes as there are rows, by whole pages, the chosen one among them."""
+    found, chosen, room = view.nodes(), view.chosen_node(), max(1, rows - 1)
+    place = next((place for place, node in enumerate(found) if node is chosen), 0)
+    first = max(0, min(place // room * room, len(found) - room))
+    shown = found[first : first + room]
+    title = f"Nodes {len(found)}"
+    if view.filter:
+        title += f"/{len(view.snapshot.nodes)}"
+    elif len(shown) < len(found):
+        title = f"Nodes {first + 1}-{first + len(shown)}/{len(found)}"
+    made = table(title, NODE_COLUMNS, shown, cells)
+    if not found:
+        is_filtered = bool(view.snapshot.nodes)
+        said = f"No node matches /{view.filter}; Esc shows all." if is_filtered else NO_NODES
+        made.append(line((f"  {said}", DIM)))
+    for row, node in enumerate(shown, 1):
+        if node is chosen and not view.is_still:
+            made[row] = line(("▶", BUSY), made[row][1:])
+            made[row].stylize_before(STRONG)
+        made[row].stylize(Style.from_meta({"@click": ("app.set", ("chosen", node.name))}))
+    return made
+
+
+def _state(node: Node) -> Text:
+    return line(NODE_SIGNS.get(node.state, ("?", WARN)), " ", node.state)
+
+
+def _slots(node: Node) -> Text:
+    taken, free = slot_bar(node.in_flight, node.slots, 6)
+    blank = " " * (7 - len(taken) - len(free))
+    numbers = f"{blank}{counted(node.in_flight)}/{counted(node.slots)}"
+    return line((taken, BUSY), (free, DIM), numbers)
+
+
+def _model(node: Node) -> Text:
+    names = node.models if node.loaded is None else node.loaded
+    count = max(node.models_total, len(names)) if node.loaded is None else len(names)
+    more = f" +{count - 1}" if count > 1 else ""
+    if not names:
+        return known("-")
+    return line(("▲ " if node.failing else "", WARN), names[0], (more, DIM))
+
+
+def _failures(node: Node) -> Text:
+    return known(counted(sum(node.failures.values())) if node.failures else "-", STRONG)
+
+
+NO_NODES = "There are no nodes. Add one with: forebay nodes add URL"
+NODE_COLUMNS = (
+    Column("", 14, lambda node: line("  ", node.name), 0, 30),
+    Column("Kind", 9, lambda node: line(node.kind or ""), 103, 10),
+    Column("State", 10, _state),
+    Column("Slots", 12, _slots, 38, 13),
+    Column("Model", 15, _model, 54, 34),
+    number("GPU", 4, lambda node: known(share(node.gpu_load)), 59, 5),
+    number("VRAM", 7, lambda one: known(memory(one.vram_used_bytes, one.vram_total_bytes)), 67, 9),
+    number("Fail", 4, _failures, 72, 5),
+    number("Since", 6, lambda node: known(brief(node.state_seconds)), 79, 7),
+    Column("Last error", 24, lambda node: line(node.last_error or ""), 128, ENDLESS),
+)
+
+
+def _kind(node: Node) -> str:
+    marks = (" simulated" if node.simulated else "", " guarded" if node.guarded else "")
+    return ",".join([node.kind or "kind unknown", *filter(None, marks)])
+
+
+def node_facts(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return all that is known of the chosen node."""
+    node = view.chosen_node()
+    if node is None:
+        return []
+    failures = ", ".join(f"{kind} {counted(count)}" for kind, count in node.failures.items())
+    facts = (
+        ("Kind", _kind(node)),
+        ("State", f"{node.state} for {brief(node.state_seconds)}"),
+        ("Models", f"{node.models_total}: {', '.join(node.models)}" if node.models else ""),
+        ("In memory", "all of them" if node.loaded is None else ", ".join(node.loaded)),
+        ("Failing", ", ".join(node.failing)),
+        ("Failures", failures),
+        ("Last error", node.last_error or ""),
+    )
+    return _named(f"Node {node.name}", facts, cells)
+
+
+def help_page(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return what the keys and signs mean."""
+    return _named("Keys and signs", HELP, cells)
+
+
+def _named(title: str, pairs: tuple[tuple[str, str], ...], cells: int) -> list[Text]:
+    """Return texts with their names before them, wrapped."""
+    made = [heading(title, cells)]
+    wide = max(len(name) for name, _ in pairs) + 2
+    for name, text in pairs:
+        for place, part in enumerate(wrap(text or "none", cells - wide, 3)):
+            made.append(line((f"{'' if place else name:{wide}}", STRONG), part))
+    return made
+
+
+# -- models, jobs, and what ended badly
+
+
+def models(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return models with who waits for them."""
+    found, room = view.models(), rows - 1
+    title = f"Models {room}/{len(found)}" if len(found) > room else "Models"
+    none = [] if found else [line(("none matches" if view.filter else "none yet", DIM))]
+    return table(title, MODEL_COLUMNS, found[:room], cells) + none
+
+
+MODEL_COLUMNS = (
+    Column("", 8, lambda model: line(model.model), 0, ENDLESS),
+    number("Wait", 4, lambda model: amount(model.waiting, STRONG)),
+    number("Run", 5, lambda one: line(f"{counted(one.processing)}/{counted(one.slots)}")),
+    number("P50", 6, lambda model: known(brief(model.wait_p50_seconds), DIM), 26),
+    number("P90", 6, lambda model: known(brief(model.wait_p90_seconds), DIM), 38),
+)
+
+
+def jobs(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return jobs by type and status, then batches and sessions."""
+    types, others = view.snapshot.jobs.types, _other_work(view.snapshot)
+    made = table("Jobs", JOB_COLUMNS, types[: max(1, rows - 1 - len(others))], cells)
+    others = others if types or others else ["none"]
+    return made + [line((text, DIM)) for text in others]
+
+
+def _other_work(snapshot: Snapshot) -> list[str]:
+    batches, sessions = snapshot.jobs.batches, snapshot.sessions
+    said = []
+    if batches.open:
+        done = f"{counted(batches.completed)}/{counted(batches.lines)}"
+        failed = f", {counted(batches.failed)} failed" if batches.failed else ""
+        said.append(f"{plural(batches.open, 'batch', 'batches')}: {done}{failed}")
+    if sessions.held:
+        pending = sessions.pending_prompts
+        waiting = f", {counted(pending)} waiting" if pending else ""
+        said.append(f"{plural(sessions.held, 'session')}{waiting}")
+    return said
+
+
+JOB_COLUMNS = (
+    Column("", 8, lambda jobs: line(jobs.type), 0, ENDLESS),
+    number("Wait", 4, lambda jobs: amount(jobs.queued, STRONG), 0, 5),
+    number("Run", 4, lambda jobs: amount(jobs.running), 0, 5),
+    number("Done", 4, lambda jobs: amount(jobs.completed), 0, 5),
+    number("Fail", 4, lambda jobs: amount(jobs.failed, BAD), 0, 5),
+    number("Gone", 4, lambda jobs: amount(jobs.cancelled), 38, 5),
+)
+
+
+def problems(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return what ended badly in the last quarter of an hour, by reason."""
+    found = view.snapshot.problems
+    none = [] if found else [line(("none in 15 min", DIM))]
+    return table("Problems", PROBLEM_COLUMNS, found, cells) + none
+
+
+def remedies(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return what ended badly, each with what to do about it."""
+    title, *lines = problems(view, cells, rows)
+    made = [title]
+    for text, problem in zip_longest(lines, view.snapshot.problems):
+        said = problem.remedy.en if problem is not None and problem.remedy is not None else ""
+        made += [text, *(line((f"  {part}", DIM)) for part in wrap(said, cells - 2, 2))]
+    return made
+
+
+PROBLEM_COLUMNS = (
+    Column(
+        "", 15, lambda one: line(PROBLEM_SIGNS.get(one.kind, ("• ", BUSY)), one.code), 0, ENDLESS
+    ),
+    number("1 m", 4, lambda problem: amount(problem.last_minute, STRONG), 26),
+    number("15 m", 4, lambda problem: amount(problem.last_15_minutes)),
+    number("Ago", 6, lambda problem: known(brief(problem.seconds_ago), DIM), 36),
+)
+
+
+# -- what is wrong now
+
+
+def troubles(view: TopView, cells: int, rows: int) -> list[Text]:
+    """Return what is wrong now, in words; advice where there is room for it."""
+    found = view.snapshot.troubles
+    made = [heading(f"Troubles {len(found)}" if found else "Troubles", cells)]
+    if not found:
+        return [*made, line(("✓ ", GOOD), "Nothing is wrong.")]
+    whole = [part for trouble in found for part in _trouble(trouble, cells, 4, 3)]
+    if len(whole) < rows:
+        return made + whole
+    shown = found if len(found) < rows else found[: max(0, rows - 2)]
+    spare = rows - 1 - len(found)
+    for trouble in shown:
+        lines = _trouble(trouble, cells, 1, min(3, spare))
+        spare -= len(lines) - 1
+        made += lines
+    more = len(found) - len(shown)
+    return made + ([line((f"  and {more} more: key 4 shows them", DIM))] if more else [])
+
+
+def _trouble(trouble: Trouble, cells: int, lines_max: int, advice_max: int) -> list[Text]:
+    sign, *texts = (
+        TROUBLE_SIGNS.get(trouble.level, ("• ", BUSY)),
+        *wrap(trouble.text.en, cells - 2, lines_max),
+    )
+    made = [line("  " if place else sign, (text, STRONG)) for place, text in enumerate(texts)]
+    advice = wrap(trouble.advice.en, cells - 4, advice_max) if trouble.advice is not None else []
+    marks = ("  → ", "    ", "    ")
+    return made + [line((mark + text, DIM)) for mark, text in zip(marks, advice, strict=False)]
+
+
+# -- all of them together
+
+WHOLE = ("fleet", "air", "digits")
+"""What is shown whole or not at all; air is the blank lines between panels."""
+WISHES = (
+    "caption 1 figures 2 queue 4 fleet 1 nodes 2 side 2 troubles 2 nodes 4 troubles 5 side 4 "
+    "nodes * side 25 troubles * fleet * air 5 digits 2 queue 13",
+    "tabs 1 figures 2 nodes 4 fleet * node_facts 12 nodes * air 3",
+    "tabs 1 figures 2 air 1 side *",
+    "tabs 1 figures 2 troubles * air 2 remedies *",
+    "help_page *",
+)
+"""For each tab, and the help, in which order the panels get their rows."""
+
+
+def plan(view: TopView, cells: int, rows: int, *, may_be_big: bool) -> dict[str, int]:
+    """Return how many rows each panel gets: needs first, then wishes, then air.
+
+    What does not fit at all is cut from the bottom, so the order of panels is that of importance.
+    """
+    snapshot = view.snapshot
+    work = len(snapshot.jobs.types) + len(_other_work(snapshot))
+    most = {
+        "caption": len(caption(view, cells, 1)),
+        "digits": 2 if may_be_big and rows >= 29 and cells >= 80 else 0,
+        "fleet": len(fleet(view, cells, ENDLESS)),
+        "nodes": 1 + max(1, len(view.nodes())),
+        "side": 1 + max(1, len(view.models()), work, len(snapshot.problems)),
+        "troubles": len(troubles(view, cells, ENDLESS)),
+    }
+    planned: dict[str, int] = {}
+    wishes = WISHES[-1 if view.is_helping else view.tab].split()
+    for name, wish in zip(wishes[::2], wishes[1::2], strict=True):
+        wanted = min(most.get(name, ENDLESS), ENDLESS if wish == "*" else int(wish))
+        more = wanted - planned.get(name, 0)
+        if name not in WHOLE:
+            more = min(more, rows)
+        if 0 < more <= rows:
+            planned[name] = planned.get(name, 0) + more
+            rows -= more
+    if "digits" in planned:  # the numbers are in them
+        planned |= {"digits": 3, "figures": 1}
+    return planned
+
+
+def once(view: TopView, cells: int) -> str:
+    """Return everything, in as many lines as it takes."""
+    wide = max(20, cells)
+    parts = [[*header(view, wide, 1), line(), *caption(view, wide, 1), *figures(view, wide, 2)]]
+    parts += [queue_bars(view, wide, 4), queue_chart(view, wide, 4)]
+    parts += [
+        make(view, wide, ENDLESS) for make in (fleet, nodes, models, jobs, problems, troubles)
+    ]
+    texts = ["\n".join(fit(text, wide).plain.rstrip() for text in part) for part in parts if part]
+    return "\n\n".join(texts)

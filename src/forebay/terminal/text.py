@@ -1,0 +1,212 @@
+"""Text for a terminal: harmless, cut to cells, in columns, as bars and charts.
+
+Whatever comes from outside passes through `clean`: control characters, escape sequences, marks
+that turn the direction of writing and the like become `?`, so a node's name can neither move the
+cursor nor set a clipboard. Widths are in cells: a wide character has two.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+GOOD, BUSY, WARN, BAD = "green", "cyan", "yellow", "bold red"
+STRONG, DIM = "bold", "dim"
+MARKS_MAX = 2
+"""Combining marks on one letter; real scripts need no more, and more would spill over the lines."""
+LETTERS_MAX = 2000
+"""Of one text; no terminal shows more in the place that it has."""
+BARS, LEVELS = " ▏▎▍▌▋▊▉█", " ▁▂▃▄▅▆▇█"
+ASCII = str.maketrans(
+    "●◐◒✕★▲•·→▶…✓‖↑↓▰▱" + BARS[1:] + LEVELS[1:-1],
+    "*+%x@!-->>~+=^v#." + ":::#####" + "...:::#",
+)  # fmt: skip
+"""How each sign is drawn where there is only ASCII."""
+_CONSOLE = Console(width=80)  # Rich wants one to wrap text
+
+
+def clean(text: object) -> str:
+    """Return text from outside as harmless letters, one line of them.
+
+    >>> clean("gpu\\x1b]52;c;aGk=\\x07\\n1"), clean("café 東")
+    ('gpu?]52;c;aGk=??1', 'café 東')
+    """
+    found = str(text)[:LETTERS_MAX]
+    if found.isascii() and found.isprintable():
+        return found
+    letters: list[str] = []
+    marks = 0
+    for letter in unicodedata.normalize("NFC", found):
+        if "\ufe00" <= letter <= "\ufe0f":  # would change the width of the letter before
+            continue
+        is_mark = unicodedata.category(letter) in ("Mn", "Me", "Mc")
+        marks = marks + 1 if is_mark else 0
+        if not is_mark:
+            letters.append(letter if letter.isprintable() else "?")
+        elif marks <= MARKS_MAX and letters:
+            letters.append(letter)
+    return "".join(letters)
+
+
+def to_ascii(text: str) -> str:
+    """Return a text that was cleaned, in as many cells, in ASCII only.
+
+    >>> to_ascii("● café 東 ▰▱ …")
+    '* caf? ?? #. ~'
+    """
+    if text.isascii():
+        return text
+    drawn = text.translate(ASCII)
+    return "".join(letter if letter.isascii() else "?" * cell_len(letter) for letter in drawn)
+
+
+def line(*pieces: object) -> Text:
+    """Return one line; a piece is a text, or a pair of a text and its style."""
+    made = Text(no_wrap=True, end="")
+    for piece in pieces:
+        if isinstance(piece, Text):
+            made.append_text(piece)
+        elif isinstance(piece, tuple):
+            made.append(clean(piece[0]), piece[1] or None)
+        else:
+            made.append(clean(piece))
+    return made
+
+
+def fit(text: Text, cells: int, *, right: bool = False) -> Text:
+    """Return a text in exactly so many cells, with dots where it was cut.
+
+    >>> fit(line("東京タワー"), 7).plain, fit(line(7), 3, right=True).plain
+    ('東京タ…', '  7')
+    """
+    if cells <= 0:
+        return line()
+    text.truncate(cells, overflow="ellipsis", pad=not right)
+    if right:
+        text.pad_left(cells - text.cell_len)
+    return text
+
+
+def spread(left: Text, right: Text, cells: int) -> Text:
+    """Return two texts at the two ends of one line; the left one is cut where both do not fit."""
+    return fit(line(fit(left, cells - right.cell_len - 1), " ", right), cells)
+
+
+def wrap(text: str, cells: int, lines_max: int = 4) -> list[str]:
+    """Return a text in lines of at most so many cells, broken between words.
+
+    >>> wrap("Start its server, or take it out", 12, 2)
+    ['Start its', 'server, or…']
+    """
+    found = line(text).wrap(_CONSOLE, max(1, cells), no_wrap=False)
+    lines = [part.plain.rstrip() for part in found]
+    if len(lines) > lines_max > 0:
+        lines[lines_max - 1] = fit(line(lines[lines_max - 1], "…"), cells).plain.rstrip()
+    return lines[: max(0, lines_max)]
+
+
+# -- tables
+
+
+class Column(NamedTuple):
+    """One column of a table, and how a cell of it is made from an item."""
+
+    head: str
+    cells: int
+    cell: Callable[[Any], Text]
+    from_cells: int = 0
+    """How wide the table has to be for this column."""
+    cells_max: int = 0
+    """How wide it becomes where there is room."""
+    right: bool = False
+
+
+def number(
+    head: str, cells: int, cell: Callable[[Any], Text], from_cells: int = 0, cells_max: int = 0
+) -> Column:
+    """Return a column of numbers, which stand at its right."""
+    return Column(head, cells, cell, from_cells, cells_max, right=True)
+
+
+def table(title: str, columns: Sequence[Column], items: Iterable[object], cells: int) -> list[Text]:
+    """Return a heading, of which the title is the first part, and a line for each item."""
+    shown = [column for column in columns if cells >= column.from_cells]
+    widths = [column.cells for column in shown]
+    spare = cells - sum(widths) - len(widths) + 1
+    widths[0] += min(0, spare)
+    for place, column in sorted(enumerate(shown), key=lambda pair: pair[1].cells_max):
+        more = max(0, min(spare, column.cells_max - column.cells))
+        widths[place] += more
+        spare -= more
+    heads = [fit(line(c.head), w, right=c.right) for c, w in zip(shown, widths, strict=True)]
+    heads[0] = fit(line((title, "bold underline not dim")), widths[0])
+    made = [heading(Text(" ").join(heads), cells)]
+    for item in items:
+        row = [fit(c.cell(item), w, right=c.right) for c, w in zip(shown, widths, strict=True)]
+        made.append(Text(" ").join(row))
+    return made
+
+
+def heading(title: Text | str, cells: int) -> Text:
+    """Return a line that begins a part of the screen."""
+    text = line(title if isinstance(title, Text) else (title, "bold underline not dim"))
+    text = fit(text, cells)
+    text.stylize_before("dim underline")
+    return text
+
+
+# -- bars and charts
+
+
+def scaled(value: float, top: float, steps: int) -> int:
+    """Return how many of `steps` a value fills: none only for nothing, all only at the top."""
+    if value <= 0 or steps <= 0:
+        return 0
+    if top <= 0 or value >= top:
+        return steps
+    return max(1, min(steps, int(value / top * steps)))
+
+
+def bar(value: float, top: float, cells: int) -> str:
+    """Return a bar; what is not nothing shows at least a sliver.
+
+    >>> bar(3, 4, 4), bar(0, 4, 4), bar(0.001, 4, 4)
+    ('███', '', '▏')
+    """
+    whole, part = divmod(scaled(value, top, cells * 8), 8)
+    return BARS[8] * whole + BARS[part].strip()
+
+
+def slot_bar(taken: int, slots: int, cells: int) -> tuple[str, str]:
+    """Return the taken and the free part of a bar; a sign a slot where there is room.
+
+    >>> slot_bar(1, 4, 6), slot_bar(32, 64, 6)
+    (('▰', '▱▱▱'), ('▰▰▰', '▱▱▱'))
+    """
+    length = min(max(0, slots), cells)
+    full = scaled(taken, slots, length)
+    if full == length and taken < slots:
+        full = max(0, length - 1)  # not full is not drawn as full
+    return "▰" * full, "▱" * (length - full)
+
+
+def chart(values: list[float], top: float, rows: int) -> list[str]:
+    """Return columns side by side, a row of text for each row, the upper first.
+
+    Textual's Sparkline begins at the least value: a queue that is always full would look empty.
+
+    >>> chart([0, 1, 2, 4], 4, 1), chart([1, 4], 4, 2)
+    ([' ▂▄█'], [' █', '▄█'])
+    """
+    heights = [scaled(value, top, rows * 8) for value in values]
+    return [
+        "".join(LEVELS[min(8, max(0, height - row * 8))] for height in heights)
+        for row in reversed(range(rows))
+    ]

@@ -1,0 +1,386 @@
+"""The panels: complete at 80x24, harmless at any size, whatever they are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from forebay.terminal import panels
+from forebay.terminal.text import to_ascii
+from forebay.terminal.values import Unreadable, read_hello, read_snapshot
+from forebay.terminal.view import TopView
+
+from .conftest import drawn, made_view
+from .scripted_gateway import hello, model, node, snapshot
+from .test_text import NASTY, is_harmless
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+Panel = Callable[[TopView, int, int], "list[Text]"]
+
+
+def shown(panel: Panel, view: TopView, cells: int = 80, rows: int = 24) -> str:
+    """Return what one panel shows."""
+    return "\n".join(text.plain.rstrip() for text in panel(view, cells, rows))
+
+
+# -- the whole screen
+
+
+async def test_everything_is_on_80_by_24() -> None:
+    (screen,) = await drawn(made_view())
+    for part in (
+        "Forebay 0.5.0", "http://127.0.0.1:7800", "● live", "11 of 100", "waiting",
+        "5 of 6", "processing", "1.2 s", "average wait", "42", "served / min",
+        "3", "rejected / min",
+        "high", "normal", "low", "Last 5 min", "max",
+        "▶ gpu1", "● online", "✕ offline", "▰▱", "1/2", "▰▱▱▱", "qwen3:8b", "93%", "8.5/24G", "15",
+        "14 min", "Models", "gemma3:4b", "6.1 s", "Jobs", "chat", "1 batch: 412/1000",
+        "4 sessions, 1 waiting", "Problems", "queue_full", "40",
+        "✕ Node gpu3 has been offline for 2 min. Last error: connection refused.",
+        "→ Start its server, or take it out with: forebay nodes remove gpu3",
+        "q quit", "d drain", "r resume", "/ filter", "p pause", "? help",
+    ):  # fmt: skip
+        assert part in screen, f"{part}\n{screen}"
+    assert screen.count("\n") == 23
+
+
+async def test_each_tab_shows_its_own() -> None:
+    keys = ("2", "3", "4", "question_mark")
+    _, nodes, work, troubles, page = await drawn(made_view(), 80, 24, *keys)
+    for screen, parts in (
+        (nodes, ("2 nodes", "Node gpu1", "In memory", "Last error", "2: qwen3:8b, gemma3:4b")),
+        (work, ("Models", "P90", "Jobs", "Done", "Gone")),
+        (troubles, ("Troubles 1", "Problems", "Ago", "Try again after Retry-After.")),
+        (page, ("Keys and signs", "drain the chosen node", "✕ offline")),
+    ):
+        assert all(part in screen for part in parts), screen
+
+
+async def test_wider_and_taller_shows_more() -> None:
+    (screen,) = await drawn(made_view(), 160, 50)
+    for part in (
+        "Kind", "ollama", "Last error", "connection refused", "P90", "average run", "Ago",
+        "Since the gateway began:", "17 rejected", "╺┓ ╺┓", "waiting of 100",
+    ):  # fmt: skip
+        assert part in screen, screen
+
+
+async def test_sixty_columns_keep_what_matters() -> None:
+    (screen,) = await drawn(made_view(), 60, 24)
+    for part in ("11 of 100", "reject/min", "high", "gpu1", "✕ offline", "Troubles", "q quit"):
+        assert part in screen, screen
+
+
+async def test_who_may_not_drain_is_told_in_the_last_line() -> None:
+    (screen,) = await drawn(made_view(hello(admin=False)))
+    assert "d r for admins only" in screen.splitlines()[-1]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_with_ascii_only_there_is_nothing_else(size: tuple[int, int]) -> None:
+    view = made_view(nodes=[node("東京")], models=[model("café")], fleet=fleet())
+    (screen,) = await drawn(view, *size, is_ascii=True)
+    assert screen.isascii()
+    assert "* online" in screen
+    assert "????" in screen
+
+
+# -- single panels
+
+
+def test_without_trouble_it_says_so() -> None:
+    view = made_view(troubles=[], problems=[], jobs={}, sessions={})
+    assert "✓ Nothing is wrong." in shown(panels.troubles, view)
+    assert "none in 15 min" in shown(panels.problems, view)
+    assert shown(panels.jobs, view).endswith("none")
+
+
+def test_what_a_demo_says_is_shown() -> None:
+    caption = {"en": "A greedy script sends 40 requests at once.", "ja": "x"}
+    view = made_view(caption=caption)
+    assert "→ A greedy script sends 40 requests at once." in shown(panels.caption, view)
+    assert panels.plan(view, 80, 21, may_be_big=True)["caption"] == 1
+
+
+def test_no_nodes_and_no_match_say_what_to_do() -> None:
+    assert "forebay nodes add URL" in shown(panels.nodes, made_view(nodes=[]))
+    view = made_view()
+    view.filter = "nothing"
+    assert "No node matches /nothing; Esc shows all." in shown(panels.nodes, view)
+
+
+def test_numbers_that_are_not_known_yet_are_not_made_up() -> None:
+    view = made_view(queue={"average_wait_seconds": None}, nodes=[node("n", gpu_load=None)])
+    assert " -  " in shown(panels.figures, view)
+    assert "None" not in shown(panels.nodes, view)
+
+
+def test_a_queue_that_is_off_and_a_gateway_that_stops_are_told() -> None:
+    assert "queue off" in shown(panels.figures, made_view(queue={"enabled": False}))
+    assert "◒ stopping" in shown(panels.header, made_view(draining=True))
+    assert "✕ not ready" in shown(panels.header, made_view(ready=False))
+
+
+def test_more_nodes_than_rows_are_shown_around_the_cursor() -> None:
+    view = made_view(nodes=[node(f"gpu{i:02}") for i in range(40)])
+    assert "Nodes 1-7/40" in shown(panels.nodes, view, 80, 8)
+    view.chosen = "gpu39"
+    text = shown(panels.nodes, view, 80, 8)
+    assert "▶ gpu39" in text
+    assert "Nodes 34-40/40" in text
+
+
+def test_many_troubles_are_counted_and_all_are_there_where_there_is_room() -> None:
+    troubles = [
+        {"level": level, "text": {"en": f"Trouble {i}."}, "advice": {"en": f"Advice {i}."}}
+        for i, level in enumerate(("error", "warning", "info", "info", "info", "info"))
+    ]
+    view = made_view(troubles=troubles)
+    text = shown(panels.troubles, view, 80, 5)
+    assert "✕ Trouble 0." in text
+    assert "and 3 more: key 4 shows them" in text
+    text = shown(panels.troubles, view, 80, 20)
+    assert all(f"Trouble {i}." in text and f"Advice {i}." in text for i in range(6))
+    assert "▲ Trouble 1." in text
+
+
+def test_advice_is_given_as_far_as_there_is_room() -> None:
+    troubles = [{"text": {"en": f"T{i}."}, "advice": {"en": f"A{i}."}} for i in range(3)]
+    lines = panels.troubles(made_view(troubles=troubles), 80, 6)
+    texts = [text.plain.strip() for text in lines]
+    assert texts == ["Troubles 3", "• T0.", "→ A0.", "• T1.", "→ A1.", "• T2."]
+
+
+def test_a_lost_connection_is_told_with_its_reason() -> None:
+    view = made_view()
+    view.now_s = 10.0
+    view.lose("No gateway answers")
+    view.now_s = 22.0
+    assert "✕ reconnecting, away for 12 s" in shown(panels.header, view)
+    assert "No gateway answers" in shown(panels.message, view)
+    assert "11 of 100" in shown(panels.figures, view, 80, 2)  # what was known stays
+
+
+def test_a_guarded_node_says_so() -> None:
+    view = made_view(nodes=[node("gpu1", guarded=True)])
+    assert "ollama, guarded, in this state" in shown(panels.message, view)
+    assert "ollama, guarded" in shown(panels.node_facts, view)
+
+
+def test_what_a_pipe_gets_has_all_nodes_and_neither_keys_nor_cursor() -> None:
+    view = made_view(nodes=[node(f"gpu{i:02}") for i in range(40)])
+    view.is_still = True
+    text = panels.once(view, 80)
+    assert all(f"gpu{i:02}" in text for i in range(40))
+    assert "quit" not in text
+    assert "▶" not in text
+
+
+# -- a fleet
+
+
+def fleet(**changed: Any) -> dict[str, Any]:
+    """Return three gateways that share a queue, one of them lost."""
+    here = {"name": "1a2b3c4d", "state": "leading", "version": "0.6.0", "waiting": 3, "lent": 1}
+    odd = {"name": "2c9e01ab", "state": "following", "version": "0.7.0", "same_settings": False}
+    lost = {"name": "9abcde01", "state": "lost", "version": "0.6.0", "heard_seconds": 42.0}
+    return {
+        "mode": "coordinated", "epoch": 7, "me": "1a2b3c4d", "replicas": [here, odd, lost],
+        "failovers_total": 2, "counted_seconds_ago": 0.0, **changed,
+    }  # fmt: skip
+
+
+async def test_a_fleet_is_one_line_where_there_is_little_room() -> None:
+    (screen,) = await drawn(made_view(fleet=fleet()), 80, 21)
+    words = "Gateways 2/3 one queue for all: ★ 1a2b3c4d  ● 2c9e01ab ▲  ✕ 9abcde01"
+    assert words in screen, screen
+    for part in ("11 of 100", "▶ gpu1", "Models", "Troubles", "q quit"):
+        assert part in screen, screen
+
+
+async def test_a_fleet_is_a_table_where_there_is_room_and_beside_the_nodes() -> None:
+    for screen in await drawn(made_view(fleet=fleet(counted_seconds_ago=5.0)), 120, 40, "2"):
+        for part in (
+            "Gateways 2/3", "1a2b3c4d here", "★ leading", "● following", "✕ lost", "42 s",
+            "0.7.0 ▲ other settings, other version", "leader no. 7",
+            "figures 5.0 s old",
+        ):  # fmt: skip
+            assert part in screen, screen
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("seeking", "looking for a leader"), ("alone", "alone, the store is out of reach"),
+     ("cut_off", "cut off, nothing new starts here"), ("new", "new")],
+)  # fmt: skip
+def test_the_mode_of_a_fleet_is_told_in_words(mode: str, words: str) -> None:
+    view = made_view(fleet=fleet(mode=mode))
+    assert f"Gateways 2/3 {words}: " in shown(panels.fleet, view, 80, 1)
+    assert words in shown(panels.fleet, view, 120, 4)
+
+
+def test_a_gateway_without_the_store_claims_to_know_of_no_other() -> None:
+    text = shown(panels.fleet, made_view(fleet=fleet(mode="cut_off")), 120)
+    for part in ("1a2b3c4d here    ? alone", "2c9e01ab         ? unseen", "✕ lost"):
+        assert part in text, text
+    assert "leading" not in text
+
+
+def test_a_gateway_on_its_own_shows_no_fleet() -> None:
+    assert shown(panels.fleet, made_view()) == ""
+
+
+# -- whole and harmless
+
+NUMBER = st.one_of(st.integers(-5, 10**6), st.integers(-(10**18), 10**18))
+SECONDS = st.none() | st.floats(-1e3, 1e12, allow_nan=False)
+JSON_NASTY = [text for text in NASTY if "\ud800" not in text]
+NAME = st.text(max_size=40) | st.sampled_from(JSON_NASTY)
+WORDS = st.fixed_dictionaries({"en": NAME})
+NODE = st.fixed_dictionaries({
+    "name": NAME, "kind": st.none() | NAME, "state_seconds": SECONDS,
+    "state": st.sampled_from(["online", "loading", "offline", "draining", "bar"]) | NAME,
+    "slots": NUMBER, "in_flight": NUMBER, "models": st.lists(NAME, max_size=3),
+    "models_total": NUMBER, "loaded": st.none() | st.lists(NAME, max_size=2),
+    "failing": st.lists(NAME, max_size=2), "gpu_load": SECONDS, "vram_used_bytes": SECONDS,
+    "vram_total_bytes": SECONDS, "failures": st.dictionaries(NAME, NUMBER, max_size=2),
+    "last_error": st.none() | NAME,
+})  # fmt: skip
+MODEL = st.fixed_dictionaries({
+    "model": NAME, "waiting": NUMBER, "processing": NUMBER, "slots": NUMBER,
+    "wait_p50_seconds": SECONDS, "wait_p90_seconds": SECONDS,
+})  # fmt: skip
+JOB = st.fixed_dictionaries({"type": NAME, "queued": NUMBER, "failed": NUMBER})
+PROBLEM = st.fixed_dictionaries({
+    "code": NAME, "kind": NAME, "last_minute": NUMBER, "seconds_ago": SECONDS, "remedy": WORDS,
+})  # fmt: skip
+TROUBLE = st.fixed_dictionaries({"level": NAME, "text": WORDS, "advice": WORDS})
+QUEUE = st.fixed_dictionaries({
+    "waiting": NUMBER, "processing": NUMBER, "max_size": NUMBER, "average_wait_seconds": SECONDS,
+    "by_priority": st.dictionaries(NAME, NUMBER, max_size=5), "served_per_minute": NUMBER,
+    "rejected_per_minute": NUMBER, "served_total": NUMBER,
+})  # fmt: skip
+REPLICA = st.fixed_dictionaries({
+    "name": NAME, "state": st.sampled_from(["leading", "following", "lost"]) | NAME,
+    "version": NAME, "waiting": NUMBER, "running": NUMBER, "lent": NUMBER,
+    "heard_seconds": SECONDS, "same_settings": st.booleans(),
+})  # fmt: skip
+FLEET = st.fixed_dictionaries({
+    "mode": st.sampled_from(["coordinated", "alone", "cut_off", "seeking"]) | NAME, "me": NAME,
+    "epoch": NUMBER, "replicas": st.lists(REPLICA, max_size=5),
+    "counted_seconds_ago": SECONDS,
+})  # fmt: skip
+PICTURE = st.fixed_dictionaries({
+    "uptime_seconds": st.floats(0, 1e12), "queue": QUEUE,
+    "models": st.lists(MODEL, max_size=4), "nodes": st.lists(NODE, max_size=4),
+    "jobs": st.fixed_dictionaries({"types": st.lists(JOB, max_size=3)}),
+    "problems": st.lists(PROBLEM, max_size=3), "troubles": st.lists(TROUBLE, max_size=3),
+    "caption": st.none() | WORDS, "sample_number": st.integers(0, 10**9),
+    "sample": st.fixed_dictionaries({"depth": st.dictionaries(NAME, NUMBER, max_size=3)}),
+    "fleet": st.none() | FLEET,
+})  # fmt: skip
+
+
+def change_nothing(view: TopView) -> None:
+    """Leave the view as it is."""
+
+
+def lose(view: TopView) -> None:
+    view.lose(NASTY[1])
+
+
+def ask(view: TopView) -> None:
+    view.question = ("drain", NASTY[0])
+
+
+def filter_by_nasty_text(view: TopView) -> None:
+    view.filter = "東\x1b[31m"
+
+
+STATES = [change_nothing, lose, ask, filter_by_nasty_text]
+PANELS = [
+    panels.header, panels.message, panels.tabs, panels.caption, panels.figures, panels.queue_bars,
+    panels.queue_chart, panels.fleet, panels.nodes, panels.node_facts, panels.models, panels.jobs,
+    panels.problems, panels.remedies, panels.troubles, panels.help_page,
+]  # fmt: skip
+
+
+def made_of(told: dict[str, Any], **changed: Any) -> TopView:
+    view = TopView("http://127.0.0.1:7800", **changed)
+    view.take_hello(read_hello(json.dumps(hello())))
+    view.take_snapshot(read_snapshot(json.dumps(told)))
+    return view
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    told=PICTURE, cells=st.integers(0, 170), rows=st.integers(0, 60), tab=st.integers(0, 3),
+    change=st.sampled_from(STATES),
+)  # fmt: skip
+def test_any_panel_at_any_size_is_harmless(
+    *, told: dict[str, Any], cells: int, rows: int, tab: int, change: Callable[[TopView], None]
+) -> None:
+    view = made_of(told, tab=tab)
+    change(view)
+    for panel in PANELS:
+        for text in panel(view, cells, rows):
+            assert is_harmless(text.plain)
+            assert to_ascii(text.plain).isascii()
+            assert cell_len(to_ascii(text.plain)) == text.cell_len
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    told=PICTURE, cells=st.integers(0, 170), rows=st.integers(0, 60), tab=st.integers(0, 3),
+    may_be_big=st.booleans(),
+)  # fmt: skip
+def test_a_plan_gives_away_no_more_rows_than_there_are(
+    *, told: dict[str, Any], cells: int, rows: int, tab: int, may_be_big: bool
+) -> None:
+    planned = panels.plan(made_of(told, tab=tab), cells, rows, may_be_big=may_be_big)
+    assert sum(planned.values()) <= rows
+    assert all(planned.values())
+    for name in ("figures", "nodes") if tab < 2 and rows >= 10 else ():
+        assert name in planned
+
+
+@settings(max_examples=50, deadline=None)
+@given(told=PICTURE, cells=st.integers(0, 200))
+def test_what_a_pipe_gets_is_as_wide_as_asked(told: dict[str, Any], cells: int) -> None:
+    for text in panels.once(made_of(told, is_still=True), cells).splitlines():
+        assert cell_len(text) <= max(20, cells)
+        assert is_harmless(text)
+
+
+async def test_names_that_try_to_be_commands_are_shown_as_text() -> None:
+    view = made_view(
+        nodes=[node(name, last_error=name) for name in JSON_NASTY],
+        models=[model(name) for name in JSON_NASTY],
+        troubles=[
+            {"level": "error", "text": {"en": name}, "advice": {"en": name}} for name in JSON_NASTY
+        ],
+        caption={"en": JSON_NASTY[0]},
+    )
+    screens = await drawn(view, 160, 60, "2", "3", "4")
+    assert all(is_harmless(screen.replace("\n", "")) for screen in screens)
+    assert all("[red]markup[/red]" in screen for screen in screens)
+
+
+def test_a_snapshot_with_what_is_no_text_is_refused() -> None:
+    with pytest.raises(Unreadable):
+        made_view(nodes=[node("\ud800 alone")])
+
+
+def test_a_panel_does_not_change_without_cause() -> None:
+    view = made_view()
+    first = [panel(view, 80, 10) for panel in PANELS]
+    view.take_snapshot(read_snapshot(json.dumps(snapshot())))
+    assert [panel(view, 80, 10) for panel in PANELS] == first
