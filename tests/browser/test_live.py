@@ -120,7 +120,7 @@ async def test_the_first_visitor_is_told_what_to_do(site: Site) -> None:
 async def test_nobody_is_told_to_ask_a_gateway_that_cannot_answer(site: Site) -> None:
     node = await site.node()
     await node.stop_listening()
-    await site.start(node)
+    await site.start(node, queue={"offline_wait_seconds": 0})
     page = await site.open()
     await expect(page.locator("#troubles")).to_contain_text("No node is up")
     await expect(page.locator("#welcome")).to_be_hidden()
