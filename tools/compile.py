@@ -37,8 +37,7 @@ HOT = {
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (
-        "answer", "call", "exchange", "fields", "forms", "limits", "passage", "relay", "retries",
-        "sink", "time_limits", "usage",
+        "answer", "call", "exchange", "fields", "forms", "limits", "relay", "retries",
     ),
     "wire": (
         "answering", "body", "budget", "client", "connection", "deadlines", "framing", "heads",

@@ -31,7 +31,7 @@ def running(rig: Rig) -> Exchange:
 
 def lose_the_request(rig: Rig) -> None:
     """Forget an exchange that holds a lease."""
-    del rig.gateway.parts.relay.exchanges[running(rig).call.id]
+    del rig.gateway.parts.relay.exchanges[running(rig).id]
 
 
 def lose_the_connection(rig: Rig) -> None:
@@ -50,7 +50,7 @@ def lose_the_connect(rig: Rig) -> None:
 
 def lose_the_lease(rig: Rig) -> None:
     """Let a request run that holds no slot."""
-    rig.gateway.parts.coordinator.post(Cancelled(running(rig).call.id))
+    rig.gateway.parts.coordinator.post(Cancelled(running(rig).id))
 
 
 LOSSES = [lose_the_request, lose_the_connection, lose_the_connect, lose_the_lease]
@@ -63,7 +63,7 @@ async def test_what_was_lost_is_found_at_the_second_look_and_given_back(
     node = await rig.node(slots=1)
     await rig.start(node)
     await rig.run(node)
-    ticket = running(rig).call.id
+    ticket = running(rig).id
     lose(rig)
     rig.clock.advance(LOOK_S)
     assert (await scrape(rig)).value("forebay_leases_orphaned_total") == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.relay.absence import what_is_absent
+from forebay.relay.answer import what_is_absent
 
 MODEL = [
     b'{"object":"error","message":"The model `tiny` does not exist.","type":"NotFoundError",'

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.relay.answer import Answer
+from forebay.relay.answer import TAIL_BYTES, count_tokens, extend_tail, read_usage
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
-from forebay.relay.usage import TAIL_BYTES, read_usage
-from forebay.wire.heads import AnswerHead
 
 if TYPE_CHECKING:
     from forebay.relay.family import Family
@@ -61,47 +59,38 @@ def test_the_last_usage_counts() -> None:
     assert read_usage(early + b"data: {%b}\n\n" % USAGE) == (12, 34)
 
 
-def answer(*pieces: bytes, stream: bool, family: Family = OPENAI) -> Answer:
-    """Return an answer of these pieces, as the relay would have taken it."""
-    head = family.stream_head if stream else AnswerHead(200, [])
-    made = Answer(head, None, family, asked=stream)
+def tokens(*pieces: bytes, family: Family = OPENAI) -> tuple[int, int]:
+    """Count what comes in these pieces, as the relay does."""
+    tail, events = b"", 0
     for piece in pieces:
-        made.size_bytes += len(piece)
-        if stream:
-            made.look_at(piece)
-        else:
-            made.hold(piece)
-    return made
+        tail = extend_tail(tail, piece)
+        events += piece.count(family.event_mark)
+    return count_tokens(tail, events, sum(map(len, pieces)))
 
 
 def test_a_unary_answer_is_counted_by_its_usage() -> None:
-    assert answer(b'{"choices":[],', USAGE + b"}", stream=False).tokens() == (12, 34)
+    assert tokens(b'{"choices":[],', USAGE + b"}") == (12, 34)
 
 
 def test_usage_that_is_torn_in_two_pieces_is_found() -> None:
-    made = answer(b'{"x":1,"usage":{"prompt_to', b'kens":12,"completion_tokens":34}}', stream=False)
-    made.release()
-    assert made.tokens() == (12, 34)
-    torn = answer(b'data: {"usage":{"prompt_to', b'kens":12,"completion_tokens":34}}', stream=True)
-    assert torn.tokens() == (12, 34)
+    assert tokens(b'{"x":1,"usage":{"prompt_to', b'kens":12,"completion_tokens":34}}') == (12, 34)
 
 
 def test_usage_far_from_the_end_is_not_looked_for() -> None:
-    made = answer(b"data: {%b}\n\n" % USAGE, *[b"data: x\n\n" * 100] * 50, stream=True)
-    assert made.tokens()[0] == -1
+    assert tokens(b"data: {%b}\n\n" % USAGE, *[b"data: x\n\n" * 100] * 50)[0] == -1
 
 
 def test_usage_within_the_tail_is_found_however_small_the_pieces() -> None:
     text = b"data: {%b}\n\n" % USAGE + b"data: y\n\n" * ((TAIL_BYTES - 200) // 9)
     pieces = [b"data: x\n\n"] * 2000 + [text[i : i + 7] for i in range(0, len(text), 7)]
-    assert answer(*pieces, stream=True).tokens() == (12, 34)
+    assert tokens(*pieces) == (12, 34)
 
 
 def test_without_usage_a_stream_is_counted_by_its_events_and_others_by_their_bytes() -> None:
-    assert answer(b"data: a\n\n", b"data: b\n\ndata: c\n\n", stream=True).tokens() == (-1, 3)
-    assert answer(b'{"a":1}\n', b'{"b":2}\n', stream=True, family=OLLAMA).tokens() == (-1, 2)
-    assert answer(b"x" * 400, stream=False).tokens() == (-1, 100)
+    assert tokens(b"data: a\n\n", b"data: b\n\ndata: c\n\n") == (-1, 3)
+    assert tokens(b'{"a":1}\n', b'{"b":2}\n', family=OLLAMA) == (-1, 2)
+    assert tokens(b"x" * 400) == (-1, 100)
 
 
 def test_nothing_answered_is_nothing_known() -> None:
-    assert answer(stream=False).tokens() == (-1, -1)
+    assert tokens() == (-1, -1)

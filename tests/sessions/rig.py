@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from forebay.core import Arrived
 from forebay.errors import StoreFailed
 from forebay.relay.call import Call
 from forebay.relay.openai import OPENAI
@@ -32,9 +33,9 @@ from forebay.wire.heads import AnswerHead
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forebay.relay.call import Sink
     from forebay.relay.exchange import Exchange
     from forebay.relay.relay import Relay
-    from forebay.relay.sink import Sink
     from forebay.sessions.ledger import SessionLedger
 
 STREAM = AnswerHead(200, [(b"content-type", b"text/event-stream")])
@@ -47,7 +48,8 @@ class Request:
     def __init__(self, call: Call, sink: Sink, queue: FakeQueue) -> None:
         self.call = call
         self.sink = sink
-        self.model, self.node = call.model, ""
+        self.id = call.arrival.id
+        self.model, self.node = call.arrival.model, ""
         self.position: int | None = 1
         self.estimate_s: float | None = 2.0
         self.ended = False
@@ -87,7 +89,7 @@ class Request:
         self.ended = True
         self._queue.requests.remove(self)
         if self._queue.freed is not None:
-            self._queue.freed(self.call.key, self.call.user)
+            self._queue.freed(self.call.arrival.key, self.call.arrival.user)
 
 
 class FakeQueue:
@@ -196,7 +198,8 @@ class Stage:
         return Session(record, log, self.writer, self.waiters, self.deps)
 
     def _make_call(self, record: SessionRecord, prompt: Prompt, body: bytes) -> Call | Problem:
-        return Call(prompt.id, OPENAI, b"/", "/", "m", body, stream=True, patient=True)
+        arrival = Arrived(prompt.id, "m", stream=True, patient=True)
+        return Call(arrival, OPENAI, route="/", target=b"/", body=body, asked_model="m")
 
     def admit(self, text: str = "hi", deadline_s: float | None = None, **sender: Any) -> Prompt:
         """Let a prompt in, up to the ledger; `accepted` lets it through."""

@@ -142,7 +142,7 @@ async def test_prompts_run_in_the_order_of_admission_even_if_written_together() 
     await settled()
     ran = []
     for _ in prompts:
-        ran.append(stage.running.call.id)
+        ran.append(stage.running.id)
         stage.running.answer()
         await settled()
     assert ran == [prompt.id for prompt in prompts]
@@ -186,7 +186,7 @@ async def test_an_outcome_that_cannot_be_written_is_told_once_it_could_be() -> N
     stage.ledger.refuse()
     await settled()
     assert stage.kinds(prompt) == ["text_delta"]
-    assert stage.running.call.id == second.id  # the line moves on
+    assert stage.running.id == second.id  # the line moves on
     stage.running.say("next")
     stage.clock.advance(RETRY_S)
     stage.ledger.commit_all()

@@ -79,7 +79,7 @@ async def test_cancelling_ends_the_active_prompt_only() -> None:
     await settled()
     assert request.ended
     assert (first.status, second.status) == ("cancelled", "running")
-    assert stage.running.call.id == second.id
+    assert stage.running.id == second.id
 
 
 async def test_whoever_waits_for_an_outcome_to_be_written_does_not_wait_for_later_ones() -> None:
@@ -137,7 +137,7 @@ async def test_a_deadline_ends_what_runs_and_frees_the_line_at_once() -> None:
     await settled()
     assert request.ended
     assert error_of(stage, first) == "deadline_exceeded"
-    assert stage.running.call.id == second.id
+    assert stage.running.id == second.id
 
 
 async def test_a_deadline_runs_from_acceptance_not_from_the_start() -> None:
@@ -162,7 +162,7 @@ async def test_a_prompt_that_finds_the_queue_full_waits_at_the_head() -> None:
     stage.queue.has_room = True
     stage.waiters.try_all()
     await settled()
-    assert stage.running.call.id == prompt.id
+    assert stage.running.id == prompt.id
     assert stage.queue.freed is None
 
 
@@ -229,7 +229,7 @@ async def test_a_branch_whose_client_left_does_not_hold_up_the_line() -> None:
     await settled()
     stage.running.answer()
     await settled()
-    assert stage.running.call.id == last.id
+    assert stage.running.id == last.id
 
 
 async def test_branches_are_bounded() -> None:
@@ -298,7 +298,7 @@ async def test_an_error_of_ours_fails_the_prompt_and_not_the_session(
     assert error_of(stage, first) == "internal_error"
     stage.queue.submit = good  # type: ignore[method-assign]
     second = await stage.prompt()
-    assert stage.running.call.id == second.id
+    assert stage.running.id == second.id
     assert "cannot submit prompt" in caplog.text
 
 
@@ -325,7 +325,7 @@ async def test_after_a_crash_what_ran_has_an_unknown_outcome_and_what_waited_goe
     assert error_of(stage, found.prompts[0]) == "outcome_unknown"
     assert stage.session.queue.pending == 2
     for prompt in found.prompts[1:]:
-        assert stage.running.call.id == prompt.id
+        assert stage.running.id == prompt.id
         stage.running.answer()
         await settled()
     assert stage.ledger.ends == [prompt.id for prompt in found.prompts]

@@ -115,7 +115,7 @@ class Gateway:
         if self._listening is not None:
             self._listening.close()
         for exchange in list(parts.relay.exchanges.values()):
-            parts.relay.revoke(exchange.call.id, "shutting_down")
+            parts.relay.revoke(exchange.id, "shutting_down")
         await parts.sessions.finish()
         parts.peers.stop()
         parts.watch.stop()

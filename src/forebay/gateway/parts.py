@@ -217,10 +217,10 @@ class Parts:
         self.callers.generation += 1
         self.sessions.revoke(revoked)
         for exchange in list(self.relay.exchanges.values()):
-            if exchange.call.key in revoked:
+            if exchange.call.arrival.key in revoked:
                 exchange.revoked = "unauthorized"  # what runs may finish, but not start again
                 if not exchange.node:
-                    self.relay.revoke(exchange.call.id, "unauthorized")
+                    self.relay.revoke(exchange.id, "unauthorized")
 
     # -- callbacks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from forebay.core import Arrived
 from forebay.relay.call import Call
 from forebay.relay.fields import find_model
 from forebay.relay.openai import OPENAI
@@ -48,16 +49,16 @@ def make_call(job: Job, ticket_id: str, model: str, fallbacks: tuple[str, ...]) 
     body = job.params.encode()
     route = ROUTES[job.task_type]
     rewritten = model != job.model or fallbacks
+    arrival = Arrived(
+        id=ticket_id, model=model, family=FAMILY.name, priority="low", job=True, fallbacks=fallbacks
+    )
     return Call(
-        ticket_id,
+        arrival,
         FAMILY,
-        route.encode(),
-        "/jobs",
-        model,
-        body,
-        find_model(body) if rewritten else (0, 0),
-        job.model,
-        fallbacks,
-        b"content-type: application/json\r\nx-request-id: %b\r\n" % ticket_id.encode(),
-        priority="low",
+        route="/jobs",
+        target=route.encode(),
+        body=body,
+        asked_model=job.model,
+        header_block=b"content-type: application/json\r\nx-request-id: %b\r\n" % ticket_id.encode(),
+        model_span=find_model(body) if rewritten else (0, 0),
     )

@@ -1,116 +1,160 @@
-"""What a node has answered so far: what is held back, and what can be learned from it."""
+"""What a node's answer says: its tokens, what the node does not have, how long it is busy.
+
+**Tokens.** `usage` in the last 8 KiB of the answer, else the count of stream events, else a quarter
+of its bytes. Nothing is added to the request to get it.
+
+**Absences.** A missing model and a missing route are both 404 to most servers, and mean different
+things: a node without the model has changed, and is asked anew; one without the route is well, and
+another node of the model may have it. Real servers tell them apart in words. A missing model is
+named, or called one: vLLM "The model `x` does not exist.", Ollama "model 'x' not found", LM Studio
+and OpenAI `model_not_found`. A missing route is not: llama.cpp "File Not Found", FastAPI (vLLM,
+SGLang) "Not Found", Ollama "404 page not found". 405 and 501 are about the route wherever not every
+server has it: llama.cpp says 501 of embeddings and ranking unless it was started for them. Of
+routes that generate text, 501 is about a field. LM Studio says 200 and "Unexpected endpoint or
+method".
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from forebay.nodes.adapters.report import says_loading
-from forebay.relay.usage import TAIL_BYTES, read_usage
+from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
-    from forebay.relay.family import Family
     from forebay.wire.heads import AnswerHead
-
 
 HOLD_BYTES: Final = 262_144
 """How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
 BUFFER_BYTES: Final = 8_388_608
 """The same for a stream under `retry.stream = "buffer"`; a longer one is passed on from there."""
+TAIL_BYTES: Final = 8192
+"""How much of an answer's end is searched for its usage."""
 CAUSE_BYTES: Final = 2048
 """How much of a node's own words is told where its answer itself cannot be passed on."""
-REST_S: Final = 1.0  # how long a busy node rests that does not say how long
-REST_S_MAX: Final = 60.0
+BUSY_S: Final = 1.0
+"""How long a busy node is left alone that does not say how long."""
+BUSY_S_MAX: Final = 60.0
+ABSENCE_BYTES: Final = 4096
+"""How much of an answer is searched for what is absent: whoever says more says something else."""
+
+Absent: TypeAlias = Literal["", "model", "route"]
+
+_INPUT = re.compile(rb'"(?:prompt_tokens|input_tokens|prompt_eval_count)"\s*:\s*(\d{1,9})')
+_OUTPUT = re.compile(rb'"(?:completion_tokens|output_tokens|eval_count)"\s*:\s*(\d{1,9})')
+_USAGE: Final = b'"usage"'
+_COUNT: Final = b"eval_count"
+_OPENAI: Final = b'"usage":{"prompt_tokens":'
+_ANTHROPIC: Final = b'"usage":{"input_tokens":'
+_DIGITS_MAX: Final = 9
+_NO_ROUTE = re.compile(
+    rb"not found|not_found|cannot post|no route|nothing at|method not allowed"
+    rb"|(?:unknown|invalid|unexpected|unsupported) (?:endpoint|route|path|url)"
+)
+_UNEXPECTED: Final = b"unexpected endpoint or method"
 
 
-class Answer:
-    """One attempt's answer; an attempt that fails takes it along."""
+class KeptAnswer(NamedTuple):
+    """A whole 5xx, kept while the request is tried once more."""
 
-    __slots__ = (
-        "_family", "_tail", "events", "head", "held", "held_bytes", "is_stream", "length",
-        "node", "size_bytes", "status",
-    )  # fmt: skip
+    head: AnswerHead
+    length: bytes | None
+    pieces: list[bytes]
+    node: str
 
-    def __init__(
-        self, head: AnswerHead, length: bytes | None, family: Family, *, asked: bool
-    ) -> None:
-        """Begin. `asked` for a stream or not, the answer says what it is: nodes may differ."""
-        self.status = head.status
-        self.head = head
-        self.length = length
-        self.node = ""  # who gave it, where it is kept beyond its attempt
-        self._family = family
-        kind = head.content_type
-        self.is_stream = head.status == 200 and (
-            kind.startswith(family.stream_type) or (asked and b"json" not in kind)
-        )
-        self.held: list[bytes] = []
-        self.held_bytes = 0
-        self.size_bytes = 0
-        self.events = 0
-        self._tail = b""
 
-    def hold(self, data: bytes) -> None:
-        """Keep a piece until the answer may reach its sink."""
-        self.held.append(data)
-        self.held_bytes += len(data)
+# -- tokens
 
-    def release(self) -> list[bytes]:
-        """Return what was held; from now on pieces pass by."""
-        held, self.held = self.held, []
-        if not self.is_stream and held:
-            self._tail = held[-1] if len(held) == 1 else b"".join(held)[-TAIL_BYTES:]
-        return held
 
-    def look_at(self, data: bytes) -> None:
-        """Learn from a piece that passes by: how many events, and the end of the text."""
-        if self.is_stream:
-            self.events += data.count(self._family.event_mark)
-        tail = self._tail + data
-        self._tail = tail if len(tail) <= 2 * TAIL_BYTES else tail[-TAIL_BYTES:]
+def extend_tail(tail: bytes, data: bytes) -> bytes:
+    """Return the end of an answer that goes on: at least the last `TAIL_BYTES` of it."""
+    tail += data
+    return tail if len(tail) <= 2 * TAIL_BYTES else tail[-TAIL_BYTES:]
 
-    def begins_as_a_stream(self, data: bytes) -> bool:
-        """Say whether the first piece of a stream can be the beginning of one."""
-        begins = self._family.begins
-        return data.startswith(begins) or any(begin.startswith(data) for begin in begins)
 
-    def is_garbage(self) -> bool:
-        """Say whether a whole answer is empty, or unary and cannot be the JSON it should be."""
-        if self.status >= 300:
-            return False
-        if self.is_stream or not self.held:
-            return not self.held
-        first = self.held[0]
-        if first.startswith(b"{") or first.startswith(b"["):  # noqa: PIE810 - each is one C call
-            return False
-        return b"".join(self.held).lstrip()[:1] not in (b"{", b"[")
+def count_tokens(tail: bytes, events: int, size_bytes: int) -> tuple[int, int]:
+    """Return prompt and output tokens, as well as they can be known; -1 is unknown."""
+    if not size_bytes:
+        return -1, -1
+    prompt, output = read_usage(tail)
+    if output < 0:
+        output = events or size_bytes // 4
+    return prompt, output
 
-    def is_server_error(self) -> bool:
-        """Say whether it is a 5xx that may be the request's own fault; 501 is a plain refusal."""
-        return self.status >= 500 and self.status != 501
 
-    def says_loading(self) -> bool:
-        """Say whether a 503 says that the model is being loaded: so llama.cpp, TGI and others."""
-        return says_loading(b"".join(self.held))
+def read_usage(tail: bytes | bytearray) -> tuple[int, int]:
+    """Return prompt and output tokens as the node counted them; -1 where it does not say.
 
-    def cause(self, held: list[bytes]) -> str:
-        """Say what it was, to one who cannot be given it: a stream has begun already."""
-        if self.status < 400:
-            return f"the node answered {self.status}, no stream, after one had begun"
-        return said(self.status, b"".join(held))
-
-    def is_cut_off(self) -> bool:
-        """Say whether a stream that only the end of its connection ends has ended in mid-event."""
-        return self.is_stream and not self.head.framed and not self._tail.endswith(b"\n")
-
-    def tokens(self) -> tuple[int, int]:
-        """Return prompt and output tokens, as well as they can be known; -1 is unknown."""
-        if not self.size_bytes:
+    >>> read_usage(b'..."usage":{"prompt_tokens":12,"completion_tokens":34,"total_tokens":46}}')
+    (12, 34)
+    """
+    start = tail.rfind(_USAGE)
+    if start < 0:
+        start = tail.rfind(_COUNT)
+        if start < 0:
             return -1, -1
-        tail = self._tail or (self.held[-1] if self.held else b"")
-        prompt, output = read_usage(tail)
-        if output < 0:
-            output = self.events or self.size_bytes // 4
-        return prompt, output
+        start = max(0, start - 1024)  # Ollama has no object around its counts
+    elif isinstance(tail, bytes):
+        both = _as_usual(tail, start)
+        if both[0] >= 0:
+            return both
+    prompt, output = _INPUT.search(tail, start), _OUTPUT.search(tail, start)
+    return int(prompt[1]) if prompt else -1, int(output[1]) if output else -1
+
+
+def _as_usual(tail: bytes, start: int) -> tuple[int, int]:
+    """Read `usage` as most engines write it, without blanks and in this order; else -1, -1.
+
+    With what calls it this takes 0.36 µs of a request, compiled; a regular expression took 1.25.
+
+    >>> _as_usual(b'"usage":{"prompt_tokens":12,"total_tokens":46,"completion_tokens":34}', 0)
+    (12, 34)
+    >>> _as_usual(b'"usage":{"input_tokens":12,"output_tokens":34}', 0)
+    (12, 34)
+    """
+    unknown = (-1, -1)
+    if tail[start : start + 25] == _OPENAI:
+        prompt, at = _number(tail, start + 25)
+        if tail[at : at + 16] == b',"total_tokens":':
+            at = _number(tail, at + 16)[1]
+        if tail[at : at + 21] != b',"completion_tokens":':
+            return unknown
+        output = _number(tail, at + 21)[0]
+    elif tail[start : start + 24] == _ANTHROPIC:
+        prompt, at = _number(tail, start + 24)
+        if tail[at : at + 17] != b',"output_tokens":':
+            return unknown
+        output = _number(tail, at + 17)[0]
+    else:
+        return unknown
+    return unknown if prompt < 0 or output < 0 else (prompt, output)
+
+
+def _number(tail: bytes, start: int) -> tuple[int, int]:
+    """Return the number of at most nine digits that begins here, and where it ends; -1 if none."""
+    at, end, number = start, min(len(tail), start + _DIGITS_MAX), 0
+    while at < end and 48 <= tail[at] <= 57:
+        number = 10 * number + tail[at] - 48
+        at += 1
+    return number if at > start else -1, at
+
+
+# -- errors and refusals
+
+
+def is_json(pieces: list[bytes]) -> bool:
+    """Say whether a whole answer can be JSON, by its first letter; an empty one cannot."""
+    if not pieces:
+        return False
+    first = pieces[0]
+    if first.startswith(b"{") or first.startswith(b"["):  # noqa: PIE810 - each is one C call
+        return True
+    return b"".join(pieces).lstrip()[:1] in (b"{", b"[")
+
+
+def is_server_error(status: int) -> bool:
+    """Say whether it is a 5xx that may be the request's own fault; 501 is a plain refusal."""
+    return status >= 500 and status != 501
 
 
 def said(status: int, body: bytes) -> str:
@@ -122,8 +166,53 @@ def said(status: int, body: bytes) -> str:
     return f"the node answered {status}: {body[:CAUSE_BYTES].decode(errors='replace')}"
 
 
-def rest_s(retry_after: bytes | None) -> float:
-    """Return how long a node rests that says it is busy."""
+def not_a_stream(status: int, body: bytes) -> str:
+    """Say what an answer was, to one who cannot be given it: a stream has begun already."""
+    if status < 400:
+        return f"the node answered {status}, no stream, after one had begun"
+    return said(status, body)
+
+
+def busy_s(retry_after: bytes | None) -> float:
+    """Return how long to leave a node alone that says it is busy."""
     if retry_after is None or not retry_after.isdigit():
-        return REST_S
-    return min(max(float(retry_after), REST_S), REST_S_MAX)
+        return BUSY_S
+    return min(max(float(retry_after), BUSY_S), BUSY_S_MAX)
+
+
+def what_is_absent(status: int, body: bytes, model: str, *, is_rare: bool) -> Absent:
+    """Say what a node does not have, as far as its answer says so.
+
+    `is_rare` says that not every server has the route.
+    """
+    text = body[:ABSENCE_BYTES].lower()
+    if status == 404:
+        return _of_404(text, model)
+    if status == 405 or (status == 501 and is_rare):
+        return "route"
+    return "route" if status == 200 and is_rare and _UNEXPECTED in text else ""
+
+
+def route_missing(route: str, node: str, status: int, body: bytes) -> Problem:
+    """Return the problem of a request for whose route there is no node; one has said this."""
+    details: dict[str, object] = {"cause": said(status, body[:ABSENCE_BYTES]), "node": node}
+    return Problem("route_not_supported", missing_route_message(route), "model", None, details)
+
+
+def missing_route_message(route: str) -> str:
+    """Say that a route is missing."""
+    return f"no node of this model has {route}"
+
+
+def _names(text: bytes, model: str) -> bool:
+    """Say whether a text names a model, and not a word that has its letters."""
+    name = re.escape(model.lower().encode())
+    return bool(name) and re.search(rb"(?<![\w.:/-])" + name + rb"(?![\w.:/-])", text) is not None
+
+
+def _of_404(text: bytes, model: str) -> Absent:
+    if b"route_not_supported" in text:  # another gateway
+        return "route"
+    if b"model" in text or _names(text, model):
+        return "model"
+    return "route" if not text.strip() or _NO_ROUTE.search(text) is not None else "model"

@@ -5,22 +5,34 @@ Whatever happens, an exchange ends exactly once (`_end`), and only then is its t
 (the connection to the node, a deadline, the relay) calls `answer_is_lost` where that raises. So
 every lease comes back, on every path, bugs included.
 
-Until the first byte of an answer reaches the sink, a node that dies costs an attempt, not the
-request. Small unary answers and, with `retry.stream = "buffer"`, streams are held until whole.
-A whole 5xx may be the request's own fault: it is tried once more, and kept in case that nothing
-better comes.
+Until the first byte of an answer reaches the sink, a failed attempt is retried. Small unary answers
+and, with `retry.stream = "buffer"`, streams are held back until they are whole. A whole 5xx may be
+the request's own fault: it is tried once more, and kept in case that nothing better comes.
 """
 
 from __future__ import annotations
 
 import logging
+from math import ceil
 from typing import TYPE_CHECKING
 
 from forebay.core import Cancelled, Finished, Returned
 from forebay.errors import BackendFailed
-from forebay.relay.absence import route_missing, what_is_absent
-from forebay.relay.answer import BUFFER_BYTES, HOLD_BYTES, Answer, rest_s
-from forebay.relay.passage import Passage, place_of
+from forebay.nodes.adapters.report import says_loading
+from forebay.relay.answer import (
+    BUFFER_BYTES,
+    HOLD_BYTES,
+    TAIL_BYTES,
+    KeptAnswer,
+    busy_s,
+    count_tokens,
+    extend_tail,
+    is_json,
+    is_server_error,
+    not_a_stream,
+    route_missing,
+    what_is_absent,
+)
 from forebay.relay.problem import WORDS, Problem, node_failed
 from forebay.relay.retries import AFTER_ANSWER
 from forebay.wire.client import Listener
@@ -28,44 +40,71 @@ from forebay.wire.client import Listener
 if TYPE_CHECKING:
     from forebay.core import Describe, Route, Wait
     from forebay.nodes.backend import Backend
-    from forebay.relay.call import Call
+    from forebay.relay.call import Call, Sink
     from forebay.relay.relay import Relay
-    from forebay.relay.sink import Sink
     from forebay.wire.client import NodeConnection, Opening
     from forebay.wire.heads import AnswerHead
 
 logger = logging.getLogger("forebay.relay")
 
 
-class Exchange(Passage, Listener):
-    """A request and its sink."""
+class Exchange(Listener):
+    """A call, its sink, and what became of it so far."""
 
     __slots__ = (
-        "_answer", "_backend", "_connection", "_failures", "_missing", "_opening",
-        "_paused", "_refusal", "_relay", "_sink", "committed", "ended", "flowing", "revoked",
+        "_backend", "_connection", "_events", "_failures", "_head", "_held", "_is_stream",
+        "_kept", "_length", "_missing", "_opening", "_paused", "_relay", "_sink", "_tail",
+        "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
+        "first_byte_s", "flowing", "id", "last_node", "model", "node", "output_tokens",
+        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "revoked",
+        "started_s", "status", "stream_limits", "timeline", "waited_s",
     )  # fmt: skip
 
     def __init__(self, call: Call, sink: Sink, relay: Relay, now_s: float) -> None:
-        super().__init__(call, now_s)
+        arrival = call.arrival
+        self.call = call
+        self.id = arrival.id
+        self.model = arrival.model
         self._sink = sink
         self._relay = relay
+
+        # what is told of it
+        self.node = ""  # while it runs, and where it was answered
+        self.last_node = ""  # where it ran before it went back to the queue
+        self.attempt = 0
+        self.queued = False
+        self.position: int | None = None
+        self.estimate_s: float | None = None
+        self.predicted_s: float | None = None
+        self.arrived_s = now_s
+        self.waited_s = self.started_s = self.first_byte_s = 0.0
+        self.queued_since_s = 0.0  # while it is
+        self.status = 0  # of the answer that reached the sink
+        self.prompt_tokens = self.output_tokens = -1
+        self.timeline: list[tuple[float, str]] | None = None
+
+        # its state
         self.committed = False  # the sink has been told 200, before any answer
         self.flowing = False  # answer bytes have reached the sink
         self.ended = False
         self.revoked = ""  # why it must not start again
+        self.stream_limits = arrival.stream  # limits beside that on the whole run may be set
+        self._paused = False  # the sink cannot keep up
+        self._failures = 0  # attempts that failed; a node that was merely busy is none
+        self._missing: tuple[str, ...] = ()  # nodes that turned out not to have the model
+        self._kept: KeptAnswer | None = None  # while it is tried once more
+
+        # the present attempt
         self._backend: Backend | None = None
         self._connection: NodeConnection | None = None
         self._opening: Opening | None = None
-        self._answer: Answer | None = None
-        self._failures = 0  # attempts that failed; a node that was merely busy is none
-        self._missing: tuple[str, ...] = ()  # nodes that turned out not to have the model
-        self._refusal: Answer | None = None  # a whole 5xx, while it is tried once more
-        self._paused = False  # the sink cannot keep up
-
-    @property
-    def answer_bytes(self) -> int:
-        """How much has been answered."""
-        return self._answer.size_bytes if self._answer is not None else 0
+        self._head: AnswerHead | None = None  # once the answer has begun
+        self._length: bytes | None = None
+        self._is_stream = False
+        self._held: list[bytes] = []  # pieces of the answer, until it may reach the sink
+        self._tail = b""
+        self._events = 0
+        self.answer_bytes = 0
 
     # -- for the sink
 
@@ -76,10 +115,9 @@ class Exchange(Passage, Listener):
             self._connection.pause()
 
     def resume(self) -> None:
-        """Go on reading."""
         self._paused = False
         if self._connection is not None:
-            if self.call.stream:
+            if self.call.arrival.stream:
                 self._relay.gaps.add(self)
             self._connection.resume()
 
@@ -90,31 +128,38 @@ class Exchange(Passage, Listener):
                 self._count_tokens()
                 self._end("cancelled")
             finally:
-                self._relay.post(Cancelled(self.call.id, self.prompt_tokens, self.output_tokens))
+                self._relay.post(Cancelled(self.id, self.prompt_tokens, self.output_tokens))
 
     # -- for the relay: what the core decided
 
     def wait(self, action: Wait) -> None:
-        """Stand in line."""
-        self.stand(action, self._relay.now_s())
+        """Take note of its place in the queue."""
+        self.queued = True
+        self.position = action.position
+        self.estimate_s = action.estimate_s
+        self.queued_since_s = self._relay.now_s()
+        self.note("queued", self.queued_since_s)
         self._sink.waits(self)
-        if self.call.stream and self.call.family.comments:
+        if self.call.arrival.stream and self.call.family.comments:
             self._relay.keepalive.add(self)
 
     def run(self, action: Route) -> None:
         """Ask the node that the core chose."""
         relay = self._relay
-        self.start(action)
+        self.node = action.node
+        self.attempt = action.attempt
+        self.waited_s = action.waited_s
+        self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
+        self.predicted_s = action.predicted_s
+        if action.model:
+            self.model = action.model
         if self.queued or self.attempt > 1:
-            self.started_s = relay.now_s()  # else it starts as it comes, and no clock is asked
-            self.note(f"started on {action.node}", self.started_s)
-            self._sink.starts(self)
-            if self.ended:  # it was given up in this instant
+            if not self._tell_start():
                 return
-            if self.committed:
-                self._comment(f": started node={self.node} waited_ms={int(self.waited_s * 1000)}")
+        else:
+            self.started_s = self.arrived_s  # without asking the clock again
         relay.runs.add_at(self, self.started_s)
-        if self.call.stream:
+        if self.call.arrival.stream:
             relay.first_bytes.add(self)
         self._backend = backend = relay.nodes.get(action.node)
         if backend is None:
@@ -126,12 +171,21 @@ class Exchange(Passage, Listener):
         else:
             self._send(connection)
 
+    def _tell_start(self) -> bool:
+        """Tell the sink that it has left the queue; False where it was given up in this instant."""
+        self.started_s = self._relay.now_s()
+        self.note(f"started on {self.node}", self.started_s)
+        self._sink.starts(self)
+        if self.committed and not self.ended:
+            self._comment(f": started node={self.node} waited_ms={int(self.waited_s * 1000)}")
+        return not self.ended
+
     def refuse(self, problem: Problem, *, comes_again: bool = False) -> None:
         """End without an answer: the core has given up the ticket already."""
         if self.ended:
             return
-        if self._refusal is not None and not comes_again and problem.code not in WORDS:
-            self._conclude(self._refusal)  # better than that there was no time to try it again
+        if self._kept is not None and not comes_again and problem.code not in WORDS:
+            self._conclude_with(self._kept)  # better than that there was no time to try it again
         else:
             self._end("" if comes_again else problem.code)
             self.node = self.last_node  # of one that came back: it was relayed before
@@ -143,14 +197,15 @@ class Exchange(Passage, Listener):
             try:
                 self._stop(problem)
             finally:
-                self._relay.post(Cancelled(self.call.id, self.prompt_tokens, self.output_tokens))
+                self._relay.post(Cancelled(self.id, self.prompt_tokens, self.output_tokens))
 
     def describe(self, action: Describe) -> None:
-        """Tell a waiting stream where it stands; its first comment commits the answer to 200."""
+        """Tell a waiting stream its place; its first comment commits the answer to 200."""
         if self.ended or self.flowing:
             return
         if action.position is not None:
-            self._comment(place_of(action))
+            eta = "" if action.p50_s is None else f" eta={ceil(action.p50_s)}"
+            self._comment(f": queued position={action.position}{eta}")
         elif self.committed:  # it runs, and the way to the client must not fall asleep
             self._comment(": running")
 
@@ -170,7 +225,7 @@ class Exchange(Passage, Listener):
     def _send(self, connection: NodeConnection) -> None:
         backend, call, self._connection = self._backend, self.call, connection
         assert backend is not None
-        body = self._relay.body_for(self)
+        body = call.body_for(self.model)
         size = len(body) if isinstance(body, bytes) else sum(map(len, body))
         head = backend.request(call.target, call.header_block, call.credentials, size)
         connection.send(head, body, self)
@@ -179,16 +234,23 @@ class Exchange(Passage, Listener):
 
     def answer_begins(self, head: AnswerHead, length: bytes | None) -> None:
         """Look at the head; nothing is passed on before the first byte of the body."""
-        self._answer = Answer(head, length, self.call.family, asked=self.call.stream)
-        if head.status >= 300:
+        self._head, self._length = head, length
+        if head.status == 200:  # asked for or not, the answer says whether it is a stream
+            call, kind = self.call, head.content_type
+            self._is_stream = kind.startswith(call.family.stream_type) or (
+                call.arrival.stream and b"json" not in kind
+            )
+        elif head.status >= 300:
             self._take_refusal(head)
 
     def _take_refusal(self, head: AnswerHead) -> None:
         relay, status = self._relay, head.status
-        if status == 503 and self._has_words(head):
+        retry_after = head.get(b"retry-after")
+        if status == 503 and retry_after is None and self._length not in (None, b"0"):
+            self.stream_limits = True
             relay.gaps.add(self)  # it may be loading: its words are on their way, or ought to be
         elif status in (429, 503):
-            self._node_is_busy(head.get(b"retry-after"))
+            self._node_is_unavailable(retry_after)
         elif status in (401, 403):
             self._fail_now("refused", f"the node refused our credentials ({status})")
         elif status < 400:
@@ -200,76 +262,86 @@ class Exchange(Passage, Listener):
         cause = "the node's guard has lost the server behind it"
         if code == b"backend_closed":
             self._drop_connection()
-            self._answer = None
+            self._drop_answer()
             self._send_again(cause)
         else:
             self._attempt_failed("lost", cause)
 
     def answer_goes_on(self, data: bytes) -> None:
         """Pass a piece on, or hold it while the request could still run elsewhere."""
-        answer, relay = self._answer, self._relay
-        assert answer is not None
-        answer.size_bytes += len(data)
-        if answer.size_bytes > relay.answer_bytes_max:
+        head, relay = self._head, self._relay
+        assert head is not None
+        self.answer_bytes += len(data)
+        if self.answer_bytes > relay.answer_bytes_max:
             self._break("too_large", "the answer is larger than queue.answer_max_bytes")
-        elif answer.is_stream:
-            self._take_stream(answer, data)
+        elif self._is_stream:
+            self._take_event(data)
         elif self.flowing:
-            answer.look_at(data)
+            self._tail = extend_tail(self._tail, data)
             self._sink.chunk(data)
         else:
-            relay.first_bytes.discard(self)
-            answer.hold(data)
-            if answer.status == 503:
-                self._node_is_unavailable(answer)
-            elif answer.held_bytes > HOLD_BYTES or answer.head.is_media:
-                self._flow(answer)
+            if self.stream_limits:
+                relay.first_bytes.discard(self)
+            self._held.append(data)
+            if head.status == 503:
+                self._node_is_unavailable(None)
+            elif self.answer_bytes > HOLD_BYTES or head.is_media:
+                self._flow(head)
 
-    def _take_stream(self, answer: Answer, data: bytes) -> None:
-        relay = self._relay
+    def _take_event(self, data: bytes) -> None:
+        """Take a piece of a stream."""
+        relay, family, head = self._relay, self.call.family, self._head
+        assert head is not None
+        self.stream_limits = True
         relay.gaps.add(self)
-        answer.look_at(data)
+        self._events += data.count(family.event_mark)
+        self._tail = extend_tail(self._tail, data)
         if self.flowing:
             self._sink.chunk(data)
             return
-        if not answer.held_bytes:
+        if not self._held:
             relay.first_bytes.discard(self)
             self.first_byte_s = relay.now_s()
-            if not answer.begins_as_a_stream(data):
+            if not family.may_begin_with(data):
                 self._attempt_failed("garbage", "the node's answer is not a stream of events")
                 return
-        answer.hold(data)
-        if not relay.buffers_streams or answer.held_bytes > BUFFER_BYTES:
-            self._flow(answer)
+        self._held.append(data)
+        if not relay.buffers_streams or self.answer_bytes > BUFFER_BYTES:
+            self._flow(head)
 
     def answer_ends(self) -> None:
         """Finish: the answer is whole."""
         connection, self._connection = self._connection, None
-        answer = self._answer
-        assert answer is not None
-        if answer.is_cut_off():
-            self._break("lost", "the connection was lost")
-            return
-        if not self.flowing and answer.is_garbage() and not self._may_be_anything():
+        head, backend = self._head, self._backend
+        assert head is not None
+        status = head.status
+        if self._is_stream and not head.framed and not self._tail.endswith(b"\n"):
+            self._break("lost", "the connection was lost")  # that ends such a stream, in mid-event
+        elif status < 300 and not self.flowing and self._is_garbage():
             if connection is not None:
                 connection.spoil()
             self._attempt_failed("garbage", "the node's answer is empty or not JSON")
-        elif (answer.status >= 404 or self._hides_absences()) and self._is_absent(answer):
+        elif (
+            status >= 404 or (backend is not None and backend.hides_absences)
+        ) and self._is_absent(status):
             pass
-        elif not answer.is_server_error() or not self._try_once_more(answer):
-            self._conclude(answer)
+        elif not is_server_error(status) or not self._try_once_more(head):
+            self._conclude(head)
 
-    def _hides_absences(self) -> bool:
-        return self._backend is not None and self._backend.hides_absences
+    def _is_garbage(self) -> bool:
+        """Say whether an answer is empty or not JSON; only a transcript may be plain text."""
+        if self._held if self._is_stream else is_json(self._held):
+            return False
+        return self.call.route not in self.call.family.media_routes
 
-    def _is_absent(self, answer: Answer) -> bool:
+    def _is_absent(self, status: int) -> bool:
         """Deal with a node that has not what is asked for; False where its answer says it best."""
         call, relay = self.call, self._relay
         if self.flowing:
             return False
-        body = b"".join(answer.held)
+        body = b"".join(self._held)
         is_rare = call.route in call.family.unary_routes
-        absent = what_is_absent(answer.status, body, self.model, is_rare=is_rare)
+        absent = what_is_absent(status, body, self.model, is_rare=is_rare)
         if not absent:
             return False
         self._missing += (self.node,)
@@ -281,47 +353,48 @@ class Exchange(Passage, Listener):
             return True
         relay.nodes.learn_absence(self.node, call.route, self.model)
         if relay.others_have(self, self._missing):  # no failure: it costs no attempt
-            relay.stop_clocks(self)
-            self.note(f"{self.node} does not have the route", relay.now_s())
+            self._leave_node("does not have the route")
             self._go_back(exclude=True)
         else:
-            self._fail(route_missing(call.route, self.node, answer.status, body))
+            self._fail(route_missing(call.route, self.node, status, body))
         return True
 
-    def _may_be_anything(self) -> bool:
-        """Say whether an answer need not be JSON: a transcript may be plain text, or empty."""
-        return self.call.route in self.call.family.media_routes
-
-    def _try_once_more(self, answer: Answer) -> bool:
+    def _try_once_more(self, head: AnswerHead) -> bool:
         """Go back with a whole 5xx, once: elsewhere if possible, else to the same node."""
         relay = self._relay
         self._blame("status")
-        self.note(f"{self.node} answered {answer.status}", relay.now_s())
-        again = self._refusal is not None or self.flowing
+        self.note(f"{self.node} answered {head.status}", relay.now_s())
+        again = self._kept is not None or self.flowing
         if again or not relay.may_retry(self._failures + 1, AFTER_ANSWER):
             return False
         relay.stop_clocks(self)
         self._failures += 1
-        self._refusal, answer.node = answer, self.node
+        self._kept = KeptAnswer(head, self._length, self._held, self.node)
         self._go_back(exclude=relay.others_have(self, (self.node,)))
         return True
 
-    def _conclude(self, answer: Answer) -> None:
+    def _conclude_with(self, kept: KeptAnswer) -> None:
+        """End with the answer of an earlier attempt."""
+        self._drop_answer()
+        self._head, self._length, self._held, self.node = kept
+        self.answer_bytes = sum(map(len, kept.pieces))
+        self._conclude(kept.head)
+
+    def _conclude(self, head: AnswerHead) -> None:
         """End with a whole answer, whatever it says; the slot comes back."""
-        self._answer, self.node = answer, answer.node or self.node
         if not self.flowing:
-            self._flow(answer)
+            self._flow(head)
             if self.ended:
                 return
-        ok = answer.status < 400
+        ok, backend = head.status < 400, self._backend
         try:
             self._count_tokens()
             self._end("served" if ok else "passed_through")
-            if self._backend is not None and not answer.is_server_error():
-                self._backend.answered(self.model, ok=ok)
+            if backend is not None and not is_server_error(head.status):
+                backend.answered(self.model, ok=ok)
             self._sink.end()
         finally:  # whatever fails on our side, the slot comes back
-            self._relay.post(Finished(self.call.id, ok, self.prompt_tokens, self.output_tokens))
+            self._relay.post(Finished(self.id, ok, self.prompt_tokens, self.output_tokens))
 
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
         """Lose the node in the middle: try again where that goes unseen, else say so."""
@@ -334,8 +407,7 @@ class Exchange(Passage, Listener):
     def _send_again(self, cause: str) -> None:
         """Use another connection to the same node, where it closed one that had been kept.
 
-        It may have read the request before it did: that is an attempt. It has not failed: servers
-        may close what they keep at any time (RFC 9112, 9.3.1).
+        It may have read the request before: that is an attempt, but no failure (RFC 9112, 9.3.1).
         """
         relay, backend = self._relay, self._backend
         assert backend is not None
@@ -365,79 +437,74 @@ class Exchange(Passage, Listener):
         self._blame(code)
         self._fail(Problem(code, message, details={"node": self.node}))
 
+    def note(self, what: str, now_s: float) -> None:
+        """Remember when something happened, for whoever asks what became of this request."""
+        if self.timeline is None:
+            self.timeline = [(self.arrived_s, "arrived")]
+        self.timeline.append((now_s, what))
+
     def _blame(self, kind: str) -> None:
         if self._backend is not None:
-            self._backend.failed(kind, self.model, self.call.user)
+            self._backend.failed(kind, self.model, self.call.arrival.user)
 
-    def _node_is_busy(self, retry_after: bytes | None) -> None:
-        """Keep the place in line: a node that says it is full has not failed."""
+    def _leave_node(self, why: str) -> None:
+        """End the present attempt."""
         relay = self._relay
         self._drop_connection()
         relay.stop_clocks(self)
-        self.note(f"{self.node} was busy", relay.now_s())
-        relay.rest_node(self.node, self._backend, rest_s(retry_after))
-        self._go_back(exclude=False)
+        self.note(f"{self.node} {why}", relay.now_s())
 
-    def _has_words(self, head: AnswerHead) -> bool:
-        """Say whether a 503 may say more than that the node is busy: those say for how long."""
-        length = self._answer.length if self._answer is not None else None
-        return head.get(b"retry-after") is None and length not in (None, b"0")
-
-    def _node_is_unavailable(self, answer: Answer) -> None:
-        """Keep the place in line, for a node that is busy or loads its model."""
-        if not answer.says_loading():
-            self._node_is_busy(None)
-            return
+    def _node_is_unavailable(self, retry_after: bytes | None) -> None:
+        """Keep the place in the queue: a node that is full, or loads its model, has not failed."""
         relay, backend = self._relay, self._backend
-        self._drop_connection()
-        relay.stop_clocks(self)
-        self.note(f"{self.node} is loading", relay.now_s())
-        if backend is not None and relay.nodes.get(self.node) is backend:
-            backend.loads()
+        if says_loading(b"".join(self._held)):
+            self._leave_node("is loading")
+            if backend is not None and relay.nodes.get(self.node) is backend:
+                backend.loads()
+        else:
+            self._leave_node("was busy")
+            relay.rest_node(self.node, backend, busy_s(retry_after))
         self._go_back(exclude=False)
 
     def _attempt_failed(self, kind: str, cause: str) -> None:
         """Try again elsewhere, at the old place, as far as attempts and the budget allow."""
         if self.ended:
             return
-        relay = self._relay
-        self._drop_connection()
+        self._leave_node(f"failed: {cause}")
         self._blame(kind)
-        relay.stop_clocks(self)
-        self.note(f"{self.node} failed: {cause}", self._relay.now_s())
         self._failures += 1
-        if relay.may_wait_for(self, self._backend, self._failures) or relay.may_retry(
-            self._failures
-        ):
+        relay, failures = self._relay, self._failures
+        if relay.may_wait_for(self, self._backend, failures) or relay.may_retry(failures):
             self._go_back(exclude=True)
         else:
             self._give_up(cause)
 
     def _give_up(self, cause: str) -> None:
         """End after the last attempt: with what a node has answered, if one has, else without."""
-        if self._refusal is not None:
-            self._conclude(self._refusal)
+        if self._kept is not None:
+            self._conclude_with(self._kept)
         else:
             self._fail(node_failed(cause, self.node, self._failures))
 
     def _go_back(self, *, exclude: bool) -> None:
-        """Return to the old place in line, unless it must not run any more."""
+        """Return to the old place in the queue, unless it must not run any more."""
         if self.revoked:
             self._fail(Problem(self.revoked, WORDS.get(self.revoked, self.revoked)))
             return
         self.node, self.last_node = "", self.node
-        self._answer, self.first_byte_s = None, 0.0
-        self.stands_since_s = self._relay.now_s()
-        self._relay.post(Returned(self.call.id, exclude=exclude))
+        self._drop_answer()
+        self.first_byte_s = 0.0
+        self.queued_since_s = self._relay.now_s()
+        self._relay.post(Returned(self.id, exclude=exclude))
         if self.ended:
             return
         if not self.node and not self.queued:  # else it runs already, or was told its place before
             self.queued = True
-            self._relay.inspect(self.call.id, self._stand_again)
-        if self.call.stream and self.call.family.comments:
+            self._relay.inspect(self.id, self._queued_again)
+        if self.call.arrival.stream and self.call.family.comments:
             self._relay.keepalive.add(self)
 
-    def _stand_again(self, action: Describe) -> None:
+    def _queued_again(self, action: Describe) -> None:
         """Take note of the place of one that had started without a wait, and came back."""
         if action.position is not None and self.position is None and not self.ended:
             self.position, self.estimate_s = action.position, action.estimate_s
@@ -454,9 +521,7 @@ class Exchange(Passage, Listener):
             try:
                 self._stop(problem)
             finally:
-                self._relay.post(
-                    Finished(self.call.id, False, self.prompt_tokens, self.output_tokens)
-                )
+                self._relay.post(Finished(self.id, False, self.prompt_tokens, self.output_tokens))
 
     def _stop(self, problem: Problem) -> None:
         self._count_tokens()
@@ -464,28 +529,29 @@ class Exchange(Passage, Listener):
         self._sink.failed(problem, self)
 
     def _break(self, kind: str, cause: str) -> None:
-        if self.flowing:
-            self._fail_now(kind, cause)
-        else:
-            self._attempt_failed(kind, cause)
+        lose = self._fail_now if self.flowing else self._attempt_failed
+        lose(kind, cause)
 
-    def _flow(self, answer: Answer) -> None:
+    def _flow(self, head: AnswerHead) -> None:
         """Let the answer reach the sink, from its head on."""
         relay = self._relay
         self.flowing = True
         self.call.drop_body()
-        self.status = answer.status
+        self.status = head.status
         if not self.first_byte_s:
             self.first_byte_s = relay.now_s()
-        if self.call.stream:
+        if self.stream_limits:
             relay.keepalive.discard(self)
-        if answer.is_stream and self._backend is not None:
+        held, self._held = self._held, []
+        if self._is_stream and self._backend is not None:
             self._backend.began(self.model)
-        held = answer.release()
+        elif held:
+            self._tail = held[-1] if len(held) == 1 else b"".join(held)[-TAIL_BYTES:]
         if not self.committed:
-            self._sink.head(answer.head, answer.length, self)
-        elif not answer.is_stream:
-            self._fail(node_failed(answer.cause(held), self.node, self.attempt))
+            self._sink.head(head, self._length, self)
+        elif not self._is_stream:  # the sink has been told that it is
+            cause = not_a_stream(head.status, b"".join(held))
+            self._fail(node_failed(cause, self.node, self.attempt))
             return
         for data in held:
             self._sink.chunk(data)
@@ -500,12 +566,20 @@ class Exchange(Passage, Listener):
 
     def _count_tokens(self) -> None:
         """Learn the real cost."""
-        if self._answer is None:
-            return
         try:
-            self.prompt_tokens, self.output_tokens = self._answer.tokens()
+            tail = self._tail or (self._held[-1] if self._held else b"")
+            counted = count_tokens(tail, self._events, self.answer_bytes)
+            self.prompt_tokens, self.output_tokens = counted
         except Exception:  # nothing may keep a request from its end
             logger.exception("counting tokens failed")
+
+    def _drop_answer(self) -> None:
+        """Forget what has come of an answer: another attempt makes another."""
+        self._head = self._length = None
+        self._is_stream = False
+        self._held = []
+        self._tail = b""
+        self._events = self.answer_bytes = 0
 
     def _drop_connection(self) -> None:
         """Close the way to the node at once: that frees what it holds there."""
@@ -519,6 +593,7 @@ class Exchange(Passage, Listener):
     def _end(self, outcome: str) -> None:
         self.ended = True
         try:
-            self._drop_connection()
+            if self._connection is not None or self._opening is not None:
+                self._drop_connection()
         finally:
             self._relay.forget(self, outcome)

@@ -44,6 +44,11 @@ class Family(Struct, frozen=True):
     free_routes: tuple[str, ...] = ()
     """Where a request takes no slot: it is answered without running the model."""
 
+    def may_begin_with(self, data: bytes) -> bool:
+        """Say whether the first piece of a stream can be the beginning of one."""
+        begins = self.begins
+        return data.startswith(begins) or any(begin.startswith(data) for begin in begins)
+
     def is_stream(self, fields: Fields, route: str) -> bool:
         """Say whether the caller wants a stream."""
         stream = fields.stream

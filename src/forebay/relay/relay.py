@@ -26,11 +26,9 @@ from forebay.core import (
     Wait,
 )
 from forebay.relay.exchange import Exchange
-from forebay.relay.fields import cut_at_model, replace_model
 from forebay.relay.problem import WORDS, Problem
 from forebay.relay.reservation import Reservation
 from forebay.relay.retries import RetryBudget
-from forebay.relay.time_limits import chunk_is_late, end_is_late, first_byte_is_late
 from forebay.wire.deadlines import Deadlines
 
 if TYPE_CHECKING:
@@ -41,16 +39,13 @@ if TYPE_CHECKING:
     from forebay.core import Event
     from forebay.nodes.backend import Backend
     from forebay.nodes.registry import Nodes
-    from forebay.relay.call import Call
+    from forebay.relay.call import Call, Sink
     from forebay.relay.reservation import Holder
-    from forebay.relay.sink import Sink
     from forebay.settings import QueueSettings, RetrySettings
 
 
 logger = logging.getLogger("forebay.relay")
 
-COPIED_BYTES_MAX: Final = 262_144
-"""A body that is larger is sent in pieces where its model is another: copying 31 MiB takes 5 ms."""
 EXPIRED_AT_ONCE: Final = 64
 """Told in one turn of the event loop that they have waited too long: about 8 ms."""
 ABOUT_THE_MODEL = ("model_not_found", "route_not_supported")
@@ -134,29 +129,9 @@ class Relay:
         """Take a request; its answer goes to the sink, perhaps before this returns."""
         now_s = self.now_s()
         exchange = Exchange(call, sink, self, now_s)
-        self.exchanges[call.id] = exchange
+        self.exchanges[exchange.id] = exchange
         self._budget.note_request(now_s)
-        self.post(
-            Arrived(
-                call.id,
-                call.model,
-                call.family.name,
-                call.user,
-                call.priority,
-                call.prompt_tokens,
-                call.output_limit,
-                len(call.body),
-                call.weight,
-                call.affinity,
-                call.max_wait_s,
-                call.stream,
-                False,
-                call.key,
-                call.key_running_max,
-                call.fallbacks,
-                call.patient,
-            )
-        )
+        self.post(call.arrival)
         return exchange
 
     def reserve(
@@ -256,31 +231,21 @@ class Relay:
             self.nodes.busy(name)
             self.post(NodeRested(name, rest_s))
 
-    def body_for(self, exchange: Exchange) -> bytes | list[bytes | memoryview]:
-        """Return the body to send: as it came, unless an alias or fallback changes the model."""
-        call = exchange.call
-        if exchange.model == call.asked_model:
-            return call.body
-        if len(call.body) < COPIED_BYTES_MAX:
-            return replace_model(call.body, call.model_span, exchange.model, call.frame)
-        return cut_at_model(call.body, call.model_span, exchange.model, call.frame)
-
     def stop_clocks(self, exchange: Exchange) -> None:
         """Stop what limits an attempt."""
         self.runs.discard(exchange)
-        self.gaps.discard(exchange)
-        if exchange.call.stream:
+        if exchange.stream_limits:
+            self.gaps.discard(exchange)
             self.first_bytes.discard(exchange)
 
     def forget(self, exchange: Exchange, outcome: str) -> None:
         """Let an exchange go: it has ended, or has no outcome yet and will come again."""
-        call = exchange.call
-        self.exchanges.pop(call.id, None)
+        self.exchanges.pop(exchange.id, None)
         if self._asked:
-            self._asked.pop(call.id, None)
+            self._asked.pop(exchange.id, None)
         self.runs.discard(exchange)
-        self.gaps.discard(exchange)
-        if call.stream:
+        if exchange.stream_limits:
+            self.gaps.discard(exchange)
             self.first_bytes.discard(exchange)
             self.keepalive.discard(exchange)
         if not outcome:
@@ -290,7 +255,8 @@ class Relay:
         except Exception:  # whoever counts must not keep a slot from coming back
             logger.exception("counting a request failed")
         if self.freed is not None:
-            self.freed(call.key, call.user)
+            arrival = exchange.call.arrival
+            self.freed(arrival.key, arrival.user)
         if self._idle is not None and not self.exchanges:
             self._idle.set()
 
@@ -369,8 +335,8 @@ class Relay:
             if isinstance(action, Expire):
                 exchange.waited_s = action.waited_s
             elif exchange.queued:
-                exchange.waited_s += self.now_s() - exchange.stands_since_s
-            comes_again = exchange.call.patient and problem.code in NO_ROOM
+                exchange.waited_s += self.now_s() - exchange.queued_since_s
+            comes_again = exchange.call.arrival.patient and problem.code in NO_ROOM
             exchange.refuse(problem, comes_again=comes_again)
         elif (reservation := self.reservations.get(action.id)) is not None:
             reservation.refuse(problem)
@@ -397,7 +363,23 @@ class Relay:
         if exchange.flowing or exchange.ended:
             return
         self.keepalive.add(exchange)
-        self.inspect(exchange.call.id, exchange.describe)
+        self.inspect(exchange.id, exchange.describe)
+
+
+def first_byte_is_late(exchange: Exchange) -> None:
+    """Give up on a stream that does not begin."""
+    exchange.time_out("first_byte_timeout", "the node did not begin to answer in time")
+
+
+def chunk_is_late(exchange: Exchange) -> None:
+    """Give up on a stream that has gone silent, unless it is we who do not listen."""
+    if not exchange.is_held_back():  # `resume` counts anew
+        exchange.time_out("chunk_timeout", "the node went silent in the middle of its answer")
+
+
+def end_is_late(exchange: Exchange) -> None:
+    """Give up on an answer that does not end."""
+    exchange.time_out("run_timeout", "the node did not finish its answer in time")
 
 
 def guarded(react: Callable[[Exchange], None]) -> Callable[[Exchange], None]:

@@ -15,10 +15,9 @@ from forebay.relay.exchange import Exchange
 
 if TYPE_CHECKING:
     from forebay.core import Route
-    from forebay.relay.call import Call
+    from forebay.relay.call import Call, Sink
     from forebay.relay.problem import Problem
     from forebay.relay.relay import Relay
-    from forebay.relay.sink import Sink
 
 
 class Holder(Protocol):
@@ -53,10 +52,10 @@ class Reservation:
         """Use the slot for this call, whose id is the ticket's; the rest is as for any request."""
         route, relay = self._route, self._relay
         assert route is not None
-        assert call.id == self.id
+        assert call.arrival.id == self.id
         del relay.reservations[self.id]
         exchange = Exchange(call, sink, relay, relay.now_s())
-        relay.exchanges[call.id] = exchange
+        relay.exchanges[self.id] = exchange
         exchange.run(route)
         return exchange
 

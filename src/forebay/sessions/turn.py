@@ -187,7 +187,7 @@ class ActiveTurn:
         self._waiter = self._waiters.wait(
             self.submit,
             (self._deps.rank_of(sender.priority), self._arrival),
-            resource_of(problem.code, call.model, sender.key, sender.user),
+            resource_of(problem.code, call.arrival.model, sender.key, sender.user),
             len(call.body),
         )
         self._session.turn_waits(self.prompt, None, problem.retry_after_s)

@@ -10,9 +10,8 @@ import pytest
 from .conftest import FIRST, SECOND, bearer, key
 
 if TYPE_CHECKING:
-    from forebay.relay.call import Call
+    from forebay.relay.call import Call, Sink
     from forebay.relay.exchange import Exchange
-    from forebay.relay.sink import Sink
     from forebay.testing import RawClient
 
     from .conftest import FaultRig
@@ -193,7 +192,7 @@ async def test_a_bug_in_one_large_body_does_not_stop_the_others(
 
     def submit_or_fail(call: Call, sink: Sink) -> Exchange:
         if not broken:
-            broken.append(call.id)
+            broken.append(call.arrival.id)
             raise RuntimeError("a bug")
         return submit(call, sink)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.core import Arrived
 from forebay.relay.call import Call
 from forebay.relay.openai import OPENAI
 
@@ -54,8 +55,14 @@ class BrokenSink:
 
 
 def submit(rig: Rig, sink: BrokenSink, name: str = "it", *, stream: bool = False) -> Exchange:
-    call = Call(name, OPENAI, CHAT.encode(), CHAT, "m", b'{"model":"m"}', stream=stream)
-    call.asked_model = "m"
+    call = Call(
+        Arrived(name, "m", stream=stream),
+        OPENAI,
+        route=CHAT,
+        target=CHAT.encode(),
+        body=b'{"model":"m"}',
+        asked_model="m",
+    )
     return rig.gateway.parts.relay.submit(call, sink)
 
 

@@ -195,7 +195,7 @@ async def test_every_line_of_forwarded_for_counts(rig: Rig) -> None:
     )
     call = await node.next_call()
     (exchange,) = rig.gateway.parts.relay.exchanges.values()
-    assert exchange.call.user == "9.9.9.9"
+    assert exchange.call.arrival.user == "9.9.9.9"
     await call.answer(OK)
 
 

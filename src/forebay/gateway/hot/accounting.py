@@ -84,15 +84,10 @@ class Accounting(Observer):
 
     def ended(self, exchange: Exchange, outcome: str) -> None:
         """Count one request at its end."""
-        call = exchange.call
-        now_s = self._now_s()
-        route, ends = call.route, self._last
-        if (
-            ends.outcome is not outcome
-            or ends.route is not route
-            or ends.priority is not call.priority
-        ):
-            ends = self._last = self._ends_of(route, call.priority, outcome)
+        call, now_s = exchange.call, self._now_s()
+        route, priority, ends = call.route, call.arrival.priority, self._last
+        if ends.outcome is not outcome or ends.route is not route or ends.priority is not priority:
+            ends = self._last = self._ends_of(route, priority, outcome)
         ends.count += 1
         ends.waits.add(exchange.waited_s)
         if exchange.first_byte_s:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay.relay.absence import words
+from forebay.core import Arrived
+from forebay.relay.answer import missing_route_message
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.call import Call
 from forebay.relay.fields import find_model, place_for_model
@@ -97,34 +98,38 @@ class Admission:
             _find_place(reading)
         nodes, route = self._relay.nodes, caller.route
         if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
-            return Problem("route_not_supported", words(route), "model")
+            return Problem("route_not_supported", missing_route_message(route), "model")
         request_id = self.unique_id(caller.request_id)
-        call = Call(
-            request_id,
-            family,
-            caller.target,
-            caller.route,
-            model,
-            reading.body,
-            reading.model_span,
-            fields.model,
-            fallbacks,
-            caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
-            caller.credentials,
-            (not reading.is_plain or family.streams_by_default)
+        arrival = Arrived(
+            id=request_id,
+            model=model,
+            family=family.name,
+            user=caller.fixed_user or self.callers.user_of(caller, reading.user),
+            priority=self.callers.priority_of(caller, reading.tier),
+            prompt_tokens=reading.prompt_tokens,
+            output_limit=reading.output_limit,
+            size_bytes=len(reading.body),
+            weight=caller.weight,
+            affinity=caller.affinity,
+            max_wait_s=caller.max_wait_s,
+            stream=(not reading.is_plain or family.streams_by_default)
             and family.is_stream(fields, caller.route),
-            caller.fixed_user or self.callers.user_of(caller, reading.user),
-            self.callers.priority_of(caller, reading.tier),
-            caller.affinity,
-            caller.max_wait_s,
-            reading.prompt_tokens,
-            reading.output_limit,
-            caller.key_name,
-            caller.key_running_max,
-            caller.weight,
+            key=caller.key_name,
+            key_running_max=caller.key_running_max,
+            fallbacks=fallbacks,
         )
-        call.frame = reading.frame
-        return call
+        return Call(
+            arrival,
+            family,
+            route=caller.route,
+            target=caller.target,
+            body=reading.body,
+            asked_model=fields.model,
+            header_block=caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
+            credentials=caller.credentials,
+            model_span=reading.model_span,
+            frame=reading.frame,
+        )
 
     def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:
         """Return the model that a name stands for, and what may run instead of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
-from forebay.relay.sink import Sink
+from forebay.relay.call import Sink
 from forebay.wire.answering import Answering
 from forebay.wire.heads import header_block, status_line
 
@@ -128,8 +128,8 @@ class ClientSink(Sink, Answering):
         """Answer with an error."""
         if problem.code == "model_not_found":
             call = exchange.call
-            asked = self._asked or call.asked_model or call.model
-            problem = self._problems.about_the_model(problem, asked, call.key, self._family)
+            asked = self._asked or call.asked_model or call.arrival.model
+            problem = self._problems.about_the_model(problem, asked, call.arrival.key, self._family)
         ids = relayed_headers(exchange)
         if exchange.queued and not exchange.node:  # it waited, and was never relayed
             ids += _waited(exchange)
@@ -178,7 +178,7 @@ class ClientSink(Sink, Answering):
 
 def relayed_headers(exchange: Exchange) -> bytes:
     """Return the headers that say what became of a request on its way."""
-    request_id = exchange.call.id.encode()
+    request_id = exchange.id.encode()
     if not exchange.node:  # it waits, and a stream has to be kept informed: the rest comes later
         status = b"x-queue-status: queued\r\n" + _promised(exchange) if exchange.queued else b""
         return b"x-request-id: %b\r\n%b" % (request_id, status)

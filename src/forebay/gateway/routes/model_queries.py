@@ -20,7 +20,7 @@ from forebay.gateway.hot.admission import FAMILIES
 from forebay.gateway.hot.inflation import BadGzip, Inflater
 from forebay.gateway.http.json_body import in_turns, take_room
 from forebay.gateway.http.sse import while_connected
-from forebay.relay.absence import route_missing, what_is_absent, words
+from forebay.relay.answer import missing_route_message, route_missing, what_is_absent
 from forebay.relay.fields import Reading, find_model, replace_model
 from forebay.relay.members import InvalidBody
 from forebay.relay.ollama import OllamaLooseFields
@@ -203,7 +203,9 @@ class ModelQueryRoutes:
         """Say why nobody has answered."""
         nodes, family = self.nodes, asked.family.name
         if nodes.lacks_route(asked.model, family, asked.route):
-            return asked.absent or Problem("route_not_supported", words(asked.route), "model")
+            return asked.absent or Problem(
+                "route_not_supported", missing_route_message(asked.route), "model"
+            )
         if nodes.knows(asked.model, family):
             return Problem("no_node", "no node of this model answers now")
         if nodes.is_starting():

@@ -109,7 +109,7 @@ class QueueRoutes:
         exchange = await self._find(request)
         if isinstance(exchange, Response):
             return exchange
-        seen = await self._describe(exchange.call.id)
+        seen = await self._describe(exchange.id)
         if seen is None:
             raise _not_found()
         return json_answer(_shown(exchange, seen, self.relay.now_s()))
@@ -119,9 +119,9 @@ class QueueRoutes:
         exchange = await self._find(request)
         if isinstance(exchange, Response):
             return exchange
-        ticket_id = exchange.call.id
+        ticket_id = exchange.id
         self.relay.revoke(ticket_id, "cancelled")
-        if exchange.call.patient:  # a session's prompt, which must stay ended after a crash, too
+        if exchange.call.arrival.patient:  # a session's prompt must stay ended after a crash, too
             await self.sessions.flush(ticket_id)
         return json_answer({"id": ticket_id, "state": "cancelled"})
 
@@ -141,7 +141,7 @@ class QueueRoutes:
         if exchange is None or (
             key is not None
             and not key.admin
-            and exchange.call.user != self.authorizer.user_of(caller)
+            and exchange.call.arrival.user != self.authorizer.user_of(caller)
         ):
             raise _not_found()
         return exchange
@@ -180,7 +180,7 @@ def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object
     if exchange.timeline is None and exchange.node:
         timeline.append((exchange.started_s, f"started on {exchange.node}"))
     return {
-        "id": exchange.call.id,
+        "id": exchange.id,
         "state": seen.state,
         "position": seen.position,
         "estimated_wait_seconds": {"p50": _rounded(seen.p50_s), "p90": _rounded(seen.p90_s)},

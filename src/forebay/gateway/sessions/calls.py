@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from forebay.core import Arrived
 from forebay.relay.call import Call
 from forebay.relay.fields import find_model, prompt_tokens
 from forebay.relay.openai import OPENAI
@@ -49,27 +50,32 @@ class SessionCalls:
         headers = b"content-type: application/json\r\nx-request-id: %b\r\n" % prompt.id.encode()
         if sender.trace:
             headers += b"traceparent: %b\r\n" % sender.trace.encode("latin-1")
+        arrival = Arrived(
+            id=prompt.id,
+            model=model,
+            family=FAMILY.name,
+            user=sender.user,
+            priority=sender.priority,
+            prompt_tokens=prompt_tokens(body),
+            output_limit=record.max_tokens,
+            size_bytes=len(body),
+            weight=key.weight if key is not None else 1.0,
+            affinity=record.id,
+            max_wait_s=sender.max_wait_s,
+            stream=True,
+            key=sender.key,
+            key_running_max=key.max_running if key is not None else 0,
+            fallbacks=fallbacks,
+            patient=True,
+        )
         return Call(
-            prompt.id,
+            arrival,
             FAMILY,
-            TARGET,
-            ROUTE,
-            model,
-            body,
-            find_model(body),
-            record.model,
-            fallbacks,
-            headers,
-            sender.credentials,
-            True,
-            sender.user,
-            sender.priority,
-            record.id,
-            sender.max_wait_s,
-            prompt_tokens(body),
-            record.max_tokens,
-            sender.key,
-            key.max_running if key is not None else 0,
-            key.weight if key is not None else 1.0,
-            True,
+            route=ROUTE,
+            target=TARGET,
+            body=body,
+            asked_model=record.model,
+            header_block=headers,
+            credentials=sender.credentials,
+            model_span=find_model(body),
         )
