@@ -37,7 +37,7 @@ HOT = {
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (
-        "answer", "call", "exchange", "fields", "forms", "limits", "relay", "retries",
+        "answer", "call", "exchange", "fields", "forms", "relay", "retries",
     ),
     "wire": (
         "answering", "body", "budget", "client", "connection", "deadlines", "framing", "heads",

@@ -138,7 +138,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> Callable[[FieldsReader, bytes], 
             patch.setattr(fields, "_MEMBERS", by_name)
             patch.setattr(members, "_VALUES", by_place)
             try:
-                is_read = reader.look_at(body) is not None
+                is_read = reader.read_small(body) is not None
             except InvalidBody:
                 is_read = True
         in_all = by_name.bytes + by_place.bytes
@@ -167,11 +167,11 @@ def test_a_small_body_is_looked_at_no_more_often(
 @pytest.mark.parametrize("indent", [None, 2])
 def test_an_ordinary_body_is_read_at_once(separators: tuple[str, str], indent: int | None) -> None:
     body = json.dumps(CHAT, separators=separators, indent=indent).encode()
-    assert OPENAI.reader.look_at(body) is not None
-    assert OPENAI.reader.look_at(body + b"\n") is not None
+    assert OPENAI.reader.read_small(body) is not None
+    assert OPENAI.reader.read_small(body + b"\n") is not None
     ollama = {**CHAT, "options": {"num_predict": 1, "num_ctx": 4096}}
     body = json.dumps(ollama, separators=separators, indent=indent).encode()
-    assert OLLAMA.reader.look_at(body) is not None
+    assert OLLAMA.reader.read_small(body) is not None
 
 
 def test_the_usual_body_is_looked_at_once_beside_its_utf8(
@@ -184,7 +184,7 @@ def test_the_usual_body_is_looked_at_once_beside_its_utf8(
 def test_made_up_names_are_not_kept_for_ever() -> None:
     reader = FieldsReader(OpenAIFields)
     for number in range(5000):
-        assert reader.look_at(b'{"model":"m","made_up_%d":1}' % number) is not None
+        assert reader.read_small(b'{"model":"m","made_up_%d":1}' % number) is not None
     assert len(reader._rule._known) <= 1024
 
 

@@ -6,8 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Flag, Limit, Name
-from forebay.relay.limits import bounded_limit
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name, bounded_limit
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem, Unsupported
 from forebay.wire.heads import AnswerHead
@@ -88,8 +87,8 @@ def stream_error(problem: Problem, message: str, status: int = 500) -> bytes:
 ANTHROPIC = Family(
     name="anthropic",
     routes=("/v1/messages",),
-    reader=FieldsReader(AnthropicFields, ("metadata", "user_id"), ("max_tokens",)),
-    loose_reader=FieldsReader(AnthropicLooseFields, ("metadata", "user_id"), ("max_tokens",)),
+    reader=FieldsReader(AnthropicFields, ("metadata", "user_id")),
+    loose_reader=FieldsReader(AnthropicLooseFields, ("metadata", "user_id")),
     free_routes=("/v1/messages/count_tokens",),
     streams_by_default=False,
     stream_type=b"text/event-stream",

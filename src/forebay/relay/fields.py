@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import codecs
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
-from msgspec.structs import astuple
+from msgspec import UnsetType
 
 from forebay.relay.json_text import SLICE, cut_short
-from forebay.relay.limits import bounded_limit
 from forebay.relay.members import (
     MEMBERS_MAX,
     InvalidBody,
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
 
 INLINE_BYTES: Final = 32_768
 """A body up to here is read where it arrives: in 2 ms, whatever is in it."""
+OUTPUT_LIMIT_MAX: Final = 1_000_000_000
+"""How far a caller's own cap on output tokens is believed."""
 TEXT_BYTES_MAX: Final = 16_384
 """More than any name that is believed; of a text in a large body no more is read."""
 
@@ -69,44 +69,6 @@ class Fields(Protocol):
     def unsupported(self) -> Unsupported | None: ...
 
 
-class Reading:
-    """What has been read of a body."""
-
-    __slots__ = (
-        "body", "fields", "frame", "is_plain", "model_span", "output_limit", "prompt_tokens",
-        "tier", "unsupported", "user",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        fields: Fields,
-        body: bytes,
-        prompt_tokens: int,
-        model_span: tuple[int, int] = (0, 0),
-        plain_limit: int = -1,
-    ) -> None:
-        """Ask the fields what they say; one with a `plain_limit` gives a model and limits only.
-
-        Of such a body, as most are, they need not be asked: their methods are not compiled.
-        """
-        self.fields = fields
-        self.body = body
-        """What to pass on: all that came, but for a byte order mark."""
-        self.prompt_tokens = prompt_tokens
-        self.model_span = model_span
-        """Where `model` is; (0, 0) when nobody has looked, or it is not there."""
-        self.frame: Frame | None = None
-        """What stands around another model's name, where that is no JSON in place of JSON."""
-        self.is_plain = plain_limit >= 0
-        self.output_limit = plain_limit if plain_limit >= 0 else fields.output_limit()
-        self.user: str | None = None
-        self.tier: str | None = None
-        self.unsupported: Unsupported | None = None
-        if not self.is_plain:
-            self.user, self.tier = fields.named_user(), fields.tier()
-            self.unsupported = fields.unsupported()
-
-
 class Frame:
     """What is written around the name of a model that takes the place of another, or of none."""
 
@@ -124,61 +86,62 @@ class Frame:
         )
 
 
+class BodyReading(msgspec.Struct, frozen=True):
+    """What has been read of a body that was too large to be read at once, or is a form."""
+
+    fields: Fields
+    body: bytes
+    """What to pass on: all that came, but for a byte order mark."""
+    prompt_tokens: int
+    model_span: tuple[int, int] = (0, 0)
+    """Where `model` is; (0, 0) when it is not there."""
+    frame: Frame | None = None
+    """What stands around another model's name, where that is no JSON in place of JSON."""
+
+
 class FieldsReader:
     """Reads one family's bodies into its struct of fields."""
 
-    def __init__(
-        self,
-        struct: type[msgspec.Struct],
-        nested: tuple[str, str] = ("", ""),
-        limits: tuple[str, ...] = (),
-    ) -> None:
-        """Read into `struct`; `nested` names a member that is an object, and what is read of it.
-
-        `limits` are the fields that cap the output; of several, the first that is given counts.
-        """
-        self._decoder = msgspec.json.Decoder(struct)
-        self._names = [field.encode_name for field in msgspec.structs.fields(struct)]
-        self._limits = [self._names.index(name) for name in limits]
-        plain = ("model", *limits)
-        self._others = [at for at, name in enumerate(self._names) if name not in plain]
+    def __init__(self, struct: type[msgspec.Struct], nested: tuple[str, str] = ("", "")) -> None:
+        """Read into `struct`; `nested` names a member that is an object, and what is read of it."""
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(struct)
         self._outer, inner = nested
-        self._rule = _Names(self._names)
+        self._rule = _Names([field.encode_name for field in msgspec.structs.fields(struct)])
         self._inner_rule = _Names([inner], f"{self._outer}.")
 
     def read(self, body: bytes) -> Fields:
         """Return the fields of a body, however long it takes; raises InvalidBody."""
-        reading = self.look_at(body)
+        fields = self.read_small(body)
         slices = self.read_in_slices(body)
-        while reading is None:
+        while fields is None:
             try:
                 next(slices)
             except StopIteration as end:
-                reading = end.value
-        return reading.fields
+                fields = end.value.fields
+        return fields
 
-    def look_at(self, body: bytes) -> Reading | None:
-        """Return what a body says; None where it is too large to be read at once.
-
-        Raises InvalidBody.
-        """
-        if len(body) > INLINE_BYTES:
+    def read_small(self, body: bytes) -> Fields | None:
+        """Return what a body says; None where it has to be read in slices. Raises InvalidBody."""
+        if len(body) > INLINE_BYTES or body.startswith(_BOM):
             return None
-        if body.startswith(_BOM):
-            body = body[len(_BOM) :]
-        members = _members(body)
+        members = decode_json(_MEMBERS, body)
+        if len(members) > MEMBERS_MAX:
+            raise too_many()
         self._rule.check(members, body)
         if self._outer in members:
-            inside = bytes(members[self._outer])
-            if inside[:1] == b"{":
-                self._inner_rule.check(_members(inside), inside)
+            self._check_inside(bytes(members[self._outer]))
         if not body.isascii():
             _check_utf8(body)
-        fields = self._decode(members)
-        values = astuple(cast("msgspec.Struct", fields))
-        return Reading(fields, body, prompt_tokens(body), (0, 0), self._plain_limit(values))
+        return self._decode(members)
 
-    def read_in_slices(self, body: bytes) -> Generator[int, None, Reading]:
+    def _check_inside(self, inside: bytes) -> None:
+        if inside[:1] == b"{":
+            members = decode_json(_MEMBERS, inside)
+            if len(members) > MEMBERS_MAX:
+                raise too_many()
+            self._inner_rule.check(members, inside)
+
+    def read_in_slices(self, body: bytes) -> Generator[int, None, BodyReading]:
         """Read a body in steps of half a millisecond at most; raises InvalidBody.
 
         Yields after each step, saying how many bytes were looked at; may be dropped at any time.
@@ -194,25 +157,18 @@ class FieldsReader:
             if body[start] == _OPEN_OBJECT:
                 yield from _spans(body[start:end], self._inner_rule)
         fields = self._decode({name: _given(body, name, *spans[name]) for name in spans})
-        return Reading(fields, body, size // 4, spans.get("model", (0, 0)))
-
-    def _plain_limit(self, values: tuple[Any, ...]) -> int:
-        """Return the limit of a body that gives only a model and limits; -1 where it says more."""
-        absent = UNSET
-        for index in self._others:
-            if values[index] is not absent:
-                return -1
-        for index in self._limits:
-            if values[index]:  # UNSET, None and 0 are none
-                return bounded_limit(values[index])
-        return 0
+        return BodyReading(fields, body, size // 4, spans.get("model", (0, 0)))
 
     def _decode(self, members: dict[str, msgspec.Raw]) -> Fields:
         """Return the fields; those members that are not ours are left out, however large."""
         ours = self._rule.ours
-        given = {name: members[name] for name in members if name in ours}
+        given: dict[str, msgspec.Raw] = {}
+        for name in members:
+            if name in ours:
+                given[name] = members[name]
         try:
-            return cast("Fields", self._decoder.decode(_ENCODER.encode(given)))
+            fields: Fields = self._decoder.decode(_ENCODER.encode(given))
+            return fields
         except msgspec.ValidationError as error:
             raise InvalidBody(*_explain(str(error))) from None
 
@@ -275,6 +231,20 @@ class _Names:
             self._known.add(name)
 
 
+def bounded_limit(*limits: Limit) -> int:
+    """Return the first limit on output tokens that is given, from 0 (none) to `OUTPUT_LIMIT_MAX`.
+
+    >>> bounded_limit(None, 5), bounded_limit(-1), bounded_limit(10**400)
+    (5, 0, 1000000000)
+    """
+    for limit in limits:
+        if type(limit) is int and 0 < limit < OUTPUT_LIMIT_MAX:
+            return limit
+        if limit:
+            return int(min(max(limit, 0), OUTPUT_LIMIT_MAX))
+    return 0
+
+
 def prompt_tokens(body: bytes) -> int:
     """Guess the tokens of a prompt: text bytes / 4, with base64 (pictures) left out.
 
@@ -330,13 +300,6 @@ def _explain(text: str) -> tuple[str, str]:
     if not param:
         return "the body must be a JSON object", "body"
     return f"`{param}`: {text.split(' - at ')[0]}", param
-
-
-def _members(body: bytes) -> dict[str, msgspec.Raw]:
-    members = decode_json(_MEMBERS, body)
-    if len(members) > MEMBERS_MAX:
-        raise too_many()
-    return members
 
 
 def _spans(body: bytes, rule: _Names) -> Generator[int, None, dict[str, tuple[int, int]]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from forebay.relay.fields import Frame, Reading
+from forebay.relay.fields import BodyReading, Frame
 from forebay.relay.members import InvalidBody
 from forebay.relay.openai import OpenAILooseFields
 
@@ -51,7 +51,7 @@ class FormReader:
     def __init__(self, boundary: bytes) -> None:
         self._mark = b"--" + boundary
 
-    def read_in_slices(self, body: bytes) -> Generator[int, None, Reading]:
+    def read_in_slices(self, body: bytes) -> Generator[int, None, BodyReading]:
         """Find the model; raises InvalidBody. Yields after each step of the way."""
         mark = self._mark
         at = first = 2 if body.startswith(b"\r\n") else 0
@@ -72,13 +72,12 @@ class FormReader:
             if not is_file:
                 text += at - start
         fields = OpenAILooseFields(_text(body, "model", found), user=_text(body, "user", found))
-        reading = Reading(fields, body, text // 4, found.get("model", (0, 0)))
-        reading.frame = Frame(b"", b"", in_json=False)
-        if "model" not in found:
-            reading.model_span = (first, first)
+        if "model" in found:
+            span, frame = found["model"], Frame(b"", b"", in_json=False)
+        else:
             head = b'\r\nContent-Disposition: form-data; name="model"\r\n\r\n'
-            reading.frame = Frame(mark + head, b"\r\n", in_json=False)
-        return reading
+            span, frame = (first, first), Frame(mark + head, b"\r\n", in_json=False)
+        return BodyReading(fields, body, text // 4, span, frame)
 
     def _find_mark(self, body: bytes, start: int) -> Generator[int, None, int]:
         """Return where the next boundary begins; it must begin a line."""

@@ -4,8 +4,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text
-from forebay.relay.limits import bounded_limit
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text, bounded_limit
 from forebay.relay.problem import Problem, Unsupported
 from forebay.wire.heads import AnswerHead
 

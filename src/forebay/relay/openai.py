@@ -4,8 +4,7 @@ import msgspec
 from msgspec import UNSET
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text
-from forebay.relay.limits import bounded_limit
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text, bounded_limit
 from forebay.relay.problem import Problem, Unsupported
 from forebay.wire.heads import AnswerHead
 
@@ -68,7 +67,6 @@ def stream_error(problem: Problem, message: str, _status: int = 500) -> bytes:
     return b"data: " + msgspec.json.encode(error_body(problem, message)) + b"\n\n"
 
 
-LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 MEDIA = (
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
@@ -82,8 +80,8 @@ UNARY = ("/v1/embeddings", "/v1/rerank", "/v1/moderations", *MEDIA)
 OPENAI = Family(
     name="openai",
     routes=("/v1/chat/completions", "/v1/completions", "/v1/responses", *UNARY),
-    reader=FieldsReader(OpenAIFields, limits=LIMITS),
-    loose_reader=FieldsReader(OpenAILooseFields, limits=LIMITS),
+    reader=FieldsReader(OpenAIFields),
+    loose_reader=FieldsReader(OpenAILooseFields),
     streams_by_default=False,
     unary_routes=(*UNARY, "/v1/audio/*", "/v1/images/*"),
     media_routes=(*MEDIA, "/v1/audio/*", "/v1/images/*"),

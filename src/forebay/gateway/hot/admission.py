@@ -8,7 +8,7 @@ from forebay.core import Arrived
 from forebay.relay.answer import missing_route_message
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.call import Call
-from forebay.relay.fields import find_model, place_for_model
+from forebay.relay.fields import find_model, place_for_model, prompt_tokens
 from forebay.relay.forms import form_reader
 from forebay.relay.members import InvalidBody
 from forebay.relay.ollama import OLLAMA
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from forebay.gateway.hot.callers import Caller, Callers
-    from forebay.relay.fields import Reading
-    from forebay.relay.problem import Unsupported
+    from forebay.relay.fields import Fields, Frame
     from forebay.relay.relay import Relay
     from forebay.settings import ModelsSettings, ResolvedKey
 
@@ -30,6 +29,7 @@ HOT_ROUTES: Final = {
     route.encode(): (family, route) for family in FAMILIES for route in family.routes
 }
 """Path -> the family and the route's name, for the metrics."""
+_NONE: Final[tuple[str, ...]] = ()
 ID_BYTES = 12
 """Enough that nobody guesses an id, and that no two are the same."""
 
@@ -53,14 +53,17 @@ class Admission:
             name: tuple(self.aliases.get(model, model) for model in targets)
             for name, targets in models.fallbacks.items()
         }
+        self._renames = bool(self.aliases or self._fallbacks)
 
     def admit(self, caller: Caller, body: bytes) -> Call | Problem | None:
         """Read a body that can be read at once; None for one that must be read in slices."""
         try:
-            reading = caller.reader.look_at(body)
+            fields = caller.reader.read_small(body)
         except InvalidBody as error:
             return Problem(error.code, str(error), error.param)
-        return None if reading is None else self.make(caller, reading)
+        if fields is None:
+            return None
+        return self.make(caller, body, fields, prompt_tokens(body))
 
     def refusal(self, caller: Caller) -> Problem | None:
         """Say what is wrong with a request before its body is looked at."""
@@ -77,26 +80,34 @@ class Admission:
             return Problem("unsupported", "send the body as it is, or as gzip", "content-encoding")
         return None
 
-    def make(self, caller: Caller, reading: Reading) -> Call | Problem:
+    def make(
+        self,
+        caller: Caller,
+        body: bytes,
+        fields: Fields,
+        prompt_tokens: int,
+        model_span: tuple[int, int] = (0, 0),
+        frame: Frame | None = None,
+    ) -> Call | Problem:
         """Return the call that a body asks for."""
-        family, fields = caller.family, reading.fields
+        family, route = caller.family, caller.route
         asked = caller.model or fields.model
-        if reading.unsupported is not None or not asked:
-            return _refused(reading.unsupported)
-        model = self.aliases.get(asked, asked) if self.aliases else asked
-        if ":" not in model and self._relay.nodes.has_ollama:
-            model = self._relay.nodes.full_name(model)
-        fallbacks: tuple[str, ...] = ()
-        if self._fallbacks:
-            fallbacks = self._fallbacks.get(model) or self._fallbacks.get(asked, ())
-        key = caller.key
+        unsupported = fields.unsupported()
+        if unsupported is not None:
+            return Problem("unsupported", unsupported.message, unsupported.param)
+        if not asked:
+            return Problem("invalid_request", "`model` is required", "model")
+        nodes, key = self._relay.nodes, caller.key
+        model, fallbacks = asked, _NONE
+        if self._renames or nodes.has_ollama:
+            model, fallbacks = self.resolve(asked)
         if key is not None and key.models:
             if not _may_use(key, asked, model):
                 return Problem("forbidden", "this key may not use this model", "model")
             fallbacks = tuple(name for name in fallbacks if name in key.models)
-        if (model != fields.model or fallbacks) and reading.model_span == (0, 0):
-            _find_place(reading)
-        nodes, route = self._relay.nodes, caller.route
+        is_placed = frame is not None or model_span != (0, 0)
+        if not is_placed and (model != fields.model or fallbacks):
+            model_span, frame = _place_of_model(body, fields)
         if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
             return Problem("route_not_supported", missing_route_message(route), "model")
         request_id = self.unique_id(caller.request_id)
@@ -104,16 +115,15 @@ class Admission:
             id=request_id,
             model=model,
             family=family.name,
-            user=caller.fixed_user or self.callers.user_of(caller, reading.user),
-            priority=self.callers.priority_of(caller, reading.tier),
-            prompt_tokens=reading.prompt_tokens,
-            output_limit=reading.output_limit,
-            size_bytes=len(reading.body),
+            user=caller.fixed_user or self.callers.user_of(caller, fields.named_user()),
+            priority=self.callers.priority_of(caller, fields.tier()),
+            prompt_tokens=prompt_tokens,
+            output_limit=fields.output_limit(),
+            size_bytes=len(body),
             weight=caller.weight,
             affinity=caller.affinity,
             max_wait_s=caller.max_wait_s,
-            stream=(not reading.is_plain or family.streams_by_default)
-            and family.is_stream(fields, caller.route),
+            stream=family.is_stream(fields, route),
             key=caller.key_name,
             key_running_max=caller.key_running_max,
             fallbacks=fallbacks,
@@ -121,14 +131,14 @@ class Admission:
         return Call(
             arrival,
             family,
-            route=caller.route,
+            route=route,
             target=caller.target,
-            body=reading.body,
+            body=body,
             asked_model=fields.model,
             header_block=caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),
             credentials=caller.credentials,
-            model_span=reading.model_span,
-            frame=reading.frame,
+            model_span=model_span,
+            frame=frame,
         )
 
     def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:
@@ -152,20 +162,9 @@ class Admission:
         return self._entropy.pop()
 
 
-def _refused(unsupported: Unsupported | None) -> Problem:
-    if unsupported is None:
-        return Problem("invalid_request", "`model` is required", "model")
-    return Problem("unsupported", unsupported.message, unsupported.param)
-
-
-def _find_place(reading: Reading) -> None:
-    """Find where the body names its model, or where it should; of a form that is known."""
-    if reading.frame is not None:
-        return
-    if reading.fields.model:
-        reading.model_span = find_model(reading.body)
-    else:
-        reading.model_span, reading.frame = place_for_model(reading.body)
+def _place_of_model(body: bytes, fields: Fields) -> tuple[tuple[int, int], Frame | None]:
+    """Return where a JSON body names its model, or where and how it should."""
+    return (find_model(body), None) if fields.model else place_for_model(body)
 
 
 def _last(name: str, aliases: Mapping[str, str]) -> str:

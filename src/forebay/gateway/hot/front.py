@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from forebay.gateway.hot.admission import Admission
     from forebay.gateway.hot.asgi_bridge import Cold
     from forebay.gateway.hot.inflation import Inflations
-    from forebay.relay.fields import Reading
+    from forebay.relay.fields import BodyReading
     from forebay.relay.relay import Relay
     from forebay.wire.answering import Delegate
     from forebay.wire.connection import ServerConnection
@@ -216,7 +216,7 @@ class LargeBody:
         self._sink = sink
         self._connection = connection
         self._caller: Caller
-        self._slices: Generator[int, None, Reading] | None = None
+        self._slices: Generator[int, None, BodyReading] | None = None
 
     def begin(self, caller: Caller, body: bytes) -> None:
         """Read it; the request goes on when that is done."""
@@ -237,7 +237,15 @@ class LargeBody:
             next(slices)
             return True
         except StopIteration as end:
-            admitted = self._front.admission.make(self._caller, end.value)
+            read: BodyReading = end.value
+            admitted = self._front.admission.make(
+                self._caller,
+                read.body,
+                read.fields,
+                read.prompt_tokens,
+                read.model_span,
+                read.frame,
+            )
         except InvalidBody as error:
             admitted = Problem(error.code, str(error), error.param)
         except Exception:  # a bug of ours: the client must not wait for ever

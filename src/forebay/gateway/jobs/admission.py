@@ -34,10 +34,9 @@ class JobAdmission:
         """Return the params and the model they ask for; raises HttpError, naming the field."""
         try:
             params = await in_turns(_with_model(params, model))
-            reading = FAMILY.reader.look_at(params)
-            if reading is None:
-                reading = await in_turns(FAMILY.reader.read_in_slices(params))
-            fields = reading.fields
+            fields = FAMILY.reader.read_small(params)
+            if fields is None:
+                fields = (await in_turns(FAMILY.reader.read_in_slices(params))).fields
         except InvalidBody as error:
             param = "params" if error.param == "body" else f"params.{error.param}"
             raise HttpError(error.code, f"params: {error}", param) from None

@@ -21,7 +21,7 @@ from forebay.gateway.hot.inflation import BadGzip, Inflater
 from forebay.gateway.http.json_body import in_turns, take_room
 from forebay.gateway.http.sse import while_connected
 from forebay.relay.answer import missing_route_message, route_missing, what_is_absent
-from forebay.relay.fields import Reading, find_model, replace_model
+from forebay.relay.fields import BodyReading, find_model, prompt_tokens, replace_model
 from forebay.relay.members import InvalidBody
 from forebay.relay.ollama import OllamaLooseFields
 from forebay.relay.problem import Problem, node_failed
@@ -277,17 +277,17 @@ async def _inflated(request: Request, caller: Caller, body: bytes, bytes_max: in
     return inflater.made.take()
 
 
-async def _read_fields(family: Family, body: bytes) -> Reading:
+async def _read_fields(family: Family, body: bytes) -> BodyReading:
     try:
-        reading = family.loose_reader.look_at(body)
-        if reading is None:
-            reading = await in_turns(family.loose_reader.read_in_slices(body))
-        return reading
+        fields = family.loose_reader.read_small(body)
+        if fields is not None:
+            return BodyReading(fields, body, prompt_tokens(body))
+        return await in_turns(family.loose_reader.read_in_slices(body))
     except InvalidBody as error:
         raise invalid(str(error), error.param) from None
 
 
-def _asked_model(reading: Reading) -> tuple[str, str]:
+def _asked_model(reading: BodyReading) -> tuple[str, str]:
     """Return the model that a body names, and how it calls it."""
     fields = reading.fields
     if not fields.model and isinstance(fields, OllamaLooseFields):
