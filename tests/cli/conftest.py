@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
@@ -17,7 +19,7 @@ from forebay.settings import Settings
 from forebay.testing import FakeNode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from typer.testing import Result
 
@@ -52,6 +54,14 @@ class Desk:
         """Run a command against the gateway, or against another address."""
         asked = [*words, "--url", url or f"http://127.0.0.1:{self.gateway.port}"]
         return await asyncio.to_thread(lambda: CliRunner(env=environment).invoke(app, asked))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_made_once() -> Iterator[None]:
+    """Make the commands once, not at every call: reading their signatures takes most of its time."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("typer.testing._get_command", cache(get_command))
+        yield
 
 
 @pytest.fixture
