@@ -40,8 +40,7 @@ HOT = {
         "answer", "call", "exchange", "fields", "forms", "relay", "retries",
     ),
     "wire": (
-        "answering", "body", "budget", "client", "connection", "deadlines", "framing", "heads",
-        "server",
+        "body", "budget", "client", "connection", "deadlines", "heads", "server",
     ),
     "nodes": ("backend", "health", "registry"),
     "gateway/hot": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),

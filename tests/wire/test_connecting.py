@@ -9,8 +9,7 @@ import pytest
 import uvloop
 
 from forebay.errors import BackendFailed
-from forebay.wire.client import NodeConnection, Pool
-from forebay.wire.target import Target
+from forebay.wire.client import ConnectionPool, NodeConnection, Target
 
 
 def test_a_refused_connection_is_told_without_the_address() -> None:
@@ -18,7 +17,7 @@ def test_a_refused_connection_is_told_without_the_address() -> None:
         port = server.getsockname()[1]
 
     async def connect() -> None:
-        await Pool(Target("127.0.0.1", port, None, 5.0)).connect()
+        await ConnectionPool(Target("127.0.0.1", port, None, 5.0)).connect()
 
     # Python's own loop, whose errors carry the address; uvloop's do not.
     with (
@@ -37,7 +36,7 @@ def test_a_connect_that_is_cancelled_at_any_moment_is_not_counted_as_open() -> N
         result.abort()
 
     async def left_after(port: int, turns: int) -> int:
-        pool = Pool(Target("127.0.0.1", port, None, 5.0))
+        pool = ConnectionPool(Target("127.0.0.1", port, None, 5.0))
         opening = pool.open(drop)
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -12,10 +12,10 @@ from forebay.wire.connection import FOR_DELEGATE
 from forebay.wire.server import Server
 
 if TYPE_CHECKING:
-    from forebay.wire.answering import Delegate
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import RequestHead
     from forebay.wire.refusals import Refusal
+    from forebay.wire.server import Delegate
 
 LIMITS: Any = SimpleNamespace(
     body_max_bytes=1000, header_seconds=10.0, body_seconds=10.0, idle_seconds=10.0,

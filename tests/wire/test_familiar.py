@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from forebay.testing import FakeClock
 from forebay.wire.budget import Budget
-from forebay.wire.client import NodeConnection, Pool
+from forebay.wire.client import ConnectionPool, NodeConnection, Target
 from forebay.wire.server import Server
-from forebay.wire.target import Target
 
 if TYPE_CHECKING:
-    from forebay.wire.answering import Delegate
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import AnswerHead, RequestHead
     from forebay.wire.refusals import Refusal
+    from forebay.wire.server import Delegate
 
 LIMITS: Any = SimpleNamespace(
     body_max_bytes=100, header_seconds=10.0, body_seconds=10.0, idle_seconds=10.0,
@@ -199,7 +198,7 @@ def answer(body: bytes, status: bytes = b"200 OK", *lines: bytes) -> bytes:
 
 def heard_after(count: int, usual: bytes, data: bytes) -> tuple[list[tuple[object, ...]], bool]:
     """Return what is heard of `data`, and whether the connection is over, after usual answers."""
-    connection, wire = NodeConnection(Pool(Target("a", 1))), Wire()
+    connection, wire = NodeConnection(ConnectionPool(Target("a", 1))), Wire()
     connection.connection_made(wire)
     for _ in range(count):
         connection.send(b"", b"", Ear())

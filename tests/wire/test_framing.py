@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.wire.framing import (
+from forebay.wire.body import (
     CHUNKS_AT_ONCE,
     CHUNKS_MAX,
     EXTENSION_BYTES_MAX,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.wire.heads import HeadMemory, RequestHead, make_request_head
+from forebay.wire.heads import HeadCache, RequestHead, make_request_head
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nAccept: */*\r\n\r\n"
 
 
-def learned(head: bytes = HEAD) -> HeadMemory[RequestHead]:
-    memory = HeadMemory(make_request_head)
+def learned(head: bytes = HEAD) -> HeadCache[RequestHead]:
+    memory = HeadCache(make_request_head)
     memory.read(head[:-4].split(b"\r\n"))
     memory.learn(head)
     return memory

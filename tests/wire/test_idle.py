@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from forebay.wire.client import Pool
-from forebay.wire.target import Target
+from forebay.wire.client import ConnectionPool, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 LOOPS = pytest.mark.parametrize("loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
 
 
-async def idle(listener: socket.socket, count: int) -> tuple[Pool, list[NodeConnection]]:
+async def idle(listener: socket.socket, count: int) -> tuple[ConnectionPool, list[NodeConnection]]:
     """Return a pool with that many connections that are kept; the last of them is the warmest."""
-    pool = Pool(Target("127.0.0.1", listener.getsockname()[1], None, 5.0))
+    pool = ConnectionPool(Target("127.0.0.1", listener.getsockname()[1], None, 5.0))
     connections = [await pool.connect() for _ in range(count)]
     for connection in connections:
         pool.keep(connection)

@@ -11,14 +11,13 @@ import pytest
 
 from forebay.testing import FakeClock
 from forebay.wire.budget import Budget
-from forebay.wire.client import SENT_BYTES, NodeConnection, Pool
+from forebay.wire.client import SENT_BYTES, ConnectionPool, NodeConnection, Target
 from forebay.wire.server import Server
-from forebay.wire.target import Target
 
 from .test_connection import LIMITS, Site, Taken
 
 if TYPE_CHECKING:
-    from forebay.wire.client import Listener
+    from forebay.wire.client import AnswerListener
 
 BODY = bytes(range(256)) * 32_768  # 8 MiB
 READ_BYTES_MAX = 262_144  # what uvloop reads at once
@@ -64,7 +63,7 @@ async def test_of_a_body_that_is_all_there_one_piece_is_read_in_each_turn(path: 
 async def test_of_a_body_one_piece_is_sent_in_each_turn_however_fast_the_node_reads() -> None:
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as node:
-        pool = Pool(Target("127.0.0.1", node.getsockname()[1], None, 5.0))
+        pool = ConnectionPool(Target("127.0.0.1", node.getsockname()[1], None, 5.0))
         connection = await pool.connect()
         taken, _ = await loop.run_in_executor(None, node.accept)
     seen = bytearray()
@@ -88,7 +87,7 @@ async def test_of_a_body_one_piece_is_sent_in_each_turn_however_fast_the_node_re
 
     connection._transport = cast("Any", Counting())
     sizes.append(0)
-    connection.send(b"POST / HTTP/1.1\r\n\r\n", BODY, cast("Listener", None))
+    connection.send(b"POST / HTTP/1.1\r\n\r\n", BODY, cast("AnswerListener", None))
     while connection._unsent:
         sizes.append(0)
         await asyncio.sleep(0)

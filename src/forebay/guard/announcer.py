@@ -15,9 +15,8 @@ from forebay.errors import BackendFailed
 from forebay.guard.beat import NODES_PATH
 from forebay.guard.episode import Episode
 from forebay.guard.token import TOKEN_HEADER
-from forebay.wire.client import Pool
+from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import Fetched, fetch
-from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +42,7 @@ class Announcer:
         self._token = token
         self._beat = beat
         self._clock = clock
-        self._pool = Pool(_target(url))
+        self._pool = ConnectionPool(_target(url))
         self._due = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._left = False

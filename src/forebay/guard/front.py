@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.guard.asked import Reader
     from forebay.guard.slots import Lease
-    from forebay.wire.answering import Delegate
-    from forebay.wire.client import Pool
+    from forebay.wire.client import ConnectionPool
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import RequestHead
+    from forebay.wire.server import Delegate
 
 LOOKS_MAX: Final = 32
 """Probes and lists that may be under way at once; gateways have one each at a time."""
@@ -48,7 +48,7 @@ class Front:
         self.slots = slots
         self.looks = Slots(LOOKS_MAX)
         self.draining = False
-        self.pool: Pool
+        self.pool: ConnectionPool
         """The way to the backend; set before anything is answered."""
         self.backend_failed: Callable[[str], None] = _nobody
         """Told how a request has lost its backend."""

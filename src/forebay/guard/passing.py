@@ -17,7 +17,7 @@ from forebay.wire.refusals import Refusal
 if TYPE_CHECKING:
     from forebay.guard.front import Front
     from forebay.guard.slots import Lease
-    from forebay.wire.client import NodeConnection, Opening
+    from forebay.wire.client import NodeConnection, PendingConnect
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import AnswerHead, RequestHead
 
@@ -28,7 +28,7 @@ BODYLESS = (204, 304)
 class Passing:
     """The way of one request, driven by callbacks from both sides.
 
-    A `Listener` and an `Answering` by its shape, as the front is a `Site`.
+    A `AnswerListener` and an `Responder` by its shape, as the front is a `Site`.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class Passing:
         self._begun = False
         self._ended = False
         self._paused = False
-        self._opening: Opening | None = None
+        self._opening: PendingConnect | None = None
         self._upstream: NodeConnection | None = None
 
     def begin(self, request: bytes, body: bytes) -> None:

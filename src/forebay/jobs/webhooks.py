@@ -25,9 +25,8 @@ from forebay.jobs.signing import sign
 from forebay.jobs.store.loop_listener import Hearing
 from forebay.jobs.store.schema import batches, jobs
 from forebay.storage.schema import now_s, only
-from forebay.wire.client import Pool
+from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
-from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -76,7 +75,7 @@ class Webhooks:
         parts = urlsplit(url)
         tls = ssl.create_default_context() if parts.scheme == "https" else None
         port = parts.port or (443 if tls else 80)
-        self._pool = Pool(Target(parts.hostname or "", port, tls, LIMIT_S), idle_max=1)
+        self._pool = ConnectionPool(Target(parts.hostname or "", port, tls, LIMIT_S), idle_max=1)
         query = f"?{parts.query}" if parts.query else ""
         self._head = (
             f"POST {parts.path or '/'}{query} HTTP/1.1\r\nhost: {parts.netloc}\r\n"

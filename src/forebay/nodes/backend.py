@@ -21,9 +21,8 @@ from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
 from forebay.nodes.health import FailureKind, NodeHealth
-from forebay.wire.client import Pool
+from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
-from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,7 +88,7 @@ class Backend:
         self._post = post
         self._clock = clock
         self._gpu = gpu
-        self.pool = Pool(_target(settings), idle_max=max(64, settings.slots))
+        self.pool = ConnectionPool(_target(settings), idle_max=max(64, settings.slots))
         self._line = _request_line(settings.url)
         self._credentials = _credentials(api_key)
         self.health = NodeHealth(

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from forebay.nodes.adapters.report import ProbeReply
-from forebay.wire.client import Pool
+from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
-from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     from forebay.nodes.adapters.report import Fetch
@@ -19,7 +18,7 @@ LIMIT_S = 2.0
 def fetch_at(url: str) -> Fetch:
     """Return the way to ask what is at an address."""
     parts = urlsplit(url)
-    pool = Pool(Target(parts.hostname or "", parts.port or 80, None, LIMIT_S), idle_max=0)
+    pool = ConnectionPool(Target(parts.hostname or "", parts.port or 80, None, LIMIT_S), idle_max=0)
 
     async def ask(method: str, path: str, body: bytes = b"") -> ProbeReply:
         head = b"%b %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n" % (

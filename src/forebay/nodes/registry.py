@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forebay.clock import TimerHandle, Timers
     from forebay.core import Event
     from forebay.settings import NodeSettings
-    from forebay.wire.client import Pool
+    from forebay.wire.client import ConnectionPool
 
 SOUGHT, GUARDS = "(sought)", "(guards)"
 """What the core knows those by that are no nodes yet."""
@@ -43,7 +43,9 @@ class Nodes:
         """For how long a node that has never answered may still be starting."""
         self.now_s = clock.monotonic_s
         self._waiting: list[asyncio.Future[None]] = []
-        self._leaving: list[Pool] = []  # of nodes that were removed while requests ran there
+        self._leaving: list[
+            ConnectionPool
+        ] = []  # of nodes that were removed while requests ran there
         self.has_absences = False
         """Whether a node may be known not to have a route."""
         self.has_ollama = False

@@ -35,20 +35,20 @@ from forebay.relay.answer import (
 )
 from forebay.relay.problem import WORDS, Problem, node_failed
 from forebay.relay.retries import AFTER_ANSWER
-from forebay.wire.client import Listener
+from forebay.wire.client import AnswerListener
 
 if TYPE_CHECKING:
     from forebay.core import Describe, Route, Wait
     from forebay.nodes.backend import Backend
     from forebay.relay.call import Call, Sink
     from forebay.relay.relay import Relay
-    from forebay.wire.client import NodeConnection, Opening
+    from forebay.wire.client import NodeConnection, PendingConnect
     from forebay.wire.heads import AnswerHead
 
 logger = logging.getLogger("forebay.relay")
 
 
-class Exchange(Listener):
+class Exchange(AnswerListener):
     """A call, its sink, and what became of it so far."""
 
     __slots__ = (
@@ -97,7 +97,7 @@ class Exchange(Listener):
         # the present attempt
         self._backend: Backend | None = None
         self._connection: NodeConnection | None = None
-        self._opening: Opening | None = None
+        self._opening: PendingConnect | None = None
         self._head: AnswerHead | None = None  # once the answer has begun
         self._length: bytes | None = None
         self._is_stream = False

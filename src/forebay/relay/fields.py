@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import UnsetType
@@ -86,7 +86,7 @@ class Frame:
         )
 
 
-class BodyReading(msgspec.Struct, frozen=True):
+class BodyReading(NamedTuple):
     """What has been read of a body that was too large to be read at once, or is a form."""
 
     fields: Fields

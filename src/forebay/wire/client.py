@@ -1,20 +1,20 @@
 """The client side: connections to one server, kept alive and pooled, driven by callbacks.
 
-A connection carries one exchange at a time. Whoever sends becomes its `Listener` and hears of the
-answer as it is parsed; there is no task per request, only one per *new* connection. A listener
+A connection carries one exchange at a time. Whoever sends becomes its `AnswerListener` and hears of
+the answer as it is parsed; there is no task per request, only one per *new* connection. A listener
 that loses interest calls `abort`: the connection is closed at once, because HTTP/1.1 has no other
 way to say so, and the server can free what it holds.
 
 What could leak here is a connection that nobody owns: a connect that ends after its caller has
-gone (the opening is cancelled, and the socket closed if it was too late), and an answer that ends
-after its listener has gone (`_listener` is None then, and the connection was aborted).
+gone (`PendingConnect` closes the socket if it is too late to cancel), and an answer that ends after
+its listener has gone (`_listener` is None then, and the connection was aborted).
 
 What must not happen is that an answer reaches somebody else. A server that sends more than it was
 asked for would answer the next request on that connection. So a connection goes back to the pool
 only after its listener has heard of the end (a request that starts in that same callback takes
 another), and right before it is used again its socket is polled: where anything can be read, it is
-passed over (`Pool.take`). Any byte that belongs to no answer closes it, and a server that was
-caught once gets a connection per request.
+passed over (`ConnectionPool.take`). Any byte that belongs to no answer closes it, and a server that
+was caught once gets a connection per request.
 """
 
 import asyncio
@@ -23,14 +23,13 @@ import os
 import select
 import ssl
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import httptools
 
 from forebay.errors import BackendFailed
-from forebay.wire.heads import AnswerHead, HeadMemory, make_answer_head
+from forebay.wire.heads import AnswerHead, HeadCache, make_answer_head
 from forebay.wire.sockets import watch_for_dead_peer
-from forebay.wire.target import Target
 
 logger = logging.getLogger("forebay.wire")
 
@@ -44,7 +43,16 @@ STREAMS_CLOSED_MAX: Final = 3
 llama.cpp closes them all, although it says that it keeps them."""
 
 
-class Listener(Protocol):
+class Target(NamedTuple):
+    """Where a server is."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    connect_s: float = 5.0
+
+
+class AnswerListener(Protocol):
     """Who has asked and hears the answer. Every call comes from the event loop."""
 
     __slots__ = ()
@@ -83,11 +91,11 @@ class NodeConnection(asyncio.Protocol):
         "_streamed", "_transport", "_unsent", "_used", "paused",
     )  # fmt: skip
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: "ConnectionPool") -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._listener: Listener | None = None
+        self._listener: AnswerListener | None = None
         self._raw = b""  # what has come of the head
         self._status = 0
         self._head_bytes = 0
@@ -107,7 +115,7 @@ class NodeConnection(asyncio.Protocol):
     # -- for the one who asks
 
     def send(
-        self, request: bytes, body: bytes | list[bytes | memoryview], listener: Listener
+        self, request: bytes, body: bytes | list[bytes | memoryview], listener: AnswerListener
     ) -> None:
         """Send a whole request, its body in one piece or several; the answer is the listener's."""
         transport = self._transport
@@ -171,7 +179,7 @@ class NodeConnection(asyncio.Protocol):
             return False
         return poller is None or not poller.poll(0)
 
-    def carries(self, listener: Listener) -> bool:
+    def carries(self, listener: AnswerListener) -> bool:
         """Say whether the answer that comes here is for this listener."""
         return self._listener is listener
 
@@ -220,7 +228,7 @@ class NodeConnection(asyncio.Protocol):
             self._is_excess()
             return
         if not (self._status or self._raw) and (at := self._pool.heads.body_at(data)):
-            self._take_familiar(listener, data, at)
+            self._take_cached(listener, data, at)
             return
         if not self._status:
             self._head_bytes += len(data)
@@ -240,7 +248,7 @@ class NodeConnection(asyncio.Protocol):
         if not self._status and self._head_bytes > HEAD_BYTES_MAX:
             self._break("the answer's head is too large")
 
-    def _take_familiar(self, listener: Listener, data: bytes, at: int) -> None:
+    def _take_cached(self, listener: AnswerListener, data: bytes, at: int) -> None:
         """Take a whole answer whose head has come before, unparsed."""
         heads = self._pool.heads
         head = heads.last
@@ -376,7 +384,7 @@ class NodeConnection(asyncio.Protocol):
             except Exception:
                 self._fail(listener)
 
-    def _fail(self, listener: Listener) -> None:
+    def _fail(self, listener: AnswerListener) -> None:
         """Have the listener give back what it holds: a bug of ours costs its own request only."""
         logger.exception("taking an answer failed")
         self.abort()
@@ -390,13 +398,13 @@ def _in_words(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-class Opening:
+class PendingConnect:
     """A connection that is wanted; cancelling it leaves nothing behind."""
 
     __slots__ = ("_done", "_pool", "_task")
 
     def __init__(
-        self, pool: "Pool", done: Callable[[NodeConnection | BackendFailed], None]
+        self, pool: "ConnectionPool", done: Callable[[NodeConnection | BackendFailed], None]
     ) -> None:
         self._pool = pool
         self._done: Callable[[NodeConnection | BackendFailed], None] | None = done
@@ -423,15 +431,15 @@ class Opening:
             result.abort()
 
 
-class Pool:
+class ConnectionPool:
     """The connections to one server: those in use belong to their listeners, the rest are here."""
 
     def __init__(self, target: Target, *, idle_max: int = 64) -> None:
         self.target = target
         self._idle_max = idle_max
         self._idle: dict[NodeConnection, None] = {}  # the last used is last
-        self.heads = HeadMemory(make_answer_head)
-        self.openings: set[Opening] = set()
+        self.heads = HeadCache(make_answer_head)
+        self.openings: set[PendingConnect] = set()
         self.connections = 0
         """Those that are open, idle and in use."""
         self.streams_closed = 0
@@ -452,9 +460,9 @@ class Pool:
                 return connection
         return None
 
-    def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> Opening:
+    def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> PendingConnect:
         """Open a connection; `done` is called from the loop with it or with what went wrong."""
-        opening = Opening(self, done)
+        opening = PendingConnect(self, done)
         self.openings.add(opening)
         return opening
 

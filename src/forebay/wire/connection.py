@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 import httptools
 
-from forebay.wire.body import RequestBody
+from forebay.wire.body import BadFraming, BodyFraming, RequestBody, TooManyChunks
 from forebay.wire.budget import NOTHING, READ_BYTES
-from forebay.wire.framing import BadFraming, BodyFraming, TooManyChunks
-from forebay.wire.heads import HeadMemory, make_request_head, without_upgrade
+from forebay.wire.heads import HeadCache, make_request_head, without_upgrade
 from forebay.wire.refusals import (
     BUSY,
     CROWDED,
@@ -35,10 +34,9 @@ from forebay.wire.refusals import (
 from forebay.wire.sockets import watch_for_dead_peer
 
 if TYPE_CHECKING:
-    from forebay.wire.answering import Answering, Delegate
     from forebay.wire.budget import Charge
     from forebay.wire.heads import RequestHead
-    from forebay.wire.server import Server
+    from forebay.wire.server import Delegate, Responder, Server
 
 logger = logging.getLogger("forebay.wire")
 
@@ -71,14 +69,14 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self.peer = ""
-        self._answering: Answering | None = None
+        self._answering: Responder | None = None
         self._delegate: Delegate | None = None  # answers in our place
         self._closing = False
         self._lost = False
         self._mute = False  # nothing can be sent any more
         self._slow = False  # more has been written than the client takes
         self._early = b""
-        self._heads = HeadMemory(make_request_head)
+        self._heads = HeadCache(make_request_head)
         self._parser: httptools.HttpRequestParser | None = None  # of the head that is coming
         self._is_head_whole = self._keeps_alive = False  # as the parser says
         self._raw = b""  # what has come of the head
@@ -114,7 +112,7 @@ class ServerConnection(asyncio.Protocol):
         """Whether the connection ends with the present answer."""
         return self._closing
 
-    def answered_by(self, answering: Answering) -> None:
+    def answered_by(self, answering: Responder) -> None:
         """Know who must hear it when the client leaves or lags behind."""
         self._answering = answering
 
@@ -263,7 +261,7 @@ class ServerConnection(asyncio.Protocol):
             self._take_body(data)
         elif self._delegate is not None:
             self._keep_early(data)
-        elif self._raw or not self._is_familiar(data):
+        elif self._raw or not self._try_cached_head(data):
             self._take_head(data)
 
     def _keep_early(self, data: bytes) -> None:
@@ -312,7 +310,7 @@ class ServerConnection(asyncio.Protocol):
 
     # -- the head
 
-    def _is_familiar(self, data: bytes) -> bool:
+    def _try_cached_head(self, data: bytes) -> bool:
         """Answer a whole request whose head has come before, unparsed; False if it is another."""
         heads, server = self._heads, self._server
         at = heads.body_at(data)

@@ -8,7 +8,7 @@ import asyncio
 from msgspec import Struct
 
 from forebay.errors import BackendFailed
-from forebay.wire.client import NodeConnection, Pool
+from forebay.wire.client import ConnectionPool, NodeConnection
 from forebay.wire.heads import AnswerHead
 
 BODY_BYTES_MAX = 16_777_216
@@ -67,7 +67,7 @@ class _Collector:
 
 
 async def fetch(
-    pool: Pool, head: bytes, body: bytes = b"", *, limit_s: float, fresh: bool = False
+    pool: ConnectionPool, head: bytes, body: bytes = b"", *, limit_s: float, fresh: bool = False
 ) -> Fetched:
     """Send a request whose head is given and return the answer; raises BackendFailed.
 

@@ -3,12 +3,12 @@
 A client that keeps its connection sends the same head with every request, but for its length; so
 does a server with its answers, but for length and the second of the date. Reading a head line by
 line costs more than all else on the way, so the lines are compared with those of the last head,
-in one comparison, and what was made of them is used again (`HeadMemory`). llhttp has seen every
+in one comparison, and what was made of them is used again (`HeadCache`). llhttp has seen every
 byte before: in its strict mode lines end in CRLF and are not folded, so splitting them is safe.
 
 Where a head has come twice in a row, even the parser may be left out: bytes that are the same but
 for the digits of the length, and exactly as long as these say, are one whole message of which
-llhttp would say what it said before (`HeadMemory.body_at`). That is 6 of the 40 µs which a compiled
+llhttp would say what it said before (`HeadCache.body_at`). That is 6 of the 40 µs which a compiled
 request took in user space, and more of a plain one. Whatever differs in any way is parsed.
 """
 
@@ -109,7 +109,7 @@ def first_of(headers: Headers, name: bytes) -> bytes | None:
 H = TypeVar("H")
 
 
-class HeadMemory(Generic[H]):
+class HeadCache(Generic[H]):
     """Makes heads of lines, and remembers the last one."""
 
     __slots__ = ("_after", "_before", "_length_at", "_lines", "_make", "last", "length")

@@ -1,6 +1,7 @@
 """The server side of the hot routes: all connections of one listening socket.
 
-`Site` is what is behind it: it takes whole requests and answers them through the connection.
+`Site` is what is behind it: it takes whole requests and answers them through the connection. A
+`Responder` answers one request, a `Delegate` answers one with an HTTP implementation of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from forebay.wire.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from forebay.clock import Timers
-    from forebay.wire.answering import Delegate
     from forebay.wire.budget import Budget, Charge
     from forebay.wire.heads import RequestHead
     from forebay.wire.refusals import Refusal
@@ -34,6 +34,53 @@ class Limits(Protocol):
     idle_seconds: float
     write_seconds: float
     connections_max: int
+
+
+class Responder(Protocol):
+    """Who is answering a request, and must know when nobody listens any more."""
+
+    __slots__ = ()
+
+    def client_left(self) -> None:
+        """Stop: the connection is gone."""
+        ...
+
+    def client_is_slow(self) -> None:
+        """Hold back: more has been written than the client reads."""
+        ...
+
+    def client_keeps_up(self) -> None:
+        """Go on."""
+        ...
+
+
+class Delegate(Protocol):
+    """Another implementation of HTTP that answers one request, of which it is fed the bytes.
+
+    It calls `ServerConnection.delegate_is_done` at the end of its answer.
+    """
+
+    __slots__ = ()
+
+    def take(self, data: bytes) -> None:
+        """Take the head, then any number of pieces of the body as it is framed on the wire."""
+        ...
+
+    def has_begun(self) -> bool:
+        """Say whether anything of an answer has been sent."""
+        ...
+
+    def client_left(self, error: Exception | None) -> None:
+        """Stop: the connection is gone."""
+        ...
+
+    def client_is_slow(self) -> None:
+        """Hold back: more has been written than the client reads."""
+        ...
+
+    def client_keeps_up(self) -> None:
+        """Go on."""
+        ...
 
 
 class Site(Protocol):

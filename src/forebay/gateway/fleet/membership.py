@@ -20,9 +20,8 @@ from forebay.coordination.protocol.messages import About
 from forebay.errors import BackendFailed, NotAllowed
 from forebay.gateway.errors.http_error import HttpError
 from forebay.settings import advertised, replica_name
-from forebay.wire.client import Pool
+from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
-from forebay.wire.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -188,9 +187,9 @@ def peer_target(address: str, own_certificate: str, connect_s: float) -> Target:
     return Target(parts.hostname or "", parts.port or (443 if tls else 80), tls, connect_s)
 
 
-def _pool(address: str, own_certificate: str) -> Pool | None:
+def _pool(address: str, own_certificate: str) -> ConnectionPool | None:
     """Return a pool for an address; None for what is none: it comes from the store."""
     try:
-        return Pool(peer_target(address, own_certificate, ASK_S), idle_max=0)
+        return ConnectionPool(peer_target(address, own_certificate, ASK_S), idle_max=0)
     except ValueError:
         return None

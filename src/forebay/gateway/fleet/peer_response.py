@@ -35,7 +35,7 @@ class Stale(BackendFailed):
 
 
 class PeerResponse:
-    """One answer: a `Listener` on one side, an iterator on the other."""
+    """One answer: a `AnswerListener` on one side, an iterator on the other."""
 
     def __init__(self, connection: NodeConnection) -> None:
         self._connection: NodeConnection | None = connection

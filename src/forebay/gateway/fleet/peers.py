@@ -24,7 +24,7 @@ from forebay.gateway.fleet.peer_response import ForwardedResponse, PeerResponse,
 from forebay.gateway.http.authorization import HOP
 from forebay.gateway.http.sse import while_connected
 from forebay.sessions.record import replica_of
-from forebay.wire.client import Pool
+from forebay.wire.client import ConnectionPool
 from forebay.wire.heads import end_to_end, header_block
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Peers:
         self._sessions = sessions
         self._reader = reader
         self._tls_cert = tls_cert
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[str, ConnectionPool] = {}
         self._passages: set[PeerResponse] = set()
         self._silent: set[str] = set()
         self._stopped = False
@@ -233,13 +233,13 @@ class Peers:
             return HttpError("replica_lost", words)
         return _away(f"gateway {name}, which has it, cannot be reached")
 
-    def _pool(self, address: str) -> Pool:
+    def _pool(self, address: str) -> ConnectionPool:
         pool = self._pools.get(address)
         if pool is None:
             if len(self._pools) >= POOLS_MAX:  # of gateways that have gone
                 self._pools.pop(next(iter(self._pools))).close()
             target = peer_target(address, self._tls_cert, CONNECT_S)
-            pool = self._pools[address] = Pool(target, idle_max=IDLE_MAX)
+            pool = self._pools[address] = ConnectionPool(target, idle_max=IDLE_MAX)
         return pool
 
 

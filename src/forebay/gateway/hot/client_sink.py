@@ -6,8 +6,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from forebay.relay.call import Sink
-from forebay.wire.answering import Answering
 from forebay.wire.heads import header_block, status_line
+from forebay.wire.server import Responder
 
 if TYPE_CHECKING:
     from forebay.gateway.errors.rendering import ErrorRenderer
@@ -38,7 +38,7 @@ class WrittenHead:
         self.content_type = head.content_type
 
 
-class ClientSink(Sink, Answering):
+class ClientSink(Sink, Responder):
     """One answer to one request of one connection."""
 
     __slots__ = (

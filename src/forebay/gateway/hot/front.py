@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from forebay.gateway.hot.inflation import Inflations
     from forebay.relay.fields import BodyReading
     from forebay.relay.relay import Relay
-    from forebay.wire.answering import Delegate
     from forebay.wire.connection import ServerConnection
+    from forebay.wire.server import Delegate
 
 
 logger = logging.getLogger("forebay.gateway")
