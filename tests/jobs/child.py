@@ -65,7 +65,7 @@ def main(url: str, log: str, mode: str) -> None:
                         lease_seconds=60.0)  # fmt: skip
     for name in TYPES:
         runner.task(name, vram_gb=5.0)(child.handle)
-    runner._store.listeners.append(child.hear)
+    runner._store.changes.listeners.append(child.hear)
     runner.start()
     if mode == "work":
         for number in count():

@@ -62,7 +62,7 @@ class Desk:
         self.files.open()
         self.batches = Batches(self.store)
         self.aborted: list[int] = []
-        self.store.listeners.append(self._hear)
+        self.store.changes.listeners.append(self._hear)
         self.steps = BatchSteps(self.batches, self.files, may_use, keeper)
 
     def close(self) -> None:
@@ -145,10 +145,10 @@ class Desk:
             if seen == chunks * batch_steps.CHUNK_LINES:
                 self.steps.stopping.set()
 
-        self.store.listeners.append(count)
+        self.store.changes.listeners.append(count)
         with pytest.raises(Interrupted):
             self.move_on()
-        self.store.listeners.remove(count)
+        self.store.changes.listeners.remove(count)
         return made
 
     def expire(self, batch: Batch) -> None:

@@ -22,7 +22,7 @@ from sqlalchemy import func, select, update
 
 from forebay.errors import BackendFailed, StoreFailed
 from forebay.jobs.signing import sign
-from forebay.jobs.store.loop_listener import Hearing
+from forebay.jobs.store.change_bus import LoopListener
 from forebay.jobs.store.schema import batches, jobs
 from forebay.storage.schema import now_s, only
 from forebay.wire.client import ConnectionPool, Target
@@ -85,17 +85,17 @@ class Webhooks:
         self._secret = secret
         self._clock = clock
         self._wake = asyncio.Event()
-        self._hearing = Hearing(store, self._hear)
+        self._listener = LoopListener(store, self._hear)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin with what is due."""
-        self._hearing.start()
+        self._listener.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Stop; what is under way is tried again by the next start."""
-        self._hearing.stop()
+        self._listener.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

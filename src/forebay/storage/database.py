@@ -10,6 +10,11 @@ SQLite has one writer anyway. On PostgreSQL each process has one writing connect
 keeps the processes out of each other's way. Where two groups want each other's rows all the same,
 neither waits for long: a group that meets a lock for GROUP_LOCK_MS is rolled back, and each of its
 pieces runs by itself. One piece alone takes its locks in one order, so there is no circle.
+
+Deferred work: what each piece of a group adds to the same few rows (how many lines of a batch have
+ended) is gathered by `defer` and written at the end of the transaction: once for each row instead
+of once for each piece, with the rows locked for the shortest time, and by every program in the same
+order, so that no two wait for each other.
 """
 
 from __future__ import annotations
@@ -39,7 +44,6 @@ from sqlalchemy.pool import StaticPool
 
 from forebay.clock import SystemClock
 from forebay.errors import ForebayError, InvariantBroken, NotAllowed, StoreFailed
-from forebay.storage import postponing
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
@@ -48,9 +52,10 @@ if TYPE_CHECKING:
     from forebay.storage.schema import Schema
 
 T = TypeVar("T")
+Deferred = TypeVar("Deferred", bound="Callable[[Connection], object]")
 Item: TypeAlias = tuple[Callable[["Connection"], Any], "Future[Any]", float]
-"""Work, who waits for it, and since when."""
-Line: TypeAlias = "SimpleQueue[Item | None]"
+"""Work, its future, and since when it waits."""
+WorkQueue: TypeAlias = "SimpleQueue[Item | None]"
 
 GROUP_MAX = 256
 """Pieces of work in one transaction: bounds how long the first waits for the last."""
@@ -71,7 +76,8 @@ GROUP_LOCK_MS = 100
 """How long a group waits for a lock: well below the second after which PostgreSQL would look
 whether it waits for ever, and above what a commit takes."""
 CONTENDED = ("55P03", "40P01")
-"""PostgreSQL's words for a lock that was not to be had, and for two who wait for each other."""
+"""PostgreSQL's codes for lock_not_available and deadlock_detected."""
+_DEFERRED = "forebay_deferred"
 
 
 class Database:
@@ -101,8 +107,8 @@ class Database:
         if self._in_memory:
             self.path = None
         self._engine: Engine | None = None
-        self._writes: Line = SimpleQueue()
-        self._reads: Line = SimpleQueue()
+        self._writes: WorkQueue = SimpleQueue()
+        self._reads: WorkQueue = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._under_way: set[Future[Any]] = set()
         self._mine = threading.local()  # a writer that hangs keeps its connection to itself
@@ -148,10 +154,10 @@ class Database:
         for thread in self._threads:
             thread.join(max(0.0, until_s - self._clock.monotonic_s()))
         hangs = any(thread.is_alive() for thread in self._threads)
-        for line in (self._writes, self._reads):
-            _refuse_all(line)
+        for queue in (self._writes, self._reads):
+            _refuse_all(queue)
             for _ in self._threads:  # whoever hangs now must end as soon as it can
-                line.put(None)
+                queue.put(None)
         for future in list(self._under_way):  # of a database that hangs
             _fail(future, StoreFailed("the database did not answer in time"))
         if self._engine is not None and not hangs:
@@ -191,19 +197,19 @@ class Database:
     def _connection(self, connection: Connection | None) -> None:
         self._mine.connection = connection
 
-    def _start(self, loop: Callable[[Engine, Line], None], engine: Engine, line: Line,
+    def _start(self, loop: Callable[[Engine, WorkQueue], None], engine: Engine, queue: WorkQueue,
                name: str) -> None:  # fmt: skip
-        thread = threading.Thread(target=loop, args=(engine, line), name=name, daemon=True)
+        thread = threading.Thread(target=loop, args=(engine, queue), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _put(self, line: Line, work: Callable[[Connection], T]) -> Future[T]:
+    def _put(self, queue: WorkQueue, work: Callable[[Connection], T]) -> Future[T]:
         future: Future[T] = Future()
         with self._gate:
             if self._closed:
                 future.set_exception(StoreFailed("the database is not open"))
             else:
-                line.put((work, future, self._clock.monotonic_s()))
+                queue.put((work, future, self._clock.monotonic_s()))
         return future
 
     def _begins(self, item: Item) -> bool:
@@ -218,8 +224,8 @@ class Database:
         future.add_done_callback(self._under_way.discard)
         return True
 
-    def _read_all(self, engine: Engine, line: Line) -> None:
-        while (item := line.get()) is not None:
+    def _read_all(self, engine: Engine, queue: WorkQueue) -> None:
+        while (item := queue.get()) is not None:
             if not self._begins(item):
                 continue
             work, future, _ = item
@@ -231,16 +237,16 @@ class Database:
             else:
                 _succeed(future, result)
 
-    def _write_all(self, engine: Engine, line: Line) -> None:
+    def _write_all(self, engine: Engine, queue: WorkQueue) -> None:
         while True:
-            item = line.get()
+            item = queue.get()
             group: list[Item] = []
             while item is not None:
                 if self._begins(item):
                     group.append(item)
-                if len(group) >= GROUP_MAX or line.empty():
+                if len(group) >= GROUP_MAX or queue.empty():
                     break
-                item = line.get()
+                item = queue.get()
             self._run(engine, group)
             if item is None:
                 self._disconnect()
@@ -279,20 +285,20 @@ class Database:
                 if len(works) > 1 and not self.is_sqlite:
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout = {GROUP_LOCK_MS}")
                 results = [work(connection) for work in works]
-                postponing.settle(connection)
+                _run_deferred(connection)
                 return results
         except DBAPIError as error:
             if _is_contended(error):
-                postponing.forget(connection)
+                _discard_deferred(connection)
                 raise
             if self._in_memory:
-                postponing.forget(connection)
+                _discard_deferred(connection)
             else:
                 connection.invalidate()  # whatever state it is in, the next one starts afresh
             self._disconnect()
             raise
         except BaseException:
-            postponing.forget(connection)
+            _discard_deferred(connection)
             raise
 
     def _connected(self, engine: Engine) -> Connection:
@@ -328,6 +334,22 @@ class Database:
         return failure
 
 
+def defer(connection: Connection, key: tuple[str, int], make: Callable[[], Deferred]) -> Deferred:
+    """Return what runs at the end of this transaction under a key; made by the first to ask."""
+    found: Deferred = connection.info.setdefault(_DEFERRED, {}).setdefault(key, make())
+    return found
+
+
+def _run_deferred(connection: Connection) -> None:
+    """Run what was deferred, in the order of the keys."""
+    for _, last in sorted(connection.info.pop(_DEFERRED, {}).items(), key=lambda item: item[0]):
+        last(connection)
+
+
+def _discard_deferred(connection: Connection) -> None:
+    connection.info.pop(_DEFERRED, None)  # the transaction has failed
+
+
 def _is_contended(error: Exception) -> bool:
     """Say whether someone else's lock was in the way, and nothing is wrong with the connection."""
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", "") in CONTENDED
@@ -348,10 +370,10 @@ def _fail(future: Future[Any], error: Exception) -> None:
         future.set_exception(error)
 
 
-def _refuse_all(line: Line) -> None:
+def _refuse_all(queue: WorkQueue) -> None:
     """Answer what nobody will do any more."""
-    while not line.empty():
-        item = line.get()
+    while not queue.empty():
+        item = queue.get()
         if item is not None and item[1].set_running_or_notify_cancel():
             _fail(item[1], StoreFailed("the database was closed"))
 

@@ -161,7 +161,7 @@ class JobEndingsContract:
 
     def test_every_change_is_told_once_it_is_committed(self, store: JobStore) -> None:
         heard: list[Change] = []
-        store.listeners.append(heard.append)
+        store.changes.listeners.append(heard.append)
         (job_id,) = submit(store, letter(1))
         job = claimed(store)
         store.stage(job, "half").result(10)

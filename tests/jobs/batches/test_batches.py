@@ -110,7 +110,7 @@ def test_lines_wait_with_their_model(desk: Desk) -> None:
 
 def test_lines_are_told_of_and_do_not_count_as_jobs(desk: Desk) -> None:
     heard: list[Change] = []
-    desk.store.listeners.append(heard.append)
+    desk.store.changes.listeners.append(heard.append)
     made = desk.create([line("a"), line("b")])
     desk.move_on()
     assert {(one.status, one.batch_id) for one in heard} == {("queued", made.id)}

@@ -25,7 +25,7 @@ def test_a_cancelled_batch_keeps_what_is_done_and_says_what_is_not(desk: Desk) -
     desk.fail()
     (running,) = desk.claim()
     heard: list[Change] = []
-    desk.store.listeners.append(heard.append)
+    desk.store.changes.listeners.append(heard.append)
     desk.aborted.clear()
     cancelled = desk.batches.cancel(made.name, "")
     assert cancelled is not None

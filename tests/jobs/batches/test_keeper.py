@@ -181,7 +181,7 @@ async def test_start_and_stop_may_be_called_twice_and_again(open_desk: Callable[
         await until(desk, made, "in_progress")
         await keeper.stop()
         await keeper.stop()
-    assert desk.store.listeners == [desk._hear]  # only the one that was there before
+    assert desk.store.changes.listeners == [desk._hear]  # only the one that was there before
     keeper.wake()
 
 

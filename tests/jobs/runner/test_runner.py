@@ -292,5 +292,5 @@ def test_a_store_that_is_handed_in_is_neither_opened_nor_closed_nor_recovered(
         idle(work.runner)
     assert found(store, ids[0]).status == "completed"
     assert found(store, running[0].id).status == "running"
-    assert store.listeners == []
+    assert store.changes.listeners == []
     database.close()

@@ -152,14 +152,14 @@ def test_jobs_that_one_gateway_ends_and_another_cancels_in_opposite_order_cost_n
 def listening(desk: Desk) -> Iterator[tuple[Desk, SimpleQueue[Any]]]:
     """A gateway that hears the others, and what it heard."""
     heard: SimpleQueue[Any] = SimpleQueue()
-    news = desk.store.news
-    news.lookers.append(lambda: heard.put("look"))
-    news.batch_lookers.append(lambda: heard.put("batches"))
-    news.listen(desk.database)
+    changes = desk.store.changes
+    changes.resync_listeners.append(lambda: heard.put("look"))
+    changes.batch_listeners.append(lambda: heard.put("batches"))
+    changes.listen(desk.database)
     assert [heard.get(timeout=LIMIT_S) for _ in range(2)] == ["look", "batches"]
-    news.listeners.append(heard.put)
+    changes.listeners.append(heard.put)
     yield desk, heard
-    news.stop_listening()
+    changes.stop_listening()
 
 
 def test_what_another_gateway_does_to_a_job_is_heard_once_it_is_committed(

@@ -24,9 +24,9 @@ from forebay.jobs.job import Failure
 from forebay.jobs.runner.modules import load_task_types
 from forebay.jobs.runner.runner import TaskRunner
 from forebay.jobs.runner.singleton import disown_runner
-from forebay.jobs.store.followers import Feed
+from forebay.jobs.store.change_bus import LoopListener
+from forebay.jobs.store.followers import JobFollowers
 from forebay.jobs.store.job_store import JobStore
-from forebay.jobs.store.loop_listener import Hearing
 from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import JOBS
 from forebay.jobs.webhooks import Webhooks
@@ -65,8 +65,8 @@ class JobEngine:
             self.batches, self.files, around.may_use, keeper, settings.lease_seconds
         )  # fmt: skip
         self._keeper = BatchKeeper(self.batches, steps)
-        self.feed = Feed(self.store)
-        self._hearing = Hearing(self.store, around.figures.counts.take_in)
+        self.followers = JobFollowers(self.store)
+        self._listener = LoopListener(self.store, around.figures.counts.take_in)
         self._recounting: TimerHandle | None = None
         self.idle_slots: IdleSlotRunner | None = None
         self.webhooks: Webhooks | None = None
@@ -90,8 +90,8 @@ class JobEngine:
         around = self._around
         await self._recover()
         around.figures.counts.begin(await asyncio.wrap_future(self.store.counts()))
-        self.feed.start()
-        self._hearing.start()
+        self.followers.start()
+        self._listener.start()
         await self._start_idle_slots()
         await self._keeper.start()
         if self._runner is not None:
@@ -105,7 +105,7 @@ class JobEngine:
             self._keeper.moved = self.webhooks.look
         if not self._database.is_sqlite:
             self._count_again()
-        self.store.news.listen(self._database)
+        self.store.changes.listen(self._database)
 
     def _take_database(self) -> None:
         """Open it, as the only one where only one may."""
@@ -144,7 +144,7 @@ class JobEngine:
 
     def drain(self) -> None:
         """Take nothing more and let followers go; what runs may finish."""
-        self.feed.stop()
+        self.followers.stop()
         if self.idle_slots is not None:
             self.idle_slots.drain()
         if self._runner is not None:
@@ -171,15 +171,15 @@ class JobEngine:
 
         A store that hangs is not waited for: closing it answers all who still wait for it.
         """
-        self.feed.stop()
+        self.followers.stop()
         if self._recounting is not None:
             self._recounting.cancel()
-        await asyncio.to_thread(self.store.news.stop_listening)
+        await asyncio.to_thread(self.store.changes.stop_listening)
         stopping = asyncio.ensure_future(self._stop_workers())
         await asyncio.wait({stopping}, timeout=CLOSE_S)
         await asyncio.to_thread(self._database.close, CLOSE_S if stopping.done() else 0.5)
         await stopping
-        self._hearing.stop()
+        self._listener.stop()
         self.files.close()
         if self._lock is not None:
             self._lock.release()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forebay.jobs.batches.files import Files
     from forebay.jobs.batches.service import Batches
     from forebay.jobs.builtin import Resolve
-    from forebay.jobs.store.followers import Feed
+    from forebay.jobs.store.followers import JobFollowers
     from forebay.jobs.store.job_store import JobStore
     from forebay.relay.relay import Relay
     from forebay.settings import JobsSettings
@@ -88,9 +88,9 @@ class Jobs:
         return self.engine.batches
 
     @property
-    def feed(self) -> Feed:
+    def followers(self) -> JobFollowers:
         """Who follows which job."""
-        return self.engine.feed
+        return self.engine.followers
 
     def task_types(self) -> list[str]:
         """Return the types that jobs may have here; all of them after `know_types`."""

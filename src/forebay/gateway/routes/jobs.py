@@ -168,7 +168,7 @@ class JobRoutes:
         job = await self._find(request, caller)
         if (head := head_response(request)) is not None:
             return head
-        if self.jobs.feed.is_full:
+        if self.jobs.followers.is_full:
             raise HttpError("too_many_connections", "too many follow jobs already")
         return EventStreamResponse(_followed(self.jobs, job))
 
@@ -209,8 +209,8 @@ class JobRoutes:
 
 
 async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
-    feed = jobs.feed
-    with feed.follow(job.id) as follower:
+    followers = jobs.followers
+    with followers.follow(job.id) as follower:
         seen: tuple[object, ...] = ()
         silent_s = 0.0
         while True:
@@ -221,7 +221,7 @@ async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
                     job.status.encode(),
                     msgspec.json.encode(job_line(job)),
                 )
-            if job.status in FINAL or feed.stopped:
+            if job.status in FINAL or followers.stopped:
                 return
             await follower.next_change(LOOK_AGAIN_S)
             silent_s += LOOK_AGAIN_S

@@ -63,8 +63,8 @@ class BatchKeeper:
             self._thread.shutdown(wait=False)
             raise
         self._batches.changed = self.wake
-        self._batches.store.listeners.append(self._hear)
-        self._batches.store.news.batch_lookers.append(self.wake)
+        self._batches.store.changes.listeners.append(self._hear)
+        self._batches.store.changes.batch_listeners.append(self.wake)
         self._task = asyncio.create_task(self._run(), name="batches")
 
     async def stop(self) -> None:
@@ -72,8 +72,8 @@ class BatchKeeper:
         task, self._task = self._task, None
         if task is None:
             return
-        self._batches.store.listeners.remove(self._hear)
-        self._batches.store.news.batch_lookers.remove(self.wake)
+        self._batches.store.changes.listeners.remove(self._hear)
+        self._batches.store.changes.batch_listeners.remove(self.wake)
         self._batches.changed = lambda: None
         self._steps.stopping.set()
         self._woken.set()

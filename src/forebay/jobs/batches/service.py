@@ -91,7 +91,7 @@ class Batches:
                 "expires_at": now_s() + literal(float(window_s(new.completion_window))),
             }
             made = insert(batches).values(values).returning(*COLUMNS)
-            self.store.news.note_batch(connection)
+            self.store.changes.notify_batches(connection)
             return to_batch(connection.execute(made).one())
 
         batch = self.store.database.write(work).result()
@@ -149,7 +149,7 @@ class Batches:
             else:
                 raise NotCancellable(f"the batch is {batch.status}: it cannot be cancelled")
             values |= {"cancelling_at": now_s(), "outcome": "cancelled"}
-            self.store.news.note_batch(connection)
+            self.store.changes.notify_batches(connection)
             changed = update(batches).where(batches.c.id == batch.id).values(values)
             return to_batch(connection.execute(changed.returning(*COLUMNS)).one())
 
@@ -186,13 +186,13 @@ class Batches:
                        "running" if row.worker else "queued", None, batch.id, None, row.fence)
                 for row in ended
             ]  # fmt: skip
-            self.store.news.note(connection, changes)
+            self.store.changes.notify(connection, changes)
             return changes
 
         # In pieces, so that others can write in between. Whoever runs one of them hears of it, and
         # stops at once.
         while changes := self.store.database.write(work).result():
-            self.store.news.announce(changes)
+            self.store.changes.announce(changes)
 
 
 def _find(connection: Connection, name: str, owner: str, *, lock: bool = False) -> Batch | None:

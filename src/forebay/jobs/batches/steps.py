@@ -213,11 +213,11 @@ class BatchSteps:
             if row is None:
                 raise Interrupted("the batch is somebody else's now")
             after, changes = _add_lines(connection, to_batch(row), chunk.lines)
-            self._batches.store.news.note(connection, changes)
+            self._batches.store.changes.notify(connection, changes)
             return after, changes
 
         after, changes = self._database.write(work).result()
-        self._batches.store.news.announce(changes)
+        self._batches.store.changes.announce(changes)
         return after
 
     def _begin_finalizing(self, batch: Batch) -> Batch | None:

@@ -25,7 +25,7 @@ from forebay.jobs.claims import BEATS_PER_LEASE, ClaimSet
 from forebay.jobs.idle.sink import JobSink, to_outcome
 from forebay.jobs.job import Failure
 from forebay.jobs.outcomes import Recording, Requeued
-from forebay.jobs.store.loop_listener import Hearing
+from forebay.jobs.store.change_bus import LoopListener
 from forebay.relay.members import InvalidBody
 from forebay.relay.problem import Problem
 
@@ -130,11 +130,11 @@ class IdleSlotRunner:
         self._pause_s = 0.0
         self._looks = 0  # asked for, and not done yet
         self._loop = asyncio.get_running_loop()
-        self._hearing = Hearing(store, self._take_in, self._look)
+        self._listener = LoopListener(store, self._take_in, self._look)
 
     async def start(self) -> None:
         """Begin with what is queued; raises StoreFailed."""
-        self._hearing.start()
+        self._listener.start()
         await self._refresh()
         self._repeat("heartbeat", self._lease_s / BEATS_PER_LEASE, self._beat)
         self._repeat("poll", min(POLL_S, self._lease_s / 2), self._poll)
@@ -153,7 +153,7 @@ class IdleSlotRunner:
     async def stop(self) -> None:
         """Stop what runs, and wait until that is recorded: it goes back to its place."""
         self.drain()
-        self._hearing.stop()
+        self._listener.stop()
         self._ending = True
         for retry in self._retries:
             retry.set()

@@ -94,7 +94,7 @@ class GpuReservations:
 
         def work(connection: Connection) -> None:
             connection.execute(ours)
-            self._store.news.note_room(connection)
+            self._store.changes.notify_gpu_memory(connection)
 
         self._store.database.write(work)
 

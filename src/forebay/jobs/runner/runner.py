@@ -311,12 +311,12 @@ class TaskRunner:
 
     def _end(self, until_s: float) -> None:
         """Let go of the store, by then at the latest."""
-        news = self._store.news
+        changes = self._store.changes
         with contextlib.suppress(ValueError):
-            news.listeners.remove(self._hear)
-            news.room_lookers.remove(self._look)
+            changes.listeners.remove(self._hear)
+            changes.gpu_listeners.remove(self._look)
         if self._owns:
-            news.stop_listening(self._left_s(until_s) / 2)
+            changes.stop_listening(self._left_s(until_s) / 2)
         self._scheduler = None
         with self._door:
             self._closed = True
@@ -341,12 +341,12 @@ class TaskRunner:
         )
         scheduler.on_depths = self._see
         self._scheduler = scheduler
-        self._store.listeners.append(self._hear)
-        self._store.news.room_lookers.append(self._look)
+        self._store.changes.listeners.append(self._hear)
+        self._store.changes.gpu_listeners.append(self._look)
         recovery = None if self._alone or not self._owns else self._recover_ended
         scheduler.start(recovery)
         if self._owns:
-            self._store.news.listen(self._store.database)
+            self._store.changes.listen(self._store.database)
         self._early.clear()
 
     def _recovery(self) -> Recovery:

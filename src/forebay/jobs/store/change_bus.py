@@ -1,69 +1,129 @@
-"""Who is told what has changed: listeners in this program, and other programs by notes."""
+"""Who is told of changes: listeners in this program, and other programs through PostgreSQL.
+
+A notification is written by the transaction that it tells of (NOTIFY): it is sent when that is
+committed, not at all when it is not, and costs no commit of its own. It holds what changed, as far
+as somebody elsewhere may be waiting for it: a job to run, one to stop, one that is followed. What
+would be long says only "resync", and everybody asks the database. Notifications are never needed:
+whatever they tell is found by polling, too, only later.
+
+A notification is JSON: the sender, the changes, whether batches were made or cancelled, whether to
+resync, whether GPU memory was given back. What cannot be read (a newer program wrote it) means
+"resync".
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import secrets
+import threading
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
+from sqlalchemy import text
 
-from forebay.jobs.store import pg_notes as notes
-from forebay.jobs.store.pg_notes import Writing
-from forebay.storage.listening import STOP_S, Listener
-from forebay.storage.postponing import postponed
+from forebay.jobs.job import Change
+from forebay.storage.database import defer
+from forebay.storage.pg_listener import STOP_S, PgListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sqlalchemy import Connection
 
-    from forebay.jobs.job import Change
+    from forebay.jobs.store.job_store import JobStore
     from forebay.storage.database import Database
 
 logger = logging.getLogger("forebay.jobs")
 
+CHANNEL = "forebay_jobs"
+BYTES_MAX = 7_900
+"""PostgreSQL takes less than 8,000 in one notification."""
+CHANGES_MAX = 200
+"""More than so many in one transaction, and to resync is cheaper than to read them."""
+STAGE_CHARS_MAX = 200
+KEY = ("notes", 0)
+"""After the batches' counts: what is told last holds up nobody else's commit for longer."""
+DELIVERED_MAX = 500
+"""Changes for the loop in one go: a cancelled batch of 50,000 lines must not hold it up."""
 
-class News:
-    """Listeners are called on the thread that wrote, or on the one that hears of other programs."""
 
-    def __init__(self, *, told_elsewhere: bool) -> None:
+class Notification(Struct, frozen=True, array_like=True):
+    """One message to other programs. The order of the fields is that on the wire."""
+
+    sender: str
+    changes: tuple[Change, ...] = ()
+    batches: bool = False
+    """Whether a batch was made or cancelled."""
+    resync: bool = False
+    """Whether more has changed than is said."""
+    gpu_memory: bool = False
+    """Whether GPU memory was given back."""
+
+
+class PgNotifications:
+    """The notifications of one transaction, sent at its end."""
+
+    def __init__(self, sender: str) -> None:
+        self._sender = sender
+        self.changes: list[Change] = []
+        self.batches = False
+        self.gpu_memory = False
+
+    def __call__(self, connection: Connection) -> None:
+        payloads = encode(self._sender, self.changes, batches=self.batches)
+        if self.gpu_memory:
+            payloads.append(_encode(Notification(self._sender, gpu_memory=True)))
+        for payload in payloads:
+            connection.execute(
+                text("SELECT pg_notify(:channel, :payload)"),
+                {"channel": CHANNEL, "payload": payload},
+            )
+
+
+class ChangeBus:
+    """Listeners are called on the thread that wrote, or on the one that hears other programs."""
+
+    def __init__(self, *, shared: bool) -> None:
+        """`shared` says whether other programs may use the database."""
         self.listeners: list[Callable[[Change], None]] = []
-        """Are told of every change that is committed."""
-        self.lookers: list[Callable[[], object]] = []
-        """Are called when other programs may have changed anything at all; so are the others."""
-        self.batch_lookers: list[Callable[[], object]] = []
-        """Are also called when other programs have made or cancelled a batch."""
-        self.room_lookers: list[Callable[[], object]] = []
-        """Are also called when other programs have given back GPU memory."""
-        self._told_elsewhere = told_elsewhere
-        self._name = secrets.token_hex(8)  # ours among the writers of notes
-        self._listener: Listener | None = None
+        """Called with every change that is committed."""
+        self.resync_listeners: list[Callable[[], object]] = []
+        """Called when other programs may have changed anything at all; so are the next two."""
+        self.batch_listeners: list[Callable[[], object]] = []
+        """Called when other programs have made or cancelled a batch."""
+        self.gpu_listeners: list[Callable[[], object]] = []
+        """Called when other programs have given back GPU memory."""
+        self._shared = shared
+        self._name = secrets.token_hex(8)  # ours among the senders
+        self._pg_listener: PgListener | None = None
 
-    # -- to other programs
+    # -- to other programs, when the transaction is committed
 
-    def note(self, connection: Connection, changes: Sequence[Change]) -> None:
-        """Have other programs told of changes, when this transaction is committed."""
-        if changes and self._told_elsewhere:
-            self._writing(connection).add(changes)
+    def notify(self, connection: Connection, changes: Sequence[Change]) -> None:
+        """Tell other programs of changes, as far as they care."""
+        if changes and self._shared:
+            self._pending(connection).changes += filter(_concerns_others, changes)
 
-    def note_batch(self, connection: Connection) -> None:
-        """Have other programs told that a batch was made or cancelled."""
-        if self._told_elsewhere:
-            self._writing(connection).add_batch()
+    def notify_batches(self, connection: Connection) -> None:
+        """Tell other programs that a batch was made or cancelled."""
+        if self._shared:
+            self._pending(connection).batches = True
 
-    def note_room(self, connection: Connection) -> None:
-        """Have other programs told that GPU memory was given back."""
-        if self._told_elsewhere:
-            self._writing(connection).room = True
+    def notify_gpu_memory(self, connection: Connection) -> None:
+        """Tell other programs that GPU memory was given back."""
+        if self._shared:
+            self._pending(connection).gpu_memory = True
 
-    def _writing(self, connection: Connection) -> Writing:
-        return postponed(connection, notes.KEY, lambda: Writing(self._name))
+    def _pending(self, connection: Connection) -> PgNotifications:
+        return defer(connection, KEY, lambda: PgNotifications(self._name))
 
     # -- in this program
 
     def announce(self, changes: Sequence[Change]) -> None:
-        """Tell the listeners of changes that are committed."""
+        """Call the listeners with changes that are committed."""
         for change in changes:
             for listener in self.listeners:
                 try:
@@ -74,40 +134,138 @@ class News:
     # -- from other programs
 
     def listen(self, database: Database) -> None:
-        """Hear what other programs tell, from now on; nothing beside SQLite. Stop it in the end."""
-        if self._told_elsewhere and self._listener is None:
-            self._listener = Listener(database, notes.CHANNEL, self.hear, self.look)
-            self._listener.start()
+        """Receive notifications from now on; no effect on SQLite. Stop it in the end."""
+        if self._shared and self._pg_listener is None:
+            self._pg_listener = PgListener(database, CHANNEL, self.receive, self.resync)
+            self._pg_listener.start()
 
     def stop_listening(self, limit_s: float = STOP_S) -> None:
-        """Hear nothing more; may be called twice."""
-        listener, self._listener = self._listener, None
+        """Receive nothing more; may be called twice."""
+        listener, self._pg_listener = self._pg_listener, None
         if listener is not None:
             listener.stop(limit_s)
 
-    def hear(self, payload: str) -> None:
-        """Take in what a program told."""
-        note = notes.read(payload)
-        if note.sender == self._name:
+    def receive(self, payload: str) -> None:
+        """Pass on a notification, unless it is our own."""
+        received = decode(payload)
+        if received.sender == self._name:
             return
-        if note.look:
-            self.look()
-        if note.batches:
-            _call_all(self.batch_lookers)
-        if note.room:
-            _call_all(self.room_lookers)
+        if received.resync:
+            self.resync()
+        if received.batches:
+            _call_all(self.batch_listeners)
+        if received.gpu_memory:
+            _call_all(self.gpu_listeners)
         replace = msgspec.structs.replace
-        self.announce([replace(change, here=False, waited_s=None) for change in note.changes])
+        self.announce([replace(change, here=False, waited_s=None) for change in received.changes])
 
-    def look(self) -> None:
-        """Have everyone look for himself: nobody knows what others have changed."""
-        for lookers in (self.lookers, self.batch_lookers, self.room_lookers):
-            _call_all(lookers)
+    def resync(self) -> None:
+        """Have everybody ask the database: what others have changed is not known."""
+        for listeners in (self.resync_listeners, self.batch_listeners, self.gpu_listeners):
+            _call_all(listeners)
 
 
-def _call_all(lookers: Sequence[Callable[[], object]]) -> None:
-    for look in list(lookers):
+class LoopListener:
+    """Calls back on the event loop with all changes since the last time, in order."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        on_changes: Callable[[list[Change]], None],
+        on_resync: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._bus = store.changes
+        self._on_changes = on_changes
+        self._on_resync = on_resync
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._pending: list[Change] = []
+
+    def start(self) -> None:
+        self._bus.listeners.append(self._add)
+        self._bus.resync_listeners.append(self._resync)
+
+    def stop(self) -> None:
+        """Listen no longer; may be called twice."""
+        with contextlib.suppress(ValueError):
+            self._bus.listeners.remove(self._add)
+            self._bus.resync_listeners.remove(self._resync)
+
+    def _add(self, change: Change) -> None:
+        with self._lock:
+            self._pending.append(change)
+            first = len(self._pending) == 1
+        if first:  # one call of the loop serves all that gathers until it comes
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody listens
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _resync(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._on_resync)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            changes = self._pending[:DELIVERED_MAX]
+            self._pending = self._pending[DELIVERED_MAX:]
+            more = bool(self._pending)
+        if more:  # others have a turn in between
+            self._loop.call_soon(self._deliver)
+        self._on_changes(changes)
+
+
+def encode(sender: str, changes: Sequence[Change], *, batches: bool) -> list[str]:
+    """Return notifications, each short enough; one that says "resync" where they would be many.
+
+    >>> encode("a", [Change(1, "chat", "model:m", "queued", None)], batches=False)
+    ['["a",[[1,"chat","model:m","queued",null,null,null,null,0,true]],false,false,false]']
+    >>> encode("a", [], batches=False)
+    []
+    """
+    if not changes and not batches:
+        return []
+    if len(changes) > CHANGES_MAX:
+        return [_encode(Notification(sender, (), batches, resync=True))]
+    whole = _encode(Notification(sender, tuple(changes), batches))
+    if len(whole.encode()) <= BYTES_MAX:
+        return [whole]
+    if len(changes) == 1:
+        return [_encode(Notification(sender, (), batches, resync=True))]
+    half = len(changes) // 2
+    return [
+        *encode(sender, changes[:half], batches=batches),
+        *encode(sender, changes[half:], batches=False),
+    ]
+
+
+def decode(payload: str) -> Notification:
+    """Return what a notification says.
+
+    >>> decode("from the future").resync
+    True
+    """
+    try:
+        return msgspec.json.decode(payload, type=Notification)
+    except msgspec.MsgspecError:
+        return Notification("", resync=True)
+
+
+def _encode(notification: Notification) -> str:
+    return msgspec.json.encode(notification).decode()
+
+
+def _concerns_others(change: Change) -> bool:
+    """Say whether other programs want to know: lines of batches are followed by nobody.
+
+    But another gateway may run a new line, and must stop one that was ended under it.
+    """
+    if change.batch_id is None:
+        return True
+    return change.status == "queued" or (change.before == "running" and change.fence > 0)
+
+
+def _call_all(listeners: Sequence[Callable[[], object]]) -> None:
+    for listener in list(listeners):
         try:
-            look()
+            listener()
         except Exception:  # as above
             logger.exception("a listener failed")

@@ -1,7 +1,7 @@
-"""Following one job: who waits for its next change is woken by it, wherever it was made.
+"""Following one job: who waits for its next change is woken by it, whichever program made it.
 
-Changes of other gateways (PostgreSQL) come by notes, which may get lost; so the caller looks again
-after a while all the same, which is why `next_change` has a limit.
+Notifications of other gateways (PostgreSQL) may get lost; so whoever waits looks again after a
+while all the same, which is why `next_change` has a limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from forebay.jobs.store.loop_listener import Hearing
+from forebay.jobs.store.change_bus import LoopListener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 FOLLOWERS_MAX = 1000
 
 
-class Follower:
-    """One who waits for changes of one job."""
+class ChangeWaiter:
+    """Waits for changes of one job."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Tell that something changed."""
         self._changed.set()
 
     async def next_change(self, limit_s: float) -> None:
@@ -39,19 +38,15 @@ class Follower:
         self._changed.clear()
 
 
-class Feed:
-    """Who follows what."""
+class JobFollowers:
+    """Who follows which job."""
 
     def __init__(self, store: JobStore) -> None:
-        self._followers: dict[int, list[Follower]] = {}
+        self._waiters: dict[int, list[ChangeWaiter]] = {}
         self._count = 0
-        self._hearing = Hearing(store, self._tell, self._wake_all)
-        self._stopped = False
-
-    @property
-    def stopped(self) -> bool:
+        self._listener = LoopListener(store, self._wake, self._wake_all)
+        self.stopped = False
         """Whether nobody should wait any longer."""
-        return self._stopped
 
     @property
     def is_full(self) -> bool:
@@ -59,37 +54,36 @@ class Feed:
         return self._count >= FOLLOWERS_MAX
 
     def start(self) -> None:
-        """Listen to the store."""
-        self._stopped = False
-        self._hearing.start()
+        self.stopped = False
+        self._listener.start()
 
     def stop(self) -> None:
         """Wake everyone for the last time."""
-        self._stopped = True
-        self._hearing.stop()
+        self.stopped = True
+        self._listener.stop()
         self._wake_all()
 
     @contextlib.contextmanager
-    def follow(self, job_id: int) -> Iterator[Follower]:
+    def follow(self, job_id: int) -> Iterator[ChangeWaiter]:
         """Follow a job, unless it `is_full`."""
-        follower = Follower()
+        waiter = ChangeWaiter()
         self._count += 1
-        self._followers.setdefault(job_id, []).append(follower)
+        self._waiters.setdefault(job_id, []).append(waiter)
         try:
-            yield follower
+            yield waiter
         finally:
             self._count -= 1
-            followers = self._followers[job_id]
-            followers.remove(follower)
-            if not followers:
-                del self._followers[job_id]
+            waiters = self._waiters[job_id]
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiters[job_id]
 
     def _wake_all(self) -> None:
-        for followers in self._followers.values():
-            for follower in followers:
-                follower.wake()
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.wake()
 
-    def _tell(self, changes: list[Change]) -> None:
+    def _wake(self, changes: list[Change]) -> None:
         for change in changes:
-            for follower in self._followers.get(change.id, ()):
-                follower.wake()
+            for waiter in self._waiters.get(change.id, ()):
+                waiter.wake()

@@ -6,7 +6,7 @@ which grows with every claim: whoever lost the job to a cancellation, a restart 
 lease can no longer say anything about it. So a job may run more than once, but has one result.
 
 Leases are kept by the database's clock. Listeners hear of every change once it is committed, on
-the thread that wrote it; on PostgreSQL of what other programs change, too (see `notes`).
+the thread that wrote it; on PostgreSQL of what other programs change, too (see `change_bus`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from forebay.jobs.job import (
     Verb,
     sources,
 )
-from forebay.jobs.store.change_bus import News
+from forebay.jobs.store.change_bus import STAGE_CHARS_MAX, ChangeBus
 from forebay.jobs.store.insert import DROPPED, add, depth
-from forebay.jobs.store.pg_notes import STAGE_CHARS_MAX
 from forebay.jobs.store.recovery import fail_queue, recover
 from forebay.jobs.store.rows import COLUMNS, count_line, find, queue_depths, to_job, twin_of
 from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
@@ -77,8 +76,7 @@ class JobStore:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.news = News(told_elsewhere=not database.is_sqlite)
-        self.listeners = self.news.listeners
+        self.changes = ChangeBus(shared=not database.is_sqlite)
 
     # -- taking in
 
@@ -333,12 +331,12 @@ class JobStore:
 
         def noted(connection: Connection) -> Any:
             result = work(connection)
-            self.news.note(connection, changes(result))
+            self.changes.notify(connection, changes(result))
             return result
 
         def done(done: Future[Any]) -> None:
             if not done.cancelled() and done.exception() is None:
-                self.news.announce(changes(done.result()))
+                self.changes.announce(changes(done.result()))
 
         future = self.database.write(noted)
         future.add_done_callback(done)

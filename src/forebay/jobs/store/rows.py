@@ -9,7 +9,7 @@ from sqlalchemy import func, select, update
 from forebay.jobs.job import Job, NewJob, Status
 from forebay.jobs.store.insert import fingerprint
 from forebay.jobs.store.schema import QUEUED, UNENDED, batches, jobs
-from forebay.storage.postponing import postponed
+from forebay.storage.database import defer
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
@@ -64,7 +64,7 @@ class _Ended:
 
 def count_lines(connection: Connection, batch_id: int, *, completed: int, failed: int) -> None:
     """Keep a batch's counts in the same transaction as its lines, at the end of it."""
-    ended = postponed(connection, ("batches", batch_id), lambda: _Ended(batch_id))
+    ended = defer(connection, ("batches", batch_id), lambda: _Ended(batch_id))
     ended.completed += completed
     ended.failed += failed
 

@@ -1,9 +1,9 @@
-"""Hearing what other programs tell through PostgreSQL (LISTEN, NOTIFY).
+"""Notifications of other programs through PostgreSQL (LISTEN, NOTIFY).
 
-A thread of its own holds one connection and sleeps on it. What is told while it is not connected
-is lost, and nobody knows what it was: so whoever listens is told each time that listening has
-begun, and looks for himself. A connection that dies without a word is found by TCP's keep-alive;
-until then only the wake-ups are missing, and those who wait for them look now and then anyway.
+A thread of its own holds one connection and sleeps on it. What is sent while it is not connected
+is lost, and nobody knows what it was: so `on_connect` is called each time that listening has begun,
+for everybody to ask the database. A connection that dies silently is found by TCP's keep-alive;
+until then only the wake-ups are missing, and those who wait for them poll now and then anyway.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ AGAIN_S_FIRST, AGAIN_S_MAX = 0.5, 2.0
 STOP_S = 2.0
 
 
-class Listener:
+class PgListener:
     """Listens on one channel; `start` and `stop` once, after `open` and before `close`."""
 
     def __init__(
         self,
         database: Database,
         channel: str,
-        heard: Callable[[str], object],
-        began: Callable[[], object],
+        on_payload: Callable[[str], object],
+        on_connect: Callable[[], object],
     ) -> None:
         self._database = database
         self._channel = channel
-        self._heard = heard
-        self._began = began
+        self._on_payload = on_payload
+        self._on_connect = on_connect
         self._wake, self._woken = socket.socketpair()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forebay-listen", daemon=True)
@@ -68,7 +68,7 @@ class Listener:
                 if self._stopped.is_set():
                     break
                 if not away:
-                    logger.warning("not listening for what others tell: %s", _words(error))
+                    logger.warning("not listening for notifications: %s", _first_line(error))
                 away = True
             if self._stopped.wait(again_s):
                 break
@@ -80,12 +80,12 @@ class Listener:
         with self._database.connect() as connection:
             connection.exec_driver_sql(f"LISTEN {self._channel}")
             driver: Any = connection.connection.driver_connection
-            self._call(self._began)
+            self._call(self._on_connect)
             try:
                 while not self._stopped.is_set():
                     select.select([driver, self._woken], [], [])
                     for note in driver.notifies(timeout=0):
-                        self._call(partial(self._heard, note.payload))
+                        self._call(partial(self._on_payload, note.payload))
             finally:
                 with contextlib.suppress(Exception):
                     connection.invalidate()  # it must not go back, and hear for nobody
@@ -93,11 +93,11 @@ class Listener:
     def _call(self, what: Callable[[], object]) -> None:
         try:
             what()
-        except Exception:  # a bug of whoever hears must not make us deaf
-            logger.exception("what was told could not be used")
+        except Exception:  # a listener's bug must not end the listening
+            logger.exception("a notification could not be used")
 
 
-def _words(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     cause = getattr(error, "orig", None) if isinstance(error, SQLAlchemyError) else error
     lines = str(cause or error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
