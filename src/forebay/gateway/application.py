@@ -24,7 +24,7 @@ from forebay.gateway.routes.models import ModelRoutes
 from forebay.gateway.routes.queue import QueueRoutes
 from forebay.gateway.routes.sessions import SessionRoutes
 from forebay.gateway.routes.status import StatusRoutes
-from forebay.gateway.sessions.service import SessionDesk
+from forebay.gateway.sessions.service import SessionService
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def make_application(parts: Parts) -> ASGIApp:
 
 def _routes(parts: Parts) -> list[BaseRoute]:
     authorizer, reader, readiness = parts.authorizer, parts.reader, parts.readiness
-    desk = SessionDesk(parts.sessions, parts.job_admission, readiness, parts.callers)
+    session_service = SessionService(parts.sessions, parts.job_admission, readiness, parts.callers)
 
     async def metrics_text() -> bytes:
         look, fleet = await parts.lookout.taken(), parts.membership.fleet
@@ -74,8 +74,8 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         JobRoutes(authorizer, reader, readiness, parts.jobs, parts.job_admission),
         FileRoutes(authorizer, reader, readiness, parts.jobs),
         BatchRoutes(authorizer, reader, parts.jobs),
-        SessionRoutes(authorizer, reader, parts.peers, desk),
-        AcpRoutes(authorizer, reader, parts.peers, desk),
+        SessionRoutes(authorizer, reader, parts.peers, session_service),
+        AcpRoutes(authorizer, reader, parts.peers, session_service),
         DashboardRoutes(authorizer, parts.watch),
     )  # fmt: skip
     return [route for group in groups for route in group.routes()]

@@ -1,9 +1,9 @@
-"""`/acp`: sessions over JSON-RPC 2.0, for agents that speak it.
+"""`/acp`: sessions over JSON-RPC 2.0.
 
 One call or a batch; a call without an id is a notification and gets no answer. The calls of a
-batch are begun in their order and run side by side, so that a branch, which waits for its turn,
-does not hold up what comes after it. The answer's status is 200 whatever the calls came to, 204
-where nothing is to be said; only who may ask at all is a matter of HTTP (401, 403, 413).
+batch are started in their order and run concurrently, so that a branch, which waits for its turn,
+does not delay the calls behind it. The status is 200 whatever the calls return, 204 where there is
+nothing to return; only authorisation and the size of the body are HTTP errors (401, 403, 413).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from forebay.gateway.hot.callers import Caller
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
-    from forebay.gateway.sessions.service import SessionDesk
+    from forebay.gateway.sessions.service import SessionService
     from forebay.relay.problem import Problem
     from forebay.sessions.session import Session
 
@@ -44,7 +44,7 @@ CALLS_MAX = 64
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 REFUSED = -32000
-"""Everything that a session refuses; `data.errorKind` says what."""
+"""Every rejection by a session; `data.errorKind` says which."""
 ABOUT_PARAMS = ("invalid_request", "unsupported", "history_too_large")
 
 Answer = dict[str, Any]
@@ -53,7 +53,7 @@ _DECODER: Final = msgspec.json.Decoder(float_hook=float)
 
 
 class RpcError(Exception):
-    """The answer to one call is an error."""
+    """One call fails."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -63,15 +63,15 @@ class RpcError(Exception):
 
 
 class AcpRoutes:
-    """The one route, and its methods."""
+    """The route and its JSON-RPC methods."""
 
     def __init__(
-        self, authorizer: Authorizer, reader: RequestReader, peers: Peers, desk: SessionDesk
+        self, authorizer: Authorizer, reader: RequestReader, peers: Peers, service: SessionService
     ) -> None:
         self._authorizer = authorizer
         self._reader = reader
         self._peers = peers
-        self._desk = desk
+        self._service = service
         self._methods: dict[str, Callable[[Answer, Caller, Request], Awaitable[Answer]]] = {
             "session/new": self._new,
             "session/prompt": self._prompt,
@@ -83,7 +83,6 @@ class AcpRoutes:
         return [Route("/acp", self.call, methods=["POST"])]
 
     async def call(self, request: Request) -> Response:
-        """Answer a call, or a batch of them."""
         caller = self._authorizer.caller(request)
         body = await self._reader.read(request, BODY_BYTES_MAX)
         try:
@@ -103,7 +102,7 @@ class AcpRoutes:
     async def _all(
         self, calls: list[object], caller: Caller, request: Request
     ) -> list[Answer | None]:
-        """Do what is ours, and have others do what is theirs, side by side."""
+        """Run the calls, those of other gateways' sessions over there, all concurrently."""
         there = await self._elsewhere(calls, request)
         away = {at for places in there.values() for at in places}
         here = [at for at in range(len(calls)) if at not in away]
@@ -112,23 +111,23 @@ class AcpRoutes:
         async def do(at: int) -> None:
             answers[at] = await self._one(calls[at], caller, request)
 
-        async def have_done(name: str, places: list[int]) -> None:
-            sent: list[Answer] = [calls[at] for at in places]  # type: ignore[misc] # they are sound
+        async def forward(name: str, places: list[int]) -> None:
+            sent: list[Answer] = [calls[at] for at in places]  # type: ignore[misc] # `_is_valid` checked
             told = await self._there(sent, request, name)
             for at, answer in zip(places, told, strict=True):
                 answers[at] = answer
 
-        asked = (have_done(name, places) for name, places in there.items())
+        asked = (forward(name, places) for name, places in there.items())
         await asyncio.gather(*(do(at) for at in here), *asked)
         return answers
 
     async def _there(self, calls: list[Answer], request: Request, name: str) -> list[Answer | None]:
-        """Have another gateway do these calls; where it cannot, each is refused."""
+        """Have another gateway run these calls; where it cannot, each fails."""
         try:
             return await ask_replica(self._peers, request, name, calls)
         except HttpError as error:
-            refusal = _refusal(error)
-            return [_failed(_id_of(call), refusal) if "id" in call else None for call in calls]
+            rejection = _rejection(error)
+            return [_failed(_id_of(call), rejection) if "id" in call else None for call in calls]
 
     async def _elsewhere(self, calls: list[object], request: Request) -> dict[str, list[int]]:
         """Return which calls other gateways must answer, in their order."""
@@ -136,25 +135,25 @@ class AcpRoutes:
         for at, call in enumerate(calls):
             params = call.get("params") if isinstance(call, dict) else None
             session_id = params.get("sessionId") if isinstance(params, dict) else None
-            if not isinstance(session_id, str) or not self._is_sound(call):
+            if not isinstance(session_id, str) or not self._is_valid(call):
                 continue
             try:
                 name = await self._peers.of_session(session_id, request)
             except HttpError:
-                continue  # the call is told so when it looks for its session
+                continue  # the call fails with it when it looks for its session
             if name is not None:
                 found.setdefault(name, []).append(at)
         return found
 
-    def _is_sound(self, call: object) -> bool:
-        """Say whether a call can be passed on: what is wrong with it is best said here."""
+    def _is_valid(self, call: object) -> bool:
+        """Say whether a call can be forwarded; invalid ones are answered here."""
         try:
             return _read(call)[0] in self._methods
         except RpcError:
             return False
 
     async def _one(self, call: object, caller: Caller, request: Request) -> Answer | None:
-        """Do one call; return its answer, None for a notification."""
+        """Run one call; return its answer, None for a notification."""
         call_id = _id_of(call)
         wants_answer = not isinstance(call, dict) or "id" in call
         try:
@@ -168,9 +167,9 @@ class AcpRoutes:
             wants_answer = wants_answer or error.error["code"] == INVALID_REQUEST
             answer = _failed(call_id, error)
         except (HttpError, SessionRejected) as error:
-            answer = _failed(call_id, _refusal(error))
+            answer = _failed(call_id, _rejection(error))
         except Exception:
-            logger.exception("a call failed")
+            logger.exception("JSON-RPC call failed")
             words = "an internal error; the log has the details"
             answer = _failed(call_id, RpcError(INTERNAL_ERROR, words))
         return answer if wants_answer else None
@@ -178,25 +177,26 @@ class AcpRoutes:
     # -- the methods
 
     async def _new(self, params: Answer, caller: Caller, request: Request) -> Answer:
-        return await self._desk.create(params, caller)
+        return await self._service.create(params, caller)
 
     async def _prompt(self, params: Answer, caller: Caller, request: Request) -> Answer:
         session = await self._session(params, caller, request)
-        return await self._desk.prompt(session, params, caller, request)
+        return await self._service.prompt(session, params, caller, request)
 
     async def _cancel(self, params: Answer, caller: Caller, request: Request) -> Answer:
         session = await self._session(params, caller, request)
-        return await self._desk.cancel(session, params)
+        return await self._service.cancel(session, params)
 
     async def _branch(self, params: Answer, caller: Caller, request: Request) -> Answer:
-        return await self._desk.branch(await self._session(params, caller, request))
+        return await self._service.branch(await self._session(params, caller, request))
 
     async def _session(self, params: Answer, caller: Caller, request: Request) -> Session:
         session_id = params.pop("sessionId", None)
         if not isinstance(session_id, str):
             raise RpcError(INVALID_PARAMS, "`sessionId` must be a text", {"param": "sessionId"})
-        await self._peers.of_session(session_id, request)  # refuses what came the wrong way
-        return await self._desk.find(session_id, caller)
+        # Raises for a call that was forwarded to the wrong gateway.
+        await self._peers.of_session(session_id, request)
+        return await self._service.find(session_id, caller)
 
 
 def _id_of(call: object) -> str | int | float | None:
@@ -220,8 +220,8 @@ def _read(call: object) -> tuple[str, Answer]:
     return method, params
 
 
-def _refusal(error: HttpError | SessionRejected) -> RpcError:
-    """Return a refusal as JSON-RPC has it; that of the cap exactly as specification 2 does."""
+def _rejection(error: HttpError | SessionRejected) -> RpcError:
+    """Return a rejection as a JSON-RPC error."""
     if isinstance(error, PromptQueueFull):
         data: Answer = {
             "errorKind": error.problem.code,

@@ -25,74 +25,79 @@ if TYPE_CHECKING:
     from forebay.gateway.hot.callers import Caller
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
-    from forebay.gateway.sessions.service import SessionDesk
+    from forebay.gateway.sessions.service import SessionService
     from forebay.sessions.events import EventReader
     from forebay.sessions.prompt import Prompt
     from forebay.sessions.session import Session
 
-    Handler = Callable[[Request], Awaitable[Response]]
+    Handler = Callable[[Session, Request, Caller], Awaitable[Response]]
 
 BODY_BYTES_MAX = 2_097_152
 """A conversation is held in memory; what is larger is no prompt."""
 
 
 class SessionRoutes:
-    """Making, prompting, following, looking, ending."""
+    """`/session` and everything below it."""
 
     def __init__(
-        self, authorizer: Authorizer, reader: RequestReader, peers: Peers, desk: SessionDesk
+        self, authorizer: Authorizer, reader: RequestReader, peers: Peers, service: SessionService
     ) -> None:
         self._authorizer = authorizer
         self._reader = reader
         self._peers = peers
-        self._desk = desk
+        self._service = service
 
     def routes(self) -> list[Route]:
         one = "/session/{session_id}"
+        pending = f"{one}/pending-prompts"
         return [
             Route("/session", self.create, methods=["POST"]),
-            Route(one, self._of_owner(self.show)),
-            Route(one, self._of_owner(self.close), methods=["DELETE"]),
-            Route(f"{one}/prompt", self._of_owner(self.prompt), methods=["POST"]),
-            Route(f"{one}/events", self._of_owner(self.events)),
-            Route(f"{one}/messages", self._of_owner(self.messages)),
-            Route(f"{one}/pending-prompts", self._of_owner(self.pending)),
-            Route(
-                f"{one}/pending-prompts/{{prompt_id}}",
-                self._of_owner(self.remove),
-                methods=["DELETE"],
-            ),
-            Route(f"{one}/cancel", self._of_owner(self.cancel), methods=["POST"]),
-            Route(f"{one}/branch", self._of_owner(self.branch, None), methods=["POST"]),
-            Route(f"{one}/turns/{{prompt_id}}", self._of_owner(self.turn)),
+            Route(one, self._authorized(self.show)),
+            Route(one, self._authorized(self.close), methods=["DELETE"]),
+            Route(f"{one}/prompt", self._authorized(self.prompt), methods=["POST"]),
+            Route(f"{one}/events", self._authorized(self.events)),
+            Route(f"{one}/messages", self._authorized(self.messages)),
+            Route(pending, self._authorized(self.pending)),
+            Route(f"{pending}/{{prompt_id}}", self._authorized(self.remove), methods=["DELETE"]),
+            Route(f"{one}/cancel", self._authorized(self.cancel), methods=["POST"]),
+            Route(f"{one}/branch", self._authorized(self.branch, None), methods=["POST"]),
+            Route(f"{one}/turns/{{prompt_id}}", self._authorized(self.turn)),
         ]
 
-    async def create(self, request: Request) -> Response:
-        """Make a session."""
-        caller = self._caller(request)
-        fields = await self._fields(request)
-        return json_answer(await self._desk.create(fields, caller), 201)
+    def _authorized(self, handler: Handler, limit_s: float | None = HEAD_S) -> Callable[..., Any]:
+        """Return the endpoint of a handler, which is given a session that its caller may see.
 
-    async def show(self, request: Request) -> Response:
-        """Say how a session stands."""
-        session = await self._session(request, self._caller(request))
+        The one place that authorises: first the caller, then, on the gateway that holds the
+        session, its owner. Another gateway answers within `limit_s`; None is no limit.
+        """
+
+        async def endpoint(request: Request) -> Response:
+            caller = self._authorizer.caller(request)
+            session_id = request.path_params["session_id"]
+            peer = await self._peers.of_session(session_id, request)
+            if peer is not None:
+                return await self._peers.pass_on(request, peer, BODY_BYTES_MAX, limit_s)
+            session = await self._service.find(session_id, caller)
+            return await handler(session, request, caller)
+
+        return endpoint
+
+    async def create(self, request: Request) -> Response:
+        caller = self._authorizer.caller(request)
+        fields = await self._fields(request)
+        return json_answer(await self._service.create(fields, caller), 201)
+
+    async def show(self, session: Session, request: Request, caller: Caller) -> Response:
         return json_answer(self._shown(session))
 
-    async def close(self, request: Request) -> Response:
-        """End a session and everything in it."""
-        session = await self._session(request, self._caller(request))
-        return json_answer(await self._desk.close(session))
+    async def close(self, session: Session, request: Request, caller: Caller) -> Response:
+        return json_answer(await self._service.close(session))
 
-    async def prompt(self, request: Request) -> Response:
-        """Accept a prompt."""
-        caller = self._caller(request)
-        session = await self._session(request, caller)
+    async def prompt(self, session: Session, request: Request, caller: Caller) -> Response:
         fields = await self._fields(request)
-        return json_answer(await self._desk.prompt(session, fields, caller, request), 202)
+        return json_answer(await self._service.prompt(session, fields, caller, request), 202)
 
-    async def events(self, request: Request) -> Response:
-        """Follow a session, as server-sent events."""
-        session = await self._session(request, self._caller(request))
+    async def events(self, session: Session, request: Request, caller: Caller) -> Response:
         after = _last_event_id(request)
         if (head := head_response(request)) is not None:
             return head
@@ -102,61 +107,31 @@ class SessionRoutes:
         reader = session.log.follow(after)
         return EventStreamResponse(_frames(reader), reader)
 
-    async def messages(self, request: Request) -> Response:
-        """Return the history as it would be sent."""
-        session = await self._session(request, self._caller(request))
+    async def messages(self, session: Session, request: Request, caller: Caller) -> Response:
         history = session.conversation.history()
         return json_answer({"sessionId": session.id, "messages": history})
 
-    async def pending(self, request: Request) -> Response:
-        """List the prompts that wait or run."""
-        session = await self._session(request, self._caller(request))
+    async def pending(self, session: Session, request: Request, caller: Caller) -> Response:
         listed = [_pending(one) for one in session.queue.prompts() if one.status != "accepting"]
-        counts = {"limit": self._desk.limit, "pendingCount": session.queue.pending}
+        counts = {"limit": self._service.limit, "pendingCount": session.queue.pending}
         return json_answer({"sessionId": session.id, **counts, "prompts": listed})
 
-    async def remove(self, request: Request) -> Response:
-        """Take a queued prompt out of the line."""
-        session = await self._session(request, self._caller(request))
-        return json_answer(await self._desk.remove(session, request.path_params["prompt_id"]))
+    async def remove(self, session: Session, request: Request, caller: Caller) -> Response:
+        return json_answer(await self._service.remove(session, request.path_params["prompt_id"]))
 
-    async def cancel(self, request: Request) -> Response:
-        """End the prompt that runs; those behind it go on."""
-        session = await self._session(request, self._caller(request))
+    async def cancel(self, session: Session, request: Request, caller: Caller) -> Response:
         fields = await self._fields(request, or_none=True)
-        return json_answer(await self._desk.cancel(session, fields))
+        return json_answer(await self._service.cancel(session, fields))
 
-    async def branch(self, request: Request) -> Response:
-        """Make a session that goes on from this one; answers when its turn comes."""
-        session = await self._session(request, self._caller(request))
-        made = await while_connected(request, self._desk.branch(session))
+    async def branch(self, session: Session, request: Request, caller: Caller) -> Response:
+        """Answer when the branch's turn comes; a client that leaves gives up its place."""
+        made = await while_connected(request, self._service.branch(session))
         return json_answer(made, 201)
 
-    async def turn(self, request: Request) -> Response:
-        """Say what became of a prompt."""
-        session = await self._session(request, self._caller(request))
+    async def turn(self, session: Session, request: Request, caller: Caller) -> Response:
         return json_answer(_turn(session.find(request.path_params["prompt_id"])))
 
     # -- inside
-
-    def _of_owner(self, here: Handler, limit_s: float | None = HEAD_S) -> Handler:
-        """Return a route that another gateway answers where the session is there."""
-        peers = self._peers
-
-        async def there_or_here(request: Request) -> Response:
-            self._caller(request)
-            name = await peers.of_session(request.path_params["session_id"], request)
-            if name is None:
-                return await here(request)
-            return await peers.pass_on(request, name, BODY_BYTES_MAX, limit_s)
-
-        return there_or_here
-
-    def _caller(self, request: Request) -> Caller:
-        return self._authorizer.caller(request)
-
-    async def _session(self, request: Request, caller: Caller) -> Session:
-        return await self._desk.find(request.path_params["session_id"], caller)
 
     async def _fields(self, request: Request, *, or_none: bool = False) -> dict[str, Any]:
         body = await self._reader.read(request, BODY_BYTES_MAX)
@@ -164,7 +139,6 @@ class SessionRoutes:
 
     def _shown(self, session: Session) -> dict[str, object]:
         record, conversation = session.record, session.conversation
-        active = session.active_id
         waiting = [one for one in session.queue.prompts() if one.status == "queued"]
         return {
             "sessionId": session.id,
@@ -175,8 +149,8 @@ class SessionRoutes:
             "state": "closing" if session.closing else "open",
             "pendingCount": session.queue.pending,
             "queuedCount": len(waiting),
-            "limit": self._desk.limit,
-            "activePromptId": active,
+            "limit": self._service.limit,
+            "activePromptId": session.active_id,
             "turns": len(conversation.turns),
             "droppedTurns": conversation.dropped,
             "contextTokens": session.context_tokens(),
@@ -187,7 +161,7 @@ class SessionRoutes:
 
 
 def queue_full(full: PromptQueueFull) -> Response:
-    """Return the answer of specification 2 to a prompt over the cap, exactly."""
+    """Return the answer to a prompt over the cap."""
     body = {
         "code": full.problem.code,
         "error": full.problem.message,

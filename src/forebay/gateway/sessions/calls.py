@@ -1,7 +1,7 @@
-"""From a prompt to a call: what any request would be, with the session's model and the key's rules.
+"""Build the relay's call of a prompt, with the session's model and the limits of its key.
 
-Made when the prompt heads its session, not when it was accepted: aliases, keys and nodes may have
-changed in between, and a key that was revoked must not run anything.
+Built when the prompt is at the head of its session, not when it was accepted: aliases, keys and
+nodes may have changed in between, and a key that was revoked must not run anything.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from forebay.sessions.record import SessionRecord
 
 FAMILY = replace(OPENAI, comments=False)
-"""Nobody reads the stream but us: no comments are needed to keep it awake."""
+"""Without the comments that keep a connection open: only the session reads this stream."""
 TARGET = b"/v1/chat/completions"
 ROUTE = "/session/{id}/prompt"
 
 
 class SessionCalls:
-    """Makes calls of prompts."""
+    """Builds the calls of prompts."""
 
     def __init__(self, admission: Admission, keys: KeyRing) -> None:
         self._admission = admission

@@ -1,4 +1,4 @@
-"""What callers may say about sessions and prompts, checked field by field."""
+"""The request bodies of the session routes, and their validation."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class CancelFields(Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 class SentPrompt(Struct, frozen=True):
-    """A prompt that makes sense."""
+    """A valid prompt."""
 
     messages: tuple[Message, ...]
     deadline_s: float | None
 
 
 def read_session(fields: dict[str, Any]) -> SessionFields:
-    """Return what a session is to be; raises HttpError, naming the field."""
+    """Return the fields of a new session; raises HttpError, naming the field."""
     asked = convert_fields(fields, SessionFields)
     if not asked.model.isprintable():
         raise invalid("`model` holds characters that cannot be printed", "model")
@@ -86,7 +86,7 @@ def read_session(fields: dict[str, Any]) -> SessionFields:
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    """Say whether something is nested more than so many levels; looks no deeper than that."""
+    """Say whether a value is nested more than so many levels; looks no deeper than that."""
     inner: Iterable[object] = ()
     if isinstance(value, dict):
         inner = value.values()
@@ -98,7 +98,7 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def read_prompt(fields: dict[str, Any]) -> SentPrompt:
-    """Return what a prompt says; raises HttpError, naming the field."""
+    """Return the messages and the deadline of a prompt; raises HttpError, naming the field."""
     asked = convert_fields(fields, PromptFields)
     if asked.prompt is not None and asked.messages is not None:
         raise invalid("give `prompt` or `messages`, not both", "prompt")

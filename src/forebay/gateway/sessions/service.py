@@ -1,8 +1,8 @@
-"""What can be asked of sessions, whatever the wire: `/session` and `/acp` both come here.
+"""The operations on sessions that `/session` and `/acp` share.
 
-So there is one admission, one cap, one order of checks: the session (404), whether it is closing
-(409), the prompt (400), whether the client is still there, and last the cap (503). Between the
-cap's check and the place in line nothing is awaited.
+There is one order of checks: the session (404), whether it is closing (409), the prompt (400),
+whether the client is still connected, and last the cap (503). Nothing is awaited between the check
+of the cap and the place in the queue.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ logger = logging.getLogger("forebay.sessions")
 Fields = dict[str, Any]
 
 
-class SessionDesk:
-    """Answers in plain values; refuses with `Refusal` or `HttpError`."""
+class SessionService:
+    """Takes and returns plain values; raises SessionRejected or HttpError."""
 
     def __init__(
         self, host: SessionHost, admission: JobAdmission, readiness: Readiness, callers: Callers
@@ -55,7 +55,6 @@ class SessionDesk:
         return self._host.settings.max_pending_prompts or None
 
     async def create(self, fields: Fields, caller: Caller) -> Fields:
-        """Make a session."""
         from forebay.sessions.sessions import NewSession
 
         asked = read_session(fields)
@@ -66,14 +65,13 @@ class SessionDesk:
         return {"sessionId": (await self._stored(sessions.create(new))).id}
 
     async def find(self, session_id: object, caller: Caller) -> Session:
-        """Return a session that this caller may see."""
+        """Return a session that this caller may see; raises SessionRejected."""
         sessions = await self._sessions()
         return sessions.find(str(session_id), seen_by(caller))
 
     async def prompt(
         self, session: Session, fields: Fields, caller: Caller, request: Request
     ) -> Fields:
-        """Accept a prompt, or refuse it before anything has happened."""
         if session.closing:
             raise session_closing()
         sent = read_prompt(fields)
@@ -96,24 +94,23 @@ class SessionDesk:
         }
 
     async def branch(self, session: Session) -> Fields:
-        """Make a session that goes on from this one, when its turn comes."""
+        """Create a session that continues this one, when its turn in the queue comes."""
         sessions = await self._sessions()
         return {"sessionId": (await self._stored(sessions.branch(session))).id}
 
     async def cancel(self, session: Session, fields: Fields) -> Fields:
-        """End what runs; it stays ended, even if the gateway dies the moment after."""
+        """End the active prompt, and return once that is stored."""
         prompt_id = session.cancel(convert_fields(fields, CancelFields).prompt_id)
         await self._stored(session.flush())
         return {"promptId": prompt_id, "cancelled": prompt_id is not None}
 
     async def remove(self, session: Session, prompt_id: str) -> Fields:
-        """Take a queued prompt out of the line, for good."""
+        """Remove a queued prompt, and return once that is stored."""
         removed = session.remove(prompt_id)
         await self._stored(session.flush())
         return {"promptId": prompt_id, "removed": removed}
 
     async def close(self, session: Session) -> Fields:
-        """End a session."""
         sessions = await self._sessions()
         await self._stored(sessions.close(session, "deleted"))
         return {"sessionId": session.id, "state": "closed"}
