@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from bench.soak.verdict import MIB
-from forebay.load.charts import HEIGHT, WIDTH, Line, over_time
-from forebay.load.markup import Markup, tag
+from forebay.load.charts import HEIGHT, WIDTH, ChartLine, over_time
+from forebay.load.html import Markup, tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,12 +38,14 @@ def picture(samples: Sequence[Sample], every_s: float, title: str) -> str:
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
     width_s = every_s * size
 
-    def line(name: str, colour: int, value: Callable[[Sample], float]) -> Line:
-        return Line(name, [fmean(map(value, group)) for group in groups], colour)
+    def line(name: str, colour: int, value: Callable[[Sample], float]) -> ChartLine:
+        return ChartLine(name, [fmean(map(value, group)) for group in groups], colour)
 
-    def rate(name: str, total: Callable[[Sample], float]) -> Line:
+    def rate(name: str, total: Callable[[Sample], float]) -> ChartLine:
         found = [None, *(_growth(total, *pair) for pair in pairwise(samples))]
-        return Line(name, [_mean(found[at : at + size]) for at in range(0, len(found), size)], 1)
+        return ChartLine(
+            name, [_mean(found[at : at + size]) for at in range(0, len(found), size)], 1
+        )
 
     plots = {
         "Memory of the gateway, MiB": [line("RSS", 1, lambda one: one.rss_bytes / MIB)],
@@ -78,7 +80,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _sheet(plots: dict[str, list[Line]], width_s: float, title: str) -> str:
+def _sheet(plots: dict[str, list[ChartLine]], width_s: float, title: str) -> str:
     width = 2 * WIDTH + 3 * GAP
     row_height = HEIGHT + TITLE_HEIGHT + GAP
     height = HEADING + (len(plots) + 1) // 2 * row_height

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from forebay.cli.bench.progress import View
+from forebay.cli.bench.progress import BenchProgress
 from forebay.cli.main import app
 from forebay.cli.output.tables import SafeConsole
-from forebay.load.fairness import fairness
-from forebay.load.plan import Plan
-from forebay.load.run import Live
+from forebay.load.plan import LoadPlan
+from forebay.load.run import RunProgress
+from forebay.load.statistics import fairness
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.testing import FakeClock, FakeNode, RawClient
@@ -330,12 +330,14 @@ async def test_runs_that_cannot_be_compared_are_said_to_be(
 
 def test_a_line_is_said_every_few_seconds_where_nobody_looks() -> None:
     said, clock = io.StringIO(), FakeClock()
-    plan = Plan(url="http://x", model="m", warmup_s=3.0)
+    plan = LoadPlan(url="http://x", model="m", warmup_s=3.0)
     console = SafeConsole(file=said, width=200)
-    with View(clock, plan, 10, console) as view:
+    with BenchProgress(clock, plan, 10, console) as view:
         for second in range(12):
             now = float(second)
-            view.update(Live(10, 9.0, now_s=now, ok=second, in_flight=1, not_sent=2, late_s=0.5))
+            view.update(
+                RunProgress(10, 9.0, now_s=now, ok=second, in_flight=1, not_sent=2, late_s=0.5)
+            )
             clock.advance(1.0)
     lines = said.getvalue().splitlines()
     assert len(lines) == 3
@@ -347,7 +349,9 @@ def test_a_line_is_said_every_few_seconds_where_nobody_looks() -> None:
 def test_a_bar_is_shown_on_a_terminal_and_gone_afterwards() -> None:
     said = io.StringIO()
     console = SafeConsole(file=said, width=120, force_terminal=True, markup=False, highlight=False)
-    with View(FakeClock(), Plan(url="http://x", model="m\x1b[2J"), 10, console) as view:
-        view.update(Live(10, 9.0, now_s=1.0, ok=3, failed=1, in_flight=1))
+    with BenchProgress(
+        FakeClock(), LoadPlan(url="http://x", model="m\x1b[2J"), 10, console
+    ) as view:
+        view.update(RunProgress(10, 9.0, now_s=1.0, ok=3, failed=1, in_flight=1))
     assert "3 answered, 1 failed" in said.getvalue()
     assert "m?[2J" in said.getvalue()

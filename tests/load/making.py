@@ -7,19 +7,19 @@ from typing import Any
 from hypothesis import strategies as st
 
 from forebay.load.document import Document, document
-from forebay.load.plan import Plan
+from forebay.load.plan import LoadPlan
 from forebay.load.run import Measured
-from forebay.load.samples import NOT_SENT, UNFINISHED, Sample
+from forebay.load.samples import NOT_SENT, UNFINISHED, RequestSample
 
 URL = "http://127.0.0.1:1"
 OF_RUN = ("messages", "span_s", "elapsed_s")
 
 
-def plan(**more: Any) -> Plan:
-    return Plan(**{"url": URL, "model": "m", "duration_s": 10.0, **more})
+def plan(**more: Any) -> LoadPlan:
+    return LoadPlan(**{"url": URL, "model": "m", "duration_s": 10.0, **more})
 
 
-def ok(at_s: float, total_s: float, **more: Any) -> Sample:
+def ok(at_s: float, total_s: float, **more: Any) -> RequestSample:
     """A success, as a gateway answers it."""
     given: dict[str, Any] = {
         "user": "user-1",
@@ -28,10 +28,10 @@ def ok(at_s: float, total_s: float, **more: Any) -> Sample:
         "ttft_s": total_s / 2,
     }
     given |= {"wait_s": total_s / 4, "gap_s": 0.01, "gap_max_s": 0.02, "tokens_out": 10, **more}
-    return Sample(at_s=at_s, total_s=total_s, **given)
+    return RequestSample(at_s=at_s, total_s=total_s, **given)
 
 
-def failed(at_s: float, code: str = "queue_full", **more: Any) -> Sample:
+def failed(at_s: float, code: str = "queue_full", **more: Any) -> RequestSample:
     given: dict[str, Any] = {
         "user": "user-1",
         "priority": "normal",
@@ -39,10 +39,10 @@ def failed(at_s: float, code: str = "queue_full", **more: Any) -> Sample:
         "total_s": 0.01,
         **more,
     }
-    return Sample(at_s=at_s, code=code, **given)
+    return RequestSample(at_s=at_s, code=code, **given)
 
 
-def measured(samples: list[Sample], **more: Any) -> Measured:
+def measured(samples: list[RequestSample], **more: Any) -> Measured:
     ended_s = max((sample.ended_s or 0.0 for sample in samples), default=0.0)
     given: dict[str, Any] = {
         "span_s": 10.0,
@@ -53,7 +53,7 @@ def measured(samples: list[Sample], **more: Any) -> Measured:
     return Measured(samples=samples, **{"is_interrupted": False, **given})
 
 
-def made(samples: list[Sample], **more: Any) -> Document:
+def made(samples: list[RequestSample], **more: Any) -> Document:
     found = {"messages": {}, **{name: more.pop(name) for name in OF_RUN if name in more}}
     return document(measured(samples, **found), plan(**more), "2026-01-01T00:00:00+00:00", "0")
 
@@ -67,12 +67,12 @@ TIMES = st.floats(0.0, 100.0, allow_nan=False)
 
 
 @st.composite
-def samples(draw: st.DrawFn) -> list[Sample]:
+def samples(draw: st.DrawFn) -> list[RequestSample]:
     """Samples of any outcome, in the order in which they were due."""
     found = []
     for at_s in sorted(draw(st.lists(st.floats(0.0, 9.99), max_size=60))):
         code = draw(st.sampled_from(CODES))
-        sample = Sample(
+        sample = RequestSample(
             at_s,
             draw(st.sampled_from(["alice", "bob", "carol"])),
             draw(st.sampled_from(["high", "normal"])),

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.load.answers import Answer
-from forebay.load.samples import Sample
+from forebay.load.answers import MeasuredAnswer
+from forebay.load.samples import RequestSample
 
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
 JSON = {"content-type": "application/json"}
@@ -32,13 +32,13 @@ USAGE = event({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens":
 DONE = event(b"[DONE]")
 
 
-def reading(headers: dict[str, str], status: int = 200) -> Answer:
-    answer = Answer(Sample(0.0, "u", "p"), ORIGIN_S)
+def reading(headers: dict[str, str], status: int = 200) -> MeasuredAnswer:
+    answer = MeasuredAnswer(RequestSample(0.0, "u", "p"), ORIGIN_S)
     answer.head(status, headers)
     return answer
 
 
-def read(*pieces: bytes, headers: dict[str, str] = SSE, status: int = 200) -> Sample:
+def read(*pieces: bytes, headers: dict[str, str] = SSE, status: int = 200) -> RequestSample:
     """Feed pieces one second apart, and end."""
     answer = reading(headers, status)
     for i, piece in enumerate(pieces):

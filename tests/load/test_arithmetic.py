@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.load.fairness import fair_shares, fairness, jain
-from forebay.load.mix import Mix, parse_mix
-from forebay.load.percentiles import percentile, spread
+from forebay.load.plan import Mix, parse_mix
 from forebay.load.quantities import BadPlan, duration_s
+from forebay.load.statistics import fair_shares, fairness, jain, percentile, spread
 
 VALUES = st.lists(st.floats(0, 1e6, allow_nan=False), min_size=1, max_size=200)
 DEMANDS = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 1000), min_size=1)

@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.load import arrivals
-from forebay.load.arrivals import bounded, constant, poisson, replayed, sized
-from forebay.load.mix import parse_mix
-from forebay.load.plan import longest_prompt
-from forebay.load.prompts import Prompts
+from forebay.load import plan as plans
+from forebay.load.plan import bounded, constant, longest_prompt, parse_mix, poisson, replayed, sized
 from forebay.load.quantities import BadPlan
+from forebay.load.run import Prompts
 from forebay.load.trace import TraceRow
 
 from .making import plan
@@ -73,7 +71,7 @@ def test_a_trace_keeps_its_shape_at_any_speed(offsets: list[float], speed: float
 def test_what_could_not_be_kept_in_memory_is_refused_and_a_limit_helps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(arrivals, "REQUESTS_MAX", 100)
+    monkeypatch.setattr(plans, "REQUESTS_MAX", 100)
     with pytest.raises(BadPlan, match=r"more than 100 requests.*--limit"):
         bounded(sized(constant(100.0, 10.0), 1, 1), None)
     assert len(bounded(sized(constant(100.0, 10.0), 1, 1), 100)) == 100
@@ -129,7 +127,7 @@ def test_a_trace_of_a_moment_has_no_rate(tmp_path: Path) -> None:
 
 def test_no_two_prompts_of_the_longest_run_begin_alike() -> None:
     prompts = Prompts(random.Random(5), 1)
-    assert len({prompts.make(1) for _ in range(arrivals.REQUESTS_MAX)}) == arrivals.REQUESTS_MAX
+    assert len({prompts.make(1) for _ in range(plans.REQUESTS_MAX)}) == plans.REQUESTS_MAX
 
 
 @settings(deadline=None, max_examples=60)

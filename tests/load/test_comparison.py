@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.load.compare_page import compare_page
 from forebay.load.comparison import compare, differences
 from forebay.load.document import VERSION, encode, load
-from forebay.load.mix import parse_mix
-from forebay.load.page import run_page
+from forebay.load.page import compare_page, run_page
+from forebay.load.plan import parse_mix
 from forebay.load.quantities import BadPlan
 
 from .making import failed, made, ok, plan

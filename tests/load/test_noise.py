@@ -11,8 +11,8 @@ from forebay.load import noise
 from forebay.load.comparison import TOO_LOADED, compare
 from forebay.load.document import document
 from forebay.load.noise import CELLS, margin, stretches
-from forebay.load.percentiles import percentile
 from forebay.load.run import Measured
+from forebay.load.statistics import percentile
 
 from .making import ok, plan
 

@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forebay.load.axes import Axis, log_marks, round_marks, time_axis
-from forebay.load.compare_page import compare_page
+from forebay.load.charts import Axis, log_marks, round_marks, time_axis
 from forebay.load.comparison import compare
 from forebay.load.limits import Broken, parse_limit
-from forebay.load.mix import parse_mix
-from forebay.load.page import run_page
+from forebay.load.page import compare_page, run_page
+from forebay.load.plan import parse_mix
 
 from .making import failed, made, ok, samples
 
 if TYPE_CHECKING:
-    from forebay.load.samples import Sample
+    from forebay.load.samples import RequestSample
 
 PLACES = {"d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width", "height"}
 EVIL = "<script>alert(1)</script>\"'&"
@@ -58,7 +57,7 @@ def check_page(page: str) -> Page:
 
 @settings(max_examples=30, deadline=None)
 @given(samples())
-def test_a_report_can_be_made_of_any_run(found: list[Sample]) -> None:
+def test_a_report_can_be_made_of_any_run(found: list[RequestSample]) -> None:
     document = made(found, users=USERS, priorities=PRIORITIES)
     check_page(run_page(document))
 

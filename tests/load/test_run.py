@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.load.answers import Answer
-from forebay.load.mix import parse_mix
-from forebay.load.pool import IDLE_S_MAX, Pool
+from forebay.load.answers import MeasuredAnswer
+from forebay.load.connections import IDLE_S_MAX, ConnectionPool
+from forebay.load.plan import parse_mix
 from forebay.load.run import LoadRun, Measured
-from forebay.load.samples import NOT_SENT, TIMEOUT, UNFINISHED, Sample
+from forebay.load.samples import NOT_SENT, TIMEOUT, UNFINISHED, RequestSample
 from forebay.testing import FakeClock, FakeNode
 from forebay.testing.fake_node import within
 
@@ -46,7 +46,7 @@ class Bench:
         self.clock = JumpClock(1000.0)
         given = {"arrivals": "constant", "rate": 1.0, "stream": False, "timeout_s": 30.0}
         self.plan = plan(url=node.url, **{**given, **settings})
-        pool = Pool(node.url, settings.pop("key", None), self.clock)
+        pool = ConnectionPool(node.url, settings.pop("key", None), self.clock)
         self.run = LoadRun(self.plan, self.plan.schedule(), pool, self.clock)
         self.running = asyncio.create_task(self.run.run())
 
@@ -206,16 +206,16 @@ async def test_an_answer_that_cannot_be_understood_does_not_end_the_run(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_first = True
-    real = getattr(Answer, method)
+    real = getattr(MeasuredAnswer, method)
 
-    def fail_once(self: Answer, *given: Any) -> None:
+    def fail_once(self: MeasuredAnswer, *given: Any) -> None:
         nonlocal is_first
         was_first, is_first = is_first, False
         if was_first:
             raise OverflowError("int too large to convert to float")
         real(self, *given)
 
-    monkeypatch.setattr(Answer, method, fail_once)
+    monkeypatch.setattr(MeasuredAnswer, method, fail_once)
     async with bench(duration_s=2.0) as it:
         await it.answer_all(1)
         await it.until_ended(1)
@@ -275,8 +275,8 @@ async def test_a_request_without_an_answer_does_not_prolong_the_run() -> None:
     assert codes(found) == ["", "connection_lost"]
     assert found.samples[1].total_s == 90.0
     assert found.elapsed_s == 2.0  # goodput is of the time to the last answer
-    assert not Sample(0.0, "u", "p", TIMEOUT).is_answered
-    assert Sample(0.0, "u", "p", "queue_full").is_answered
+    assert not RequestSample(0.0, "u", "p", TIMEOUT).is_answered
+    assert RequestSample(0.0, "u", "p", "queue_full").is_answered
 
 
 async def test_a_stream_is_timed_from_when_it_was_due_to_its_first_piece() -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.load.pool import Pool
-from forebay.load.run import LoadRun
-from forebay.load.session import Refused, Unreachable, models_of
+from forebay.load.connections import ConnectionPool
+from forebay.load.run import AccessDenied, LoadRun, Unreachable, models_of
 from forebay.testing import FakeClock, FakeNode
 from forebay.testing.fake_node import within
 
@@ -37,7 +36,7 @@ async def test_the_models_of_a_server_are_listed() -> None:
         (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", None),
         (b'HTTP/1.1 200 OK\r\ncontent-length: 22\r\n\r\n{"data": [{"id": [1]}]}', None),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n" + b"[" * 9999, None),
-        (b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", Refused),
+        (b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", AccessDenied),
         (b"220 smtp\r\n", Unreachable),
     ],
 )
@@ -108,6 +107,8 @@ async def test_an_answer_without_end_is_hung_up_on(begin: bytes, again: bytes, c
     async def ask(url: str) -> Measured:
         settings = plan(url=url, arrivals="constant", rate=1.0, duration_s=0.5, timeout_s=60.0)
         clock = FakeClock(1000.0)
-        return await LoadRun(settings, settings.schedule(), Pool(url, None, clock), clock).run()
+        return await LoadRun(
+            settings, settings.schedule(), ConnectionPool(url, None, clock), clock
+        ).run()
 
     assert codes(await hung_up_after(begin, again, ask)) == [code]

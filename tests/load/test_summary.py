@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forebay.load.comparison import compare
+from forebay.load.document import series
 from forebay.load.limits import METRICS, broken_limits, parse_limit
-from forebay.load.mix import parse_mix
 from forebay.load.page import run_page
+from forebay.load.plan import parse_mix
 from forebay.load.quantities import BadPlan
-from forebay.load.samples import NOT_SENT, UNFINISHED, Sample
-from forebay.load.series import series
+from forebay.load.samples import NOT_SENT, UNFINISHED, RequestSample
 from forebay.load.summary import CODES_MAX, summarise
 from forebay.load.words import headline, warnings
 
@@ -29,7 +29,7 @@ PRIORITIES = parse_mix("high,normal", "--priorities", "p")
 
 @settings(deadline=None, max_examples=60)
 @given(samples())
-def test_every_request_is_counted_exactly_once(found: list[Sample]) -> None:
+def test_every_request_is_counted_exactly_once(found: list[RequestSample]) -> None:
     summary = summarise(measured(found), plan(users=USERS, priorities=PRIORITIES))
     whole = summary.all
     assert whole.offered == len(found)
@@ -43,7 +43,7 @@ def test_every_request_is_counted_exactly_once(found: list[Sample]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(samples())
-def test_the_time_line_holds_every_request_too(found: list[Sample]) -> None:
+def test_the_time_line_holds_every_request_too(found: list[RequestSample]) -> None:
     run = measured(found)
     line = series(found, run.elapsed_s)
     assert len(line.bins) <= 61
@@ -57,7 +57,7 @@ def test_the_time_line_holds_every_request_too(found: list[Sample]) -> None:
 @settings(deadline=None, max_examples=60)
 @given(samples(), st.floats(0, 50), st.floats(0, 50))
 def test_goodput_never_grows_when_more_is_asked(
-    found: list[Sample], slo_s: float, other_s: float
+    found: list[RequestSample], slo_s: float, other_s: float
 ) -> None:
     loose = summarise(measured(found), plan(users=USERS, slo_ttft_s=max(slo_s, other_s)))
     tight = summarise(measured(found), plan(users=USERS, slo_ttft_s=min(slo_s, other_s)))
@@ -132,7 +132,7 @@ def test_what_was_not_sent_and_few_answers_are_said() -> None:
 # -- limits
 
 
-def broken(text: str, *found: Sample) -> list[str]:
+def broken(text: str, *found: RequestSample) -> list[str]:
     names = ("high", "normal", "user-1", "bob")
     summary = summarise(measured(list(found)), plan(users=parse_mix("user-1,bob", "--users", "u")))
     return [str(one) for one in broken_limits([parse_limit(text, names)], summary)]

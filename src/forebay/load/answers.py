@@ -16,7 +16,7 @@ from forebay.sse import BadStream, SseLines
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forebay.load.samples import Sample
+    from forebay.load.samples import RequestSample
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
 """Of an answer in one piece: more than the million tokens that may be asked for."""
@@ -76,13 +76,13 @@ def plain(text: str, length_max: int = CODE_LENGTH_MAX) -> str:
     return "".join(c if c.isprintable() else "?" for c in text[:length_max])
 
 
-class Answer:
+class MeasuredAnswer:
     """One answer as it comes in; writes what it learns into a sample.
 
     Times are kept relative to `origin_s`, when the request should have been sent.
     """
 
-    def __init__(self, sample: Sample, origin_s: float) -> None:
+    def __init__(self, sample: RequestSample, origin_s: float) -> None:
         self.sample = sample
         self.retry_after_s: float | None = None
         self.message = ""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from forebay.load.axes import Axis, count_axis, time_axis
-from forebay.load.markup import Markup, joined, tag
-from forebay.load.percentiles import percentile
+from forebay.load.html import Markup, joined, tag
 from forebay.load.quantities import seconds, three_digits
+from forebay.load.statistics import fair_shares, percentile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from forebay.load.summary import GroupSummary
 
 WIDTH, HEIGHT = 440.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 54.0, 10.0, 10.0, 34.0
@@ -26,9 +27,20 @@ SERIES_MAX = 6
 CURVE_POINTS = 100
 HINTS = 24
 """Places of a curve that tell their values."""
+POINTS_MAX = 1500
+"""Of each group, evenly thinned: enough to see the shape, and the file stays small."""
+TICKS_MAX = 400
+DOT_SIZE = 2.4
+BAR_LEFT, BAR_RIGHT, BAR_TOP, BAR_BOTTOM = 92.0, 46.0, 6.0, 26.0
+ROW = 30.0
+USERS_MAX = 16
+NAME_LETTERS_MAX = 13
+MARKS_WANTED = 5
+SMALLEST_S = 1e-6
+"""No clock that we have tells less."""
 
 
-class Line(Struct, frozen=True):
+class ChartLine(Struct, frozen=True):
     """One line of a plot: None leaves a gap."""
 
     name: str
@@ -109,7 +121,7 @@ def distribution(name: str, title: str, groups: dict[str, list[float]]) -> Marku
     return drawing(name, title, described or "Nothing was measured.", *pieces)
 
 
-def over_time(name: str, title: str, lines: list[Line], width_s: float, unit: str) -> Markup:
+def over_time(name: str, title: str, lines: list[ChartLine], width_s: float, unit: str) -> Markup:
     """Return lines over the time of the run; `unit` is "s" for durations, else counts."""
     count = max(len(line.values) for line in lines)
     x = Axis(0.0, max(count * width_s, 1e-6), LEFT, WIDTH - RIGHT)
@@ -141,7 +153,7 @@ def over_time(name: str, title: str, lines: list[Line], width_s: float, unit: st
 
 
 def _time_hints(
-    lines: list[Line], x: Axis, width_s: float, write: Callable[[float], str]
+    lines: list[ChartLine], x: Axis, width_s: float, write: Callable[[float], str]
 ) -> list[Markup]:
     found = []
     for i in range(max(len(line.values) for line in lines)):
@@ -206,3 +218,183 @@ def tick(value: float) -> str:
 
 def _count(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else three_digits(value)
+
+
+def scatter(
+    name: str,
+    title: str,
+    groups: dict[str, list[tuple[float, float]]],
+    failed: list[float],
+    span_s: float,
+) -> Markup:
+    """Return the points of each group over the time of the run, and the failures below."""
+    x = Axis(0.0, max(span_s, 1e-6), LEFT, WIDTH - RIGHT)
+    y = time_axis(
+        [value for found in groups.values() for _, value in found], HEIGHT - BOTTOM - 8, TOP
+    )
+    pieces: list[str] = [frame(x, y, tick, tick, "due at")]
+    for colour, found in enumerate(groups.values()):
+        step = max(1, -(-len(found) // POINTS_MAX))
+        pieces += [dot(x.place(at), y.place(value), colour + 1) for at, value in found[::step]]
+    floor = HEIGHT - BOTTOM
+    step = max(1, -(-len(failed) // TICKS_MAX))
+    for at_s in failed[::step]:
+        at = x.place(at_s)
+        pieces.append(tag("line", x1=at, x2=at, y1=floor - 6, y2=floor, class_="failed"))
+    told = "; ".join(
+        f"{key}: {len(found):,} answers, the slowest {tick(max(value for _, value in found))}"
+        for key, found in groups.items()
+        if found
+    )
+    return drawing(name, title, f"{told or 'No answers'}; {len(failed):,} failures.", *pieces)
+
+
+def dot(x: float, y: float, colour: int) -> Markup:
+    """Return a point; every group has a shape of its own, for who sees no colours."""
+    size, kind = DOT_SIZE, f"dot s{colour}"
+    if colour % 3 == 1:
+        return tag("circle", cx=float(x), cy=float(y), r=size, class_=kind)
+    if colour % 3 == 2:
+        side = size * 1.8
+        return tag("rect", x=x - side / 2, y=y - side / 2, width=side, height=side, class_=kind)
+    path = f"M{x:.1f} {y - size * 1.3:.1f}l{size * 1.3:.1f} {size * 2.3:.1f}h{-size * 2.6:.1f}Z"
+    return tag("path", d=path, class_=kind)
+
+
+def dots_legend(names: list[tuple[str, int]]) -> Markup:
+    """Return which points are whose: the same shapes as in the plot."""
+    return tag(
+        "ul",
+        *(
+            tag("li", tag("svg", dot(13, 5, colour), viewBox="0 0 26 10", aria_hidden="true"), name)
+            for name, colour in names
+        ),
+        class_="legend",
+    )
+
+
+def user_bars(name: str, title: str, groups: dict[str, GroupSummary]) -> Markup:
+    """Return a bar for each user: offered behind, served in front, the fair share as a mark."""
+    shown = dict(list(groups.items())[:USERS_MAX])
+    shares = fair_shares(
+        {user: group.offered for user, group in groups.items()},
+        sum(group.ok for group in groups.values()),
+    )
+    height = BAR_TOP + ROW * len(shown) + BAR_BOTTOM
+    x = count_axis([float(group.offered) for group in shown.values()], BAR_LEFT, WIDTH - BAR_RIGHT)
+    pieces: list[str] = []
+    for mark in x.marks():
+        at = x.place(mark)
+        pieces.append(tag("line", x1=at, x2=at, y1=BAR_TOP, y2=height - BAR_BOTTOM, class_="grid"))
+        pieces.append(tag("text", f"{mark:,.0f}", x=at, y=height - 10, class_="mark middle"))
+    for row, (user, group) in enumerate(shown.items()):
+        pieces += _bar(user, group, shares[user], BAR_TOP + row * ROW, x.place)
+    told = "; ".join(
+        f"{user}: {group.ok:,} of {group.offered:,}, fair share {shares[user]:,.1f}"
+        for user, group in shown.items()
+    )
+    return tag(
+        "svg",
+        tag("title", title, id=f"{name}-t"),
+        tag("desc", told, id=f"{name}-d"),
+        *pieces,
+        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
+        role="img",
+        aria_labelledby=f"{name}-t {name}-d",
+    )
+
+
+def _bar(user: str, group: GroupSummary, share: float, top: float, place: object) -> list[Markup]:
+    assert callable(place)
+    offered, served, fair = place(group.offered), place(group.ok), place(share)
+    is_long = len(user) > NAME_LETTERS_MAX
+    label = user[: NAME_LETTERS_MAX - 1] + "\u2026" if is_long else user
+    hint = tag("title", f"{user}: served {group.ok:,} of {group.offered:,}, fair {share:,.1f}")
+    return [
+        tag("text", label, x=BAR_LEFT - 8, y=top + 19, class_="mark end"),
+        tag("rect", hint, x=BAR_LEFT, y=top + 5, width=max(1.0, offered - BAR_LEFT),
+            height=ROW - 10, rx=2, class_="offered"),
+        tag("rect", x=BAR_LEFT, y=top + 9, width=max(0.0, served - BAR_LEFT), height=ROW - 18, rx=2,
+            class_="served"),
+        tag("line", x1=fair, x2=fair, y1=top + 2, y2=top + ROW - 2, class_="fair"),
+        tag("text", f"{group.ok:,}", x=offered + 5, y=top + 19, class_="mark"),
+    ]  # fmt: skip
+
+
+class Axis(Struct, frozen=True):
+    """Values between `low` and `high` on paper between `start` and `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return where a value is; what is beyond the axis is at its end."""
+        low, high, at = self.low, self.high, min(self.high, max(self.low, value))
+        if self.is_log:
+            low, high, at = math.log(low), math.log(high), math.log(at)
+        return self.start + (at - low) / (high - low) * (self.end - self.start)
+
+    def marks(self) -> list[float]:
+        """Return the values to write at the axis."""
+        return log_marks(self.low, self.high) if self.is_log else round_marks(self.low, self.high)
+
+
+def round_marks(low: float, high: float) -> list[float]:
+    """Return round values from low to high, a handful of them.
+
+    >>> round_marks(0, 10), round_marks(0, 0.7)
+    ([0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [0.0, 0.2, 0.4, 0.6])
+    """
+    raw = (high - low) / MARKS_WANTED
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
+def log_marks(low: float, high: float) -> list[float]:
+    """Return powers of ten, with 2 and 5 between them where there is room.
+
+    >>> log_marks(0.01, 1), log_marks(0.3, 4)
+    ([0.01, 0.1, 1.0], [0.5, 1.0, 2.0])
+    """
+    decades = math.log10(high / low)
+    factors = (1, 2, 5) if decades < 2 else (1,)
+    found = [
+        round(factor * 10.0**power, 12)
+        for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for factor in factors
+    ]
+    every = 2 if decades > 6 else 1
+    return [mark for mark in found if low * 0.999 <= mark <= high * 1.001][::every]
+
+
+def time_axis(values: list[float], start: float, end: float) -> Axis:
+    """Return an axis for durations: logarithmic where they differ by orders of magnitude."""
+    positive = sorted(value for value in values if value > SMALLEST_S)
+    high = positive[-1] if positive else 1.0
+    typical = positive[len(positive) // 20] if positive else high
+    if high / typical >= 30:
+        low = max(typical / 2, high / 1e5, SMALLEST_S)
+        return Axis(_round_down(low), high, start, end, is_log=True)
+    return Axis(0.0, high * 1.02, start, end)
+
+
+def count_axis(values: list[float], start: float, end: float) -> Axis:
+    """Return an axis from zero for counts and rates."""
+    return Axis(0.0, max([*values, 0.0]) * 1.08 or 1.0, start, end)
+
+
+def _round_down(value: float) -> float:
+    """Return the next 1, 2 or 5 times a power of ten below.
+
+    >>> _round_down(0.7), _round_down(3.0), _round_down(0.02)
+    (0.5, 2.0, 0.02)
+    """
+    power = 10.0 ** math.floor(math.log10(value) + 1e-9)
+    factor = max(factor for factor in (1, 2, 5) if factor * power <= value * (1 + 1e-9))
+    return round(factor * power, 12)

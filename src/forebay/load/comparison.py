@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from forebay.load.mix import Mix
 from forebay.load.noise import CELLS, RANKS, Cells, Statistic, margin, stretches
+from forebay.load.plan import Mix
 from forebay.load.summary import is_good
 from forebay.load.words import mix_text
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.load.document import Document
-    from forebay.load.plan import Plan
-    from forebay.load.samples import Sample
+    from forebay.load.plan import LoadPlan
+    from forebay.load.samples import RequestSample
 
 Verdict: TypeAlias = Literal[
     "better", "worse", "no clear difference", "too loaded to tell apart", "unknown"
@@ -71,7 +71,7 @@ class _Figure(NamedTuple):
     unit: Unit
     more_is_better: bool
     of: Callable[[Document], float | None]
-    each: Callable[[Sample, Plan], float | None] | None = None
+    each: Callable[[RequestSample, LoadPlan], float | None] | None = None
     """What a single request adds to it; None where the figure is not made of such."""
     statistic: Statistic = "mean"
     """What is made of those."""
@@ -91,7 +91,7 @@ def compare(a: Document, b: Document) -> Comparison:
     return Comparison(differences(a.settings, b.settings), _warnings(a, b, rows), rows)
 
 
-def differences(a: Plan, b: Plan) -> list[str]:
+def differences(a: LoadPlan, b: LoadPlan) -> list[str]:
     """Return the settings that make two runs incomparable, in words."""
     return [
         f"{name}: {_setting(getattr(a, name))} against {_setting(getattr(b, name))}"
@@ -141,19 +141,19 @@ def _spread_of(field: str, p: Statistic) -> Callable[[Document], float | None]:
     return of
 
 
-def _time_of(field: str) -> Callable[[Sample, Plan], float | None]:
-    def each(sample: Sample, _: Plan) -> float | None:
+def _time_of(field: str) -> Callable[[RequestSample, LoadPlan], float | None]:
+    def each(sample: RequestSample, _: LoadPlan) -> float | None:
         found: float | None = getattr(sample, field)
         return found if sample.is_ok else None
 
     return each
 
 
-def _success_of(sample: Sample, _: Plan) -> float | None:
+def _success_of(sample: RequestSample, _: LoadPlan) -> float | None:
     return float(sample.is_ok) if sample.is_ok or sample.is_error else None
 
 
-def _good_of(sample: Sample, plan: Plan) -> float | None:
+def _good_of(sample: RequestSample, plan: LoadPlan) -> float | None:
     return float(is_good(sample, plan))
 
 

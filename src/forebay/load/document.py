@@ -1,22 +1,27 @@
-"""The JSON document of a run: what was asked, what was found, and the samples to check it by."""
+"""The JSON document of a run: what was asked, what was found, and the samples to check it by.
+
+One that is read again is checked: numbers that no run has would only fail later, and unnamed.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from forebay.load.plan import Plan
+from forebay.load.plan import LoadPlan
 from forebay.load.quantities import BadPlan
-from forebay.load.samples import COLUMNS, Sample
-from forebay.load.series import Series, series
-from forebay.load.sound import fault_of
-from forebay.load.summary import Summary, measured_samples, summarise
+from forebay.load.samples import COLUMNS, NOT_SENT, RequestSample
+from forebay.load.statistics import percentile
+from forebay.load.summary import RunSummary, measured_samples, summarise
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from forebay.load.plan import Mix
     from forebay.load.run import Measured
 
 VERSION = 1
@@ -24,14 +29,20 @@ KIND = "forebay.bench"
 SAMPLES_MAX = 20_000
 """In the document, about 4 MB; the figures are always of all."""
 FILE_BYTES_MAX = 256 * 1024 * 1024
+BINS_MAX = 60
+"""More would show the noise of single requests."""
+_STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200)
+NUMBER_MAX = 1e30
+"""Far above any sum that a run could have, far below where computing with it overflows."""
+ANY_SIGN = ("settings.seed",)
 
 
-class Rows(Struct, frozen=True):
+class SampleRows(Struct, frozen=True):
     """Samples as rows: every `step`-th of those that were measured."""
 
     columns: tuple[str, ...]
     step: int
-    rows: list[Sample]
+    rows: list[RequestSample]
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -43,12 +54,12 @@ class Document(Struct, frozen=True, kw_only=True):
     """The version that measured."""
     started: str
     """UTC, as in ISO 8601."""
-    settings: Plan
-    summary: Summary
+    settings: LoadPlan
+    summary: RunSummary
     series: Series
     messages: dict[str, str]
     """What the server said, by code of error: the first of each."""
-    samples: Rows
+    samples: SampleRows
 
 
 class _Header(Struct):
@@ -56,7 +67,7 @@ class _Header(Struct):
     version: int = 0
 
 
-def document(measured: Measured, plan: Plan, started: str, forebay: str) -> Document:
+def document(measured: Measured, plan: LoadPlan, started: str, forebay: str) -> Document:
     """Return the document of a run."""
     samples = measured_samples(measured, plan)
     step = max(1, -(-len(samples) // SAMPLES_MAX))
@@ -68,7 +79,7 @@ def document(measured: Measured, plan: Plan, started: str, forebay: str) -> Docu
         summary=summarise(measured, plan),
         series=series(measured.samples, max(measured.elapsed_s, ended_s)),
         messages=measured.messages,
-        samples=Rows(COLUMNS, step, samples[::step]),
+        samples=SampleRows(COLUMNS, step, samples[::step]),
     )
 
 
@@ -105,3 +116,122 @@ def load(path: Path) -> Document:
     if fault is not None:
         raise BadPlan(f"{path} is broken: {fault}.")
     return made
+
+
+class Bin(Struct, frozen=True):
+    """One stretch of time. Rates can be had by dividing through the width."""
+
+    start_s: float
+    arrivals: int
+    """Due in it, sent or not."""
+    completions: int
+    errors: int
+    """That ended in it."""
+    in_flight: int
+    """Under way at its end."""
+    wait_p50: float | None
+    wait_p95: float | None
+    ttft_p50: float | None
+    ttft_p95: float | None
+    """Of those due in it that succeeded."""
+
+
+class Series(Struct, frozen=True):
+    """Bins of equal width, one after the other from the start of the run."""
+
+    width_s: float
+    bins: list[Bin]
+
+
+def width_s(span_s: float) -> float:
+    """Return the width that gives a readable number of bins.
+
+    >>> width_s(5), width_s(30), width_s(3600)
+    (0.1, 0.5, 60)
+    """
+    for step_s in _STEPS_S:
+        if span_s / step_s <= BINS_MAX:
+            return step_s
+    return span_s / BINS_MAX
+
+
+def series(samples: list[RequestSample], elapsed_s: float) -> Series:
+    """Return how the run went; nothing is counted twice and nothing is left out."""
+    step_s = width_s(elapsed_s)
+    count = max(1, _place(elapsed_s, step_s) + 1)
+    due: list[list[RequestSample]] = [[] for _ in range(count)]
+    completions, errors = [0] * count, [0] * count
+    for sample in samples:
+        due[min(count - 1, _place(sample.at_s, step_s))].append(sample)
+        if sample.ended_s is not None:
+            place = min(count - 1, _place(sample.ended_s, step_s))
+            completions[place] += sample.is_ok
+            errors[place] += sample.is_error
+    sent = [sample for sample in samples if sample.code != NOT_SENT]
+    starts = sorted(sample.at_s + sample.late_s for sample in sent)
+    ends = sorted(end_s for sample in sent if (end_s := sample.ended_s) is not None)
+    bins = []
+    for i in range(count):
+        end_s = (i + 1) * step_s
+        waits = _ordered(sample.wait_s for sample in due[i] if sample.is_ok)
+        firsts = _ordered(sample.ttft_s for sample in due[i] if sample.is_ok)
+        bins.append(
+            Bin(
+                start_s=i * step_s,
+                arrivals=len(due[i]),
+                completions=completions[i],
+                errors=errors[i],
+                in_flight=max(0, bisect_right(starts, end_s) - bisect_right(ends, end_s)),
+                wait_p50=_rank(waits, 50),
+                wait_p95=_rank(waits, 95),
+                ttft_p50=_rank(firsts, 50),
+                ttft_p95=_rank(firsts, 95),
+            )
+        )
+    return Series(step_s, bins)
+
+
+def _place(at_s: float, step_s: float) -> int:
+    return int(at_s / step_s)
+
+
+def _ordered(values: Iterable[float | None]) -> list[float]:
+    return sorted(value for value in values if value is not None)
+
+
+def _rank(ordered: list[float], p: float) -> float | None:
+    return percentile(ordered, p) if ordered else None
+
+
+def fault_of(made: Document) -> str | None:
+    """Return what is wrong with a document, naming the field; None if nothing is."""
+    for path, value in _numbers(msgspec.to_builtins(made), ""):
+        if not (value <= NUMBER_MAX and (value >= 0 or path in ANY_SIGN)):
+            return f"{path} must be a number between 0 and {NUMBER_MAX:g}"
+    for name, mix in (("users", made.settings.users), ("priorities", made.settings.priorities)):
+        if mix is not None and not _is_mix(mix):
+            return f"settings.{name} needs names, and a weight above 0 for each"
+    facts = (
+        (made.summary.elapsed_s > 0, "summary.elapsed_s must be above 0"),
+        (made.series.width_s > 0, "series.width_s must be above 0"),
+        (made.samples.step >= 1, "samples.step must be 1 or more"),
+        (made.samples.columns == COLUMNS, f"samples.columns must be {', '.join(COLUMNS)}"),
+    )
+    return next((text for is_so, text in facts if not is_so), None)
+
+
+def _is_mix(mix: Mix) -> bool:
+    return len(mix.names) == len(mix.weights) > 0 and all(weight > 0 for weight in mix.weights)
+
+
+def _numbers(value: object, path: str) -> Iterator[tuple[str, float]]:
+    """Yield every number with the path of its field."""
+    if isinstance(value, int | float):
+        yield path, value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _numbers(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(value):
+            if not isinstance(inner, str):  # of which rows are full
+                yield from _numbers(inner, f"{path}[{i}]")

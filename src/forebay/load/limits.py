@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from forebay.load.quantities import BadPlan, duration_s, seconds, share, three_digits
-from forebay.load.summary import Group
+from forebay.load.summary import GroupSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.load.summary import Summary
+    from forebay.load.summary import RunSummary
 
 _FORM = re.compile(r"\s*(?:([^:<>=\s]+):)?([a-z_0-9]+)\s*(<=|>=|<|>)\s*([^\s].*?)\s*")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -28,7 +28,9 @@ _TIME_METRICS = {f"{time}_{rank}" for time in TIMES for rank in RANKS}
 _LATE_METRICS = {f"late_{rank}" for rank in RANKS}
 _SHARES = {"error_rate", "ok_rate"}
 _RUN_METRICS = {"fairness", "fairness_during", "offered_rate", *_LATE_METRICS}
-_COUNTS = {field.name for field in msgspec.structs.fields(Group) if field.type in (int, float)}
+_COUNTS = {
+    field.name for field in msgspec.structs.fields(GroupSummary) if field.type in (int, float)
+}
 METRICS = sorted(_TIME_METRICS | _RUN_METRICS | _SHARES | _COUNTS)
 
 
@@ -72,7 +74,7 @@ def parse_limit(text: str, names: tuple[str, ...]) -> Limit:
     return Limit(text.strip(), group, metric, sign, _bound(metric, value))
 
 
-def broken_limits(limits: list[Limit], summary: Summary) -> list[Broken]:
+def broken_limits(limits: list[Limit], summary: RunSummary) -> list[Broken]:
     """Return the limits that do not hold; one that nothing is known about does not."""
     broken = []
     for limit in limits:
@@ -82,7 +84,7 @@ def broken_limits(limits: list[Limit], summary: Summary) -> list[Broken]:
     return broken
 
 
-def value_of(limit: Limit, summary: Summary) -> float | None:
+def value_of(limit: Limit, summary: RunSummary) -> float | None:
     """Return what was measured; None where nothing was."""
     metric = limit.metric
     if metric in _LATE_METRICS:
@@ -90,13 +92,13 @@ def value_of(limit: Limit, summary: Summary) -> float | None:
     if metric in _RUN_METRICS:
         found: float | None = getattr(summary, metric)
         return found
-    group: Group | None = summary.all
+    group: GroupSummary | None = summary.all
     if limit.group is not None:
         group = summary.by_priority.get(limit.group) or summary.by_user.get(limit.group)
     return None if group is None else _of_group(group, metric)
 
 
-def _of_group(group: Group, metric: str) -> float | None:
+def _of_group(group: GroupSummary, metric: str) -> float | None:
     if metric in _SHARES:
         ok = group.ok_share
         return ok if ok is None or metric == "ok_rate" else 1 - ok

@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from itertools import chain, pairwise
 from typing import Literal, TypeAlias
 
-from forebay.load.percentiles import percentile
+from forebay.load.statistics import percentile
 
 Statistic: TypeAlias = Literal["p50", "p95", "mean", "sum"]
 RANKS: dict[Statistic, int] = {"p50": 50, "p95": 95}

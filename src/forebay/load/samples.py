@@ -16,7 +16,7 @@ NO_ANSWER = (NOT_SENT, UNFINISHED, TIMEOUT, CONNECT_FAILED, CONNECTION_LOST)
 """Nothing that the server said ended these."""
 
 
-class Sample(Struct, array_like=True):
+class RequestSample(Struct, array_like=True):
     """One request. Times are in seconds, from when it should have been sent unless said otherwise.
 
     Written as a row; the columns are the names of the fields, in this order.
@@ -70,4 +70,4 @@ class Sample(Struct, array_like=True):
         return None if self.total_s is None else self.at_s + self.total_s
 
 
-COLUMNS = tuple(field.name for field in msgspec.structs.fields(Sample))
+COLUMNS = tuple(field.name for field in msgspec.structs.fields(RequestSample))

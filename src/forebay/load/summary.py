@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from forebay.load.fairness import fairness
-from forebay.load.percentiles import Spread, spread
-from forebay.load.samples import NOT_SENT, UNFINISHED, Sample
+from forebay.load.samples import NOT_SENT, UNFINISHED, RequestSample
+from forebay.load.statistics import Spread, fairness, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forebay.load.plan import Plan
+    from forebay.load.plan import LoadPlan
     from forebay.load.run import Measured
 
 LATE_S_MAX = 0.05
@@ -26,7 +25,7 @@ what a person just notices, and far above what a healthy event loop needs."""
 CODES_MAX = 50
 
 
-class Group(Struct, frozen=True):
+class GroupSummary(Struct, frozen=True):
     """The figures of some requests. Times are spreads in seconds, of successes only."""
 
     offered: int
@@ -59,7 +58,7 @@ class Group(Struct, frozen=True):
         return self.ok / ended if ended else None
 
 
-class Summary(Struct, frozen=True):
+class RunSummary(Struct, frozen=True):
     """The figures of a run."""
 
     elapsed_s: float
@@ -68,9 +67,9 @@ class Summary(Struct, frozen=True):
     """For how long arrivals were measured."""
     offered_rate: float | None
     """Requests a second; None where all came at one moment."""
-    all: Group
-    by_priority: dict[str, Group]
-    by_user: dict[str, Group]
+    all: GroupSummary
+    by_priority: dict[str, GroupSummary]
+    by_user: dict[str, GroupSummary]
     fairness_during: float | None
     """Over what was served while requests came."""
     fairness: float | None
@@ -84,12 +83,12 @@ class Summary(Struct, frozen=True):
     is_interrupted: bool
 
 
-def measured_samples(measured: Measured, plan: Plan) -> list[Sample]:
+def measured_samples(measured: Measured, plan: LoadPlan) -> list[RequestSample]:
     """Return the samples that count: those due after the warm-up."""
     return [sample for sample in measured.samples if sample.at_s >= plan.warmup_s]
 
 
-def summarise(measured: Measured, plan: Plan) -> Summary:
+def summarise(measured: Measured, plan: LoadPlan) -> RunSummary:
     """Return the figures of a run."""
     samples = measured_samples(measured, plan)
     elapsed_s = max(measured.elapsed_s - plan.warmup_s, 1e-9)
@@ -102,7 +101,7 @@ def summarise(measured: Measured, plan: Plan) -> Summary:
         sample for sample in samples if sample.is_ok and (sample.ended_s or 0) <= measured.span_s
     )
     groups = _grouped(samples, plan, elapsed_s)
-    return Summary(
+    return RunSummary(
         elapsed_s=elapsed_s,
         span_s=span_s,
         offered_rate=len(samples) / span_s if span_s else None,
@@ -119,7 +118,7 @@ def summarise(measured: Measured, plan: Plan) -> Summary:
     )
 
 
-def group(samples: list[Sample], plan: Plan, elapsed_s: float) -> Group:
+def group(samples: list[RequestSample], plan: LoadPlan, elapsed_s: float) -> GroupSummary:
     """Return the figures of some of the samples."""
     served = [sample for sample in samples if sample.is_ok]
     good = [sample for sample in served if is_good(sample, plan)]
@@ -128,7 +127,7 @@ def group(samples: list[Sample], plan: Plan, elapsed_s: float) -> Group:
     not_sent = counts.pop(NOT_SENT, 0)
     unfinished = counts.pop(UNFINISHED, 0)
     counts.pop("", None)
-    return Group(
+    return GroupSummary(
         offered=len(samples),
         sent=len(samples) - not_sent,
         ok=len(served),
@@ -150,7 +149,7 @@ def group(samples: list[Sample], plan: Plan, elapsed_s: float) -> Group:
     )
 
 
-def is_good(sample: Sample, plan: Plan) -> bool:
+def is_good(sample: RequestSample, plan: LoadPlan) -> bool:
     """Say whether an answer came, and met what was asked of it."""
     return (
         sample.is_ok
@@ -165,11 +164,11 @@ def _within(value: float | None, limit: float | None) -> bool:
 
 
 def _grouped(
-    samples: list[Sample], plan: Plan, elapsed_s: float
-) -> tuple[dict[str, Group], dict[str, Group]]:
+    samples: list[RequestSample], plan: LoadPlan, elapsed_s: float
+) -> tuple[dict[str, GroupSummary], dict[str, GroupSummary]]:
     """Return the figures by priority and by user, in the order in which they were given."""
-    priorities: dict[str, list[Sample]] = {}
-    users: dict[str, list[Sample]] = {}
+    priorities: dict[str, list[RequestSample]] = {}
+    users: dict[str, list[RequestSample]] = {}
     for sample in samples:
         priorities.setdefault(sample.priority, []).append(sample)
         users.setdefault(sample.user, []).append(sample)
@@ -180,7 +179,7 @@ def _grouped(
     )
 
 
-def _per_user(samples: Iterable[Sample]) -> dict[str, float]:
+def _per_user(samples: Iterable[RequestSample]) -> dict[str, float]:
     counts: dict[str, float] = {}
     for sample in samples:
         counts[sample.user] = counts.get(sample.user, 0) + 1

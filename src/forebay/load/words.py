@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.load.mix import Mix
+from forebay.load.plan import Mix
 from forebay.load.quantities import seconds, share, three_digits
 
 if TYPE_CHECKING:
     from forebay.load.document import Document
-    from forebay.load.plan import Plan
-    from forebay.load.summary import Summary
+    from forebay.load.plan import LoadPlan
+    from forebay.load.summary import RunSummary
 
 NAMES_SHOWN = 6
 
@@ -53,7 +53,7 @@ def headline(made: Document) -> str:
     )
 
 
-def arrivals(plan: Plan, summary: Summary) -> str:
+def arrivals(plan: LoadPlan, summary: RunSummary) -> str:
     """Return how requests came."""
     rate = "-" if summary.offered_rate is None else f"{three_digits(summary.offered_rate)}/s"
     if plan.arrivals == "trace":
@@ -62,7 +62,7 @@ def arrivals(plan: Plan, summary: Summary) -> str:
     return f"{'Poisson' if plan.arrivals == 'poisson' else 'constant'}, {rate}"
 
 
-def objectives(plan: Plan) -> str:
+def objectives(plan: LoadPlan) -> str:
     """Return what goodput counts."""
     parts = []
     if plan.slo_ttft_s is not None:
@@ -99,7 +99,7 @@ def _index(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def settings_rows(plan: Plan) -> list[list[str]]:
+def settings_rows(plan: LoadPlan) -> list[list[str]]:
     """Return the settings of a run, each with its value, for a table."""
     rows = []
     for name in plan.__struct_fields__:

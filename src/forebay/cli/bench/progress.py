@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from forebay.clock import Clock
-    from forebay.load.plan import Plan
-    from forebay.load.run import Live
+    from forebay.load.plan import LoadPlan
+    from forebay.load.run import RunProgress
 
 LINE_EVERY_S = 5.0
 LATE_S = 0.05
 """Later than this is said while it runs, too."""
 
 
-class View:
+class BenchProgress:
     """What is shown while a run is under way."""
 
     def __init__(
-        self, clock: Clock, plan: Plan, planned: int, console: SafeConsole | None = None
+        self, clock: Clock, plan: LoadPlan, planned: int, console: SafeConsole | None = None
     ) -> None:
         self._clock = clock
         self._plan = plan
@@ -63,7 +63,7 @@ class View:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, live: Live) -> None:
+    def update(self, live: RunProgress) -> None:
         """Show how far it is."""
         if self._bar is not None and self._task is not None:
             over = live.ok + live.failed + live.not_sent
@@ -80,17 +80,17 @@ class View:
             self._console.print(f"{_stage(live, self._plan)}: {figures(live)}", soft_wrap=True)
 
 
-def _stage(live: Live, plan: Plan) -> str:
+def _stage(live: RunProgress, plan: LoadPlan) -> str:
     if live.now_s < plan.warmup_s:
         return "Warming up"
     return "Sending" if live.now_s < live.span_s else "Waiting for the last answers"
 
 
-def figures(live: Live) -> str:
+def figures(live: RunProgress) -> str:
     """Return the figures of the moment.
 
-    >>> from forebay.load.run import Live
-    >>> figures(Live(planned=10, span_s=30.0, now_s=12.0, sent=4, ok=2, failed=1, in_flight=1))
+    >>> from forebay.load.run import RunProgress
+    >>> figures(RunProgress(10, span_s=30.0, now_s=12.0, sent=4, ok=2, failed=1, in_flight=1))
     '12 s of 30 s, 2 answered, 1 failed, 1 under way'
     """
     parts = [f"{short(live.now_s)} of {short(live.span_s)}", f"{live.ok:,} answered"]

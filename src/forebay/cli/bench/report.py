@@ -12,9 +12,9 @@ from forebay.cli.exits import USAGE
 from forebay.cli.output.console import fail, say, tell
 from forebay.cli.output.tables import SafeConsole, plain_table, show
 from forebay.cli.output.text import printable
-from forebay.load.compare_page import MARKS, compare_page, interval_text, ratio_text, value_text
 from forebay.load.comparison import compare
 from forebay.load.document import load
+from forebay.load.page import MARKS, compare_page, interval_text, ratio_text, value_text
 from forebay.load.quantities import BadPlan, seconds, share, three_digits
 from forebay.load.words import headline, outcome, warnings
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from forebay.load.comparison import Comparison
     from forebay.load.document import Document
-    from forebay.load.percentiles import Spread
-    from forebay.load.summary import Group, Summary
+    from forebay.load.statistics import Spread
+    from forebay.load.summary import GroupSummary, RunSummary
 
 USERS_SHOWN = 20
 TIMES = (
@@ -41,7 +41,7 @@ VERSION = 1
 COLOURS = {"better": "green", "worse": "red"}
 
 
-def check_targets(paths: Mapping[str, Path | None]) -> None:
+def check_outputs(paths: Mapping[str, Path | None]) -> None:
     """See that results can be written before time is spent on them; raises BadPlan."""
     for option, path in paths.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -82,7 +82,7 @@ def warn(text: str) -> None:
     SafeConsole(stderr=True).print(Text(printable(text), "bold yellow"), soft_wrap=True)
 
 
-def _times(group: Group) -> Table:
+def _times(group: GroupSummary) -> Table:
     table = plain_table("", "p50", "p90", "p95", "p99", "Mean", "Max")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -104,7 +104,7 @@ def _figures(made: Document) -> Table:
     return table
 
 
-def _groups(title: str, groups: dict[str, Group], summary: Summary) -> Table:
+def _groups(title: str, groups: dict[str, GroupSummary], summary: RunSummary) -> Table:
     has_wait = summary.all.wait is not None
     has_first = summary.all.ttft is not None
     columns = [title, "Offered", "Served", "Succeeded"]
@@ -156,7 +156,7 @@ def start_comparison(a_path: Path, b_path: Path, html: Path | None, as_json: boo
     """Compare two runs and report."""
     try:
         a, b = load(a_path), load(b_path)
-        check_targets({"--html": html})
+        check_outputs({"--html": html})
     except BadPlan as bad:
         fail(str(bad), code=USAGE)
     found = compare(a, b)

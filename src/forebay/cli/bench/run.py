@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, get_args
 import typer
 
 from forebay import __version__
-from forebay.cli.bench.progress import View
-from forebay.cli.bench.report import check_targets, report, write
+from forebay.cli.bench.progress import BenchProgress
+from forebay.cli.bench.report import check_outputs, report, write
 from forebay.cli.exits import BROKEN_LIMIT, FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway import where_and_key
 from forebay.cli.invocation import as_called
 from forebay.cli.output.console import complain, fail, say, tell
 from forebay.clock import SystemClock
-from forebay.load.arrivals import REQUESTS_MAX, Kind
 from forebay.load.document import Document, document, encode
 from forebay.load.limits import Broken, Limit, broken_limits, parse_limit
-from forebay.load.mix import parse_mix
 from forebay.load.page import run_page
-from forebay.load.plan import ONE_PRIORITY, Plan
+from forebay.load.plan import ONE_PRIORITY, REQUESTS_MAX, Kind, LoadPlan, parse_mix
 from forebay.load.quantities import BadPlan, duration_s
-from forebay.load.session import Refused, Unreachable, load, models_of
+from forebay.load.run import AccessDenied, Unreachable, load, models_of
 from forebay.load.trace import TOKENS_MAX
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ SPARE_FILES = 64
 """Open files beside the connections."""
 
 
-class Targets(NamedTuple):
+class BenchOutputs(NamedTuple):
     """Where the results go."""
 
     html: Path | None
@@ -52,20 +50,20 @@ def start(given: dict[str, Any]) -> None:
     url, key = where_and_key(given["url"], given["key_env"])
     url = url.removesuffix("/v1")
     given = {**given, "salt": given["salt"] or secrets.token_hex(4)}
-    targets = Targets(given["html"], given["save"], given["as_json"])
+    outputs = BenchOutputs(given["html"], given["save"], given["as_json"])
     try:
         plan = _plan(given, url, given["model"] or "")
         limits = _limits(given["fail_if"] or [], plan)
         planned = plan.schedule()
-        check_targets({"--html": targets.html, "--save": targets.save})
+        check_outputs({"--html": outputs.html, "--save": outputs.save})
         _make_room(plan.max_in_flight)
         found = on_loop(models_of(url, key))
         plan = _plan(given, url, given["model"] or _first_model(found, url))
         started = SystemClock().utc().isoformat(timespec="seconds")
-        with View(SystemClock(), plan, len(planned)) as view:
+        with BenchProgress(SystemClock(), plan, len(planned)) as progress:
             gc.freeze()  # what is there stays: collections then look at the run's own only
             try:
-                measured = on_loop(load(plan, planned, key, view))
+                measured = on_loop(load(plan, planned, key, progress))
             finally:
                 gc.unfreeze()
     except BadPlan as bad:
@@ -73,13 +71,13 @@ def start(given: dict[str, Any]) -> None:
     except Unreachable as away:
         fail(f"{away}. Start a gateway with: {as_called('serve')}. Or name the server with --url.",
              code=NOT_REACHABLE)  # fmt: skip
-    except Refused as refused:
+    except AccessDenied as refused:
         another = "another key" if key else "a key"
         fail(f"{refused}. Name {another} with --key-env VAR.", code=NOT_ALLOWED)
     except KeyboardInterrupt:
         say("\nInterrupted before anything was measured.")
         raise typer.Exit(INTERRUPTED) from None
-    _report(document(measured, plan, started, __version__), targets, limits)
+    _report(document(measured, plan, started, __version__), outputs, limits)
 
 
 def on_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -92,14 +90,14 @@ def on_loop(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def _plan(given: dict[str, Any], url: str, model: str) -> Plan:
+def _plan(given: dict[str, Any], url: str, model: str) -> LoadPlan:
     kind = _kind(given)
     duration = given["duration"] or (None if kind == "trace" else "30s")
     priorities = given["priorities"]
     for name, value in (("--rate", given["rate"]), ("--speed", given["speed"])):
         if not 0 < value < 1_000_000:
             raise BadPlan(f"{name} must be above 0, and finite.")
-    plan = Plan(
+    plan = LoadPlan(
         url=url,
         model=model,
         arrivals=kind,
@@ -128,7 +126,7 @@ def _plan(given: dict[str, Any], url: str, model: str) -> Plan:
     return plan
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: LoadPlan) -> None:
     """See that the numbers make sense together; raises BadPlan."""
     ranges = (
         ("--max-tokens", plan.max_tokens, 1, TOKENS_MAX),
@@ -166,7 +164,7 @@ def _optional_s(text: str | None, option: str) -> float | None:
     return None if text is None else duration_s(text, option)
 
 
-def _limits(texts: list[str], plan: Plan) -> list[Limit]:
+def _limits(texts: list[str], plan: LoadPlan) -> list[Limit]:
     names = (plan.priorities or ONE_PRIORITY).names + plan.users.names
     return [parse_limit(text, names) for text in texts]
 
@@ -195,10 +193,10 @@ def _make_room(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _report(made: Document, targets: Targets, limits: list[Limit]) -> NoReturn:
+def _report(made: Document, outputs: BenchOutputs, limits: list[Limit]) -> NoReturn:
     """Write and print what was found, and exit accordingly."""
     broken = broken_limits(limits, made.summary)
-    _hand_out(made, targets, broken)
+    _hand_out(made, outputs, broken)
     for one in broken:
         complain(f"--fail-if {one}.")
     if made.summary.is_interrupted:
@@ -208,16 +206,16 @@ def _report(made: Document, targets: Targets, limits: list[Limit]) -> NoReturn:
     raise typer.Exit(BROKEN_LIMIT if broken else 0)
 
 
-def _hand_out(made: Document, targets: Targets, broken: list[Broken]) -> None:
-    if targets.save is not None:
-        write(targets.save, encode(made))
-    if targets.html is not None:
-        write(targets.html, run_page(made, broken))
-    if targets.as_json:
+def _hand_out(made: Document, outputs: BenchOutputs, broken: list[Broken]) -> None:
+    if outputs.save is not None:
+        write(outputs.save, encode(made))
+    if outputs.html is not None:
+        write(outputs.html, run_page(made, broken))
+    if outputs.as_json:
         tell(encode(made))
         return
     report(made)
-    for word, path in (("Report", targets.html), ("Run", targets.save)):
+    for word, path in (("Report", outputs.html), ("Run", outputs.save)):
         if path is not None:
             tell(f"{word}: {path}")
 

@@ -1,5 +1,19 @@
-"""The looks of a report: light and dark, wide and narrow, on paper; nothing from elsewhere."""
+"""The parts of a report: escaped HTML and SVG, the frame, tiles, plots with tables, the style.
 
+Light and dark, wide and narrow, on paper; nothing is fetched from elsewhere.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Nothing is fetched and nothing is run, wherever the file is opened."""
+_EMPTY = frozenset({"meta", "rect", "line", "path", "circle", "polyline", "br"})
 STYLE = """
 :root { color-scheme: light dark;
   --ground:#fbfbfa; --card:#ffffff; --ink:#1c2126; --soft:#5a636d; --rule:#dfe3e6; --grid:#e9ecee;
@@ -79,3 +93,120 @@ footer { margin-top:36px; color:var(--soft); font-size:.87rem }
 @media print { body { background:#fff } figure, .scroll { break-inside:avoid }
   .hint { display:none } }
 """
+
+
+def page(title: str, *parts: str) -> str:
+    """Return a whole page."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", title),
+        tag("style", Markup(STYLE)),
+    )
+    body = tag("body", tag("main", *parts))
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def notes(texts: Iterable[str], kind: str = "note") -> Markup:
+    """Return what must not be overlooked."""
+    return joined(tag("p", text, class_=kind, role="note") for text in texts)
+
+
+def tiles(rows: list[tuple[str, str, str]]) -> Markup:
+    """Return the first figures to look at: name, value, and a word about it."""
+    return tag(
+        "dl",
+        *(
+            tag("div", tag("dt", name), tag("dd", value, tag("small", more)))
+            for name, value, more in rows
+        ),
+        class_="tiles",
+    )
+
+
+def legend(names: list[tuple[str, int]]) -> Markup:
+    """Return which line is whose: the same strokes as in the plot."""
+    return tag(
+        "ul",
+        *(
+            tag(
+                "li",
+                tag(
+                    "svg",
+                    tag("line", x1=0, x2=26, y1=5, y2=5, class_=f"line s{colour}"),
+                    viewBox="0 0 26 10",
+                    aria_hidden="true",
+                ),
+                name,
+            )
+            for name, colour in names
+        ),
+        class_="legend",
+    )
+
+
+def figure(
+    title: str, about: str, key: Markup, drawing: Markup, head: list[str], rows: list[list[str]]
+) -> Markup:
+    """Return a plot with its key, and the same as a table for who cannot or will not see it."""
+    return tag(
+        "figure",
+        tag("figcaption", tag("h3", title), tag("p", about)),
+        key,
+        drawing,
+        tag("details", tag("summary", "The same as a table"), table(title, head, rows)),
+    )
+
+
+class Markup(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def tag(element: str, /, *children: str, **attributes: object) -> Markup:
+    """Return an element; text in it is escaped, and `_` in attributes becomes `-`.
+
+    >>> tag("td", "<b>", class_="n", aria_label='"')
+    '<td class="n" aria-label="&quot;">&lt;b&gt;</td>'
+    """
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if element in _EMPTY and not children:
+        return Markup(f"<{element}{shown}/>")
+    return Markup(f"<{element}{shown}>{joined(children)}</{element}>")
+
+
+def joined(pieces: Iterable[str]) -> Markup:
+    """Return pieces one after the other, escaped where they are not markup."""
+    return Markup(
+        "".join(piece if isinstance(piece, Markup) else escape(piece) for piece in pieces)
+    )
+
+
+def table(caption: str, head: list[str], rows: list[list[str]]) -> Markup:
+    """Return a table whose first column names the rows; wide ones scroll by themselves."""
+    header = tag("tr", *(tag("th", cell, scope="col") for cell in head))
+    body = [
+        tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
+        for row in rows
+    ]
+    made = tag("table", tag("caption", caption), tag("thead", header), tag("tbody", *body))
+    return tag("div", made, class_="scroll", tabindex="0", role="group", aria_label=caption)
+
+
+def pairs(caption: str, rows: list[list[str]]) -> Markup:
+    """Return a table of names and what they stand for."""
+    body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in rows]
+    made = tag("table", tag("caption", caption), tag("tbody", *body), class_="pairs")
+    return tag("div", made, class_="scroll", tabindex="0", role="group", aria_label=caption)
+
+
+def _number(value: object) -> str:
+    """Return an attribute's value; coordinates need no more than a tenth of a pixel."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

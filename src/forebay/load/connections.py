@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: a request goes out, its answer is handed on as the bytes come.
+"""HTTP/1.1 connections to one server; idle ones are used again, as real clients do.
 
 Written on the parser that the gateway has rather than on a general client: each answer's time is
 taken where its bytes arrive, and one core can load a server with thousands of requests a second.
@@ -7,30 +7,34 @@ taken where its bytes arrive, and one core can load a server with thousands of r
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import httptools
 
-from forebay.load.samples import CONNECTION_LOST
+from forebay.load.samples import CONNECT_FAILED, CONNECTION_LOST
 
 if TYPE_CHECKING:
     from forebay.clock import Clock
-    from forebay.load.answers import Answer
+    from forebay.load.answers import MeasuredAnswer
 
 HEADERS_MAX = 200
 HEAD_BYTES_MAX = 256 * 1024
 """Between two pieces of a body, and before the first: the parser keeps a header until it ends."""
 BAD_ANSWER = "bad_answer"
+IDLE_S_MAX = 4.0
+"""Below the 5 s after which common servers close: a request must not meet its connection's end."""
 
 
-class Connection(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """Carries one exchange at a time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._transport: asyncio.Transport | None = None
         self._parser: Any = None
-        self._answer: Answer | None = None
+        self._answer: MeasuredAnswer | None = None
         self._done: asyncio.Future[None] | None = None
         self._headers: dict[str, str] = {}
         self._now_s = 0.0
@@ -40,7 +44,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
         self.idle_since_s = 0.0
 
-    async def exchange(self, request: bytes, answer: Answer) -> None:
+    async def exchange(self, request: bytes, answer: MeasuredAnswer) -> None:
         """Send a request and feed its answer until it ends, well or broken.
 
         Cancelled, it hangs up: the server then knows that nobody waits any more.
@@ -149,3 +153,70 @@ class Connection(asyncio.Protocol):
         self._headers = {}
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
+
+
+class ConnectionPool:
+    """Sends requests to one address; no proxy is asked, whatever the environment names."""
+
+    def __init__(self, url: str, key: str | None, clock: Clock) -> None:
+        parts = urlsplit(url)
+        self._clock = clock
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._tls else 80)
+        self._prefix = parts.path.rstrip("/")
+        self._idle: list[LoadConnection] = []
+        self._open: set[LoadConnection] = set()
+        self._lines = f"host: {parts.netloc.rpartition('@')[2]}\r\naccept: */*\r\n"
+        if key:
+            self._lines += f"authorization: Bearer {key}\r\n"
+
+    async def send(
+        self, method: str, path: str, headers: dict[str, str], body: bytes, answer: MeasuredAnswer
+    ) -> None:
+        """Send a request and wait until its answer has ended; it says how."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._lines}{lines}"
+        if body:
+            head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        connection = await self._connection(answer)
+        if connection is None:
+            return
+        try:
+            await connection.exchange(f"{head}\r\n".encode("latin-1") + body, answer)
+        finally:
+            if connection.is_open:
+                self._idle.append(connection)
+            else:
+                connection.close()
+                self._open.discard(connection)
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        for connection in self._open:
+            connection.close()
+        self._open.clear()
+        self._idle.clear()
+        await asyncio.sleep(0)  # the transports are told in the next turn of the loop
+
+    async def _connection(self, answer: MeasuredAnswer) -> LoadConnection | None:
+        """Return an idle connection, the one used last first, or a new one; None if none comes."""
+        now_s = self._clock.monotonic_s()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and now_s - connection.idle_since_s <= IDLE_S_MAX:
+                return connection
+            connection.close()
+            self._open.discard(connection)
+        loop = asyncio.get_running_loop()
+        try:
+            _, made = await loop.create_connection(
+                lambda: LoadConnection(self._clock), self._host, self._port, ssl=self._tls
+            )
+        except (OSError, ssl.SSLError) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            answer.message = reason
+            answer.broken(CONNECT_FAILED, self._clock.monotonic_s())
+            return None
+        self._open.add(made)
+        return made
