@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.testing import FakeClock
 from forebay.wire.budget import READ_BYTES, Budget
 from forebay.wire.connection import FOR_DELEGATE
+from forebay.wire.heads import make_request_head
 from forebay.wire.server import Server
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class Site:
         self.taken: Taken
         self.connection: ServerConnection
 
+    def read_head(self, lines: list[bytes]) -> RequestHead:
+        return make_request_head(lines)
+
     def takes(self, head: RequestHead) -> bool:
         return not head.target.startswith(b"/cold")
 
@@ -99,7 +103,7 @@ class Site:
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         self.asked.append(head.target)
         self.bodies.append(body)
-        connection.answered_by(self)
+        connection.responder = self
 
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
         connection.write(refusal.code.encode())

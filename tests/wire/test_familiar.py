@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from forebay.testing import FakeClock
 from forebay.wire.budget import Budget
 from forebay.wire.client import ConnectionPool, NodeConnection, Target
+from forebay.wire.heads import make_request_head
 from forebay.wire.server import Server
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class Desk:
 
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
+
+    def read_head(self, lines: list[bytes]) -> RequestHead:
+        return make_request_head(lines)
 
     def takes(self, head: RequestHead) -> bool:
         return head.method == b"POST"

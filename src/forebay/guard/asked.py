@@ -1,4 +1,4 @@
-"""What a request to the guard asks for, read from its head once and remembered with it.
+"""What a request to the guard asks for, read from its head.
 
 Three things are let through: the inference routes of the families, which take a slot; `GET`, by
 which gateways and people look at the backend, and questions that run no model (counting tokens),
@@ -36,9 +36,12 @@ What: TypeAlias = Literal["run", "look", "status", "refused"]
 class Asked:
     """What one head asks for, and how it goes on to the backend."""
 
-    __slots__ = ("passed_on", "refusal", "what")
+    __slots__ = ("head", "passed_on", "refusal", "what")
 
-    def __init__(self, what: What, passed_on: bytes, refusal: Refusal | None = None) -> None:
+    def __init__(
+        self, head: RequestHead, what: What, passed_on: bytes, refusal: Refusal | None = None
+    ) -> None:
+        self.head = head
         self.what = what
         self.passed_on = passed_on
         """The head for the backend, up to the length of the body."""
@@ -58,17 +61,10 @@ class Reader:
         )
 
     def read(self, head: RequestHead) -> Asked:
-        """Return what a head asks for, from memory where it has been read before."""
-        memory = head.memory
-        if type(memory) is Asked:
-            return memory
         refusal = self._refusal(head)
         if refusal is not None:
-            asked = Asked("refused", b"", refusal)
-        else:
-            asked = Asked(_what(head), self._passed_on(head))
-        head.memory = asked
-        return asked
+            return Asked(head, "refused", b"", refusal)
+        return Asked(head, _what(head), self._passed_on(head))
 
     def _refusal(self, head: RequestHead) -> Refusal | None:
         host = head.get(b"host")

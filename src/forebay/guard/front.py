@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from forebay.guard.asked import Asked
 from forebay.guard.passing import Passing
 from forebay.guard.refusing import answer
 from forebay.guard.slots import Slots
 from forebay.wire.deadlines import Deadlines
-from forebay.wire.heads import status_line
+from forebay.wire.heads import make_request_head, status_line
 from forebay.wire.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class Front:
 
     # -- for the server
 
+    def read_head(self, lines: list[bytes]) -> RequestHead:
+        return make_request_head(lines)
+
     def takes(self, head: RequestHead) -> bool:
         """Answer everything here."""
         return True
@@ -87,7 +91,9 @@ class Front:
 
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         """Let a request through, or refuse it at once."""
-        asked = self._reader.read(head)
+        asked = connection.kept
+        if type(asked) is not Asked or asked.head is not head:
+            asked = connection.kept = self._reader.read(head)
         if asked.what == "run":
             self._run(connection, head, asked.passed_on, body)
         elif asked.what == "look":
@@ -162,7 +168,7 @@ class Front:
         passing = Passing(self, connection, head, lease)
         self._passings.add(passing)
         deadlines.add(passing)
-        connection.answered_by(passing)
+        connection.responder = passing
         return passing
 
     def _show(self, connection: ServerConnection, head: RequestHead) -> None:

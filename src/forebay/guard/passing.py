@@ -78,9 +78,9 @@ class Passing:
         """Pass the head on: with the first of the body where that follows, at once in a stream."""
         self._begun = True
         self._request = self._body = b""
-        block = head.memory
-        if type(block) is not bytes:
-            block = head.memory = status_line(head.status) + header_block(head.headers)
+        block = head.written
+        if not block:
+            block = head.written = status_line(head.status) + header_block(head.headers)
         if head.status in BODYLESS:
             framing = b""
         elif length is not None:

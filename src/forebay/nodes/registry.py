@@ -43,9 +43,7 @@ class Nodes:
         """For how long a node that has never answered may still be starting."""
         self.now_s = clock.monotonic_s
         self._waiting: list[asyncio.Future[None]] = []
-        self._leaving: list[
-            ConnectionPool
-        ] = []  # of nodes that were removed while requests ran there
+        self._leaving: list[ConnectionPool] = []  # of nodes removed while requests ran there
         self.has_absences = False
         """Whether a node may be known not to have a route."""
         self.has_ollama = False

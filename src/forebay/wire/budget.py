@@ -33,33 +33,34 @@ SERVED_AT_ONCE: Final = 16
 class Charge:
     """Bytes taken from a budget; given back once, however often `release` is called."""
 
-    __slots__ = ("_budget", "_owner", "size_bytes")
+    __slots__ = ("_owner", "budget", "size_bytes")
 
     def __init__(self, budget: Budget | None, owner: str, size_bytes: int) -> None:
-        self._budget = budget
+        self.budget = budget
+        """Where it was taken; None once it has been given back."""
         self._owner = owner
         self.size_bytes = size_bytes
 
     @property
     def held_bytes(self) -> int:
         """What has not been given back."""
-        return 0 if self._budget is None else self.size_bytes
+        return 0 if self.budget is None else self.size_bytes
 
     def shrink(self, size_bytes: int) -> None:
         """Give back what turned out not to be needed."""
-        if self._budget is not None and size_bytes < self.size_bytes:
-            self._budget.give_back(self._owner, self.size_bytes - size_bytes)
+        if self.budget is not None and size_bytes < self.size_bytes:
+            self.budget.give_back(self._owner, self.size_bytes - size_bytes)
             self.size_bytes = size_bytes
 
     def joined(self, other: Charge) -> Charge:
         """Return one charge for both, which are void after it."""
-        both = Charge(self._budget, self._owner, self.held_bytes + other.held_bytes)
-        self._budget = other._budget = None
+        both = Charge(self.budget, self._owner, self.held_bytes + other.held_bytes)
+        self.budget = other.budget = None
         return both
 
     def release(self) -> None:
         """Give everything back; may be called more than once."""
-        budget, self._budget = self._budget, None
+        budget, self.budget = self.budget, None
         if budget is not None and self.size_bytes:
             budget.give_back(self._owner, self.size_bytes)
 

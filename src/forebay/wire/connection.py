@@ -21,7 +21,7 @@ import httptools
 
 from forebay.wire.body import BadFraming, BodyFraming, RequestBody, TooManyChunks
 from forebay.wire.budget import NOTHING, READ_BYTES
-from forebay.wire.heads import HeadCache, make_request_head, without_upgrade
+from forebay.wire.heads import HeadCache, without_upgrade
 from forebay.wire.refusals import (
     BUSY,
     CROWDED,
@@ -59,9 +59,9 @@ class ServerConnection(asyncio.Protocol):
     """The protocol; `Site` sees it as the way to answer."""
 
     __slots__ = (
-        "_answering", "_body", "_charge", "_closing", "_delegate", "_early", "_framing", "_head",
-        "_heads", "_holds", "_is_head_whole", "_keeps_alive", "_lost", "_marked_bytes", "_mute",
-        "_parser", "_raw", "_server", "_slow", "peer", "transport",
+        "_body", "_delegate", "_early", "_framing", "_head", "_heads", "_holds", "_is_head_whole",
+        "_keeps_alive", "_lost", "_marked_bytes", "_mute", "_parser", "_raw", "_server", "_slow",
+        "charge", "is_closing", "kept", "peer", "responder", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -69,14 +69,18 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self.peer = ""
-        self._answering: Responder | None = None
+        self.responder: Responder | None = None
+        """Who answers the present request: set by the site, and told when the client leaves."""
+        self.kept: object = None
+        """Whatever the site keeps from one request of this connection to the next."""
+        self.is_closing = False
+        """Whether the connection ends with the present answer."""
         self._delegate: Delegate | None = None  # answers in our place
-        self._closing = False
         self._lost = False
         self._mute = False  # nothing can be sent any more
         self._slow = False  # more has been written than the client takes
         self._early = b""
-        self._heads = HeadCache(make_request_head)
+        self._heads = HeadCache(server.site.read_head)
         self._parser: httptools.HttpRequestParser | None = None  # of the head that is coming
         self._is_head_whole = self._keeps_alive = False  # as the parser says
         self._raw = b""  # what has come of the head
@@ -85,7 +89,8 @@ class ServerConnection(asyncio.Protocol):
         self._body = RequestBody()
         self._marked_bytes = 0  # of the body, when its pace was looked at
         self._holds = 0  # why the socket is not read, one bit each
-        self._charge: Charge = NOTHING
+        self.charge: Charge = NOTHING
+        """What the body of the present request takes of the budget."""
 
     # -- for the one who answers
 
@@ -102,20 +107,6 @@ class ServerConnection(asyncio.Protocol):
         words = self._raw.split(b" ", 2)
         return words[1] if len(words) == 3 else b""
 
-    @property
-    def charge(self) -> Charge:
-        """What the body of the present request takes of the budget."""
-        return self._charge
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether the connection ends with the present answer."""
-        return self._closing
-
-    def answered_by(self, answering: Responder) -> None:
-        """Know who must hear it when the client leaves or lags behind."""
-        self._answering = answering
-
     def write(self, data: bytes) -> None:
         """Send bytes of an answer; nothing happens where the client is gone. Never raises."""
         if self._mute:
@@ -128,9 +119,10 @@ class ServerConnection(asyncio.Protocol):
 
     def done(self, *, keep_alive: bool) -> None:
         """End an answer: take the next request, or close."""
-        self._answering = None
-        self._charge.release()
-        if not keep_alive or self._closing:
+        self.responder = None
+        if self.charge.budget is not None:
+            self.charge.release()
+        if not keep_alive or self.is_closing:
             self.close()
         elif self._early:
             asyncio.get_running_loop().call_soon(self._go_on)
@@ -139,29 +131,29 @@ class ServerConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what has been written is sent; a client that does not take it is cut off."""
-        self._closing = True
+        self.is_closing = True
         if not self._lost and not self.transport.is_closing():
             self._server.writes.add(self)
             self.transport.close()
 
     def close_when_idle(self) -> None:
         """Close now, or after the present answer."""
-        self._closing = True
+        self.is_closing = True
         if self._framing is not None and self._delegate is None:
             self._refuse(STOPPING)
-        elif self._answering is None and self._delegate is None:
+        elif self.responder is None and self._delegate is None:
             self.close()
 
     def abort(self) -> None:
         """Close at once."""
-        self._closing = True
+        self.is_closing = True
         if not self._lost:
             self.transport.abort()
 
     def linger(self) -> None:
         """Close, but let the client read the answer first although it may still be sending."""
-        self._closing = True
-        self._answering = self._delegate = None
+        self.is_closing = True
+        self.responder = self._delegate = None
         self._early = b""
         self._stop_reading()
         if self._lost:
@@ -188,7 +180,7 @@ class ServerConnection(asyncio.Protocol):
         if self._framing is None or self._holds & FOR_ROOM:
             return
         before, self._marked_bytes = self._marked_bytes, self._body.size_bytes
-        if self._server.is_too_slow(self._charge, self._marked_bytes - before):
+        if self._server.is_too_slow(self.charge, self._marked_bytes - before):
             self.body_is_late()
         else:
             self._server.paces.add(self)
@@ -215,15 +207,15 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Leave, and tell whoever answers."""
-        self._lost = self._mute = self._closing = True
+        self._lost = self._mute = self.is_closing = True
         self._early = b""
         self._stop_reading()
         self._server.forget(self)
-        answering, self._answering = self._answering, None
+        responder, self.responder = self.responder, None
         delegate, self._delegate = self._delegate, None
         try:
-            if answering is not None:
-                answering.client_left()
+            if responder is not None:
+                responder.client_left()
         finally:
             if delegate is not None:
                 delegate.client_left(error)
@@ -232,8 +224,8 @@ class ServerConnection(asyncio.Protocol):
         """Give the client `write_seconds` to take what has been written."""
         self._slow = True
         self._server.writes.add(self)
-        if self._answering is not None:
-            self._answering.client_is_slow()
+        if self.responder is not None:
+            self.responder.client_is_slow()
         elif self._delegate is not None:
             self._delegate.client_is_slow()
 
@@ -242,20 +234,20 @@ class ServerConnection(asyncio.Protocol):
         self._slow = False
         if not self.transport.is_closing():
             self._server.writes.discard(self)
-        if self._answering is not None:
-            self._answering.client_keeps_up()
+        if self.responder is not None:
+            self.responder.client_keeps_up()
         elif self._delegate is not None:
             self._delegate.client_keeps_up()
-        elif not self._closing and self._framing is None:
+        elif not self.is_closing and self._framing is None:
             self.done(keep_alive=True)
         if self._framing is not None and self._early:
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def data_received(self, data: bytes) -> None:
         """Read a request, or keep what came too early."""
-        if self._closing and self._answering is None and self._delegate is None:
+        if self.is_closing and self.responder is None and self._delegate is None:
             return
-        if self._answering is not None or self._early or self._slow or self._holds:
+        if self.responder is not None or self._early or self._slow or self._holds:
             self._keep_early(data)
         elif self._framing is not None:
             self._take_body(data)
@@ -295,9 +287,9 @@ class ServerConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Take what came too early, once its turn has come."""
-        if self._answering is not None or self._slow or self._holds & ~FOR_EARLY:
+        if self.responder is not None or self._slow or self._holds & ~FOR_EARLY:
             return
-        if self._lost or (self._closing and self._delegate is None):
+        if self._lost or (self.is_closing and self._delegate is None):
             return
         early, self._early = self._early, b""
         if early and self._framing is not None:
@@ -314,7 +306,7 @@ class ServerConnection(asyncio.Protocol):
         """Answer a whole request whose head has come before, unparsed; False if it is another."""
         heads, server = self._heads, self._server
         at = heads.body_at(data)
-        if not at or not 0 <= len(data) - at <= server.body_bytes_max:
+        if not at or len(data) - at > server.body_bytes_max:
             return False
         server.idle.discard(self)
         self._take_whole(heads.last, data[at:])
@@ -402,7 +394,7 @@ class ServerConnection(asyncio.Protocol):
                 self._head = head
                 self._refuse(server.site.refusal(head, self.peer) or BUSY)
                 return
-            self._charge = charge
+            self.charge = charge
         self._ask(head, body)
 
     # -- the body
@@ -442,8 +434,8 @@ class ServerConnection(asyncio.Protocol):
 
     def has_room(self, charge: Charge) -> None:
         """Go on with a body for which there is room."""
-        is_first = not self._charge.held_bytes
-        self._charge = charge if is_first else self._charge.joined(charge)
+        is_first = not self.charge.held_bytes
+        self.charge = charge if is_first else self.charge.joined(charge)
         self._server.paces.add(self)
         if is_first and self._head is not None and self._head.expects and not self._body.size_bytes:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -477,8 +469,8 @@ class ServerConnection(asyncio.Protocol):
         if self._early or len(data) >= MUCH_BYTES:  # or thousands of tiny chunks: others first
             self.pause_reading(FOR_OTHERS)
             asyncio.get_running_loop().call_soon(self._read_on)
-        if self._body.size_bytes > self._charge.held_bytes and self._delegate is None:
-            self._ask_for_room(self._server.body_bytes_max - self._charge.held_bytes)
+        if self._body.size_bytes > self.charge.held_bytes and self._delegate is None:
+            self._ask_for_room(self._server.body_bytes_max - self.charge.held_bytes)
 
     def _read_on(self) -> None:
         self.resume_reading(FOR_OTHERS)
@@ -496,7 +488,7 @@ class ServerConnection(asyncio.Protocol):
         head = self._head
         assert head is not None
         body = self._body.take()
-        charge = self._charge
+        charge = self.charge
         self._stop_reading(keeps_charge=True)
         charge.shrink(len(body))
         self._ask(head, body)
@@ -510,7 +502,7 @@ class ServerConnection(asyncio.Protocol):
             self.abort()
 
     def _refuse(self, refusal: Refusal) -> None:
-        self._closing = True
+        self.is_closing = True
         delegate, self._delegate = self._delegate, None
         if delegate is not None:
             has_begun = delegate.has_begun()
@@ -536,7 +528,7 @@ class ServerConnection(asyncio.Protocol):
         self._parser = None
         self._body.clear()
         if not keeps_charge:
-            self._charge.release()
+            self.charge.release()
 
     # -- requests that another answers
 
@@ -574,12 +566,12 @@ class ServerConnection(asyncio.Protocol):
         if self._delegate is None:
             charge.release()
         else:
-            self._charge.release()
-            self._charge = charge
+            self.charge.release()
+            self.charge = charge
 
     def add(self, charge: Charge) -> None:
         """Give that back, too, with the end of the request: its body has grown."""
-        self._charge = self._charge.joined(charge)
+        self.charge = self.charge.joined(charge)
 
     def delegate_is_done(self, *, keep_alive: bool) -> None:
         """Take the connection back after the answer of a delegate."""

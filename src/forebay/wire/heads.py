@@ -43,12 +43,13 @@ MEDIA: Final = (b"audio/", b"image/", b"video/")
 class RequestHead:
     """The head of a request; header names are in lower case.
 
-    The same object serves all requests of a connection that have the same head.
+    The same object serves all requests of a connection that have the same head; a site may extend
+    it by what it makes of a head (`Site.read_head`).
     """
 
     __slots__ = (
-        "expects", "headers", "is_chunked", "is_http_11", "is_ours", "keep_alive", "memory",
-        "method", "target", "upgrades", "version",
+        "expects", "headers", "is_chunked", "is_http_11", "is_ours", "keep_alive", "method",
+        "target", "upgrades", "version",
     )  # fmt: skip
 
     def __init__(
@@ -69,8 +70,6 @@ class RequestHead:
         """Whether it offers another protocol; no offer is taken."""
         self.is_chunked = self.get(b"transfer-encoding") is not None
         """Whether the body comes in chunks, and not by its length."""
-        self.memory: object = None
-        """Whatever the site has made of it."""
 
     def get(self, name: bytes) -> bytes | None:
         """Return the value of the first header of that name."""
@@ -80,7 +79,7 @@ class RequestHead:
 class AnswerHead:
     """The head of an answer, without what concerns one connection only and without its length."""
 
-    __slots__ = ("content_type", "framed", "headers", "is_media", "memory", "status")
+    __slots__ = ("content_type", "framed", "headers", "is_media", "status", "written")
 
     def __init__(self, status: int, headers: Headers, framed: bool = True) -> None:
         self.status = status
@@ -90,8 +89,8 @@ class AnswerHead:
         """Whether it is sound or pictures, which are played and shown as they come."""
         self.framed = framed
         """Whether the answer says by itself where it ends."""
-        self.memory: object = None
-        """Whatever the sink has made of it."""
+        self.written = b""
+        """Status line and headers as a sink sends them on, once it has written them out."""
 
     def get(self, name: bytes) -> bytes | None:
         """Return the value of the first header of that name."""
@@ -180,9 +179,13 @@ class HeadCache(Generic[H]):
 
 def make_request_head(lines: list[bytes]) -> RequestHead:
     """Return the head that these lines are."""
+    return RequestHead(*split_request(lines))
+
+
+def split_request(lines: list[bytes]) -> tuple[bytes, bytes, Headers, bytes]:
+    """Return the method, the target, the headers and the version of a request."""
     method, target, *version = lines[0].split(b" ", 2)  # HTTP/0.9 says no version
-    headers = split_headers(lines)
-    return RequestHead(method, target, headers, version[0].strip() if version else b"")
+    return method, target, split_headers(lines), version[0].strip() if version else b""
 
 
 def without_upgrade(raw: bytes) -> bytes:

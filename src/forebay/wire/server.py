@@ -88,6 +88,10 @@ class Site(Protocol):
 
     __slots__ = ()
 
+    def read_head(self, lines: list[bytes]) -> RequestHead:
+        """Return the head that these lines are, with room for what is made of it."""
+        ...
+
     def takes(self, head: RequestHead) -> bool:
         """Say whether a request is answered here, or by a delegate."""
         ...

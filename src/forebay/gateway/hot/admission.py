@@ -132,7 +132,7 @@ class Admission:
             arrival,
             family,
             route=route,
-            target=caller.target,
+            target=caller.node_target,
             body=body,
             asked_model=fields.model,
             header_block=caller.header_block + b"x-request-id: %b\r\n" % request_id.encode(),

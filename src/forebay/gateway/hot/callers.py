@@ -1,7 +1,7 @@
 """What a request head says about its caller: the key, the user, the priority, the headers to pass.
 
-Clients keep their connections and send the same headers with every request, so what a head says
-is kept with it (`RequestHead.memory`) and read again only when the keys change.
+Clients keep their connections and send the same headers with every request, so one `Caller` serves
+all requests of a connection that have the same head; it is read again only when the keys change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from forebay.gateway.errors.rendering import preferred_language
 from forebay.gateway.hot.keys import KeyRing, presented_secret
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
-from forebay.wire.heads import HOP_BY_HOP
+from forebay.wire.heads import HOP_BY_HOP, RequestHead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from forebay.gateway.hot.proxies import TrustedProxies
     from forebay.relay.forms import FormReader
     from forebay.settings import ResolvedKey
-    from forebay.wire.heads import Headers, RequestHead
+    from forebay.wire.heads import Headers
     from forebay.wire.hosts import HostGuard
 
 OURS: Final = frozenset(
@@ -46,23 +46,32 @@ PROMPT_PREFIX: Final = b"prm_"
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
-class Caller:
-    """Everything a head says, apart from what it asks for."""
+class Caller(RequestHead):
+    """A request head, and what it says about who calls, how urgently, and for what."""
 
     __slots__ = (
         "address", "affinity", "answer_block", "coding", "content_type", "credentials", "family",
         "fixed_user", "form", "generation", "header_block", "key", "key_name",
-        "key_running_max", "language", "max_wait_s", "model", "priority", "problem", "reader",
-        "request_id", "route", "target", "tiers", "user", "weight",
+        "key_running_max", "language", "max_wait_s", "model", "node_target", "owner", "priority",
+        "problem", "reader", "request_id", "route", "tiers", "user", "weight",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(
+        self, method: bytes, target: bytes, headers: Headers, version: bytes = b"HTTP/1.1"
+    ) -> None:
+        super().__init__(method, target, headers, version)
+        self.generation = -1
+        """Of the keys that it was read with; -1 before it was read."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Take back everything but the head: it will be read anew."""
         self.family = OPENAI
         self.reader = OPENAI.reader
         self.route = ""
         """What it asks for, as the metrics call it."""
-        self.target = b""
-        """The same, as a node is asked for it."""
+        self.node_target = b""
+        """The same with its query, as a node is asked for it."""
         self.model = ""
         """As the path names it; "" where the body does."""
         self.key: ResolvedKey | None = None
@@ -81,6 +90,8 @@ class Caller:
         self.user: str | None = None
         """As the header says; whether it counts is for `user_of` to decide."""
         self.address = ""
+        self.owner = ""
+        """Whom the bytes of its bodies are counted for: its key, else its address."""
         self.affinity = ""
         self.max_wait_s: float | None = None
         self.request_id = ""
@@ -92,8 +103,6 @@ class Caller:
         self.answer_block = b""
         """Headers of every answer to this caller, written out: CORS, where it is on."""
         self.problem: Problem | None = None
-        self.generation = 0
-        """Of the keys that it was read with."""
 
 
 class Callers:
@@ -113,17 +122,17 @@ class Callers:
         self.generation = 0
         """Rises when the keys change: what was remembered before is void."""
 
-    def read(self, head: RequestHead, peer: str) -> Caller:
-        """Return what a head says; `problem` is set where it must be refused."""
-        values = dict(reversed(head.headers))  # the first of a name counts
-        caller = Caller()
-        caller.header_block = _passed_on(head.headers)
+    def read(self, caller: Caller, peer: str) -> None:
+        """Read what a head says; `problem` is set where it must be refused."""
+        caller.forget()
+        values = dict(reversed(caller.headers))  # the first of a name counts
+        caller.header_block = _passed_on(caller.headers)
         caller.language = preferred_language(values.get(b"accept-language"))
         caller.affinity = values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1")
         caller.content_type = values.get(b"content-type", b"")
         caller.coding = _coding(values.get(b"content-encoding", b""))
         caller.answer_block = cors_block(self._hosts.cors_origin(values.get(b"origin")))
-        hops = [value for name, value in head.headers if name == b"x-forwarded-for"]
+        hops = [value for name, value in caller.headers if name == b"x-forwarded-for"]
         caller.address = self._proxies.client(peer, b",".join(hops) if hops else None)
         caller.generation = self.generation
         user = values.get(b"x-forebay-user")
@@ -131,11 +140,11 @@ class Callers:
         caller.request_id = plain_id(values.get(b"x-request-id"))
         caller.problem = (
             self._host_problem(values)
-            or self._authenticate(caller, values, is_azure=head.target.startswith(AZURE))
+            or self._authenticate(caller, values, is_azure=caller.target.startswith(AZURE))
             or _read_wait(caller, values.get(b"x-forebay-max-wait"))
         )
         self._read_priority(caller, values)
-        return caller
+        caller.owner = caller.key_name or caller.address
 
     def user_of(self, caller: Caller, named: str | None) -> str:
         """Return whom fairness counts the request for."""

@@ -20,7 +20,7 @@ from forebay.relay.call import Call
 from forebay.relay.members import InvalidBody
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
-from forebay.wire.heads import RequestHead, header_block, status_line
+from forebay.wire.heads import RequestHead, header_block, split_request, status_line
 from forebay.wire.refusals import Refusal
 from forebay.wire.server import Site
 
@@ -67,19 +67,27 @@ class Front(Site):
 
     # -- for the server
 
+    def read_head(self, lines: list[bytes]) -> Caller:
+        return Caller(*split_request(lines))
+
     def takes(self, head: RequestHead) -> bool:
         """Say whether this is an inference request."""
         return head.method == b"POST" and find_way(_path(head.target)) is not None
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
         """Say why a request is refused whatever its body, of which nothing is read then."""
-        problem = self._recall(peer, head).problem
+        assert isinstance(head, Caller)
+        if head.generation != self._callers.generation:
+            self._read_caller(head, peer)
+        problem = head.problem
         return None if problem is None else Refusal(problem.code, problem.message, problem.param)
 
     def owner(self, head: RequestHead, peer: str) -> str:
         """Say whom the bytes of a body are counted for: a key, else an address."""
-        caller = self._recall(peer, head)
-        return caller.key_name or caller.address
+        assert isinstance(head, Caller)
+        if head.generation != self._callers.generation:
+            self._read_caller(head, peer)
+        return head.owner
 
     def delegate(self, connection: ServerConnection) -> Delegate:
         """Let the application answer."""
@@ -87,17 +95,23 @@ class Front(Site):
 
     def answer(self, connection: ServerConnection, head: RequestHead, body: bytes) -> None:
         """Admit a request and send it on its way."""
-        caller = self._recall(connection.peer, head)
-        sink = ClientSink(connection, head, caller, self._errors)
-        connection.answered_by(sink)
-        if caller.problem is not None:
-            self._refuse(sink, caller, caller.problem)
-        elif not caller.coding:
-            self._read(sink, connection, caller, body)
+        assert isinstance(head, Caller)
+        if head.generation != self._callers.generation:
+            self._read_caller(head, connection.peer)
+        sink = connection.kept
+        if isinstance(sink, ClientSink):
+            sink.begin(head)
         else:
-            self._inflate(sink, connection, caller, body)
+            sink = connection.kept = ClientSink(connection, head, self._errors)
+        connection.responder = sink
+        if head.problem is not None:
+            self._refuse(sink, head, head.problem)
+        elif not head.coding:
+            self._admit(sink, connection, head, body)
+        else:
+            self._inflate(sink, connection, head, body)
 
-    def _read(
+    def _admit(
         self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
     ) -> None:
         """Read a body, here or in the turns to come."""
@@ -105,7 +119,23 @@ class Front(Site):
         if admitted is None:
             LargeBody(self, sink, connection).begin(caller, body)
         else:
-            self.go_on(sink, caller, admitted)
+            self.submit(sink, connection, caller, admitted)
+
+    def submit(
+        self,
+        sink: ClientSink,
+        connection: ServerConnection,
+        caller: Caller,
+        admitted: Call | Problem,
+    ) -> None:
+        """Send an admitted call on its way, or say what is wrong with it."""
+        if isinstance(admitted, Call):
+            admitted.charge = connection.charge
+            exchange = self._relay.submit(admitted, sink)
+            if not exchange.ended:
+                sink.exchange = exchange
+        else:
+            self._refuse(sink, caller, admitted)
 
     def _inflate(
         self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
@@ -113,14 +143,13 @@ class Front(Site):
         """Have a body inflated that comes as gzip, and read it then."""
 
         def inflated(result: bytes | Problem) -> None:
-            connection.answered_by(sink)
+            connection.responder = sink
             if isinstance(result, Problem):
                 self._refuse(sink, caller, result)
             else:
-                self._read(sink, connection, caller, result)
+                self._admit(sink, connection, caller, result)
 
-        owner = caller.key_name or caller.address
-        Inflation(self._inflations, connection, owner, inflated).begin(body)
+        Inflation(self._inflations, connection, caller.owner, inflated).begin(body)
 
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
         """Answer a request that could not be read; the connection closes after it."""
@@ -145,30 +174,17 @@ class Front(Site):
 
     # -- inside
 
-    def _recall(self, peer: str, head: RequestHead) -> Caller:
-        """Return what the head says, from memory where it has been read before."""
-        memory = head.memory
-        if type(memory) is Caller and memory.generation == self._callers.generation:
-            return memory
-        caller = head.memory = self._callers.read(head, peer)
-        path = _path(head.target)
+    def _read_caller(self, caller: Caller, peer: str) -> None:
+        """Read what a head says, for the first time or because the keys have changed."""
+        self._callers.read(caller, peer)
+        target = caller.target
+        path = _path(target)
         way = WAYS.get(path) or find_way(path)
         assert way is not None
         caller.family, caller.route, caller.model = way.family, way.route, way.model
         caller.reader = way.family.loose_reader if way.model else way.family.reader
-        caller.target = head.target if way.path == path else way.path + head.target[len(path) :]
+        caller.node_target = target if way.path == path else way.path + target[len(path) :]
         caller.problem = self.admission.refusal(caller)
-        return caller
-
-    def go_on(self, sink: ClientSink, caller: Caller, admitted: Call | Problem) -> None:
-        """Send an admitted call on its way, or say what is wrong with it."""
-        if isinstance(admitted, Call):
-            admitted.charge = sink.charge
-            exchange = self._relay.submit(admitted, sink)
-            if not exchange.ended:
-                sink.carries(exchange)
-        else:
-            self._refuse(sink, caller, admitted)
 
     def _refuse(self, sink: ClientSink, caller: Caller, problem: Problem) -> None:
         self._accounting.refused(caller.route, problem.code)
@@ -225,7 +241,7 @@ class LargeBody:
             self._slices = caller.form.read_in_slices(body)
         else:
             self._slices = caller.reader.read_in_slices(body)
-        self._connection.answered_by(self)
+        self._connection.responder = self
         self._front.reader.read(self)
 
     def step(self) -> bool:
@@ -252,9 +268,9 @@ class LargeBody:
             logger.exception("reading a large body failed")
             admitted = Problem("internal_error", "an internal error; the log has the details")
         self._slices = None
-        self._connection.answered_by(self._sink)
+        self._connection.responder = self._sink
         try:
-            self._front.go_on(self._sink, self._caller, admitted)
+            self._front.submit(self._sink, self._connection, self._caller, admitted)
         except Exception:
             logger.exception("answering a request failed")
             self._connection.abort()

@@ -120,7 +120,7 @@ class Inflation:
     def begin(self, body: bytes) -> None:
         """Inflate a body; `then` is called with it, or with what is wrong."""
         self._inflater = Inflater(body)
-        self._connection.answered_by(self)
+        self._connection.responder = self
         self._inflations.under_way.add(self)
         bytes_max = self._inflations.bytes_max
         if not body:

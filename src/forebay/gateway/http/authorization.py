@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from forebay.gateway.errors.http_error import HttpError
-from forebay.wire.heads import RequestHead
+from forebay.gateway.hot.callers import Caller
 from forebay.wire.hosts import host_name, is_loopback
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from forebay.gateway.hot.callers import Caller, Callers
+    from forebay.gateway.hot.callers import Callers
     from forebay.gateway.hot.keys import KeyRing
 
 HOP: Final = "x-forebay-hop"
@@ -79,9 +79,9 @@ class Authorizer:
 
     def _read(self, request: Request) -> Caller:
         path = request.url.path.encode()
-        head = RequestHead(request.method.encode(), path, list(request.headers.raw))
-        caller = self._callers.read(head, request.client.host if request.client else "")
-        request.state.body_owner = caller.key_name or caller.address
+        caller = Caller(request.method.encode(), path, list(request.headers.raw))
+        self._callers.read(caller, request.client.host if request.client else "")
+        request.state.body_owner = caller.owner
         return caller
 
 
