@@ -33,7 +33,7 @@ HOT = {
         "borrowed_slots", "follower", "local_ticket", "wait_limits",
     ),
     "coordination/leader": (
-        "deferred_refusals", "leader", "lending", "members", "tickets",
+        "deferred_rejections", "leader", "lending", "members", "tickets",
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (

@@ -59,7 +59,7 @@ async def measure(rounds: int) -> dict[str, dict[str, float]]:
         async with desks(another.url, 1, LEASE_S) as (one,), desks(server.url, 2, LEASE_S) as pair:
             for desk in (one, *pair):
                 desk.node(64)
-                desk.replica._links.beat_now()  # lends ahead of need
+                desk.replica._store_tasks.heartbeat_now()  # lends ahead of need
             await settled(pair)
             takers: dict[str, Takes] = {
                 "without a store": alone,

@@ -116,7 +116,7 @@ async def _case(
 ) -> dict[str, float]:
     for desk in everyone:
         desk.node(slots)
-        desk.replica._links.beat_now()  # lends ahead of need, as three times a lease
+        desk.replica._store_tasks.heartbeat_now()  # lends ahead of need, as three times a lease
     await settled(everyone)
     before, calls = meter.read(), sum(desk.store.calls for desk in everyone)
     bytes_sent, cpu_s = sum(desk.store.bytes_sent for desk in everyone), process_time()

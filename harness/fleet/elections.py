@@ -9,7 +9,12 @@ import asyncio
 from harness.fleet.fleet import Fleet
 from harness.fleet.journal import Window
 
-MARKS = (b'"message":"leads"', b'"message":"leads no more"', b"goes on alone", b"store is back")
+MARKS = (
+    b'"message":"became leader"',
+    b'"message":"lost leadership"',
+    b"continuing standalone",
+    b"store reachable again",
+)
 LOOK_S = 0.05
 SETTLING_S = 0.5
 CHANGE = "a change of leader"

@@ -15,6 +15,6 @@ def leader_of(fleet: Fleet) -> Gateway | None:
 def _last_epoch(gateway: Gateway) -> int:
     """Return the last epoch in which a gateway led, as far as it has said since it was started."""
     for line in reversed(gateway.text.splitlines()):
-        if '"message":"leads"' in line:
+        if '"message":"became leader"' in line:
             return int(json.loads(line)["epoch"])
     return 0

@@ -1,6 +1,6 @@
 """Plays a fleet: real replicas with their real links, around a simulated store, in virtual time.
 
-Nothing is mocked between the store's protocol and the core: `Replica`, `Links`, `Follower`,
+Nothing is mocked between the store's protocol and the core: `Replica`, `StoreTasks`, `Follower`,
 `Leader` are what a gateway runs, on an event loop that never waits: when nothing is left to do it
 moves the world on to its next event. One seed drives everything.
 """

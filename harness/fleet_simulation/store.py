@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.coordination.protocol.messages import About, decode_about, encode
 from forebay.coordination.store import keys
-from forebay.coordination.store.port import Entry, Sign, Standing, StoreLost
+from forebay.coordination.store.port import Registration, StoreLost, StoreReply, StreamEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,11 +49,11 @@ class Stream:
         self.entries.append((self._last, payload))
         del self.entries[: -keys.STREAM_MAX]
 
-    def after(self, entry_id: bytes) -> list[Entry]:
+    def after(self, entry_id: bytes) -> list[StreamEntry]:
         ms, _, number = entry_id.partition(b"-")
         first = bisect_right(self.entries, (int(ms), int(number)), key=itemgetter(0))
         some = self.entries[first : first + READ_MAX]
-        return [Entry(b"%d-%d" % one, payload) for one, payload in some]
+        return [StreamEntry(b"%d-%d" % one, payload) for one, payload in some]
 
 
 class Keyspace:
@@ -75,25 +75,25 @@ class Keyspace:
         twin._streams = copy.deepcopy(self._streams)
         return twin
 
-    def beat(self, sign: Sign, now_s: float) -> Standing:
-        me = sign.about.member
+    def heartbeat(self, registration: Registration, now_s: float) -> StoreReply:
+        me = registration.about.member
         for gone in [name for name, at_s in self._members.items() if at_s <= now_s - self._lease_s]:
             del self._members[gone], self._about[gone]
-        self._members[me], self._about[me] = now_s, encode(sign.about)
+        self._members[me], self._about[me] = now_s, encode(registration.about)
         self._keep(keys.down(me), now_s)
         holder = self.holder(now_s)
-        if holder and holder != sign.token and holder.endswith(f":{me}"):
+        if holder and holder != registration.token and holder.endswith(f":{me}"):
             self._lease, holder = None, ""
-        if holder and holder == sign.token:
+        if holder and holder == registration.token:
             self._lease = (holder, now_s + self._lease_s)
-        elif not holder and sign.may_lead:
-            self._epoch = max(self._epoch, sign.epoch) + 1
+        elif not holder and registration.may_lead:
+            self._epoch = max(self._epoch, registration.epoch) + 1
             holder = f"{self._epoch}:{me}"
             self._lease = (holder, now_s + self._lease_s)
         epoch, _, leader = holder.partition(":")
         left_s = self._lease[1] - now_s if holder and self._lease else 0.0
         members: list[About] = [decode_about(data) for data in self._about.values()]
-        return Standing(int(epoch or 0), leader, left_s, tuple(members))
+        return StoreReply(int(epoch or 0), leader, left_s, tuple(members))
 
     def holder(self, now_s: float) -> str:
         """Return the token that holds the lease; empty when none does."""
@@ -118,7 +118,7 @@ class Keyspace:
         """Say whether a token may speak for the fleet."""
         return self.holder(now_s) == token
 
-    def read(self, stream: str, after: bytes, now_s: float) -> list[Entry]:
+    def read(self, stream: str, after: bytes, now_s: float) -> list[StreamEntry]:
         found = self._streams.get(stream)
         return [] if found is None or now_s >= found.expires_s else found.after(after)
 
@@ -269,14 +269,14 @@ class Line:
         self.heard: Callable[[bytes], None] = lambda _: None
         """Is shown everything that this replica says to a leader."""
         self.members: tuple[str, ...] = ()
-        """Those of the last answer to `beat` that came back."""
+        """Those of the last answer to `heartbeat` that came back."""
 
-    async def beat(self, sign: Sign) -> Standing:
-        standing: Standing = await self._call(
-            lambda now_s: self._valkey.keyspace.beat(sign, now_s), CALL_S
+    async def heartbeat(self, registration: Registration) -> StoreReply:
+        reply: StoreReply = await self._call(
+            lambda now_s: self._valkey.keyspace.heartbeat(registration, now_s), CALL_S
         )
-        self.members = tuple(about.member for about in standing.members)
-        return standing
+        self.members = tuple(about.member for about in reply.members)
+        return reply
 
     async def send_up(self, epoch: int, payloads: Sequence[bytes]) -> None:
         for payload in payloads:
@@ -293,10 +293,10 @@ class Line:
         )
         return sent
 
-    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[Entry]:
+    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[StreamEntry]:
         return await self._read(keys.up(epoch), after, wait_s)
 
-    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[Entry]:
+    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[StreamEntry]:
         return await self._read(keys.down(member), after, wait_s)
 
     async def leave(self, member: str) -> None:
@@ -315,7 +315,7 @@ class Line:
         self._travel(lambda: self._valkey.carry_out(call, step))
         return await self._end(call)
 
-    async def _read(self, stream: str, after: bytes, wait_s: float) -> list[Entry]:
+    async def _read(self, stream: str, after: bytes, wait_s: float) -> list[StreamEntry]:
         def reply(found: object) -> None:
             self._travel(lambda: call.answer(found), lost=lambda: call.fail("reset"))
 
@@ -325,7 +325,7 @@ class Line:
             lambda: self._valkey.carry_out(call, lambda: self._valkey.read(reader, wait_s)),
             lost=lambda: call.fail("reset"),
         )
-        found: list[Entry] = await self._end(call)
+        found: list[StreamEntry] = await self._end(call)
         return found
 
     def _begin(self, limit_s: float) -> Call:

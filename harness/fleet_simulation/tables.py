@@ -74,10 +74,10 @@ def _compare_loans(leader: Leader, follower: Follower) -> list[str]:
         for node, loans in leader._lending.loans._loans.items()
         if member in loans
     }
-    ours = {node: (one.slots, one.busy) for node, one in follower._borrowing._loans.items()}
+    ours = {node: (one.slots, one.busy) for node, one in follower._borrowed._loans.items()}
     if theirs != ours:
         found.append(f"{member} has loans {ours}, the leader says {theirs}")
     idle = sum(slots - busy for slots, busy in ours.values())
-    if follower._borrowing.idle != idle:
-        found.append(f"{member} counts {follower._borrowing.idle} idle slots of {idle}")
+    if follower._borrowed.idle != idle:
+        found.append(f"{member} counts {follower._borrowed.idle} idle slots of {idle}")
     return found

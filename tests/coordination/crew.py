@@ -100,7 +100,7 @@ class Crew:
             return (
                 len(leading) == 1
                 and all(hand.mode == "coordinated" for hand in self.hands)
-                and len(leading[0].replica.standings()[1]) == len(self.hands)
+                and len(leading[0].replica.statuses()[1]) == len(self.hands)
             )
 
         await until(settled)

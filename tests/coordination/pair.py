@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.coordination.follower.follower import Follower
 from forebay.coordination.leader.leader import Leader
-from forebay.coordination.protocol.messages import About, Batch, Orders
+from forebay.coordination.protocol.messages import About, Orders, ReplicaBatch
 from forebay.core import Action, Event, NodeChanged, Options, Route, Snapshot, Totals, Wait
 
 LEASE_S = 3.0
@@ -46,7 +46,7 @@ class Office:
         talked = True
         while talked:
             talked = sum(desk.talk(self) for desk in self.desks.values()) > 0
-        assert self.leader.mistakes == []
+        assert self.leader.errors == []
 
     def observed(self) -> Totals:
         return self.leader.totals()
@@ -75,9 +75,9 @@ class Desk:
         return bool(batches or orders)
 
     def hear(self, orders: Orders, office: Office) -> None:
-        self.actions += self.follower.hear(orders, office.now_s)
+        self.actions += self.follower.receive(orders, office.now_s)
 
-    def send(self, batches: list[Batch], office: Office) -> None:
+    def send(self, batches: list[ReplicaBatch], office: Office) -> None:
         for batch in batches:
             office.leader.receive(batch, office.now_s)
 

@@ -18,11 +18,11 @@ async def test_who_stops_asking_does_not_take_the_answer_from_others(
 ) -> None:
     async with Crew(valkey_server.url, 1) as crew:
         fleet = crew.hands[0].replica.fleet
-        monkeypatch.setattr(crew.hands[0].replica, "say", lambda _: None)  # it is told below
+        monkeypatch.setattr(crew.hands[0].replica, "send", lambda _: None)  # it is told below
         one = asyncio.create_task(fleet.owner_of("t"))
         two = asyncio.create_task(fleet.owner_of("t"))
         await asyncio.sleep(0)
         one.cancel()
         await asyncio.gather(one, return_exceptions=True)
-        fleet.hear_owner("t", "bbbbbbbb")
+        fleet.on_owner("t", "bbbbbbbb")
         assert await two == "bbbbbbbb"

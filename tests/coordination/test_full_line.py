@@ -35,4 +35,4 @@ def test_idle_slots_come_back_when_someone_is_refused_and_are_lent_again_later()
         one.post(Finished(name), office, settle=True)
     office.leader.balance(office.now_s)
     office.settle()
-    assert sum(standing.lent for standing in office.leader.standings(office.now_s)) > 0
+    assert sum(standing.lent for standing in office.leader.statuses(office.now_s)) > 0

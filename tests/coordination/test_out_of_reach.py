@@ -110,8 +110,8 @@ def test_no_slot_is_lent_to_those_who_cannot_use_it() -> None:
     new, old = office.join("new-1", ONE), office.join("old-1", ONE, replace(TWO, slots=8))
     office.leader.balance(office.now_s)
     office.settle()
-    assert "two" not in new.follower._borrowing.nodes
-    assert "two" in old.follower._borrowing.nodes
+    assert "two" not in new.follower._borrowed.nodes
+    assert "two" in old.follower._borrowed.nodes
 
 
 def test_a_node_that_one_replica_forgets_is_still_there_for_the_others() -> None:

@@ -8,9 +8,10 @@ import pytest
 from redis import Redis
 
 from forebay.coordination.follower.follower import Follower
-from forebay.coordination.follower.standalone import Alone
-from forebay.coordination.protocol.messages import About, Announced, Batch, encode
+from forebay.coordination.follower.standalone import Standalone
+from forebay.coordination.protocol.messages import About, Announced, ReplicaBatch, encode
 from forebay.coordination.store import keys
+from forebay.coordination.store_tasks import ALL_STANDALONE, PARTITIONED
 from forebay.core import Arrived, NodeChanged, Options, OptionsChanged, Reject, Resumed
 from harness.valkey_server import ValkeyServer, free_port
 
@@ -19,7 +20,7 @@ from .crew import PATIENCE_S, TWO_SLOTS, Crew, Hand, arrivals, until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from forebay.coordination.store.port import Entry
+    from forebay.coordination.store.port import StreamEntry
 
 ONE_SLOT = NodeChanged("gpu1", slots=1, models=("llama",))
 
@@ -36,7 +37,7 @@ async def test_a_gateway_that_never_reached_the_store_starts_nothing() -> None:
     hand.post(TWO_SLOTS, *arrivals("a"))
     assert hand.mode == "cut_off"
     assert hand.refused == ["coordination_lost"]
-    hand.replica.learn(cut_off=False)  # nobody else answers either
+    hand.replica.on_peers_polled(cut_off=False)  # nobody else answers either
     hand.post(*arrivals("b"))
     assert (hand.mode, hand.routed) == ("cut_off", [])
     await hand.replica.close()
@@ -51,15 +52,15 @@ async def test_a_store_that_goes_is_one_line_even_for_the_leader(
         server.stop()
         await crew.all_are("alone")
         said = [one.getMessage() for one in caplog.records if one.name == "forebay.coordination"]
-        assert said == ["the store is out of reach: goes on alone"] * 2
+        assert said == ["store unreachable: continuing standalone"] * 2
 
 
 @pytest.mark.parametrize(
     ("answers", "told"),
     [
         ((True, False, False), []),
-        ((True, True, True), ["cut off from the others"]),
-        ((True, True, False, False), ["cut off from the others", "the others are alone, too"]),
+        ((True, True, True), [PARTITIONED]),
+        ((True, True, False, False), [PARTITIONED, ALL_STANDALONE]),
     ],
 )
 async def test_being_cut_off_is_told_when_others_still_have_a_leader_at_the_second_look(
@@ -80,7 +81,7 @@ async def test_being_cut_off_is_told_when_others_still_have_a_leader_at_the_seco
         server.stop()
         await until(lambda: len(asked) > len(answers))
         said = [one.getMessage() for one in caplog.records if one.name == "forebay.coordination"]
-        assert [words for words in said if "others" in words] == told
+        assert [words for words in said if words in (PARTITIONED, ALL_STANDALONE)] == told
 
 
 async def test_a_gateway_that_cannot_hear_the_others_leaves_them_its_slots(
@@ -95,7 +96,7 @@ async def test_a_gateway_that_cannot_hear_the_others_leaves_them_its_slots(
         await deaf.replica.start()
         deaf.post(TWO_SLOTS, *arrivals("x", "y"))
         await until(lambda: deaf.mode in ("alone", "cut_off"))
-        await until(lambda: len(crew.leader.replica.standings()[1]) == 1)
+        await until(lambda: len(crew.leader.replica.statuses()[1]) == 1)
         crew.leader.post(*arrivals("a", "b"))
         await until(lambda: crew.leader.routed == ["a", "b"])
         await deaf.replica.close()
@@ -114,14 +115,14 @@ def test_of_two_that_share_one_slot_the_one_without_it_is_not_ready() -> None:
     two = follower("aaaaaaaa-1", "bbbbbbbb-1"), follower("bbbbbbbb-1", "aaaaaaaa-1")
     refused = []
     for one in two:
-        one.lose_store(1.0)
+        one.go_standalone(1.0)
         refused.append(isinstance(one.post(Arrived("a", "llama"), 1.0)[0], Reject))
     assert sorted(one.mode for one in two) == ["alone", "cut_off"]
     assert sorted(refused) == [False, True]
 
 
 def test_new_limits_hold_for_those_who_are_alone_and_make_no_line() -> None:
-    alone = Alone("aaaaaaaa-1", (), Options(wait_s_max=60.0))
+    alone = Standalone("aaaaaaaa-1", (), Options(wait_s_max=60.0))
     alone.begin({"gpu1": ONE_SLOT}, [], 0.0)
     alone.handle(Resumed(Arrived("r", "llama"), 1, node="gpu1", attempt=1), 0.0)
     alone.handle(OptionsChanged(Options(wait_s_max=2.0)), 0.0)
@@ -138,19 +139,19 @@ async def test_what_was_said_to_a_leader_is_not_for_the_one_it_is_next(valkey_ur
     (hand,) = crew.hands
     honest, asked = hand.store.read_up, list[int]()
 
-    async def read_up(epoch: int, after: bytes, wait_s: float) -> list[Entry]:
+    async def read_up(epoch: int, after: bytes, wait_s: float) -> list[StreamEntry]:
         asked.append(epoch)
         entries = await honest(epoch, after, wait_s)
         if entries and epoch == asked[0]:  # it takes so long that the lease is lost, and taken anew
             await hand.store._client.delete(keys.LEASE)
-            hand.replica._links.beat_now()
+            hand.replica._store_tasks.heartbeat_now()
             await until(lambda: hand.replica.epoch > epoch)
         return entries
 
     hand.store.read_up = read_up  # type: ignore[method-assign] # slowed down
     async with crew:
         await until(lambda: bool(asked))
-        batch = Batch(ghost.member, 1, 0, (Announced(ghost),))
+        batch = ReplicaBatch(ghost.member, 1, 0, (Announced(ghost),))
         await hand.store.send_up(asked[0], [encode(batch)])
         await until(lambda: asked[-1] > asked[0])
-        assert [one.about for one in hand.replica.standings()[1]] == [hand.replica.about]
+        assert [one.about for one in hand.replica.statuses()[1]] == [hand.replica.about]

@@ -7,9 +7,9 @@ import pytest
 from forebay.coordination.protocol.messages import (
     ITEMS_MAX,
     GaveBack,
-    Left,
+    HeartbeatReply,
+    MemberLeft,
     Orders,
-    Pulse,
     Resigned,
 )
 from forebay.core import (
@@ -114,7 +114,7 @@ def test_orders_of_another_epoch_or_generation_are_refused(
 def test_what_runs_is_never_started_again(office: Office) -> None:
     b = office.join("b-1", GPU)
     arrive(b, office, "x")
-    generation, number = b.follower.generation, b.follower._numbers_in
+    generation, number = b.follower.generation, b.follower._received
     b.hear(Orders(1, "lead-1", generation, number, (Route("x", "gpu"),)), office)
     assert b.started == ["x"]
 
@@ -143,7 +143,7 @@ def test_loans_of_one_that_announces_anew_come_back(office: Office) -> None:
     arrive(b, office, "x", "y")
     for name in "xy":
         b.post(Finished(name), office, settle=True)
-    assert b.follower._borrowing.slots == 2
+    assert b.follower._borrowed.slots == 2
     arrive(b, office, "lent")
     b.follower.join(1, "lead-1", office.now_s)
     office.settle()
@@ -160,7 +160,7 @@ def test_one_that_dies_while_it_announces_leaves_nothing_behind(office: Office) 
     [batch] = b.follower.take_batches()
     office.leader.receive(type(batch)("b-1", batch.generation, 0, batch.items[:2]), office.now_s)
     office.now_s += LEASE_S
-    c.follower.sign(office.now_s)
+    c.follower.send_heartbeat(office.now_s)
     c.send(c.follower.take_batches(), office)
     office.leader.tick(office.now_s)
     office.settle()
@@ -237,10 +237,10 @@ def test_a_retry_calls_lent_slots_back(office: Office) -> None:
     c.post(other, office, settle=True)
     arrive(c, office, "z")
     c.post(Finished("z"), office, settle=True)
-    assert c.follower._borrowing.nodes == ["other"]
+    assert c.follower._borrowed.nodes == ["other"]
     b.post(Returned("x"), office, settle=True)
     assert b.started == ["x", "y", "x"]
-    assert c.follower._borrowing.nodes == []
+    assert c.follower._borrowed.nodes == []
 
 
 @pytest.mark.parametrize(
@@ -257,14 +257,14 @@ def test_a_node_that_shrinks_or_drains_is_called_back(
     b = office.join("b-1", GPU)
     arrive(b, office, "x", "y")
     b.post(Finished("x"), office, settle=True)
-    assert b.follower._borrowing.slots == 1
+    assert b.follower._borrowed.slots == 1
     office.desks["lead-1"].post(GPU, office, settle=True)
     if isinstance(change, NodeRemoved):
         office.desks["lead-1"].post(change, office, settle=True)
         b.post(change, office, settle=True)
     else:
         office.desks["lead-1"].post(change, office, settle=True)
-    assert b.follower._borrowing.slots == 0
+    assert b.follower._borrowed.slots == 0
 
 
 def test_a_replica_that_stops_gives_its_loans_back_and_takes_no_more(office: Office) -> None:
@@ -272,11 +272,11 @@ def test_a_replica_that_stops_gives_its_loans_back_and_takes_no_more(office: Off
     arrive(b, office, "x", "y")
     b.post(Finished("x"), office, settle=True)
     b.post(ShutDown(), office, settle=True)
-    assert b.follower._borrowing.slots == 0
+    assert b.follower._borrowed.slots == 0
     b.post(Finished("y"), office, settle=True)
     office.leader.balance(office.now_s)
     office.settle()
-    assert b.follower._borrowing.slots == 0
+    assert b.follower._borrowed.slots == 0
     arrive(c, office, "one", "two")
     assert c.started == ["one", "two"]
 
@@ -285,7 +285,7 @@ def test_a_replica_that_stops_gives_its_loans_back_and_takes_no_more(office: Off
 def test_what_one_that_goes_had_is_free_at_once(office: Office, missing: str) -> None:
     b, c = office.join("b-1", GPU), office.join("c-1", GPU)
     heard: list[object] = []
-    c.follower.listen = heard.append
+    c.follower.on_notice = heard.append
     arrive(b, office, "x", "y")
     b.post(ShutDown(), office, settle=True)
     b.post(Finished("x"), office)
@@ -296,11 +296,11 @@ def test_what_one_that_goes_had_is_free_at_once(office: Office, missing: str) ->
         b.follower.join(1, "lead-1", office.now_s)
         b.follower.take_batches()
     arrive(c, office, "before")
-    b.send(b.follower.last_batches(), office)
+    b.send(b.follower.final_batches(), office)
     arrive(c, office, "one")
     assert c.started == ["before", "one"]
-    assert heard == [Left("b-1")]
-    assert [one.about.member for one in office.leader.standings(office.now_s)] == ["lead-1", "c-1"]
+    assert heard == [MemberLeft("b-1")]
+    assert [one.about.member for one in office.leader.statuses(office.now_s)] == ["lead-1", "c-1"]
 
 
 def test_one_that_goes_while_announcements_are_gathered_is_not_waited_for() -> None:
@@ -311,7 +311,7 @@ def test_one_that_goes_while_announcements_are_gathered_is_not_waited_for() -> N
     new = Office(2, "new-1", expected=("b-1", "c-1"))
     b.follower.join(2, "new-1", new.now_s)
     b.follower.post(Arrived("x", "llama"), new.now_s)
-    b.send(b.follower.last_batches(), new)
+    b.send(b.follower.final_batches(), new)
     new.take_over(c)
     new.leader.tick(new.now_s)
     arrive(c, new, "one", "two")
@@ -334,9 +334,9 @@ def test_a_loan_is_used_for_two_thirds_of_a_lease_after_the_last_stamp(office: O
 
 def test_a_stamp_never_goes_back(office: Office) -> None:
     b = office.join("b-1", GPU)
-    orders = Orders(1, "lead-1", b.follower.generation, b.follower._numbers_in, (Pulse(),))
+    orders = Orders(1, "lead-1", b.follower.generation, b.follower._received, (HeartbeatReply(),))
     b.hear(orders, office)
-    assert b.follower.may_borrow(office.now_s + 1.0)
+    assert b.follower.may_use_loans(office.now_s + 1.0)
 
 
 def test_totals_never_go_down_for_one_who_looks(office: Office) -> None:
@@ -345,7 +345,7 @@ def test_totals_never_go_down_for_one_who_looks(office: Office) -> None:
     b.post(Observed(), office, settle=True)
     b.follower.seek()
     b.post(Observed(), office)
-    b.follower.lose_store(office.now_s)
+    b.follower.go_standalone(office.now_s)
     b.post(Observed(), office)
     new = Office(2, "new-1")
     new.take_over(b)
@@ -369,7 +369,7 @@ def test_loans_that_come_back_twice_count_once(office: Office) -> None:
 def test_last_words_are_heard_whatever_was_missed_before_them(office: Office, missing: str) -> None:
     b = office.join("b-1", GPU)
     heard: list[object] = []
-    b.follower.listen = heard.append
+    b.follower.on_notice = heard.append
     if missing == "orders":
         b.post(Arrived("x", "llama"), office)
         b.send(b.follower.take_batches(), office)

@@ -63,7 +63,7 @@ async def test_what_it_has_running_keeps_its_slots_under_the_next(valkey_url: st
         first.post(*arrivals("a", "b"))
         await until(lambda: first.routed == ["a", "b"])
         resign(first)
-        await until(lambda: other.replica.leads and len(other.replica.standings()[1]) == 2)
+        await until(lambda: other.replica.leads and len(other.replica.statuses()[1]) == 2)
         other.post(*arrivals("c"))
         seen = await other.snapshot()
         assert [(node.in_flight, node.slots) for node in seen.nodes] == [(2, 2)]
@@ -118,7 +118,7 @@ async def test_what_a_follower_had_is_free_when_it_has_closed(valkey_url: str) -
         await other.replica.close()
         leader.post(*arrivals("c", "d"))
         await until(lambda: leader.routed == ["c", "d"])
-        await until(lambda: len(leader.replica.standings()[1]) == 1)
+        await until(lambda: len(leader.replica.statuses()[1]) == 1)
 
 
 async def test_one_that_nobody_waits_for_any_more_closes_its_connections(valkey_url: str) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from forebay.coordination.leader.leader import Leader
 from forebay.coordination.leader.takeover import TAKEN_AT_ONCE
-from forebay.coordination.protocol.messages import About, Announced, Batch, Down, Pulse, Signed, Up
+from forebay.coordination.protocol.messages import (
+    About,
+    Announced,
+    Down,
+    Heartbeat,
+    HeartbeatReply,
+    ReplicaBatch,
+    Up,
+)
 from forebay.core import Arrived, Finished, NodeChanged, Options, Resumed, Route, Totals
 
 from .pair import Office
@@ -16,7 +24,7 @@ WAITING = 2 * TAKEN_AT_ONCE + 500
 def new_leader() -> Leader:
     leader = Leader(ME, 2, Options(max_size=10 * WAITING), 5.0, [ME.member, OTHER.member])
     leader.begin(Totals(), {}, 0.0)
-    leader.receive(Batch(ME.member, 1, 0, (Announced(ME),)), 0.0)
+    leader.receive(ReplicaBatch(ME.member, 1, 0, (Announced(ME),)), 0.0)
     return leader
 
 
@@ -26,7 +34,7 @@ def announce(leader: Leader, *before: Up) -> None:
         Resumed(Arrived(f"t{place}", "llama"), seq=place) for place in range(WAITING, 0, -1)
     ]
     items = (*before, node, *backwards, Announced(OTHER))
-    leader.receive(Batch(OTHER.member, 1, 0, items), 0.0)
+    leader.receive(ReplicaBatch(OTHER.member, 1, 0, items), 0.0)
 
 
 def said(leader: Leader) -> list[Down]:
@@ -41,7 +49,7 @@ def routed(items: list[Down]) -> list[str]:
 def work(leader: Leader) -> int:
     """Tick while it asks for it; returns how often."""
     ticks = 0
-    while leader._gathering is not None:
+    while leader._takeover is not None:
         due_s = leader.next_deadline_s()
         assert due_s is not None
         leader.tick(max(due_s, 2.0))
@@ -52,7 +60,7 @@ def work(leader: Leader) -> int:
 def test_a_long_line_is_taken_piece_by_piece() -> None:
     leader = new_leader()
     announce(leader)
-    assert leader._gathering is not None
+    assert leader._takeover is not None
     assert leader.next_deadline_s() == 0.0, "the rest must not wait until the gathering would end"
     assert work(leader) == 2
 
@@ -61,8 +69,8 @@ def test_signs_of_life_are_answered_before_the_line_is_taken() -> None:
     leader = new_leader()
     announce(leader)
     said(leader)
-    leader.receive(Batch(OTHER.member, 1, 1, (Signed(7.0),)), 1.0)
-    stamps = [item.stamp_s for item in said(leader) if isinstance(item, Pulse)]
+    leader.receive(ReplicaBatch(OTHER.member, 1, 1, (Heartbeat(7.0),)), 1.0)
+    stamps = [item.stamp_s for item in said(leader) if isinstance(item, HeartbeatReply)]
     assert 7.0 in stamps
 
 
@@ -70,7 +78,7 @@ def test_the_order_is_that_of_the_places_and_news_comes_last() -> None:
     leader = new_leader()
     running = Resumed(Arrived("r", "llama"), seq=1, node="gpu1", attempt=1)
     announce(leader, running)
-    leader.receive(Batch(OTHER.member, 1, 1, (Finished("r"), Finished("t1"))), 1.0)
+    leader.receive(ReplicaBatch(OTHER.member, 1, 1, (Finished("r"), Finished("t1"))), 1.0)
     work(leader)
     assert routed(said(leader)) == ["t1", "t2"]
 
@@ -80,10 +88,10 @@ def test_who_announces_anew_meanwhile_is_taken_once() -> None:
     announce(leader)
     node = NodeChanged("gpu1", slots=2, models=("llama",))
     again = (node, Resumed(Arrived("t5", "llama"), seq=5), Announced(OTHER))
-    leader.receive(Batch(OTHER.member, 2, 0, again), 1.0)
+    leader.receive(ReplicaBatch(OTHER.member, 2, 0, again), 1.0)
     said(leader)
     work(leader)
-    leader.receive(Batch(OTHER.member, 2, 1, (Arrived("new", "llama"),)), 2.0)
+    leader.receive(ReplicaBatch(OTHER.member, 2, 1, (Arrived("new", "llama"),)), 2.0)
     assert leader.totals().cancelled == 0
     assert "new" in routed(said(leader))  # nobody waits before it: the old line is gone
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from forebay.coordination.follower.follower import Follower
-from forebay.coordination.leader import deferred_refusals as parking
+from forebay.coordination.leader import deferred_rejections
 from forebay.coordination.protocol.wire_ids import WireIds
 from forebay.coordination.replica import Replica
 from forebay.core import Arrived, Options
@@ -92,13 +92,13 @@ def cut_followers(seed: int) -> FleetPlan:
 
 def test_loans_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     play(cut_followers(CAUGHT))
-    monkeypatch.setattr(Follower, "may_borrow", lambda *_: True)
+    monkeypatch.setattr(Follower, "may_use_loans", lambda *_: True)
     assert FleetSimulation(cut_followers(CAUGHT)).run().problems
 
 
 def test_refusals_beside_slots_on_loan_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     play(random_plan(SNUBBED))
-    monkeypatch.setattr(parking, "SPARED", ())
+    monkeypatch.setattr(deferred_rejections, "AVOIDABLE", ())
     assert "refused beside a free slot" in str(FleetSimulation(random_plan(SNUBBED)).run().problems)
 
 
@@ -120,7 +120,7 @@ def test_an_old_grant_taken_by_an_id_that_is_used_again_is_caught(
 
 def test_a_timer_that_is_armed_for_the_past_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     play(random_plan(STALE_TIMER))
-    always = lambda self: self._patience.next_s if self._alone is None else None  # noqa: E731
+    always = lambda self: self._wait_limits.next_s if self._standalone is None else None  # noqa: E731
     monkeypatch.setattr(Follower, "next_deadline_s", always)
     problems = FleetSimulation(random_plan(STALE_TIMER)).run().problems
     assert "time stands still" in str(problems)

@@ -1,4 +1,4 @@
-"""Who is in the fleet, as the store says it, and who was a moment ago; what others see of it."""
+"""The members of the fleet, as the store knows them now and knew them a moment ago."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from forebay.coordination.protocol.fleet import FleetPicture, ReplicaView
-from forebay.coordination.protocol.messages import Asked, Standing, Told
-from forebay.coordination.store.port import Sign
+from forebay.coordination.protocol.messages import Broadcast, OwnerAsked, ReplicaStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
     from forebay.coordination.protocol.fleet import ReplicaState
     from forebay.coordination.protocol.messages import About
     from forebay.coordination.replica import Replica
-    from forebay.coordination.store.port import Standing as StoreStanding
+    from forebay.coordination.store.port import StoreReply
 
 NAMESAKES = 10
-"""Signs of life, three a lease: by then a gateway that was killed and came back is forgotten."""
+"""Heartbeats, three a lease: by then the store has forgotten a gateway that was restarted."""
 LEFT_MAX = 100
-"""Many more than leave in two leases, one after the other; a member never comes back."""
+"""Many more than leave in two leases; a member never comes back under the same name."""
 OWNER_S = 1.0
-"""How long the leader may take to say who has a ticket."""
+"""How long to wait for the leader's answer who has a ticket."""
 REMEMBERED = 120
 """How many leases a replica that has vanished is shown as lost: ten minutes by default."""
 
@@ -35,45 +34,40 @@ class Roster:
         self._lease_s = lease_s
         self._about = about
         self._seen: dict[str, tuple[About, float]] = {about.name: (about, 0.0)}
-        self._left: deque[str] = deque(maxlen=LEFT_MAX)  # who said that it has nothing left
+        self._left: deque[str] = deque(maxlen=LEFT_MAX)  # those that left with nothing running
         self._namesakes = 0  # how often in a row another had this one's name
         self._differing: set[tuple[str, ...]] = set()  # by whose settings, and the keys
 
     def introduce(self, about: About) -> None:
-        """Know who this replica is now."""
         del self._seen[self._about.name]
         self._differing.clear()
         self._about = about
         self._seen[about.name] = (about, 0.0)
 
-    def sign(self, token: str, epoch: int, *, may_lead: bool) -> Sign:
-        """Return what this replica tells the store."""
-        return Sign(self._about, token, epoch, may_lead)
+    def update(self, reply: StoreReply, now_s: float) -> None:
+        """Note which members there are; one that restarted replaces its former self.
 
-    def hear(self, standing: StoreStanding, now_s: float) -> None:
-        """Take note of who is there; one that restarted takes the place of its old self.
-
-        One that said goodbye is not lost: it is shown no more once the store has forgotten it.
+        One that left in order is not lost: it is not shown once the store has forgotten it.
         """
-        for about in standing.members:
+        for about in reply.members:
             if about.name != self._about.name:
                 self._seen[about.name] = (about, now_s)
-        left = set(self._left) - {about.member for about in standing.members}
+        left = set(self._left) - {about.member for about in reply.members}
         for name, (about, seen_s) in list(self._seen.items()):
             gone = now_s - seen_s > REMEMBERED * self._lease_s
             if (gone or about.member in left) and name != self._about.name:
                 del self._seen[name]
 
-    def has_namesake(self, standing: StoreStanding) -> bool:
-        """Say, once, that another gateway has the same address; not the one before a restart."""
+    def has_namesake(self, reply: StoreReply) -> bool:
+        """Say, once, whether another gateway has the same address; not before its restart."""
         me = self._about
-        twins = [one for one in standing.members if one.name == me.name and one != me]
+        twins = [one for one in reply.members if one.name == me.name and one != me]
         self._namesakes = self._namesakes + 1 if twins else 0
         return self._namesakes == NAMESAKES
 
-    def differing(self, standing: StoreStanding) -> tuple[str, ...]:
-        """Return, once, the keys of settings that are other than the leader's, which decide."""
-        led_by = next((one for one in standing.members if one.member == standing.leader), None)
+    def differing(self, reply: StoreReply) -> tuple[str, ...]:
+        """Return, once, the keys of shared settings that differ from the leader's."""
+        led_by = next((one for one in reply.members if one.member == reply.leader), None)
         if led_by is None or led_by.settings == self._about.settings:
             return ()
         mine, theirs = self._about.given, led_by.given
@@ -84,14 +78,13 @@ class Roster:
         return keys
 
     def leave(self, member: str) -> None:
-        """Know that a replica goes, and has nothing left."""
         self._left.append(member)
 
-    def expected(self, led: Iterable[Standing], now_s: float) -> set[str]:
-        """Return the others whom a new leader should hear before it begins.
+    def expected(self, led: Iterable[ReplicaStatus], now_s: float) -> set[str]:
+        """Return the other members that a new leader should wait for.
 
-        Those led by the one before it, and those that were there two leases ago or less. More than
-        the store says: one that has lost everything knows only who signed since.
+        Those that the leader before it had, and those seen within two leases. More than the store
+        knows: one that lost its data knows only those that sent a heartbeat since.
         """
         members = {one.about.member for one in led}
         for about, seen_s in self._seen.values():
@@ -111,21 +104,21 @@ class Roster:
         return [address for address in map(self.address_of, names) if address is not None]
 
     def views(
-        self, standings: Iterable[Standing], leader: str, now_s: float
+        self, statuses: Iterable[ReplicaStatus], leader: str, now_s: float
     ) -> tuple[ReplicaView, ...]:
         """Return everyone, by name, as a dashboard shows them."""
-        known = {standing.about.member: standing for standing in standings}
+        known = {standing.about.member: standing for standing in statuses}
         return tuple(
             self._view(about, seen_s, known.get(about.member), leader, now_s)
             for _, (about, seen_s) in sorted(self._seen.items())
         )
 
     def _view(
-        self, about: About, seen_s: float, standing: Standing | None, leader: str, now_s: float
+        self, about: About, seen_s: float, standing: ReplicaStatus | None, leader: str, now_s: float
     ) -> ReplicaView:
         mine = about.name == self._about.name
         silent_s = 0.0 if mine else now_s - seen_s
-        standing = standing or Standing(about)
+        standing = standing or ReplicaStatus(about)
         state: ReplicaState = "leading" if about.member == leader else "following"
         if silent_s > 2 * self._lease_s:
             state = "lost"
@@ -143,7 +136,7 @@ class Roster:
 
 
 class Directory:
-    """A `Fleet`: the replicas as the rest of the gateway sees them, and a word with them."""
+    """A `Fleet`: the replicas as the rest of the gateway sees them."""
 
     def __init__(self, replica: Replica, roster: Roster) -> None:
         self.on_told: Callable[[str, bytes], None] = lambda _, __: None
@@ -159,8 +152,8 @@ class Directory:
     def picture(self) -> FleetPicture:
         """Return the fleet as it is known here; costs no round trip."""
         replica = self._replica
-        now_s, standings, leader = replica.standings()
-        views = self._roster.views(standings, leader, now_s)
+        now_s, statuses, leader = replica.statuses()
+        views = self._roster.views(statuses, leader, now_s)
         return FleetPicture(
             replica.mode, replica.epoch, self.me, views, replica.failovers, replica.outages
         )
@@ -171,15 +164,15 @@ class Directory:
 
     def tell(self, topic: str, payload: bytes) -> None:
         """Tell every other replica something, at most once: who is away does not hear it."""
-        self._replica.say(Told(topic, payload))
+        self._replica.send(Broadcast(topic, payload))
 
     async def owner_of(self, ticket_id: str) -> str | None:
         """Ask the leader which replica has a ticket; None when it has ended or nobody leads."""
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         waiting = self._asked.setdefault(ticket_id, [])
         waiting.append(answer)
-        if len(waiting) == 1:  # the others share its question, and outlive it
-            self._replica.say(Asked(ticket_id))
+        if len(waiting) == 1:  # later callers share the question
+            self._replica.send(OwnerAsked(ticket_id))
         try:
             async with asyncio.timeout(OWNER_S):
                 return await answer or None
@@ -190,18 +183,15 @@ class Directory:
             if not waiting and self._asked.get(ticket_id) is waiting:
                 del self._asked[ticket_id]
 
-    def hear_owner(self, ticket_id: str, name: str) -> None:
-        """Take the leader's answer."""
+    def on_owner(self, ticket_id: str, name: str) -> None:
         for answer in self._asked.pop(ticket_id, ()):
             if not answer.done():
                 answer.set_result(name)
 
-    def hear_told(self, topic: str, payload: bytes) -> None:
-        """Take what another replica tells everyone."""
+    def receive_broadcast(self, topic: str, payload: bytes) -> None:
         self.on_told(topic, payload)
 
     def stop(self) -> None:
-        """Answer nobody any more."""
         for waiting in self._asked.values():
             for answer in waiting:
                 answer.cancel()

@@ -1,11 +1,11 @@
-"""The coordinator of one replica of several: a follower always, the leader sometimes.
+"""The coordinator of one replica of several: always a follower, sometimes the leader as well.
 
-Decisions are made by `Follower` and `Leader`, which are pure; this class hands them what happens,
-performs what they decide, and keeps their time. `post` never waits and never re-enters, like the
-coordinator of one process. What must go to others is sent by `Links` once per turn of the loop.
+`Follower` and `Leader` decide and do no I/O; this class hands them events and messages, performs
+their actions and keeps their timer. `post` never waits and never re-enters, as in one process.
+`StoreTasks` sends what is for other replicas, once per turn of the event loop.
 
-While this replica leads, its own requests pass between the two without any store, so one replica
-alone works as if it had none.
+A leader's own requests pass between its two halves in memory: a single replica works as if it had
+no store.
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ from forebay.coordination.follower.follower import USABLE, Follower
 from forebay.coordination.leader.leader import Leader
 from forebay.coordination.leader.totals import highest
 from forebay.coordination.membership import Directory, Roster
-from forebay.coordination.protocol.messages import Asked, Left, Look, Owner, Resigned, Told
+from forebay.coordination.protocol.messages import (
+    Broadcast,
+    MemberLeft,
+    Owner,
+    OwnerAsked,
+    ProbeNode,
+    Resigned,
+)
 from forebay.coordination.protocol.wire_ids import WireIds
 from forebay.coordination.serial_executor import SerialExecutor
-from forebay.coordination.store_tasks import Links
+from forebay.coordination.store.port import Registration
+from forebay.coordination.store_tasks import StoreTasks
 from forebay.core import OptionsChanged
 
 if TYPE_CHECKING:
@@ -30,18 +38,17 @@ if TYPE_CHECKING:
     from forebay.coordination.leader.tickets import Member
     from forebay.coordination.port import Perform
     from forebay.coordination.protocol.fleet import Mode
-    from forebay.coordination.protocol.messages import About, Batch, Orders, Standing
-    from forebay.coordination.store.port import Sign, Store
-    from forebay.coordination.store.port import Standing as StoreStanding
+    from forebay.coordination.protocol.messages import About, Orders, ReplicaBatch, ReplicaStatus
+    from forebay.coordination.store.port import Store, StoreReply
     from forebay.core import Action, Event, Options
 
 Step: TypeAlias = "Callable[[float], list[Action]]"
-"""Something to be done at a time; returns what is to be performed because of it."""
+"""Called with the time; returns the actions to perform."""
 
 logger = logging.getLogger("forebay.coordination")
 
 SEEKING_TICK_S = 0.1
-"""How often waiting is looked at while nobody leads who would do it."""
+"""How often wait limits are checked while there is no leader to do it."""
 
 
 class Replica:
@@ -59,76 +66,76 @@ class Replica:
     ) -> None:
         self.about = about
         self.lease_s = lease_s
-        self.on_look: Callable[[str], None] = lambda _: None
+        self.on_probe_request: Callable[[str], None] = lambda _: None
         self.ask_peers: Callable[[Sequence[str]], Awaitable[bool]] = _nobody
         """Asks the replicas at these addresses whether one of them has a leader."""
         self._clock = clock
         self._follower = follower = Follower(about, options, lease_s)
         self._roster = Roster(about, lease_s)
         self.fleet = Directory(self, self._roster)
-        """The others, for the rest of the gateway."""
-        follower.listen = self._listen
+        """The other replicas, for the rest of the gateway."""
+        follower.on_notice = self._on_notice
         self._leader: Leader | None = None
         self._leads_until_s = 0.0
-        self._led_epoch = 0  # each is led once: who steps down and comes back starts a new one
+        self._led_epoch = 0  # an epoch is led once: leading again needs a new one
         self._perform = perform
         self._ids = WireIds(about.member)
         self._executor: SerialExecutor[Step] = SerialExecutor(
-            self._run, self._tell, clock, self._next_s, self._tick
+            self._run, self._perform_own, clock, self._next_s, self._tick
         )
         self.resigned = False
-        """Whether it should not lead any more."""
-        self._links = Links(self, store, clock, lease_s)
+        """Whether it must not become leader any more."""
+        self._store_tasks = StoreTasks(self, store, clock, lease_s)
         self.failovers = 0
         self.outages = 0
 
     # -- the coordinator
 
     def post(self, event: Event) -> None:
-        """Hand over one event; what can be done at once is done before this returns."""
+        """Hand over one event; what needs no other replica is done before this returns."""
         if isinstance(event, OptionsChanged) and self._leader is not None:
             self._leader.change_options(event.options, self._clock.monotonic_s())
         known = self._ids.to_wire(event)
         if known is not None:
             self._executor.submit(lambda now_s: self._follower.post(known, now_s))
 
-    def _tell(self, action: Action) -> None:
+    def _perform_own(self, action: Action) -> None:
         known = self._ids.from_wire(action)
         if known is not None:
             self._perform(known)
 
     def _run(self, step: Step, now_s: float) -> list[Action]:
-        """Take a step, and what follows from it in both halves of this replica."""
+        """Run one step, then pass messages between follower and leader until there are none."""
         self._check_leadership(now_s)
-        was_alone = self._follower.is_alone
+        was_alone = self._follower.is_standalone
         actions = step(now_s)
         if self._leader is not None:
             actions += self._exchange(self._leader, now_s)
-        if was_alone and not self._follower.is_alone:
-            logger.warning("the store is back")
-        if not self._links.awake and self.has_mail():
-            self._links.wake()
+        if was_alone and not self._follower.is_standalone:
+            logger.warning("store reachable again")
+        if not self._store_tasks.awake and self.has_outgoing():
+            self._store_tasks.wake()
         return actions
 
     def _exchange(self, leader: Leader, now_s: float) -> list[Action]:
         actions = exchange(self._follower, leader, now_s)
-        for mistake in leader.mistakes:
-            logger.error("a replica asked for what cannot be", extra={"error": str(mistake)})
-        leader.mistakes.clear()
+        for error in leader.errors:
+            logger.error("invalid event from a replica", extra={"error": str(error)})
+        leader.errors.clear()
         return actions
 
     def _check_leadership(self, now_s: float) -> None:
-        """Lead no longer than two thirds of a lease without its renewal."""
+        """Step down when the lease was not renewed for two thirds of its length."""
         if self._leader is not None and now_s >= self._leads_until_s:
-            self._step_down("its lease was not renewed in time")
+            self._step_down("the lease was not renewed in time")
 
     def _step_down(self, why: str) -> None:
         if self._leader is not None:
-            logger.warning("leads no more", extra={"epoch": self._leader.epoch, "why": why})
-            self._leave_office(self._leader)
-            self._links.beat_now()
+            logger.warning("lost leadership", extra={"epoch": self._leader.epoch, "why": why})
+            self._end_leadership(self._leader)
+            self._store_tasks.heartbeat_now()
 
-    def _leave_office(self, leader: Leader) -> None:
+    def _end_leadership(self, leader: Leader) -> None:
         self._follower.totals = highest(self._follower.totals, leader.totals())
         self._follower.known_endings = leader.endings
         self._leader = None
@@ -151,50 +158,50 @@ class Replica:
     # -- lifecycle
 
     def introduce(self, about: About) -> None:
-        """Say who this replica is: before it starts, and when its settings have changed."""
+        """Set what the other replicas know of this one: before `start`, and after a reload."""
         self.about = self._follower.about = about
         self._ids.member = about.member
         self._roster.introduce(about)
 
     async def start(self) -> None:
-        """Join the others, or go on alone after a moment where the store does not answer."""
-        await self._links.start()
+        """Join the fleet, or continue standalone where the store does not answer in a second."""
+        await self._store_tasks.start()
 
     def stop(self) -> None:
         """Perform nothing any more; may be called twice."""
         self._executor.stop()
-        self._links.stop()
+        self._store_tasks.stop()
         self.fleet.stop()
 
     async def close(self) -> None:
-        """Be forgotten by the others at once, and close all connections."""
+        """Leave the fleet at once, without waiting for a lease to expire; close all connections."""
         self.stop()
-        await self._links.close()
+        await self._store_tasks.close()
 
     def resign(self) -> None:
-        """Lead no more, and tell the others, so that the next one leads at once."""
+        """Give up leadership and say so, so that another replica takes over at once."""
         self.resigned = True
-        self._links.beat_now()
+        self._store_tasks.heartbeat_now()
 
-    # -- for the links
+    # -- for the store tasks
 
-    def sign(self) -> Sign:
-        """Return what to tell the store."""
+    def registration(self) -> Registration:
+        """Return what the next heartbeat tells the store."""
         epoch = max(self._follower.epoch, self._led_epoch)
-        return self._roster.sign(self.token(), epoch, may_lead=not self.resigned)
+        return Registration(self.about, self.token(), epoch, not self.resigned)
 
     def token(self) -> str:
-        """Return what proves that this replica leads; empty when it does not."""
+        """Return the fencing token of this leader, `epoch:member`; empty when it does not lead."""
         return f"{self._leader.epoch}:{self.about.member}" if self._leader is not None else ""
 
     @property
     def leads(self) -> bool:
-        """Whether it leads now."""
+        """Whether this replica is the leader."""
         return self._leader is not None
 
     @property
     def epoch(self) -> int:
-        """Of the leader that this replica follows."""
+        """The epoch of the leader that this replica follows."""
         return self._follower.epoch
 
     @property
@@ -202,104 +209,104 @@ class Replica:
         """How it works now."""
         return self._follower.mode
 
-    def has_mail(self) -> bool:
-        """Say whether there may be something to send."""
-        return self._follower.has_mail or (
-            self._leader is not None and self._leader.members.has_mail()
+    def has_outgoing(self) -> bool:
+        """Say whether messages wait to be sent to other replicas."""
+        return self._follower.has_outgoing or (
+            self._leader is not None and self._leader.members.has_outgoing()
         )
 
-    def take_batches(self) -> list[Batch]:
-        """Return what goes to the leader, where that is another."""
+    def take_batches(self) -> list[ReplicaBatch]:
+        """Take what goes to the leader, where that is another replica."""
         return [] if self._leader is not None else self._follower.take_batches()
 
-    def last_batches(self) -> list[Batch]:
-        """Return what goes to the leader last; this replica has resigned."""
-        return self._follower.last_batches()
+    def final_batches(self) -> list[ReplicaBatch]:
+        """Take what goes to the leader last, before this replica leaves."""
+        return self._follower.final_batches()
 
     def take_orders(self) -> list[tuple[str, Orders]]:
-        """Return what goes to the others, where this one leads."""
+        """Take what goes to the other replicas, where this one leads."""
         self._check_leadership(self._clock.monotonic_s())
         return self._leader.members.take_orders() if self._leader is not None else []
 
-    def last_orders(self) -> list[tuple[str, Orders]]:
-        """Return what a leader says last; it leads no more."""
+    def final_orders(self) -> list[tuple[str, Orders]]:
+        """End the leadership; return its last orders."""
         leader = self._leader
         if leader is None:
             return []
         leaves = self._follower.stopping and not self._follower.tickets
         leader.resign(leaves=leaves, now_s=self._clock.monotonic_s())
         orders = leader.members.take_orders()
-        logger.info("resigns", extra={"epoch": leader.epoch})
-        self._leave_office(leader)
+        logger.info("resigned leadership", extra={"epoch": leader.epoch})
+        self._end_leadership(leader)
         return orders
 
-    def lost_lease(self) -> None:
-        """Know that another may lead: the store has refused our orders."""
+    def on_lease_lost(self) -> None:
+        """Step down: the store refused our orders, or names another leader."""
         self._step_down("another holds the lease")
 
-    def stand(self, standing: StoreStanding, asked_s: float) -> None:
-        """Take what the store says of the fleet; it was asked at that time."""
-        self._roster.hear(standing, self._clock.monotonic_s())
-        if self._roster.has_namesake(standing):
+    def on_store_reply(self, reply: StoreReply, asked_s: float) -> None:
+        """Act on the reply to a heartbeat sent at `asked_s`."""
+        self._roster.update(reply, self._clock.monotonic_s())
+        if self._roster.has_namesake(reply):
             logger.error(
                 "another gateway has the same address: set coordination.advertise on both",
                 extra={"address": self.about.address},
             )
-        if keys := self._roster.differing(standing):
+        if keys := self._roster.differing(reply):
             logger.warning(
                 "settings differ from the leader's, which decide for all: %s",
                 ", ".join(keys),
-                extra={"leader": standing.leader},
+                extra={"leader": reply.leader},
             )
-        self._follower.members = tuple(about.member for about in standing.members)
-        self._executor.submit(lambda now_s: self._take_standing(standing, asked_s, now_s))
+        self._follower.members = tuple(about.member for about in reply.members)
+        self._executor.submit(lambda now_s: self._handle_store_reply(reply, asked_s, now_s))
 
-    def _take_standing(self, standing: StoreStanding, asked_s: float, now_s: float) -> list[Action]:
+    def _handle_store_reply(self, reply: StoreReply, asked_s: float, now_s: float) -> list[Action]:
         follower = self._follower
-        follower.find_store()
-        self._take_office(standing, asked_s, now_s)
-        leads = standing.leader == self.about.member
-        if not standing.leader or (leads and self._leader is None):
-            follower.seek()  # nobody leads, or this one heard of it too late: once more
-        elif not follower.follows(standing.epoch, standing.leader):
-            self._follow(standing, now_s)
-        elif not leads and not follower.may_hear(now_s):
-            follower.join(standing.epoch, standing.leader, now_s)
-        follower.sign(now_s)
+        follower.end_standalone()
+        self._update_leadership(reply, asked_s, now_s)
+        leads = reply.leader == self.about.member
+        if not reply.leader or (leads and self._leader is None):
+            follower.seek()  # there is no leader, or this one was elected too late to lead
+        elif not follower.follows(reply.epoch, reply.leader):
+            self._follow(reply, now_s)
+        elif not leads and not follower.has_leader_contact(now_s):
+            follower.join(reply.epoch, reply.leader, now_s)
+        follower.send_heartbeat(now_s)
         if self._leader is not None:
             self._leader.balance(now_s)
             self._leader.tick(now_s)
         return []
 
-    def _take_office(self, standing: StoreStanding, asked_s: float, now_s: float) -> None:
-        """Lead if the store says so, and only then."""
-        leads, leader = standing.leader == self.about.member, self._leader
-        if leader is not None and (not leads or standing.epoch != leader.epoch):
-            self.lost_lease()
+    def _update_leadership(self, reply: StoreReply, asked_s: float, now_s: float) -> None:
+        """Lead if and only if the store says so."""
+        leads, leader = reply.leader == self.about.member, self._leader
+        if leader is not None and (not leads or reply.epoch != leader.epoch):
+            self.on_lease_lost()
         if leads:
             self._leads_until_s = asked_s + USABLE * self.lease_s
-            if self._led_epoch < standing.epoch and now_s < self._leads_until_s:
-                self._lead(standing, now_s)
+            if self._led_epoch < reply.epoch and now_s < self._leads_until_s:
+                self._become_leader(reply, now_s)
 
-    def _lead(self, standing: StoreStanding, now_s: float) -> None:
+    def _become_leader(self, reply: StoreReply, now_s: float) -> None:
         follower = self._follower
         expected = self._roster.expected(follower.replicas, now_s)
         self._leader = leader = Leader(
-            self.about, standing.epoch, follower.options, self.lease_s, expected
+            self.about, reply.epoch, follower.options, self.lease_s, expected
         )
-        self._led_epoch = standing.epoch
+        self._led_epoch = reply.epoch
         leader.begin(follower.totals, follower.fleet_endings(), now_s)
-        logger.info("leads", extra={"epoch": standing.epoch, "replicas": len(standing.members)})
+        logger.info("became leader", extra={"epoch": reply.epoch, "replicas": len(reply.members)})
 
-    def _follow(self, standing: StoreStanding, now_s: float) -> None:
-        if self._follower.epoch and standing.epoch != self._follower.epoch:
+    def _follow(self, reply: StoreReply, now_s: float) -> None:
+        if self._follower.epoch and reply.epoch != self._follower.epoch:
             self.failovers += 1
-        self._follower.join(standing.epoch, standing.leader, now_s)
-        if standing.leader != self.about.member:
-            _say_follows(standing.epoch, standing.leader)
+        self._follower.join(reply.epoch, reply.leader, now_s)
+        if reply.leader != self.about.member:
+            _log_following(reply.epoch, reply.leader)
 
-    def receive(self, batches: Sequence[Batch]) -> None:
-        """Take what other replicas say to the leader."""
+    def on_batches(self, batches: Sequence[ReplicaBatch]) -> None:
+        """Take what other replicas send to the leader."""
 
         def receive(now_s: float) -> list[Action]:
             for batch in batches:
@@ -309,81 +316,82 @@ class Replica:
 
         self._executor.submit(receive)
 
-    def hear(self, orders: Sequence[Orders]) -> None:
-        """Take what the leader says."""
+    def on_orders(self, orders: Sequence[Orders]) -> None:
+        """Take what the leader sends to this replica."""
 
-        def hear(now_s: float) -> list[Action]:
+        def receive(now_s: float) -> list[Action]:
             actions: list[Action] = []
             for one in orders:
                 before = self._follower.epoch
                 if self._leader is not None and one.epoch > self._leader.epoch:
-                    self._step_down("there is a later leader")
-                actions += self._follower.hear(one, now_s)
+                    self._step_down("a later leader has been elected")
+                actions += self._follower.receive(one, now_s)
                 if self._follower.epoch != before:
                     self.failovers += bool(before)
-                    _say_follows(one.epoch, one.leader)
+                    _log_following(one.epoch, one.leader)
             if self._follower.mode == "seeking":
-                self._links.beat_now()
+                self._store_tasks.heartbeat_now()
             return actions
 
-        self._executor.submit(hear)
+        self._executor.submit(receive)
 
-    def lost_store(self, why: str) -> None:
-        """Go on alone: the store has not answered for too long."""
-        if self._follower.is_alone:
+    def on_store_lost(self, why: str) -> None:
+        """Continue standalone: the store has not answered for too long."""
+        if self._follower.is_standalone:
             return
         self.outages += 1
-        then = "goes on alone" if self._follower.epoch else "starts nothing until it was there once"
-        logger.warning("the store is out of reach: %s", then, extra={"error": why})
+        met = self._follower.epoch > 0  # one that never met the others knows no share
+        then = "continuing standalone" if met else "starting nothing until it has answered once"
+        logger.warning("store unreachable: %s", then, extra={"error": why})
         if self._leader is not None:
-            self._leave_office(self._leader)
-        self._executor.submit(self._follower.lose_store)
+            self._end_leadership(self._leader)
+        self._executor.submit(self._follower.go_standalone)
 
-    def learn(self, *, cut_off: bool) -> None:
-        """Learn, when alone, whether others have a leader."""
-        self._executor.submit(lambda now_s: self._follower.cut(off=cut_off, now_s=now_s))
+    def on_peers_polled(self, *, cut_off: bool) -> None:
+        """Learn, while standalone, whether other replicas still have a leader."""
+        self._executor.submit(lambda now_s: self._follower.set_cut_off(off=cut_off, now_s=now_s))
 
     def addresses(self) -> list[str]:
-        """Return where the others are reached."""
+        """Return the addresses of the other replicas."""
         return self._roster.addresses()
 
-    # -- for the directory
+    # -- for the directory of the fleet
 
-    def _listen(self, item: Look | Owner | Told | Left | Resigned) -> None:
-        """Take what is not about tickets."""
+    def _on_notice(self, item: ProbeNode | Owner | Broadcast | MemberLeft | Resigned) -> None:
+        """Take an order that is not about tickets."""
         match item:
             case Resigned():
                 if item.leaves:
                     self._roster.leave(self._follower.leader)
-            case Left():
+            case MemberLeft():
                 self._roster.leave(item.member)
-            case Look():
-                self.on_look(item.node)
+            case ProbeNode():
+                self.on_probe_request(item.node)
             case Owner():
-                self.fleet.hear_owner(item.id, item.member)
-            case Told():
-                self.fleet.hear_told(item.topic, item.payload)
+                self.fleet.on_owner(item.id, item.member)
+            case Broadcast():
+                self.fleet.receive_broadcast(item.topic, item.payload)
 
-    def standings(self) -> tuple[float, Sequence[Standing], str]:
-        """Return the time, how everyone is as far as known here, and who leads."""
+    def statuses(self) -> tuple[float, Sequence[ReplicaStatus], str]:
+        """Return the time, the status of every replica as far as known here, and who leads."""
         now_s = self._clock.monotonic_s()
-        known: Sequence[Standing] = self._follower.replicas
+        known: Sequence[ReplicaStatus] = self._follower.replicas
         if self._leader is not None:
-            known = self._leader.standings(now_s)
+            known = self._leader.statuses(now_s)
         return now_s, known, self._follower.leader
 
-    def say(self, item: Told | Asked) -> None:
-        """Have the leader hear of something that is not about a ticket of this replica."""
+    def send(self, item: Broadcast | OwnerAsked) -> None:
+        """Send the leader something that is not about a ticket of this replica."""
 
         def step(_: float) -> list[Action]:
-            self._follower.say(item)
+            self._follower.send(item)
             return []
 
         self._executor.submit(step)
 
 
-def _say_follows(epoch: int, leader: str) -> None:
-    logger.info("follows", extra={"epoch": epoch, "leader": leader})
+def _log_following(epoch: int, leader: str) -> None:
+    logger.info("following a new leader", extra={"epoch": epoch, "leader": leader})
 
 
 async def _nobody(_: Sequence[str]) -> bool:
@@ -391,16 +399,16 @@ async def _nobody(_: Sequence[str]) -> bool:
 
 
 def exchange(follower: Follower, leader: Leader, now_s: float) -> list[Action]:
-    """Let the two halves of a replica that leads talk until neither has anything to say.
+    """Pass messages between the two halves of a leading replica until there are none.
 
-    An announcement passes between them as it would between machines. From then on nothing can be
-    lost, come late or come twice on this way, so what the one says is handed to the other as it
-    is: at a busy gateway that leads, this is the way of every request.
+    An announcement goes in numbered batches, as it would between machines. From then on nothing
+    can be lost, delayed or repeated here, so items are handed over as they are: at a busy leader
+    every request takes this path.
     """
     me = leader.about.member
     actions: list[Action] = []
     while follower.leader == me:
-        own = leader.own_half(follower.generation) if follower.mode == "coordinated" else None
+        own = leader.local_member(follower.generation) if follower.mode == "coordinated" else None
         if own is not None:
             if _talk(own, follower, leader, actions, now_s):
                 break
@@ -410,7 +418,7 @@ def exchange(follower: Follower, leader: Leader, now_s: float) -> list[Action]:
             leader.receive(batch, now_s)
         orders = leader.members.orders_for(me)
         if orders is not None:
-            actions += follower.hear(orders, now_s)
+            actions += follower.receive(orders, now_s)
         elif not batches:
             break
     return actions
@@ -419,13 +427,13 @@ def exchange(follower: Follower, leader: Leader, now_s: float) -> list[Action]:
 def _talk(
     own: Member, follower: Follower, leader: Leader, actions: list[Action], now_s: float
 ) -> bool:
-    """Hand over what there is until there is no more; False when the follower begins anew."""
+    """Hand items over until there are none; False when the follower announces itself anew."""
     generation = follower.generation
-    while follower.has_mail or own.out:
-        leader.take(own, follower.take_items(), now_s)
+    while follower.has_outgoing or own.out:
+        leader.receive_local(own, follower.take_items(), now_s)
         if own.out:
             items, own.out = own.out, []
-            actions += follower.obey(items, now_s)
+            actions += follower.apply(items, now_s)
             if follower.generation != generation or follower.mode != "coordinated":
                 return False
     return True

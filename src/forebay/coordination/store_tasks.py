@@ -1,8 +1,8 @@
-"""The four errands of a replica: sign at the store, send, and read what is for it and its office.
+"""The tasks that connect a replica with the store: heartbeats, sending, reading, polling peers.
 
-Each is one task that does one thing at a time, so whatever comes up while a call is under way
-waits for the next one and shares it: the busier, the larger the batches. Every failure ends up in
-one place, which counts how long nothing has worked.
+Each makes one call at a time, so what comes up during a call shares the next one: the busier the
+replica, the larger its batches. All failures are counted in one place, a circuit breaker: when a
+task has failed for `BREAKER_S`, the replica continues standalone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from forebay.coordination.protocol.decoding import Reader
+from forebay.coordination.protocol.decoding import MessageReader
 from forebay.coordination.protocol.messages import ITEMS_MAX, encode
 from forebay.coordination.store.port import StoreLost
 
@@ -30,46 +30,54 @@ M = TypeVar("M")
 R = TypeVar("R")
 
 BREAKER_S = 1.0
-"""How long nothing may work before the replica goes on alone."""
+"""How long a task may fail before the replica continues standalone."""
 RETRY_S = 0.1
-"""How long after a failure the next try comes."""
-BEATS = 3
-"""Signs of life in one lease."""
+"""The pause after a failed call."""
+HEARTBEATS = 3
+"""Heartbeats in one lease."""
 START: bytes = b"0-0"
+PARTITIONED = "partitioned from the other gateways, which have a leader: starting nothing"
+ALL_STANDALONE = "the other gateways have no leader either: continuing standalone"
 CANCEL_AGAIN_S = 0.1
-"""How long an errand may go on after it was cancelled, until it is cancelled again."""
+"""How long a task may go on after it was cancelled, until it is cancelled again."""
 
 
-class Links:
-    """What connects one replica with the store."""
+class StoreTasks:
+    """One replica's tasks; `wake` and `heartbeat_now` make them act before their time."""
 
     def __init__(self, replica: Replica, store: Store, clock: Timers, lease_s: float) -> None:
         self._replica = replica
         self._store = store
         self._clock = clock
-        self._beat_s = lease_s / BEATS
+        self._interval_s = lease_s / HEARTBEATS
         self._mail = asyncio.Event()
-        self._beat = asyncio.Event()
+        self._heartbeat_due = asyncio.Event()
         self._leading = asyncio.Event()
         self._joined = asyncio.Event()
         self._alone = asyncio.Event()
-        self._failing_since_s: dict[str, float] = {}  # by errand
-        self._why: dict[str, str] = {}  # its last error, by errand
-        self._reader = Reader(_complain)
-        self._last_words: tuple[str, list[tuple[str, bytes]]] | None = None
+        self._failing_since_s: dict[str, float] = {}  # by task
+        self._why: dict[str, str] = {}  # its last error, by task
+        self._reader = MessageReader(_complain)
+        self._final_orders: tuple[str, list[tuple[str, bytes]]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = False
         self._closed = False
 
     async def start(self) -> None:
         """Begin, and return when the store has answered once, or is known not to."""
-        errands = (self._sign, self._send, self._read_down, self._read_up, self._ask_others)
+        tasks = (
+            self._heartbeat,
+            self._send,
+            self._read_orders,
+            self._read_batches,
+            self._poll_peers,
+        )
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._run(errand)) for errand in errands]
+        self._tasks = [loop.create_task(self._run(task)) for task in tasks]
         await self._joined.wait()
 
     def stop(self) -> None:
-        """Stop all errands; may be called twice."""
+        """Stop all tasks; may be called twice."""
         self._stopped = True
         for task in self._tasks:
             task.cancel()
@@ -83,19 +91,19 @@ class Links:
             return
         self._closed = True
         try:
-            await self._say_goodbye()
+            await self._leave_fleet()
         finally:  # also where nobody wants to wait for it any more
             with contextlib.suppress(Exception):  # it may be gone; there is nothing to keep
                 await self._store.close()
 
-    async def _say_goodbye(self) -> None:
+    async def _leave_fleet(self) -> None:
         replica = self._replica
         with contextlib.suppress(StoreLost):
             try:
                 await self._resign()
             except StoreLost:  # one call may fail, and the others would wait for a whole lease
                 await self._resign()
-            batches = [encode(batch) for batch in replica.last_batches()]
+            batches = [encode(batch) for batch in replica.final_batches()]
             if batches:  # what it had is free now, not when this replica is missed
                 await self._store.send_up(replica.epoch, batches)
             await self._store.leave(replica.about.member)
@@ -109,54 +117,54 @@ class Links:
         """Send what there is, in the next turn of the loop."""
         self._mail.set()
 
-    def beat_now(self) -> None:
-        """Sign at once: something has changed."""
-        self._beat.set()
+    def heartbeat_now(self) -> None:
+        """Send a heartbeat at once: something has changed."""
+        self._heartbeat_due.set()
 
-    # -- errands
+    # -- tasks
 
-    async def _run(self, errand: Callable[[], Any]) -> None:
-        """Do an errand until all is stopped; a bug in one of them must not end it silently.
+    async def _run(self, task: Callable[[], Any]) -> None:
+        """Repeat a task until all is stopped; a bug in one of them must not end it silently.
 
-        The flag is needed beside the cancelling: a client may turn that into an error of its own.
+        The flag is needed beside cancelling: the driver may turn a cancellation into an error.
         """
         while not self._stopped:
             try:
-                await errand()
+                await task()
             except StoreLost as error:
-                self._failed(errand.__name__, str(error))
+                self._failed(task.__name__, str(error))
                 await self._pause(RETRY_S)
             except Exception:
-                logger.exception("an errand failed", extra={"errand": errand.__name__})
+                logger.exception("store task failed", extra={"task": task.__name__})
                 await self._pause(RETRY_S)
 
-    async def _sign(self) -> None:
+    async def _heartbeat(self) -> None:
         replica = self._replica
         if replica.resigned:
             await self._resign()
-        self._beat.clear()
-        self._refuse_deafness()
+        self._heartbeat_due.clear()
+        self._check_readers()
         asked_s = self._clock.monotonic_s()
-        standing = await self._store.beat(replica.sign())
-        self._worked("_sign")
-        replica.stand(standing, asked_s)
+        reply = await self._store.heartbeat(replica.registration())
+        self._worked("_heartbeat")
+        replica.on_store_reply(reply, asked_s)
         self._joined.set()
         if replica.leads:
             self._leading.set()
-        wait_s = self._beat_s
-        if not replica.leads:  # be there when the lease runs out
-            wait_s = min(wait_s, standing.left_s + RETRY_S / 10 if standing.leader else RETRY_S)
-        await self._pause(wait_s, self._beat)
+        wait_s = self._interval_s
+        if not replica.leads:  # ask again right when the lease expires
+            wait_s = min(wait_s, reply.left_s + RETRY_S / 10 if reply.leader else RETRY_S)
+        await self._pause(wait_s, self._heartbeat_due)
 
     async def _resign(self) -> None:
-        """Lead no more, and say so; what was not heard is said again."""
+        """Give up leadership and send the last orders, again if that failed before."""
         replica = self._replica
         if replica.leads:
-            token, orders = replica.token(), replica.last_orders()
-            self._last_words = token, [(name, encode(one)) for name, one in orders]
-        if self._last_words is not None:
-            await self._store.send_down(*self._last_words, last=True)
-            self._last_words = None
+            token, orders = replica.token(), replica.final_orders()
+            self._final_orders = token, [(name, encode(one)) for name, one in orders]
+        if self._final_orders is not None:
+            await self._store.send_down(*self._final_orders, last=True)
+            self._final_orders = None
 
     async def _send(self) -> None:
         replica = self._replica
@@ -176,12 +184,12 @@ class Links:
                 partial(self._store.send_down, token, payloads),
             )
             if sent is False:
-                replica.lost_lease()
+                replica.on_lease_lost()
 
     async def _send_while(
         self, matters: Callable[[], bool], send: Callable[[], Coroutine[Any, Any, R]]
     ) -> R | None:
-        """Send until it works, for as long as it matters: what arrives twice has a number."""
+        """Send until it works or no longer matters; a repeated message is known by its number."""
         while matters() and not self._stopped:
             try:
                 sent = await send()
@@ -193,76 +201,76 @@ class Links:
                 return sent
         return None
 
-    async def _read_down(self) -> None:
-        """Read what the leader says; after a failure from the start, for ids may go back."""
+    async def _read_orders(self) -> None:
+        """Read the leader's orders; after a failure from the start, for entry ids may go back."""
         member, after = self._replica.about.member, START
         while not self._stopped:
-            entries = await self._store.read_down(member, after, self._beat_s)
-            self._worked("_read_down")
+            entries = await self._store.read_down(member, after, self._interval_s)
+            self._worked("_read_orders")
             if entries:
                 after = entries[-1].id
                 read = [self._reader.orders(entry.payload) for entry in entries]
-                self._replica.hear([orders for orders in read if orders is not None])
+                self._replica.on_orders([orders for orders in read if orders is not None])
 
-    async def _read_up(self) -> None:
-        """Read what the replicas say to the leader, while this one leads."""
+    async def _read_batches(self) -> None:
+        """Read what the other replicas send to the leader, while this one leads."""
         await self._leading.wait()
         replica, epoch, after = self._replica, self._replica.epoch, START
         while replica.leads and replica.epoch == epoch and not self._stopped:
-            entries = await self._store.read_up(epoch, after, self._beat_s)
-            self._worked("_read_up")
+            entries = await self._store.read_up(epoch, after, self._interval_s)
+            self._worked("_read_batches")
             if entries:
                 after = entries[-1].id
                 read = [self._reader.batch(entry.payload) for entry in entries]
                 batches = [batch for batch in read if batch is not None]
                 for piece in _pieces(batches, lambda batch: len(batch.items)):
                     if replica.epoch != epoch:
-                        break  # it leads again, under a number that this was not said to
-                    replica.receive(piece)
-                    await asyncio.sleep(0)  # signs of life must not wait for a long line
-        self._worked("_read_up")
+                        break  # re-elected meanwhile: these were for the previous epoch
+                    replica.on_batches(piece)
+                    await asyncio.sleep(0)  # heartbeats must not wait for a long queue
+        self._worked("_read_batches")
         if not replica.leads:
             self._leading.clear()
 
-    async def _ask_others(self) -> None:
-        """When alone, find out whether that is true of all, or only of this one."""
+    async def _poll_peers(self) -> None:
+        """While standalone, ask the other replicas whether they still have a leader."""
         await self._alone.wait()
         replica, before, said = self._replica, False, False
         while replica.mode in ("alone", "cut_off") and not self._stopped:
             cut_off = await replica.ask_peers(replica.addresses())
-            replica.learn(cut_off=cut_off)
+            replica.on_peers_polled(cut_off=cut_off)
             if cut_off == before and cut_off != said:  # at first the others may not have noticed
                 said = cut_off
-                logger.warning("cut off from the others" if said else "the others are alone, too")
+                logger.warning(PARTITIONED if said else ALL_STANDALONE)
             before = cut_off
-            await self._pause(self._beat_s)
+            await self._pause(self._interval_s)
         self._alone.clear()
 
-    # -- when it works and when it does not
+    # -- the circuit breaker
 
-    def _worked(self, errand: str) -> None:
-        self._failing_since_s.pop(errand, None)
+    def _worked(self, task: str) -> None:
+        self._failing_since_s.pop(task, None)
 
-    def _refuse_deafness(self) -> None:
-        """Give no sign of life while nothing can be read: others would wait for the deaf."""
-        for errand in ("_read_down", "_read_up"):
-            since_s = self._failing_since_s.get(errand)
+    def _check_readers(self) -> None:
+        """Send no heartbeat while nothing can be read: the others would wait for this one."""
+        for task in ("_read_orders", "_read_batches"):
+            since_s = self._failing_since_s.get(task)
             if since_s is not None and self._clock.monotonic_s() - since_s >= BREAKER_S:
-                raise StoreLost(f"messages cannot be read: {self._why.get(errand)}")
+                raise StoreLost(f"messages cannot be read: {self._why.get(task)}")
 
-    def _failed(self, errand: str, why: str) -> None:
+    def _failed(self, task: str, why: str) -> None:
         now_s = self._clock.monotonic_s()
-        self._why[errand] = why
-        since_s = self._failing_since_s.setdefault(errand, now_s)
+        self._why[task] = why
+        since_s = self._failing_since_s.setdefault(task, now_s)
         if since_s == now_s:
-            self._beat.set()
+            self._heartbeat_due.set()
         elif now_s - since_s >= BREAKER_S:
-            self._replica.lost_store(why)
+            self._replica.on_store_lost(why)
             self._alone.set()
             self._joined.set()
 
     async def _pause(self, wait_s: float, until: asyncio.Event | None = None) -> None:
-        """Wait for a while by the clock in use, or until an event."""
+        """Wait by the clock in use, or until an event is set."""
         if self._stopped:
             return
         over = until or asyncio.Event()
@@ -274,11 +282,11 @@ class Links:
 
 
 def _complain(what: str) -> None:
-    logger.warning("a message cannot be read", extra={"error": what})
+    logger.warning("unreadable message", extra={"error": what})
 
 
 def _pieces(messages: Sequence[M], size: Callable[[M], int]) -> Iterator[list[M]]:
-    """Cut what there is into pieces of about as much as one message may hold."""
+    """Split messages into groups of about `ITEMS_MAX` items."""
     piece: list[M] = []
     held = 0
     for message in messages:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.coordination.follower.borrowed_slots import Borrowing
+from forebay.coordination.follower.borrowed_slots import BorrowedSlots
 from forebay.core import Arrived, NodeChanged, NodeRested, Options
 
 GPU = NodeChanged("gpu", slots=8, models=("llama",))
 
 
-def borrowing(slots: int = 2, view: NodeChanged = GPU) -> Borrowing:
-    made = Borrowing(Options())
+def borrowing(slots: int = 2, view: NodeChanged = GPU) -> BorrowedSlots:
+    made = BorrowedSlots(Options())
     made.change(view, 0.0)
     made.lend("gpu", slots, 0.0)
     return made
@@ -105,7 +105,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_both_sides_of_a_loan_always_agree(steps: list[tuple[str, int]]) -> None:
     """The one that lends counts what it lent and what came back; nothing more ever runs."""
-    ours = Borrowing(Options())
+    ours = BorrowedSlots(Options())
     ours.change(NodeChanged("gpu", slots=1000, models=("llama",)), 0.0)
     lent = number = 0
     running: list[str] = []

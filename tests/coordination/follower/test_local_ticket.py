@@ -4,47 +4,47 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.coordination.follower.local_ticket import Held, announcement, late
+from forebay.coordination.follower.local_ticket import LocalTicket, announce_all, expirations
 from forebay.core import Arrived, Expire, Resumed, Route, Wait
 
 ARRIVAL = Arrived("x", "llama", fallbacks=("qwen",))
 
 
 def test_what_was_not_decided_arrives_anew() -> None:
-    assert Held(ARRIVAL, 1.0).announced(5.0) == ARRIVAL
+    assert LocalTicket(ARRIVAL, 1.0).announcement(5.0) == ARRIVAL
 
 
 def test_what_waits_keeps_its_place_and_its_age() -> None:
-    held = Held(ARRIVAL, 1.0)
-    held.wait(Wait("x", "busy", 3, seq=7))
-    assert held.announced(5.0) == Resumed(ARRIVAL, seq=7, waited_s=4.0)
+    ticket = LocalTicket(ARRIVAL, 1.0)
+    ticket.wait(Wait("x", "busy", 3, seq=7))
+    assert ticket.announcement(5.0) == Resumed(ARRIVAL, seq=7, waited_s=4.0)
 
 
 def test_what_runs_says_where_since_when_and_with_which_model() -> None:
-    held = Held(ARRIVAL, 1.0)
-    held.wait(Wait("x", "busy", 3, seq=7))
-    held.run(Route("x", "gpu", waited_s=2.0, attempt=1, model="qwen", seq=7), 3.0)
-    told = held.announced(10.0)
+    ticket = LocalTicket(ARRIVAL, 1.0)
+    ticket.wait(Wait("x", "busy", 3, seq=7))
+    ticket.run(Route("x", "gpu", waited_s=2.0, attempt=1, model="qwen", seq=7), 3.0)
+    told = ticket.announcement(10.0)
     assert isinstance(told, Resumed)
     assert told.arrival.model == "qwen"
     assert (told.seq, told.waited_s, told.attempt, told.node, told.ran_s) == (7, 2.0, 1, "gpu", 7.0)
 
 
 def test_what_comes_back_keeps_its_place_off_the_nodes_that_failed_it() -> None:
-    held = Held(ARRIVAL, 0.0)
+    ticket = LocalTicket(ARRIVAL, 0.0)
     for node, exclude in (("gpu1", True), ("gpu2", False), ("gpu1", True)):
-        held.run(Route("x", node, waited_s=1.0, seq=7), 1.0)
-        held.come_back(2.0, exclude=exclude)
-    assert held.announced(3.0) == Resumed(
+        ticket.run(Route("x", node, waited_s=1.0, seq=7), 1.0)
+        ticket.requeue(2.0, exclude=exclude)
+    assert ticket.announcement(3.0) == Resumed(
         ARRIVAL, seq=7, waited_s=2.0, attempt=1, excluded=("gpu1",)
     )
 
 
 def test_what_runs_is_announced_first() -> None:
-    waiting, asked, running = (Held(Arrived(name, "llama"), 0.0) for name in "abc")
+    waiting, asked, running = (LocalTicket(Arrived(name, "llama"), 0.0) for name in "abc")
     waiting.wait(Wait("a", "busy", 1, seq=1))
     running.run(Route("c", "gpu"), 0.0)
-    told = announcement([waiting, asked, running], 1.0)
+    told = announce_all([waiting, asked, running], 1.0)
     assert [one.arrival.id if isinstance(one, Resumed) else one.id for one in told] == [
         "c",
         "a",
@@ -54,13 +54,13 @@ def test_what_runs_is_announced_first() -> None:
 
 @pytest.mark.parametrize(("own_s", "limit_s"), [(None, 5.0), (9.0, 5.0), (5.0, 9.0)])
 def test_waiting_ends_at_the_smaller_limit(own_s: float | None, limit_s: float) -> None:
-    held = Held(Arrived("x", "llama", max_wait_s=own_s), 0.0)
-    assert late([held], limit_s, 4.9) == []
-    assert late([held], limit_s, 5.0) == [Expire("x", "queue_timeout", 5.0)]
+    ticket = LocalTicket(Arrived("x", "llama", max_wait_s=own_s), 0.0)
+    assert expirations([ticket], limit_s, 4.9) == []
+    assert expirations([ticket], limit_s, 5.0) == [Expire("x", "queue_timeout", 5.0)]
 
 
 def test_jobs_and_what_runs_are_never_late() -> None:
-    job = Held(Arrived("x", "llama", job=True), 0.0)
-    running = Held(Arrived("y", "llama"), 0.0)
+    job = LocalTicket(Arrived("x", "llama", job=True), 0.0)
+    running = LocalTicket(Arrived("y", "llama"), 0.0)
     running.run(Route("y", "gpu"), 0.0)
-    assert late([job, running], 1.0, 100.0) == []
+    assert expirations([job, running], 1.0, 100.0) == []

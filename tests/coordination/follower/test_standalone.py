@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from forebay.coordination.follower.follower import Follower
-from forebay.coordination.follower.local_ticket import Held
-from forebay.coordination.follower.standalone import Alone, own_picture, share_of
+from forebay.coordination.follower.local_ticket import LocalTicket
+from forebay.coordination.follower.standalone import Standalone, own_picture, share_of
 from forebay.coordination.protocol.messages import About
 from forebay.core import Arrived, Finished, NodeChanged, NodeRemoved, Options, Reject, Route, Wait
 
@@ -14,8 +14,8 @@ MEMBERS = ("a", "b")
 GPU = NodeChanged("gpu", slots=4, models=("llama",))
 
 
-def held(name: str, *, seq: int = 0, runs: bool = False, priority: str = "normal") -> Held:
-    ticket = Held(Arrived(name, "llama", priority=priority), 0.0)
+def ticket(name: str, *, seq: int = 0, runs: bool = False, priority: str = "normal") -> LocalTicket:
+    ticket = LocalTicket(Arrived(name, "llama", priority=priority), 0.0)
     if runs:
         ticket.run(Route(name, "gpu", seq=seq), 0.0)
     elif seq:
@@ -27,11 +27,11 @@ def started(actions: list[object]) -> list[str]:
     return [action.id for action in actions if isinstance(action, Route)]
 
 
-def alone(*tickets: Held, cut_off: bool = False) -> tuple[Alone, list[object]]:
-    made = Alone("a", MEMBERS, Options())
+def alone(*tickets: LocalTicket, cut_off: bool = False) -> tuple[Standalone, list[object]]:
+    made = Standalone("a", MEMBERS, Options())
     actions: list[object] = [*made.begin({"gpu": GPU}, tickets, 1.0)]
     if cut_off:
-        actions += made.cut(off=True, now_s=1.0)
+        actions += made.set_cut_off(off=True, now_s=1.0)
     return made, actions
 
 
@@ -45,8 +45,8 @@ def test_newcomers_start_on_the_share_or_are_refused() -> None:
 
 
 def test_what_runs_counts_first_whatever_the_order_and_beyond_the_share_nothing_starts() -> None:
-    waiting = [held(name, seq=seq) for name, seq in (("w2", 9), ("w1", 8))]
-    running = [held(f"r{n}", seq=20 + n, runs=True) for n in range(3)]
+    waiting = [ticket(name, seq=seq) for name, seq in (("w2", 9), ("w1", 8))]
+    running = [ticket(f"r{n}", seq=20 + n, runs=True) for n in range(3)]
     made, actions = alone(*waiting, *running)
     assert started(actions) == []
     assert made.handle(Finished("r0"), 2.0) == []
@@ -55,26 +55,30 @@ def test_what_runs_counts_first_whatever_the_order_and_beyond_the_share_nothing_
 
 
 def test_what_waited_starts_by_the_rules_and_not_by_its_age() -> None:
-    waiting = [held(name, seq=seq, priority=name) for seq, name in enumerate(("low", "normal"), 1)]
-    made, actions = alone(*waiting, held("high", seq=3, priority="high"), held("asked"))
+    waiting = [
+        ticket(name, seq=seq, priority=name) for seq, name in enumerate(("low", "normal"), 1)
+    ]
+    made, actions = alone(*waiting, ticket("high", seq=3, priority="high"), ticket("asked"))
     assert started(actions) == ["high", "normal"]
     assert started([*made.handle(Finished("high"), 2.0)]) == ["low"]
 
 
 def test_what_was_not_decided_is_decided_now() -> None:
-    _, actions = alone(held("asked1"), held("waiting", seq=3), held("asked2"))
+    _, actions = alone(ticket("asked1"), ticket("waiting", seq=3), ticket("asked2"))
     assert started(actions) == ["waiting", "asked1"]
     assert [action.id for action in actions if isinstance(action, Reject)] == ["asked2"]
 
 
 def test_cut_off_nothing_starts_until_the_others_are_alone_as_well() -> None:
-    made, _ = alone(held("w", seq=1), held("r1", runs=True), held("r2", runs=True), cut_off=True)
+    made, _ = alone(
+        ticket("w", seq=1), ticket("r1", runs=True), ticket("r2", runs=True), cut_off=True
+    )
     assert made.handle(Finished("r1"), 2.0) == []
     (refused,) = made.handle(Arrived("x", "llama"), 2.0)
     assert isinstance(refused, Reject)
     assert "cannot reach the shared store" in refused.reasons[0]
-    assert made.cut(off=True, now_s=2.0) == []
-    assert started([*made.cut(off=False, now_s=3.0)]) == ["w"]
+    assert made.set_cut_off(off=True, now_s=2.0) == []
+    assert started([*made.set_cut_off(off=False, now_s=3.0)]) == ["w"]
 
 
 def test_whether_it_has_a_share_at_all_follows_the_nodes() -> None:
@@ -84,7 +88,7 @@ def test_whether_it_has_a_share_at_all_follows_the_nodes() -> None:
     follower.members = MEMBERS
     follower.post(one_slot, 0.0)
     follower.join(1, other, 0.0)
-    follower.lose_store(1.0)
+    follower.go_standalone(1.0)
     modes: list[str] = [follower.mode]
     for event in (GPU, one_slot, replace(GPU, name="gpu2"), NodeRemoved("gpu2")):
         follower.post(event, 2.0)
@@ -93,6 +97,6 @@ def test_whether_it_has_a_share_at_all_follows_the_nodes() -> None:
 
 
 def test_its_own_picture_has_its_own_tickets() -> None:
-    tickets = [held("w", seq=1), held("asked"), held("r", runs=True)]
+    tickets = [ticket("w", seq=1), ticket("asked"), ticket("r", runs=True)]
     seen = own_picture(Options(), {"gpu": NodeChanged("gpu", 1, ("llama",))}, tickets, 2.0)
     assert (seen.waiting, seen.running) == (2, 1)

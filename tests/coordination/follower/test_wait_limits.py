@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
-from forebay.coordination.follower.local_ticket import Held
-from forebay.coordination.follower.wait_limits import GRACE_S, SWEEP_SLACK, Patience
-from forebay.coordination.leader.deferred_refusals import PATIENCE_S
+from forebay.coordination.follower.local_ticket import LocalTicket
+from forebay.coordination.follower.wait_limits import GRACE_S, SWEEP_SLACK, WaitLimits
+from forebay.coordination.leader.deferred_rejections import DEFER_S
 from forebay.core import Arrived, Expire, Finished, NodeChanged, Returned, Route
 
 from ..pair import Desk, Office
@@ -68,7 +68,7 @@ def test_one_that_will_not_wait_is_told_when_its_refusal_cannot_be_held_back_any
     office = Office()
     desk = busy(office)
     desk.post(Arrived("hurries", "m", max_wait_s=0.0), office)
-    office.now_s += PATIENCE_S
+    office.now_s += DEFER_S
     tick(desk, office)
     assert expired(desk) == []
     office.now_s += GRACE_S
@@ -107,29 +107,29 @@ def test_the_time_in_which_it_ran_is_not_counted() -> None:
 
 
 def test_one_that_comes_back_when_it_is_looked_at_is_looked_at_again() -> None:
-    tickets = {"a": Held(Arrived("a", "m"), 0.0)}
-    patience = Patience(tickets)
-    patience.watch(tickets["a"], LIMIT_S, 0.0)
+    tickets = {"a": LocalTicket(Arrived("a", "m"), 0.0)}
+    limits = WaitLimits(tickets)
+    limits.watch(tickets["a"], LIMIT_S, 0.0)
     tickets["a"].run(Route("a", "gpu1", waited_s=1.0), 1.0)
-    tickets["a"].come_back(LIMIT_S, exclude=True)
-    patience.watch(tickets["a"], LIMIT_S, LIMIT_S)
-    assert patience.late(LIMIT_S + GRACE_S) == []  # it has waited for one of two seconds
-    (end,) = patience.late(LIMIT_S + 1.0 + 2 * GRACE_S)  # though it is in the heap twice
+    tickets["a"].requeue(LIMIT_S, exclude=True)
+    limits.watch(tickets["a"], LIMIT_S, LIMIT_S)
+    assert limits.take_expired(LIMIT_S + GRACE_S) == []  # it has waited for one of two seconds
+    (end,) = limits.take_expired(LIMIT_S + 1.0 + 2 * GRACE_S)  # though it is in the heap twice
     assert end.id == "a"
 
 
 def test_jobs_and_who_may_wait_for_ever_are_not_watched() -> None:
-    patience = Patience({})
-    patience.watch(Held(Arrived("job", "m", job=True), 0.0), LIMIT_S, 0.0)
-    patience.watch(Held(Arrived("patient", "m"), 0.0), inf, 0.0)
-    assert patience.next_s is None
+    limits = WaitLimits({})
+    limits.watch(LocalTicket(Arrived("job", "m", job=True), 0.0), LIMIT_S, 0.0)
+    limits.watch(LocalTicket(Arrived("patient", "m"), 0.0), inf, 0.0)
+    assert limits.next_s is None
 
 
 def test_those_that_ended_are_swept_out() -> None:
-    tickets: dict[str, Held] = {}
-    patience = Patience(tickets)
+    tickets: dict[str, LocalTicket] = {}
+    limits = WaitLimits(tickets)
     for number in range(10_000):
-        held = tickets[f"r{number}"] = Held(Arrived(f"r{number}", "m"), 0.0)
-        patience.watch(held, LIMIT_S, 0.0)
+        ticket = tickets[f"r{number}"] = LocalTicket(Arrived(f"r{number}", "m"), 0.0)
+        limits.watch(ticket, LIMIT_S, 0.0)
         del tickets[f"r{number}"]
-    assert len(patience._heap) <= SWEEP_SLACK + 2
+    assert len(limits._heap) <= SWEEP_SLACK + 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.coordination.follower.follower import Follower
 from forebay.coordination.leader.leader import Leader
-from forebay.coordination.protocol.messages import About, Announced, Batch, Down, Up
+from forebay.coordination.protocol.messages import About, Announced, Down, ReplicaBatch, Up
 from forebay.core import Arrived, NodeChanged, Options, Reject, Resumed, Route, Totals, Wait
 
 ME, OTHER = About("11111111-1"), About("22222222-1")
@@ -22,7 +22,7 @@ class Fleet:
         """Let a replica say something; return what the other one is told."""
         number = self.numbers[about.member]
         self.numbers[about.member] = number + 1
-        self.leader.receive(Batch(about.member, 1, number, items), now_s)
+        self.leader.receive(ReplicaBatch(about.member, 1, number, items), now_s)
         orders = self.leader.members.orders_for(OTHER.member)
         told = [] if orders is None else list(orders.items)
         return [item for item in told if isinstance(item, Wait | Route | Reject)]

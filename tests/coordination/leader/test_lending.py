@@ -56,10 +56,10 @@ def test_a_node_is_called_back_once_and_nothing_stays_there_meanwhile() -> None:
     loans.lend("c", "other", 1, 0.0)
     assert loans.recall(["gpu"]) == [("b", Recall("gpu"))]
     assert loans.recall(["gpu"]) == []
-    assert not loans.may_stay("b", "gpu")
-    assert loans.may_stay("b", "other")
+    assert not loans.may_extend("b", "gpu")
+    assert loans.may_extend("b", "other")
     assert loans.give_back("b", "gpu", 1) == 1
-    assert loans.may_stay("b", "gpu")
+    assert loans.may_extend("b", "gpu")
 
 
 def test_no_more_comes_back_than_was_lent() -> None:
@@ -85,9 +85,9 @@ def test_it_is_too_much_when_a_node_shrinks_drains_or_nothing_may_wait() -> None
     loans.lend("b", "gpu", 6, 0.0)
     loans.use("b", "gpu", 0.0)
     smaller = NodeChanged("gpu", slots=5, models=("llama",))
-    assert not loans.is_too_much(GPU, busy=3)
-    assert loans.is_too_much(smaller, busy=1)
-    assert loans.is_too_much(NodeChanged("gpu", 8, ("llama",), state="draining"), busy=1)
+    assert not loans.must_recall(GPU, busy=3)
+    assert loans.must_recall(smaller, busy=1)
+    assert loans.must_recall(NodeChanged("gpu", 8, ("llama",), state="draining"), busy=1)
     for options in (Options(enabled=False), Options(max_size=0), Options(wait_s_max=0.0)):
         loans.change_options(options)
-        assert loans.is_too_much(GPU, busy=1)
+        assert loans.must_recall(GPU, busy=1)

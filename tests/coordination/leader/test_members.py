@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from forebay.coordination.leader.lending import Loans
 from forebay.coordination.leader.members import Members
-from forebay.coordination.leader.tickets import Member, Tickets
+from forebay.coordination.leader.tickets import FleetTickets, Member
 from forebay.coordination.protocol.messages import (
     ITEMS_MAX,
     About,
-    Batch,
-    Look,
     Orders,
+    ProbeNode,
+    ReplicaBatch,
+    ReplicaStatus,
     Resigned,
     Resync,
-    Standing,
 )
 from forebay.core import Arrived, Options
 
@@ -27,20 +27,20 @@ def members(*names: str) -> Members:
 
 def test_those_expected_are_greeted_once_and_not_oneself() -> None:
     made = Members("me", 3, ["c", "me", "b"])
-    assert made.has_mail()
+    assert made.has_outgoing()
     assert made.take_orders() == [(name, Orders(3, "me", 0, -1, ())) for name in "bc"]
-    assert not made.has_mail()
+    assert not made.has_outgoing()
     assert made.take_orders() == []
 
 
 def test_orders_are_numbered_for_each_replica() -> None:
     made = members("b", "c")
     made.take_orders()
-    made.say("b", Look("gpu"))
-    assert made.take_orders() == [("b", Orders(3, "me", 5, 0, (Look("gpu"),)))]
-    made.say("b", Look("gpu"))
-    made.say("c", Look("gpu"))
-    made.say("gone", Look("gpu"))
+    made.send_to("b", ProbeNode("gpu"))
+    assert made.take_orders() == [("b", Orders(3, "me", 5, 0, (ProbeNode("gpu"),)))]
+    made.send_to("b", ProbeNode("gpu"))
+    made.send_to("c", ProbeNode("gpu"))
+    made.send_to("gone", ProbeNode("gpu"))
     assert [(name, orders.number) for name, orders in made.take_orders()] == [("b", 1), ("c", 0)]
 
 
@@ -48,7 +48,7 @@ def test_a_long_list_of_orders_goes_in_pieces_of_bearable_size_and_in_order() ->
     made = members("b")
     made.take_orders()
     for number in range(2 * ITEMS_MAX + 1):
-        made.say("b", Look(f"gpu{number}"))
+        made.send_to("b", ProbeNode(f"gpu{number}"))
     orders = [order for _, order in made.take_orders()]
     assert [(order.number, len(order.items)) for order in orders] == [
         (0, ITEMS_MAX),
@@ -56,37 +56,37 @@ def test_a_long_list_of_orders_goes_in_pieces_of_bearable_size_and_in_order() ->
         (2, 1),
     ]
     assert [item for order in orders for item in order.items] == [
-        Look(f"gpu{number}") for number in range(2 * ITEMS_MAX + 1)
+        ProbeNode(f"gpu{number}") for number in range(2 * ITEMS_MAX + 1)
     ]
 
 
 def test_what_is_for_oneself_stays_here() -> None:
     made = members("b")
     made.take_orders()
-    made.say("me", Look("gpu"))
-    assert not made.has_mail()
+    made.send_to("me", ProbeNode("gpu"))
+    assert not made.has_outgoing()
     assert made.take_orders() == []
-    assert made.orders_for("me") == Orders(3, "me", 5, 0, (Look("gpu"),))
+    assert made.orders_for("me") == Orders(3, "me", 5, 0, (ProbeNode("gpu"),))
     assert made.orders_for("me") is None
     assert made.orders_for("gone") is None
 
 
 def test_who_is_not_known_is_asked_once_under_its_generation() -> None:
     made = members()
-    made.ask_to_announce(Batch("b", 7, 4, ()))
-    made.ask_to_announce(Batch("b", 7, 5, ()))
+    made.request_announcement(ReplicaBatch("b", 7, 4, ()))
+    made.request_announcement(ReplicaBatch("b", 7, 5, ()))
     assert made.take_orders() == [("b", Orders(3, "me", 7, -1, (Resync(),)))]
 
 
 def test_an_announcement_is_news_only_if_it_was_not_heard_even_by_one_now_forgotten() -> None:
     made = members("b")
-    assert not made.is_news(Batch("b", 5, 0, ()))
-    assert made.is_news(Batch("b", 6, 0, ()))
-    assert not made.is_news(Batch("b", 6, 1, ()))
+    assert not made.begins_announcement(ReplicaBatch("b", 5, 0, ()))
+    assert made.begins_announcement(ReplicaBatch("b", 6, 0, ()))
+    assert not made.begins_announcement(ReplicaBatch("b", 6, 1, ()))
     made.pop("b")
-    assert not made.is_news(Batch("b", 5, 0, ()))
-    assert made.is_news(Batch("b", 6, 0, ()))
-    assert made.is_news(Batch("c", 1, 0, ()))
+    assert not made.begins_announcement(ReplicaBatch("b", 5, 0, ()))
+    assert made.begins_announcement(ReplicaBatch("b", 6, 0, ()))
+    assert made.begins_announcement(ReplicaBatch("c", 1, 0, ()))
 
 
 def test_a_leader_says_goodbye_to_all() -> None:
@@ -101,14 +101,14 @@ def test_standings_tell_what_each_has() -> None:
     loans.lend("b", "gpu", 2, 0.0)
     replica = made.get("b")
     assert replica is not None
-    tickets = Tickets()
+    tickets = FleetTickets()
     for number in range(3):
         tickets.add(replica, Arrived(f"t{number}", "llama"))
     for name in ("t1", "t2"):
         tickets.run(replica.tickets[name], "gpu")
-    assert made.standings(loans, 1.5)[1] == Standing(About("b"), 1, 2, 2, 1.5)
+    assert made.statuses(loans, 1.5)[1] == ReplicaStatus(About("b"), 1, 2, 2, 1.5)
     tickets.remove(replica.tickets["t2"])
-    assert made.standings(loans, 1.5)[1] == Standing(About("b"), 1, 1, 2, 1.5)
+    assert made.statuses(loans, 1.5)[1] == ReplicaStatus(About("b"), 1, 1, 2, 1.5)
 
 
 def test_others_leave_out_one() -> None:

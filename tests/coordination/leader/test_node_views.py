@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.leader.node_views import NodeViews, OwnViews
+from forebay.coordination.leader.node_views import NodeViews, OwnNodeViews
 from forebay.core import NodeChanged, NodeRemoved
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_what_drains_for_one_is_away_since_then() -> None:
 
 
 def test_what_a_replica_says_again_later_has_grown_older() -> None:
-    mine = OwnViews()
+    mine = OwnNodeViews()
     mine.change(gone(2.0), 10.0)
     mine.change(replace(node(state="loading"), name="other", ready_in_s=5.0), 10.0)
     said = mine.at(13.0)

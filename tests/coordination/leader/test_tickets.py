@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.coordination.leader.tickets import Member, Ticket, Tickets, able
+from forebay.coordination.leader.tickets import FleetTicket, FleetTickets, Member, able
 from forebay.coordination.protocol.messages import About
 from forebay.core import Arrived, NodeChanged
 
@@ -14,14 +14,14 @@ def member(name: str) -> Member:
     return Member(About(name), 1, 0.0)
 
 
-def added(tickets: Tickets, owner: Member, arrival: Arrived) -> Ticket:
+def added(tickets: FleetTickets, owner: Member, arrival: Arrived) -> FleetTicket:
     made = tickets.add(owner, arrival)
     assert made is not None
     return made
 
 
 def test_two_replicas_may_have_requests_of_the_same_id() -> None:
-    tickets, a, b = Tickets(), member("a-1"), member("b-1")
+    tickets, a, b = FleetTickets(), member("a-1"), member("b-1")
     first = added(tickets, a, Arrived("a-1.1", "llama", request_id="x"))
     second = added(tickets, b, Arrived("b-1.1", "llama", request_id="x"))
     assert tickets.owner_of("x") == "a"
@@ -32,13 +32,13 @@ def test_two_replicas_may_have_requests_of_the_same_id() -> None:
 
 
 def test_what_a_replica_says_twice_is_heard_once() -> None:
-    tickets, a = Tickets(), member("a-1")
+    tickets, a = FleetTickets(), member("a-1")
     added(tickets, a, Arrived("x", "llama"))
     assert tickets.add(a, Arrived("x", "llama")) is None
 
 
 def test_a_node_is_wanted_while_someone_waits_who_could_use_it() -> None:
-    tickets, a = Tickets(), member("a-1")
+    tickets, a = FleetTickets(), member("a-1")
     ticket = added(tickets, a, Arrived("x", "other", fallbacks=("llama",)))
     assert not tickets.is_wanted(GPU)
     tickets.wait(ticket, waits=True)
@@ -53,7 +53,7 @@ def test_a_node_is_wanted_while_someone_waits_who_could_use_it() -> None:
 
 
 def test_a_ticket_that_waits_wants_nothing_any_more_when_it_is_closed() -> None:
-    tickets, a = Tickets(), member("a-1")
+    tickets, a = FleetTickets(), member("a-1")
     ticket = added(tickets, a, Arrived("x", "llama"))
     tickets.wait(ticket, waits=True)
     tickets.remove(ticket)
@@ -61,7 +61,7 @@ def test_a_ticket_that_waits_wants_nothing_any_more_when_it_is_closed() -> None:
 
 
 def test_leaving_a_node_twice_counts_once() -> None:
-    tickets, a = Tickets(), member("a-1")
+    tickets, a = FleetTickets(), member("a-1")
     first, second = (added(tickets, a, Arrived(name, "llama")) for name in "xy")
     tickets.run(first, "gpu")
     tickets.run(second, "gpu", lent=True)
@@ -71,7 +71,7 @@ def test_leaving_a_node_twice_counts_once() -> None:
 
 
 def test_able_nodes_serve_the_family_and_one_of_the_models() -> None:
-    tickets, a = Tickets(), member("a-1")
+    tickets, a = FleetTickets(), member("a-1")
     assert able(added(tickets, a, Arrived("x", "llama")), (GPU, OTHER)) == ["gpu"]
     assert able(added(tickets, a, Arrived("y", "qwen")), (GPU, OTHER)) == []
     fallback = Arrived("z", "qwen", "ollama", fallbacks=("llama",))

@@ -5,16 +5,22 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from forebay.coordination.protocol.decoding import COMPLAINTS_MAX, Reader
-from forebay.coordination.protocol.messages import Batch, Look, Orders, Signed, encode
+from forebay.coordination.protocol.decoding import COMPLAINTS_MAX, MessageReader
+from forebay.coordination.protocol.messages import (
+    Heartbeat,
+    Orders,
+    ProbeNode,
+    ReplicaBatch,
+    encode,
+)
 from forebay.core import Arrived, Route
 
 NEW = {"type": "Danced", "with": ["somebody", {"x": 1}]}
 
 
-def reader() -> tuple[Reader, list[str]]:
+def reader() -> tuple[MessageReader, list[str]]:
     said: list[str] = []
-    return Reader(said.append), said
+    return MessageReader(said.append), said
 
 
 def newer(*before: object, items: tuple[object, ...]) -> bytes:
@@ -25,8 +31,8 @@ def newer(*before: object, items: tuple[object, ...]) -> bytes:
 
 def test_what_this_version_says_is_read_as_it_is() -> None:
     made, said = reader()
-    batch = Batch("a-1", 2, 3, (Arrived("x", "m"), Signed(1.5)))
-    orders = Orders(4, "a-1", 2, 3, (Route("x", "gpu"), Look("gpu")))
+    batch = ReplicaBatch("a-1", 2, 3, (Arrived("x", "m"), Heartbeat(1.5)))
+    orders = Orders(4, "a-1", 2, 3, (Route("x", "gpu"), ProbeNode("gpu")))
     assert made.batch(encode(batch)) == batch
     assert made.orders(encode(orders)) == orders
     assert said == []
@@ -35,18 +41,18 @@ def test_what_this_version_says_is_read_as_it_is() -> None:
 def test_items_of_a_kind_that_is_not_known_are_left_out_and_told_once() -> None:
     made, said = reader()
     for _ in range(3):
-        up = made.batch(newer("a-1", 2, 3, items=(Signed(1.0), NEW, Arrived("x", "m"))))
-        assert up == Batch("a-1", 2, 3, (Signed(1.0), Arrived("x", "m")))
+        up = made.batch(newer("a-1", 2, 3, items=(Heartbeat(1.0), NEW, Arrived("x", "m"))))
+        assert up == ReplicaBatch("a-1", 2, 3, (Heartbeat(1.0), Arrived("x", "m")))
         down = made.orders(newer(4, "a-1", 2, 3, items=(NEW, Route("x", "gpu"))))
         assert down == Orders(4, "a-1", 2, 3, (Route("x", "gpu"),))
-    assert said == ["a message of a kind that this version does not know: Danced"]
+    assert said == ["unknown kind of message: Danced"]
 
 
 def test_fields_that_are_not_known_are_left_out() -> None:
     made, said = reader()
-    item = {"type": "Look", "node": "gpu", "urgently": True}
+    item = {"type": "ProbeNode", "node": "gpu", "urgently": True}
     assert made.orders(newer(4, "a-1", 2, 3, items=(item,))) == Orders(
-        4, "a-1", 2, 3, (Look("gpu"),)
+        4, "a-1", 2, 3, (ProbeNode("gpu"),)
     )
     assert said == []
 
@@ -57,7 +63,7 @@ def test_fields_that_are_not_known_are_left_out() -> None:
         b"",
         b"\xc1",
         newer("a-1", 2, 3, items=({"type": "Arrived", "id": 7},)),
-        newer("a-1", 2, 3, items=(NEW, {"type": "Signed", "stamp_s": "late"})),
+        newer("a-1", 2, 3, items=(NEW, {"type": "Heartbeat", "stamp_s": "late"})),
         newer("a-1", 2, 3, items=({"no": "type"},)),
         msgspec.msgpack.encode(["a-1", "two", 3, []]),
     ],

@@ -13,9 +13,9 @@ from forebay.coordination.protocol.messages import (
     ITEMS_MAX,
     About,
     Announced,
-    Batch,
     Down,
     Orders,
+    ReplicaBatch,
     Resync,
     Up,
     decode_about,
@@ -54,7 +54,7 @@ def value_of(hint: Any, default: object) -> object:
 
 @pytest.mark.parametrize("kind", get_args(Up), ids=lambda kind: kind.__name__)
 def test_what_goes_up_arrives_as_it_was(kind: type[msgspec.Struct]) -> None:
-    batch = Batch("1a2b3c4d-9f31", 7, 3, (filled(kind),))  # type: ignore[arg-type]
+    batch = ReplicaBatch("1a2b3c4d-9f31", 7, 3, (filled(kind),))  # type: ignore[arg-type]
     assert decode_batch(encode(batch)) == batch
 
 

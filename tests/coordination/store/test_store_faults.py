@@ -53,7 +53,7 @@ async def test_without_the_store_each_uses_its_share_and_refuses_the_rest(
         snapshot = await first.snapshot()
         assert (snapshot.running, snapshot.waiting) == (1, 0)
         assert snapshot.totals.served == 1
-        lost = [record for record in caplog.records if "goes on alone" in record.message]
+        lost = [record for record in caplog.records if "continuing standalone" in record.message]
         assert len(lost) == 2  # one line for each replica
         if fault == "frozen":
             server.thaw()
@@ -65,7 +65,7 @@ async def test_without_the_store_each_uses_its_share_and_refuses_the_rest(
         assert snapshot.totals.served == 3  # what each of them served alone
         first.post(Finished("c"))
         second.post(Finished("f"))
-        back = [record for record in caplog.records if record.message == "the store is back"]
+        back = [record for record in caplog.records if record.message == "store reachable again"]
         assert len(back) == 2
 
 
@@ -91,8 +91,8 @@ async def test_a_slow_store_is_given_up_and_used_again_when_it_is_fast(
         second.post(Finished("b"))
         await until(lambda: second.routed == ["b", "d"])
         said = [one.message for one in caplog.records if one.levelname == "WARNING"]
-        assert sum("goes on alone" in one for one in said) == 2
-        assert said.count("the store is back") == 2
+        assert sum("continuing standalone" in one for one in said) == 2
+        assert said.count("store reachable again") == 2
 
 
 async def test_a_store_that_comes_back_empty_finds_everything_in_its_old_order(
@@ -210,7 +210,7 @@ async def test_a_store_that_is_full_is_as_good_as_gone(
             client.config_set("maxmemory", "0")
         await crew.settled()
         assert crew.leader.replica.epoch == epoch + 1
-        lost = [record for record in caplog.records if "goes on alone" in record.message]
+        lost = [record for record in caplog.records if "continuing standalone" in record.message]
         assert len(lost) == 2
 
 

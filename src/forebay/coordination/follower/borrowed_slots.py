@@ -1,11 +1,11 @@
-"""The slots that a replica may fill by itself: those lent to it, or its share when it is alone.
+"""The slots that are lent to a replica, which it may fill without asking the leader.
 
-Inside is a core like the leader's, with only these slots and no line: what does not find a free
-slot at once is refused here, and the caller asks the leader instead. So the choice of a node
-follows the same rules wherever it is made.
+Inside is a core like the leader's, with only these slots and no queue: what finds no free slot at
+once is refused here, and the caller asks the leader instead. So the choice of a node follows the
+same rules wherever it is made.
 
-A loan is used only for what needs nobody else's opinion: no job (they take what all leave over),
-no cap per key, no session of the core, and on a node that swaps models only for those in memory.
+A loan is used only for what needs no knowledge of other replicas: no job (they take what all leave
+over), no cap per key, and on a node that swaps models only for those in memory.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Loan:
-    """Slots of one node."""
+class BorrowedNode:
+    """Slots of one node that are lent to this replica."""
 
     __slots__ = ("busy", "owed", "slots")
 
@@ -40,28 +40,27 @@ class Loan:
         self.owed = 0  # of those in use, to be given back when they come free
 
 
-class Borrowing:
+class BorrowedSlots:
     """All that is lent to this replica."""
 
     def __init__(self, options: Options) -> None:
         self._scheduler = Scheduler(replace(options, enabled=False))
         self._views: dict[str, NodeChanged] = {}
-        self._loans: dict[str, Loan] = {}
-        self.idle = 0  # slots that are free to use: none is by far the cheapest to know
+        self._loans: dict[str, BorrowedNode] = {}
+        self.idle = 0  # slots free to use, to know at once when there are none
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that something is lent of."""
         return list(self._loans)
 
     @property
     def slots(self) -> int:
-        """How many slots are lent to us, used or not."""
+        """How many slots are lent to this replica, used or not."""
         return sum(loan.slots for loan in self._loans.values())
 
     def lend(self, node: str, slots: int, now_s: float) -> None:
         """Take more slots of a node."""
-        loan = self._loans.setdefault(node, Loan())
+        loan = self._loans.setdefault(node, BorrowedNode())
         loan.slots += slots
         self.idle += slots
         self._tell(node, now_s)
@@ -78,7 +77,7 @@ class Borrowing:
         return freed
 
     def start(self, arrival: Arrived, now_s: float) -> Route | None:
-        """Return where an arrival may start at once without asking anyone, if anywhere."""
+        """Start an arrival on a borrowed slot, if one is free for it."""
         if not self.idle or not _is_plain(arrival):
             return None
         if arrival.fallbacks:
@@ -91,7 +90,7 @@ class Borrowing:
         return decision
 
     def end(self, ticket_id: str, node: str, now_s: float) -> int:
-        """Take a slot back from a ticket; return how many of that node are owed and free now."""
+        """End a ticket's use of a slot; return how many of that node are now free to give back."""
         self._scheduler.handle(Cancelled(ticket_id), now_s)
         loan = self._loans[node]
         loan.busy -= 1
@@ -103,20 +102,18 @@ class Borrowing:
         return 1
 
     def change(self, view: NodeChanged, now_s: float) -> None:
-        """Know what a node is like now."""
         self._views[view.name] = view
         self._tell(view.name, now_s)
 
     def rest(self, event: NodeRested, now_s: float) -> None:
-        """Leave a node alone that says it is busy."""
         self._scheduler.handle(event, now_s)
 
     def remove(self, node: str, now_s: float) -> None:
-        """Forget a node; what is lent of it is of no use any more, but still lent."""
+        """Forget a node; its slots are of no use any more, but still lent."""
         self._views.pop(node, None)
         self._scheduler.handle(NodeRemoved(node), now_s)
 
-    def _drop(self, node: str, loan: Loan, slots: int, now_s: float) -> None:
+    def _drop(self, node: str, loan: BorrowedNode, slots: int, now_s: float) -> None:
         loan.slots -= slots
         self.idle -= slots
         if not loan.slots:
@@ -125,7 +122,7 @@ class Borrowing:
             self._tell(node, now_s)
 
     def _tell(self, node: str, now_s: float) -> None:
-        """Tell the core inside what of a node is ours."""
+        """Tell the core inside which slots and models of a node it may use."""
         view, loan = self._views.get(node), self._loans.get(node)
         if view is None or loan is None:
             self._scheduler.handle(NodeRemoved(node), now_s)
@@ -139,5 +136,5 @@ class Borrowing:
 
 
 def _is_plain(arrival: Arrived) -> bool:
-    """Say whether an arrival needs nobody else's opinion."""
+    """Say whether an arrival needs no knowledge of other replicas."""
     return not (arrival.job or arrival.key_running_max)

@@ -1,14 +1,14 @@
-"""One replica's side of the shared queue: pure, events and messages in, actions and messages out.
+"""One replica's side of the shared queue: events and orders in, actions and messages out; no I/O.
 
-It knows every ticket of its own and what became of it, so that it can announce them to whoever
-leads next; fills the slots lent to it without asking; and passes everything else on. It believes
-nobody but the leader of its epoch, and that one only in the order of its numbers.
+It keeps the state of its own tickets, so that it can announce them to the next leader; fills the
+slots lent to it without asking; and forwards everything else to the leader. It accepts orders only
+from the leader of its epoch, and only in the order of their numbers.
 
-**Safety.** A ticket runs only by a `Route` of the present epoch and generation, and never while it
-runs already; a loan is used only within two thirds of a lease of the last stamp that the leader
-sent back, and the leader takes the slots back only a whole lease after it received that stamp. So
-without a change of leader no slot has two users, whatever the clocks say: only differences of one
-clock are compared.
+**Safety.** A ticket starts only by a `Route` of the present epoch and generation, and never while
+it runs already. A loan is used only for two thirds of a lease after the last heartbeat that the
+leader echoed, and the leader takes the slots back only a whole lease after it received that
+heartbeat. So without a change of leader no slot has two users, whatever the clocks say: only
+differences of one clock are compared.
 """
 
 from __future__ import annotations
@@ -17,30 +17,36 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.follower.borrowed_slots import Borrowing
-from forebay.coordination.follower.local_ticket import Held, announcement, audit, late, note
-from forebay.coordination.follower.standalone import Alone, own_picture
-from forebay.coordination.follower.wait_limits import Patience
-from forebay.coordination.leader.node_views import OwnViews
-from forebay.coordination.leader.totals import highest, one_more, with_endings
+from forebay.coordination.follower.borrowed_slots import BorrowedSlots
+from forebay.coordination.follower.local_ticket import (
+    LocalTicket,
+    announce_all,
+    audit,
+    expirations,
+    record,
+)
+from forebay.coordination.follower.standalone import Standalone, own_picture
+from forebay.coordination.follower.wait_limits import WaitLimits
+from forebay.coordination.leader.node_views import OwnNodeViews
+from forebay.coordination.leader.totals import count_ending, highest, with_endings
 from forebay.coordination.protocol.messages import (
     About,
     Announced,
-    Batch,
+    Broadcast,
     Down,
     Endings,
     GaveBack,
-    Left,
+    Heartbeat,
+    HeartbeatReply,
     Lend,
-    Look,
+    MemberLeft,
     Orders,
     Owner,
-    Pulse,
+    ProbeNode,
     Recall,
+    ReplicaBatch,
     Resigned,
     Resync,
-    Signed,
-    Told,
     Up,
     in_batches,
 )
@@ -73,7 +79,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from forebay.coordination.protocol.fleet import Mode
-    from forebay.coordination.protocol.messages import Passed, Standing
+    from forebay.coordination.protocol.messages import Passed, ReplicaStatus
     from forebay.core import Action, Event, RejectCode
 
 USABLE = 2 / 3
@@ -81,38 +87,36 @@ USABLE = 2 / 3
 
 
 class Outbox:
-    """What waits to be sent to the leader: in order, and numbered when it leaves this process."""
+    """Messages to the leader: in order, and in numbered batches when they leave this process."""
 
     def __init__(self) -> None:
         self.generation = 0
-        """Which announcement they follow."""
+        """Of the announcement that these messages follow."""
         self.items: list[Up] = []
         self._number = 0  # of the next batch
 
     def begin(self, announcement: Iterable[Up]) -> None:
-        """Announce everything anew: whatever was to be said before is void."""
+        """Replace everything by a new announcement."""
         self.generation += 1
         self._number = 0
         self.items = [*announcement]
 
     def take(self) -> list[Up]:
-        """Return all there is, and forget it."""
         items, self.items = self.items, []
         return items
 
-    def batches(self, member: str) -> list[Batch]:
-        """Return the same as messages."""
+    def batches(self, member: str) -> list[ReplicaBatch]:
         batches = in_batches(member, self.generation, self._number, self.take())
         self._number += len(batches)
         return batches
 
-    def last(self, member: str) -> Batch:
-        """Return the message that this replica is gone; it is outside the count."""
-        return Batch(member, self.generation, -1, (Left(member),))
+    def last(self, member: str) -> ReplicaBatch:
+        """Return the message that this replica has left; it is outside the numbering."""
+        return ReplicaBatch(member, self.generation, -1, (MemberLeft(member),))
 
 
 class Follower:
-    """One replica."""
+    """The state of one replica, whoever leads."""
 
     def __init__(self, about: About, options: Options, lease_s: float) -> None:
         self.about = about
@@ -120,326 +124,329 @@ class Follower:
         self._lease_s = lease_s
         self.epoch, self.leader = 0, ""
         self.mode: Mode = "seeking"
-        self.tickets: dict[str, Held] = {}
+        self.tickets: dict[str, LocalTicket] = {}
         self.totals = Totals()
         self.endings = Endings()  # of this replica's own requests
         self.known_endings: dict[str, Endings] = {}  # as the leader said last
-        self.replicas: tuple[Standing, ...] = ()
-        self.members: tuple[str, ...] = ()  # as the store knew them last; shares go by them
+        self.replicas: tuple[ReplicaStatus, ...] = ()
+        self.members: tuple[str, ...] = ()  # as the store said last; standalone shares go by them
         self.stopping = False
-        self.listen: Callable[[Look | Owner | Told | Left | Resigned], None] = lambda _: None
-        self._views = OwnViews()
-        self._borrowing = Borrowing(options)
-        self._alone: Alone | None = None
-        self._stamp_s = -lease_s  # the last one that the leader sent back
-        self._numbers_in = 0
+        self.on_notice: Callable[[ProbeNode | Owner | Broadcast | MemberLeft | Resigned], None] = (
+            lambda _: None
+        )
+        self._views = OwnNodeViews()
+        self._borrowed = BorrowedSlots(options)
+        self._standalone: Standalone | None = None
+        self._stamp_s = -lease_s  # of the last heartbeat that the leader echoed
+        self._received = 0
         self._outbox = Outbox()
-        self._patience = Patience(self.tickets)
+        self._wait_limits = WaitLimits(self.tickets)
 
     def post(self, event: Event, now_s: float) -> list[Action]:
-        """Take an event of this replica; return what can be done about it at once."""
+        """Take an event of this replica; return what can be done without the leader."""
         if isinstance(event, Arrived):
             return self._arrive(event, now_s)
         if isinstance(event, Finished | Cancelled | Returned):
-            return self._move(event, now_s)
-        return self._other(event, now_s)
+            return self._update_ticket(event, now_s)
+        return self._take_other(event, now_s)
 
     def _arrive(self, arrival: Arrived, now_s: float) -> list[Action]:
         if self.stopping:
-            return [refusal(arrival.id, "shutting_down")]
-        if self._alone is None and self._borrowing.idle and self.may_borrow(now_s):
-            route = self._borrowing.start(arrival, now_s)
+            return [rejection(arrival.id, "shutting_down")]
+        if self._standalone is None and self._borrowed.idle and self.may_use_loans(now_s):
+            route = self._borrowed.start(arrival, now_s)
             if route is not None:
-                held = self.tickets[arrival.id] = Held(arrival, now_s)
-                held.run(route, now_s)
-                held.lent, held.seq = True, 0
-                self.say(Resumed(arrival, node=route.node, attempt=1, lent=True))
+                ticket = self.tickets[arrival.id] = LocalTicket(arrival, now_s)
+                ticket.run(route, now_s)
+                ticket.lent, ticket.seq = True, 0
+                self.send(Resumed(arrival, node=route.node, attempt=1, lent=True))
                 return [route]
-        if self.mode != "coordinated" and len(self.tickets) >= self._unanswered_max():
-            return [refusal(arrival.id, "queue_full")]
-        held = self.tickets[arrival.id] = Held(arrival, now_s)
-        self._watch(held, now_s)
-        return self._pass_on(arrival, now_s)
+        if self.mode != "coordinated" and len(self.tickets) >= self._tickets_max():
+            return [rejection(arrival.id, "queue_full")]
+        ticket = self.tickets[arrival.id] = LocalTicket(arrival, now_s)
+        self._watch(ticket, now_s)
+        return self._forward(arrival, now_s)
 
-    def _watch(self, held: Held, now_s: float) -> None:
-        if self.mode == "coordinated" and self.leader != self.about.member:  # else it is in time
-            self._patience.watch(held, self.options.wait_s_max, now_s)
+    def _watch(self, ticket: LocalTicket, now_s: float) -> None:
+        is_led = self.mode == "coordinated" and self.leader != self.about.member
+        if is_led:  # a leader expires its own in time
+            self._wait_limits.watch(ticket, self.options.wait_s_max, now_s)
 
-    def may_borrow(self, now_s: float) -> bool:
-        """Say whether what was granted or lent to us is still ours to use."""
+    def may_use_loans(self, now_s: float) -> bool:
+        """Say whether what the leader granted or lent may still be used."""
         return now_s < self._stamp_s + USABLE * self._lease_s
 
-    def may_hear(self, now_s: float) -> bool:
-        """Say whether the leader has answered within a lease; else it may not know us any more."""
+    def has_leader_contact(self, now_s: float) -> bool:
+        """Say whether the leader has answered within a lease; else it may have forgotten us."""
         return now_s < self._stamp_s + self._lease_s
 
     @property
-    def is_alone(self) -> bool:
-        """Whether it goes by its own share, or by nothing."""
-        return self._alone is not None
+    def is_standalone(self) -> bool:
+        """Whether it decides by its own share of the slots, without a leader."""
+        return self._standalone is not None
 
     @property
-    def has_mail(self) -> bool:
+    def has_outgoing(self) -> bool:
         """Whether there is something to send to the leader."""
         return bool(self._outbox.items) and self.mode == "coordinated"
 
     @property
     def generation(self) -> int:
-        """Which announcement the leader goes by."""
+        """The number of the latest announcement."""
         return self._outbox.generation
 
-    def _unanswered_max(self) -> int:
-        """Return how much may be here while nobody bounds it for all."""
+    def _tickets_max(self) -> int:
+        """Return the bound on tickets here while no leader bounds the whole queue."""
         return self.options.max_size + self._views.slots()
 
-    def _move(self, event: Finished | Cancelled | Returned, now_s: float) -> list[Action]:
-        held = self.tickets.get(event.id)
-        if held is None:
+    def _update_ticket(self, event: Finished | Cancelled | Returned, now_s: float) -> list[Action]:
+        ticket = self.tickets.get(event.id)
+        if ticket is None:
             return []
-        owed, node = 0, held.node
-        if held.lent:
-            held.lent = False
-            owed = self._borrowing.end(event.id, node, now_s)
+        owed, node = 0, ticket.node
+        if ticket.lent:
+            ticket.lent = False
+            owed = self._borrowed.end(event.id, node, now_s)
         if isinstance(event, Returned):
-            held.come_back(now_s, exclude=event.exclude)
-            self._watch(held, now_s)
+            ticket.requeue(now_s, exclude=event.exclude)
+            self._watch(ticket, now_s)
         else:
-            if isinstance(event, Finished) and held.stage == "running":
-                self.endings = one_more(self.endings, event)
+            if isinstance(event, Finished) and ticket.stage == "running":
+                self.endings = count_ending(self.endings, event)
             del self.tickets[event.id]
-        actions = self._pass_on(event, now_s)
+        actions = self._forward(event, now_s)
         if owed:
-            self.say(GaveBack(node, owed))
+            self.send(GaveBack(node, owed))
         return actions
 
-    def _other(self, event: Event, now_s: float) -> list[Action]:
+    def _take_other(self, event: Event, now_s: float) -> list[Action]:
         match event:
             case NodeChanged():
                 self._views.change(event, now_s)
-                self._borrowing.change(event, now_s)
+                self._borrowed.change(event, now_s)
             case NodeRested():
-                self._borrowing.rest(event, now_s)
+                self._borrowed.rest(event, now_s)
             case NodeRemoved():
                 self._views.remove(event.name)
-                self._borrowing.remove(event.name, now_s)
+                self._borrowed.remove(event.name, now_s)
             case ShutDown():
                 return self._shut_down(now_s)
             case Ticked():
                 return self.tick(now_s)
             case OptionsChanged() | Lent() | Observed() | Audited():
-                return self._keep(event, now_s)
+                return self._take_local(event, now_s)
             case _:
                 pass
-        actions = self._pass_on(event, now_s)
-        if self._alone is not None:
-            self.mode = self._alone.mode  # there may be a share now, or none any more
+        actions = self._forward(event, now_s)
+        if self._standalone is not None:
+            self.mode = self._standalone.mode  # there may be a share now, or none any more
         return actions
 
-    def _keep(self, event: Event, now_s: float) -> list[Action]:
-        """Take what is not for the leader, or not always."""
+    def _take_local(self, event: Event, now_s: float) -> list[Action]:
+        """Handle what does not concern the leader, or not always."""
         if isinstance(event, Audited):
             return [audit(self.tickets)]
         if isinstance(event, OptionsChanged):
             self.options = event.options
-        if self._alone is not None:
-            return self._perform(self._alone.handle(event, now_s), now_s)
+        if self._standalone is not None:
+            return self._perform(self._standalone.handle(event, now_s), now_s)
         if not isinstance(event, Observed):
             return []
         if self.mode == "coordinated":
-            return self._pass_on(event, now_s)
+            return self._forward(event, now_s)
         mine = own_picture(self.options, self._views.at(now_s), self.tickets.values(), now_s)
         return self._perform([mine], now_s)
 
-    def _pass_on(self, event: Passed, now_s: float) -> list[Action]:
-        """Let the one decide who decides now."""
-        if self._alone is not None:
-            return self._perform(self._alone.handle(event, now_s), now_s)
-        self.say(event)
+    def _forward(self, event: Passed, now_s: float) -> list[Action]:
+        """Have the leader decide, or the standalone core."""
+        if self._standalone is not None:
+            return self._perform(self._standalone.handle(event, now_s), now_s)
+        self.send(event)
         return []
 
-    def say(self, item: Up) -> None:
-        """Have the leader hear of it; without one it will be announced, where it still matters."""
+    def send(self, item: Up) -> None:
+        """Queue a message for the leader; without one, the next announcement covers it."""
         if self.mode == "coordinated":
             self._outbox.items.append(item)
 
     def _shut_down(self, now_s: float) -> list[Action]:
-        """Answer all who wait here, at once: who leads only hears that they are gone."""
+        """Reject all that wait here at once; the leader is told that they are gone."""
         self.stopping = True
         actions: list[Action] = []
-        for name in [name for name, held in self.tickets.items() if held.stage != "running"]:
-            actions += [refusal(name, "shutting_down"), *self._move(Cancelled(name), now_s)]
-        for node in self._borrowing.nodes:  # others need not wait until we are missed
+        for name in [name for name, ticket in self.tickets.items() if ticket.stage != "running"]:
+            actions += [
+                rejection(name, "shutting_down"),
+                *self._update_ticket(Cancelled(name), now_s),
+            ]
+        for node in self._borrowed.nodes:  # the others need not wait until the lease expires
             self._give_back(node, 0, now_s)
         return actions
 
     def _give_back(self, node: str, keep: int, now_s: float) -> None:
-        if freed := self._borrowing.recall(node, keep, now_s):
-            self.say(GaveBack(node, freed))
+        if freed := self._borrowed.recall(node, keep, now_s):
+            self.send(GaveBack(node, freed))
 
     def tick(self, now_s: float) -> list[Action]:
-        """Let time pass: waiting ends here while nobody leads, or whoever leads does not say so."""
-        if self._alone is not None:
-            return self._perform(self._alone.handle(Ticked(), now_s), now_s)
+        """Expire what has waited too long where no leader does, or not in time."""
+        if self._standalone is not None:
+            return self._perform(self._standalone.handle(Ticked(), now_s), now_s)
         if self.mode == "seeking":
-            expired = late(self.tickets.values(), self.options.wait_s_max, now_s)
+            expired = expirations(self.tickets.values(), self.options.wait_s_max, now_s)
         else:
-            expired = self._patience.late(now_s)
+            expired = self._wait_limits.take_expired(now_s)
         for action in expired:
-            self.endings = one_more(self.endings, action)
+            self.endings = count_ending(self.endings, action)
             del self.tickets[action.id]
-            self.say(Cancelled(action.id))
+            self.send(Cancelled(action.id))
         return [*expired]
 
     def next_deadline_s(self) -> float | None:
-        """Return when to `tick` if nothing happens; None also while nobody leads."""
-        if self._alone is not None:
-            return self._alone.next_deadline_s()
-        return self._patience.next_s if self.mode == "coordinated" else None
+        """Return when to `tick` if nothing happens; None also while there is no leader."""
+        if self._standalone is not None:
+            return self._standalone.next_deadline_s()
+        return self._wait_limits.next_s if self.mode == "coordinated" else None
 
     def join(self, epoch: int, leader: str, now_s: float) -> None:
-        """Follow a leader from now on, and announce everything to it."""
+        """Follow a leader and announce everything to it."""
         self.epoch, self.leader, self.mode = epoch, leader, "coordinated"
-        self._numbers_in = 0
-        self._stamp_s = now_s  # whatever follows from this announcement is younger than it
-        self._alone = None
-        self._patience.begin(self.options.wait_s_max, now_s)
-        self._borrowing = Borrowing(self.options)
+        self._received = 0
+        self._stamp_s = now_s  # orders that follow from this announcement are younger than it
+        self._standalone = None
+        self._wait_limits.restart(self.options.wait_s_max, now_s)
+        self._borrowed = BorrowedSlots(self.options)
         views = self._views.at(now_s).values()
         for view in views:
-            self._borrowing.change(view, now_s)
-        for held in self.tickets.values():
-            held.lent = False  # what runs on a loan is a lease like any other from now on
-        tickets = announcement(self.tickets.values(), now_s)
-        last = (Announced(self.about), Signed(now_s, self.endings))
+            self._borrowed.change(view, now_s)
+        for ticket in self.tickets.values():
+            ticket.lent = False  # from now on a lease like any other
+        tickets = announce_all(self.tickets.values(), now_s)
+        last = (Announced(self.about), Heartbeat(now_s, self.endings))
         self._outbox.begin((*views, *tickets, *last))
 
     def follows(self, epoch: int, leader: str) -> bool:
-        """Say whether it goes by that leader already."""
+        """Say whether it follows that leader already."""
         return (self.mode, self.epoch, self.leader) == ("coordinated", epoch, leader)
 
     def seek(self) -> None:
-        """Know that nobody leads; the store is there, so somebody soon will."""
+        """Wait for the next leader: there is none, but the store is reachable."""
         if self.mode == "coordinated":
             self.mode = "seeking"
-            self._outbox.items.clear()  # it would be announced again
+            self._outbox.items.clear()  # the next announcement covers it
 
-    def lose_store(self, now_s: float) -> list[Action]:
-        """Go on alone."""
-        if self._alone is not None:
+    def go_standalone(self, now_s: float) -> list[Action]:
+        """Decide by this replica's own share of the slots: the store is unreachable."""
+        if self._standalone is not None:
             return []
         self._outbox.items.clear()
-        for held in self.tickets.values():
-            held.lent = False
-        self._borrowing = Borrowing(self.options)
+        for ticket in self.tickets.values():
+            ticket.lent = False
+        self._borrowed = BorrowedSlots(self.options)
         known = (*self.members, *(one.about.member for one in self.replicas))
-        self._alone = Alone(self.about.member, known, self.options)
-        self._alone.cut_off = not self.epoch  # who never met the others knows no share
-        actions = self._alone.begin(self._views.at(now_s), list(self.tickets.values()), now_s)
-        self.mode = self._alone.mode
+        self._standalone = Standalone(self.about.member, known, self.options)
+        self._standalone.cut_off = not self.epoch  # one that never met the others knows no share
+        actions = self._standalone.begin(self._views.at(now_s), list(self.tickets.values()), now_s)
+        self.mode = self._standalone.mode
         return self._perform(actions, now_s)
 
-    def cut(self, *, off: bool, now_s: float) -> list[Action]:
-        """Learn, when alone, whether the others go on together."""
-        if self._alone is None:
+    def set_cut_off(self, *, off: bool, now_s: float) -> list[Action]:
+        """Note, while standalone, whether other replicas still have a leader."""
+        if self._standalone is None:
             return []
-        actions = self._alone.cut(off=off or not self.epoch, now_s=now_s)
-        self.mode = self._alone.mode
+        actions = self._standalone.set_cut_off(off=off or not self.epoch, now_s=now_s)
+        self.mode = self._standalone.mode
         return self._perform(actions, now_s)
 
-    def find_store(self) -> None:
-        """Know that the store is back; who leads will be known soon."""
-        if self._alone is not None:
-            self._alone = None
+    def end_standalone(self) -> None:
+        """Go back to seeking a leader: the store is reachable again."""
+        if self._standalone is not None:
+            self._standalone = None
             self.mode = "seeking"
 
-    def sign(self, now_s: float) -> None:
-        """Give a sign of life."""
-        self.say(Signed(now_s, self.endings))
+    def send_heartbeat(self, now_s: float) -> None:
+        self.send(Heartbeat(now_s, self.endings))
 
     def take_items(self) -> list[Up]:
-        """Return what is to be said to the leader, and forget it."""
+        """Take the messages to the leader as they are, for one in this process."""
         return self._outbox.take()
 
-    def take_batches(self) -> list[Batch]:
-        """Return the same as messages."""
-        return self._outbox.batches(self.about.member) if self.has_mail else []
+    def take_batches(self) -> list[ReplicaBatch]:
+        """Take the messages to the leader as numbered batches."""
+        return self._outbox.batches(self.about.member) if self.has_outgoing else []
 
-    def last_batches(self) -> list[Batch]:
-        """Return what there is to say before this replica goes: nothing runs here now."""
+    def final_batches(self) -> list[ReplicaBatch]:
+        """Take the last messages before this replica leaves; nothing runs here any more."""
         if self.mode != "coordinated":
             return []
         return [*self.take_batches(), self._outbox.last(self.about.member)]
 
-    def hear(self, orders: Orders, now_s: float) -> list[Action]:
-        """Take what the leader says, unless it is late, early or from another."""
+    def receive(self, orders: Orders, now_s: float) -> list[Action]:
+        """Take orders, unless they are late, early or from another leader."""
         if orders.epoch > self.epoch:
             self.join(orders.epoch, orders.leader, now_s)
             return []
         if self.mode != "coordinated" or orders.epoch < self.epoch:
             return []
-        number, expected = orders.number, self._numbers_in
-        known = orders.leader == self.leader  # a store that forgets may give an epoch twice
-        late = orders.generation != self.generation  # it went by what was announced before
+        number, expected = orders.number, self._received
+        known = orders.leader == self.leader  # a store that lost its data may give an epoch twice
+        late = orders.generation != self.generation  # for an earlier announcement
         if known and orders.are_last and (late or number != expected):
-            return self._obey(orders.items[-1], now_s)  # whatever is missing, the next will ask
+            # Whatever is missing before them, the next leader will ask for.
+            return self._apply(orders.items[-1], now_s)
         if late:
             return []
-        if not known or number == -1 or number > expected or not self.may_borrow(now_s):
-            # It asks for it, we missed something, or it may have given us up already.
+        if not known or number == -1 or number > expected or not self.may_use_loans(now_s):
+            # It asks for an announcement, orders are missing, or it may have forgotten us already.
             self.join(self.epoch, orders.leader, now_s)
-            return []
-        return self._follow(orders, now_s) if number == expected else []
+        elif number == expected:
+            self._received += 1
+            return self.apply(orders.items, now_s)
+        return []
 
-    def _follow(self, orders: Orders, now_s: float) -> list[Action]:
-        self._numbers_in += 1
-        return self.obey(orders.items, now_s)
-
-    def obey(self, items: Sequence[Down], now_s: float) -> list[Action]:
-        """Do what the leader says, in order."""
+    def apply(self, items: Sequence[Down], now_s: float) -> list[Action]:
+        """Carry out orders, one after the other."""
         generation = self.generation
         actions: list[Action] = []
         for item in items:
             if self.generation != generation:
-                break  # it announces anew: the rest is void
+                break  # it has announced itself anew: the rest is void
             if type(item) is Route or type(item) is Wait:  # nearly all are
-                if note(self.tickets, item, now_s):
+                if record(self.tickets, item, now_s):
                     actions.append(item)
             else:
-                actions += self._obey(item, now_s)
+                actions += self._apply(item, now_s)
         return actions
 
-    def _obey(self, item: Down, now_s: float) -> list[Action]:
+    def _apply(self, item: Down, now_s: float) -> list[Action]:
         match item:
             case Lend():
-                self._borrowing.lend(item.node, item.slots, now_s)
+                self._borrowed.lend(item.node, item.slots, now_s)
                 if self.stopping:
                     self._give_back(item.node, 0, now_s)
             case Recall():
                 self._give_back(item.node, item.keep, now_s)
-            case Pulse():
+            case HeartbeatReply():
                 self._stamp_s = max(self._stamp_s, item.stamp_s)
                 self.totals, self.replicas = highest(self.totals, item.totals), item.replicas
                 self.known_endings = item.endings
             case Resigned():
-                self.listen(item)
+                self.on_notice(item)
                 self.seek()
             case Resync():
                 self.join(self.epoch, self.leader, now_s)
-            case Look() | Owner() | Told() | Left():
-                self.listen(item)
+            case ProbeNode() | Owner() | Broadcast() | MemberLeft():
+                self.on_notice(item)
             case _:
                 return self._perform([item], now_s)
         return []
 
     def _perform(self, actions: list[Action], now_s: float) -> list[Action]:
-        """Take note of what was decided; leave out what is about tickets that are gone."""
-        told = (action for action in actions if note(self.tickets, action, now_s))
-        return [self._counted(action) for action in told]
+        """Record decisions; leave out those about tickets that have ended."""
+        return [self._count(action) for action in actions if record(self.tickets, action, now_s)]
 
-    def _counted(self, action: Action) -> Action:
-        """Count an ending; never let a count go down that was shown once."""
+    def _count(self, action: Action) -> Action:
+        """Count an expiry, and keep the totals of a snapshot from going down."""
         if isinstance(action, Expire):
-            self.endings = one_more(self.endings, action)
+            self.endings = count_ending(self.endings, action)
         if not isinstance(action, Snapshot):
             return action
         seen = highest(self.totals, action.totals)
@@ -447,10 +454,10 @@ class Follower:
         return replace(action, totals=self.totals)
 
     def fleet_endings(self) -> dict[str, Endings]:
-        """Return how requests have ended, by member, as far as it is known here."""
+        """Return how many requests have ended in which way, by member, as far as known here."""
         return {**self.known_endings, self.about.member: self.endings}
 
 
-def refusal(ticket_id: str, code: RejectCode) -> Reject:
+def rejection(ticket_id: str, code: RejectCode) -> Reject:
     """Return a refusal in the same words that the core would use."""
     return Reject(ticket_id, code, (REASONS[code],))

@@ -1,4 +1,4 @@
-"""What a replica remembers of each of its own tickets: enough to announce it to the next leader."""
+"""A replica's own tickets: enough of each to announce it to the next leader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Stage: TypeAlias = Literal[
 ]
 
 
-class Held:
+class LocalTicket:
     """One ticket of this replica."""
 
     __slots__ = (
@@ -41,11 +41,9 @@ class Held:
         self.lent = False  # whether it runs on a slot of a loan
 
     def wait(self, action: Wait) -> None:
-        """Take note that it waits."""
         self.stage, self.seq = "waiting", action.seq
 
     def run(self, action: Route, now_s: float) -> None:
-        """Take note that it runs."""
         self.stage, self.since_s = "running", now_s
         self.node, self.attempt, self.waited_s = action.node, action.attempt, action.waited_s
         if action.seq:
@@ -53,8 +51,8 @@ class Held:
         if action.model and action.model != self.arrival.model:
             self.arrival = replace(self.arrival, model=action.model)
 
-    def come_back(self, now_s: float, *, exclude: bool) -> None:
-        """Take note that it failed before its first byte and stands in line again."""
+    def requeue(self, now_s: float, *, exclude: bool) -> None:
+        """Note that it failed before its first byte and waits again."""
         if exclude and self.node not in self.excluded:
             self.excluded += (self.node,)
         self.stage, self.since_s, self.node, self.lent = "waiting", now_s, "", False
@@ -64,14 +62,14 @@ class Held:
         return self.waited_s if self.stage == "running" else self.waited_s + now_s - self.since_s
 
     def is_late(self, limit_s: float, now_s: float) -> bool:
-        """Say whether it has waited as long as it may; jobs have all the time in the world."""
+        """Say whether it has waited as long as it may; jobs have no limit."""
         if self.stage == "running" or self.arrival.job:
             return False
         own_s = self.arrival.max_wait_s
         return self.waited(now_s) >= (limit_s if own_s is None else min(own_s, limit_s))
 
-    def announced(self, now_s: float) -> Arrived | Resumed:
-        """Return what the next leader must hear of it; undecided, it arrives anew."""
+    def announcement(self, now_s: float) -> Arrived | Resumed:
+        """Return what announces it to a leader; an undecided one arrives anew."""
         if self.stage == "asked":
             return self.arrival
         running = self.stage == "running"
@@ -86,43 +84,45 @@ class Held:
         )
 
 
-def note(tickets: dict[str, Held], action: Action, now_s: float) -> bool:
-    """Take note of what was decided about a ticket; False when it is nothing to anyone here."""
+def record(tickets: dict[str, LocalTicket], action: Action, now_s: float) -> bool:
+    """Record a decision about a ticket; False when the ticket has ended, or runs already."""
     if type(action) is not Route and isinstance(action, Snapshot | Audit):
         return True
-    held = tickets.get(action.id)
-    if held is None:
-        return False  # its owner gave it up, and has said so
+    ticket = tickets.get(action.id)
+    if ticket is None:
+        return False  # cancelled, and the leader was told
     if isinstance(action, Route):
-        if held.stage == "running":
-            return False  # never two grants at once
-        held.run(action, now_s)
+        if ticket.stage == "running":
+            return False  # never two leases at once
+        ticket.run(action, now_s)
     elif isinstance(action, Wait):
-        held.wait(action)
+        ticket.wait(action)
     elif isinstance(action, Reject | Expire):
         del tickets[action.id]
     return True
 
 
-def announcement(tickets: Iterable[Held], now_s: float) -> list[Arrived | Resumed]:
-    """Return all that a leader must hear: what runs comes first, for its slots are taken.
+def announce_all(tickets: Iterable[LocalTicket], now_s: float) -> list[Arrived | Resumed]:
+    """Return the announcement of all tickets: what runs first, for its slots are taken.
 
-    What was not decided yet comes last: it is for whatever those before it leave.
+    Undecided ones come last: they get what the others leave.
     """
-    in_order = sorted(tickets, key=lambda held: (held.stage != "running", held.stage == "asked"))
-    return [held.announced(now_s) for held in in_order]
+    in_order = sorted(
+        tickets, key=lambda ticket: (ticket.stage != "running", ticket.stage == "asked")
+    )
+    return [ticket.announcement(now_s) for ticket in in_order]
 
 
-def audit(tickets: dict[str, Held]) -> Audit:
-    """Return the leases that this replica goes by, whoever leads and whether anybody does."""
-    running = (held for held in tickets.values() if held.stage == "running")
-    return Audit(tuple(Lease(held.arrival.id, held.node) for held in running), len(tickets))
+def audit(tickets: dict[str, LocalTicket]) -> Audit:
+    """Return the leases of this replica, whether or not there is a leader."""
+    running = (ticket for ticket in tickets.values() if ticket.stage == "running")
+    return Audit(tuple(Lease(ticket.arrival.id, ticket.node) for ticket in running), len(tickets))
 
 
-def late(tickets: Iterable[Held], limit_s: float, now_s: float) -> list[Expire]:
-    """Return the end of those that have waited as long as they may."""
+def expirations(tickets: Iterable[LocalTicket], limit_s: float, now_s: float) -> list[Expire]:
+    """Return an `Expire` for each that has waited as long as it may."""
     return [
-        Expire(held.arrival.id, "queue_timeout", held.waited(now_s))
-        for held in tickets
-        if held.is_late(limit_s, now_s)
+        Expire(ticket.arrival.id, "queue_timeout", ticket.waited(now_s))
+        for ticket in tickets
+        if ticket.is_late(limit_s, now_s)
     ]

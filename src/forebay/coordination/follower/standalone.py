@@ -1,8 +1,8 @@
-"""A replica without its fleet: its own share of the slots, and no line for newcomers.
+"""A replica without its fleet: its own share of the slots, and no queue for newcomers.
 
 What runs goes on. What waited already keeps its place and may start on the share as it comes free;
-newcomers start at once or are refused (503): nobody knows how long the line is, so none is
-promised. Cut off (the others still have a leader), the share is nothing: the slots are theirs.
+newcomers start at once or are refused (503): nobody knows how long the whole queue is, so no wait
+is promised. Cut off (the others still have a leader), the share is nothing: the slots are theirs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from forebay.coordination.leader.takeover import KEPT
+from forebay.coordination.leader.takeover import WITHHELD
 from forebay.coordination.leader.totals import observed
 from forebay.core import (
     Lent,
@@ -29,7 +29,7 @@ from forebay.core import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from forebay.coordination.follower.local_ticket import Held
+    from forebay.coordination.follower.local_ticket import LocalTicket
     from forebay.coordination.protocol.fleet import Mode
     from forebay.core import Action, Event
 
@@ -42,8 +42,8 @@ CUT_OFF = (
 )
 
 
-class Alone:
-    """One core for one replica."""
+class Standalone:
+    """A core of its own for one replica."""
 
     def __init__(self, me: str, members: Iterable[str], options: Options) -> None:
         self._me = me
@@ -55,31 +55,31 @@ class Alone:
 
     @property
     def mode(self) -> Mode:
-        """How it works: one that has no part of any slot is as good as cut off."""
+        """`alone`, or `cut_off` also where its share of every node is nothing."""
         without = bool(self._shares) and not any(self._shares.values())
         return "cut_off" if self.cut_off or without else "alone"
 
     def begin(
-        self, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
+        self, views: Mapping[str, NodeChanged], tickets: Iterable[LocalTicket], now_s: float
     ) -> list[Action]:
-        """Take over everything this replica has; return what follows from it at once."""
+        """Take over everything this replica has; return the actions that follow."""
         actions: list[Action] = []
-        for view in views.values():  # nobody starts before all who wait are known
+        for view in views.values():  # nothing starts before all that wait are known
             actions += self.handle(view, now_s)
-            actions += self.handle(Lent(view.name, KEPT), now_s)
+            actions += self.handle(Lent(view.name, WITHHELD), now_s)
         decided = sorted(
-            (held for held in tickets if held.stage != "asked"),
-            key=lambda held: (held.stage != "running", held.seq, held.arrived_s),
+            (ticket for ticket in tickets if ticket.stage != "asked"),
+            key=lambda ticket: (ticket.stage != "running", ticket.seq, ticket.arrived_s),
         )
-        events: list[Event] = [held.announced(now_s) for held in decided]
-        events += [Lent(name, -KEPT) for name in views]
-        events += [held.announced(now_s) for held in tickets if held.stage == "asked"]
+        events: list[Event] = [ticket.announcement(now_s) for ticket in decided]
+        events += [Lent(name, -WITHHELD) for name in views]
+        events += [ticket.announcement(now_s) for ticket in tickets if ticket.stage == "asked"]
         for event in events:
             actions += self.handle(event, now_s)
         return actions
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
-        """Decide by the share."""
+        """Decide about an event by this replica's share of the slots."""
         if isinstance(event, NodeChanged):
             self._views[event.name] = event
             self._shares[event.name] = share = self._share(event)
@@ -92,11 +92,10 @@ class Alone:
         return [self._explained(action) for action in self._scheduler.handle(event, now_s)]
 
     def next_deadline_s(self) -> float | None:
-        """Return when to look again if nothing happens."""
         return self._scheduler.next_deadline_s()
 
-    def cut(self, *, off: bool, now_s: float) -> list[Action]:
-        """Learn whether the others go on without this replica."""
+    def set_cut_off(self, *, off: bool, now_s: float) -> list[Action]:
+        """Note whether the other replicas still have a leader: then the share is nothing."""
         if off == self.cut_off:
             return []
         self.cut_off = off
@@ -109,7 +108,7 @@ class Alone:
         return 0 if self.cut_off else share_of(self._me, self._members, view.name, view.slots)
 
     def _explained(self, action: Action) -> Action:
-        """Say why there is no line."""
+        """Say why there is no queue."""
         if isinstance(action, Reject) and action.code in ("queue_disabled", "stream_not_queued"):
             why = CUT_OFF if self.cut_off else NO_SHARE
             return replace(action, code="coordination_lost", reasons=(why,))
@@ -117,14 +116,14 @@ class Alone:
 
 
 def own_picture(
-    options: Options, views: Mapping[str, NodeChanged], tickets: Iterable[Held], now_s: float
+    options: Options, views: Mapping[str, NodeChanged], tickets: Iterable[LocalTicket], now_s: float
 ) -> Snapshot:
-    """Return what a replica knows without a leader: its own part of the whole picture."""
+    """Return a snapshot of this replica's own tickets, for while there is no leader."""
     scheduler = Scheduler(options)
     for view in views.values():
         scheduler.handle(view, now_s)
-    for held in sorted(tickets, key=lambda held: held.stage != "running"):
-        told = held.announced(now_s)
+    for ticket in sorted(tickets, key=lambda ticket: ticket.stage != "running"):
+        told = ticket.announcement(now_s)
         scheduler.handle(told if isinstance(told, Resumed) else Resumed(told), now_s)
     return observed(scheduler, now_s)
 

@@ -1,8 +1,8 @@
-"""The leader's side of the shared queue: pure, batches in, orders out. It runs the one core.
+"""The leader's side of the shared queue: batches in, orders out; no I/O. It runs the one core.
 
-**State.** All of it is soft: which replica has which ticket, what the replicas say of the nodes,
-what is lent to whom. A new leader gets it from announcements (`gathering`), and a replica that
-announces anew replaces whatever was known of it.
+**State.** All of it is soft: which replica has which ticket, what the replicas report of the nodes,
+what is lent to whom. A new leader gets it from announcements (`takeover`), and a replica that
+announces itself anew replaces whatever was known of it.
 
 **Cost.** O(1) for each message beside the core's own work; one order for each replica it concerns.
 """
@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.leader.deferred_refusals import Parking
+from forebay.coordination.leader.deferred_rejections import DeferredRejections
 from forebay.coordination.leader.lending import Lending
 from forebay.coordination.leader.members import Members
 from forebay.coordination.leader.node_views import NodeViews
-from forebay.coordination.leader.takeover import GATHER, Gathering, first_seq
-from forebay.coordination.leader.tickets import Member, Ticket, Tickets
-from forebay.coordination.leader.totals import Counts, observed
+from forebay.coordination.leader.takeover import TAKEOVER_LEASES, Takeover, first_seq
+from forebay.coordination.leader.tickets import FleetTicket, FleetTickets, Member
+from forebay.coordination.leader.totals import FleetTotals, observed
 from forebay.coordination.protocol.messages import (
     About,
     Announced,
-    Asked,
-    Batch,
+    Broadcast,
     Endings,
     GaveBack,
-    Left,
-    Look,
+    Heartbeat,
+    HeartbeatReply,
+    MemberLeft,
     Owner,
-    Pulse,
+    OwnerAsked,
+    ProbeNode,
+    ReplicaBatch,
+    ReplicaStatus,
     Said,
-    Signed,
-    Standing,
-    Told,
     Up,
 )
 from forebay.core import (
@@ -67,104 +67,104 @@ if TYPE_CHECKING:
 
 
 class Leader:
-    """Decides for all."""
+    """Decides for all replicas in one epoch."""
 
     def __init__(
         self, about: About, epoch: int, options: Options, lease_s: float, expected: Iterable[str]
     ) -> None:
         self.epoch = epoch
         self.about = about
-        self.mistakes: list[ForebayError] = []
-        """What replicas asked for that cannot be; to be logged."""
+        self.errors: list[ForebayError] = []
+        """Events of replicas that the core refused as invalid; to be logged."""
         self._lease_s = lease_s
         self.members = Members(about.member, epoch, expected)
-        self._tickets = Tickets()
+        self._tickets = FleetTickets()
         self._views = NodeViews()
         self._scheduler = Scheduler(options, first_seq(epoch), self._reaches)
         self._lending = Lending(options, self.members, self._tickets, self._views)
-        self._parking = Parking()
-        self._gathering: Gathering | None = Gathering({about.member, *expected}, 0.0)
-        self._next_silence_s = 0.0  # when to see next who has not been heard of
-        self._counts = Counts()
+        self._deferred = DeferredRejections()
+        self._takeover: Takeover | None = Takeover({about.member, *expected}, 0.0)
+        self._next_silence_s = 0.0  # when to look next for replicas that are silent
+        self._counts = FleetTotals()
 
     def begin(self, totals: Totals, endings: Mapping[str, Endings], now_s: float) -> None:
-        """Start to lead; `totals` and `endings` are what was counted before."""
+        """Start to lead; `totals` and `endings` were counted by the leaders before."""
         self._counts.carried, self._counts.endings = totals, dict(endings)
-        if self._gathering is not None:
-            self._gathering.until_s = now_s + GATHER * self._lease_s
+        if self._takeover is not None:
+            self._takeover.until_s = now_s + TAKEOVER_LEASES * self._lease_s
 
-    def receive(self, batch: Batch, now_s: float) -> None:
-        """Take what one replica says, if it is the next thing it said, or the last."""
+    def receive(self, batch: ReplicaBatch, now_s: float) -> None:
+        """Take a batch if it is the next of its replica, or its last."""
         if batch.is_last:
-            self._part_with(batch.member, now_s)
+            self._remove_member(batch.member, now_s)
             return
-        if self.members.is_news(batch):
-            self._welcome(batch, now_s)
-        member = self.members.next_from(batch, now_s)
+        if self.members.begins_announcement(batch):
+            self._begin_announcement(batch, now_s)
+        member = self.members.accept(batch, now_s)
         if member is None:
             return
-        gathering = self._gathering
-        if gathering is None:
+        takeover = self._takeover
+        if takeover is None:
             for item in batch.items:
-                self._take_claim(member, item, now_s)
-            self._release(self._lending.kept, now_s)
+                self._take_announced(member, item, now_s)
+            self._release(self._lending.withheld, now_s)
             return
-        for sign in gathering.keep(batch):
-            self._take(member, sign, now_s)
-        if gathering.is_over(now_s):
-            self._go_to_work(gathering, now_s)
+        for heartbeat in takeover.keep(batch):
+            self._take(member, heartbeat, now_s)
+        if takeover.is_over(now_s):
+            self._take_over(takeover, now_s)
 
-    def _part_with(self, name: str, now_s: float) -> None:
-        """Have all back that a replica had: it is gone, and need not be missed for a lease."""
-        if self._gathering is not None:
-            self._gathering.leave(name)
+    def _remove_member(self, name: str, now_s: float) -> None:
+        """Free all that a replica had: it has left, no need to wait for a lease."""
+        if self._takeover is not None:
+            self._takeover.leave(name)
         self.forget(name, now_s)
-        self.members.tell(Left(name), but=name)
+        self.members.send_to_others(MemberLeft(name), but=name)
 
-    def own_half(self, generation: int) -> Member | None:
-        """Return this replica's own half, once it may be spoken to without batches and numbers."""
+    def local_member(self, generation: int) -> Member | None:
+        """Return this replica's own follower, once items may be passed to it without batches."""
         member = self.members.get(self.about.member)
-        if self._gathering is not None or member is None or member.generation != generation:
+        if self._takeover is not None or member is None or member.generation != generation:
             return None
         return member
 
-    def take(self, member: Member, items: Iterable[Up], now_s: float) -> None:
-        """Take what the own half says; nothing can be lost on the way."""
+    def receive_local(self, member: Member, items: Iterable[Up], now_s: float) -> None:
+        """Take items of this replica's own follower; nothing can be lost on the way."""
         member.heard_s = now_s
         for item in items:
             self._take(member, item, now_s)
 
-    def _welcome(self, batch: Batch, now_s: float) -> None:
-        """Begin anew with a replica that announces itself."""
-        held = self.forget(batch.member, now_s, announces=True)
+    def _begin_announcement(self, batch: ReplicaBatch, now_s: float) -> None:
+        """Replace all that was known of a replica that announces itself."""
+        reserved = self.forget(batch.member, now_s, announces=True)
         member = Member(About(batch.member), batch.generation, now_s)
-        member.held = held
+        member.reserved = reserved
         self.members.add(member)
-        if self._gathering is not None:
-            self._gathering.begin(batch.member, now_s)
+        if self._takeover is not None:
+            self._takeover.begin(batch.member, now_s)
 
-    def _go_to_work(self, gathering: Gathering, now_s: float) -> None:
-        """Take what was announced, in order, piece by piece."""
-        for name, item in gathering.in_order(now_s):
+    def _take_over(self, takeover: Takeover, now_s: float) -> None:
+        """Handle what was announced, in order, a part at a time."""
+        for name, item in takeover.in_order(now_s):
             member = self.members.get(name)
             if member is not None:
-                self._take_claim(member, item, now_s)
-        if gathering.is_empty:
-            self._gathering = None
-            self._release(self._lending.kept, now_s)
+                self._take_announced(member, item, now_s)
+        if takeover.is_empty:
+            self._takeover = None
+            self._release(self._lending.withheld, now_s)
 
-    def _take_claim(self, member: Member, item: Up, now_s: float) -> None:
-        """Take what may be announced: of those who wait nobody starts before all are known."""
+    def _take_announced(self, member: Member, item: Up, now_s: float) -> None:
+        """Take an item of an announcement: nothing starts before all that wait are known."""
         if isinstance(item, Resumed):
             if not item.node:
-                for lent in self._lending.keep():
+                for lent in self._lending.withhold():
                     self._handle(lent, now_s)
         elif not isinstance(item, NodeChanged):
-            self._release(self._lending.kept, now_s)
+            self._release(self._lending.withheld, now_s)
         self._take(member, item, now_s)
 
     def _take(self, member: Member, item: Up, now_s: float) -> None:
-        if type(item) is Arrived:  # nearly all are this or the next, and `match` asks them in turn
+        if type(item) is Arrived:  # nearly all are this or the next
             self._take_ticket(member, item, now_s)
         elif type(item) is Finished:
             self._take_event(member, item, now_s)
@@ -173,8 +173,8 @@ class Leader:
 
     def _take_other(self, member: Member, item: Up, now_s: float) -> None:
         match item:
-            case Announced() | Signed() | Asked() | Told() | Left():
-                self._listen(member, item, now_s)
+            case Announced() | Heartbeat() | OwnerAsked() | Broadcast() | MemberLeft():
+                self._take_notice(member, item, now_s)
             case GaveBack():
                 slots = self._lending.loans.give_back(member.about.member, item.node, item.slots)
                 self._free(item.node, slots, now_s)
@@ -185,21 +185,21 @@ class Leader:
             case _:
                 self._take_event(member, item, now_s)
 
-    def _listen(self, member: Member, item: Said, now_s: float) -> None:
+    def _take_notice(self, member: Member, item: Said, now_s: float) -> None:
         match item:
             case Announced():
                 member.about = item.about
-                self._release(member.held, now_s)
-                for one in self.members:  # the shares of those who may be alone go by it
-                    one.out.append(self._pulse(one, now_s))
-            case Signed():
-                member.signed = item
+                self._release(member.reserved, now_s)
+                for one in self.members:  # standalone shares go by who is there
+                    one.out.append(self._heartbeat_reply(one, now_s))
+            case Heartbeat():
+                member.heartbeat = item
                 self._counts.hear(member.about.member, item.endings, self.members)
-                member.out.append(self._pulse(member, now_s))
-            case Asked():
+                member.out.append(self._heartbeat_reply(member, now_s))
+            case OwnerAsked():
                 member.out.append(Owner(item.id, self._tickets.owner_of(item.id)))
-            case Told() | Left():
-                self.members.tell(item, but=member.about.member)
+            case Broadcast() | MemberLeft():
+                self.members.send_to_others(item, but=member.about.member)
 
     def _reaches(self, ticket_id: str, node: str) -> bool:
         """Say whether a ticket's own replica knows a node, and reaches it.
@@ -216,22 +216,22 @@ class Leader:
         if change is not None:
             self._change_node(change, now_s)
         if failed:
-            self.members.tell(Look(item.name), but=member.about.member)
+            self.members.send_to_others(ProbeNode(item.name), but=member.about.member)
 
     def _change_node(self, change: NodeChanged | NodeRemoved, now_s: float) -> None:
         self._handle(change, now_s)
         self._lending.note_change(change)
 
     def _free(self, node: str, slots: int, now_s: float) -> None:
-        """Have slots back: they are for those who wait, then for those who may not."""
+        """Free slots: first for those that wait, then for deferred rejections."""
         self._handle(Lent(node, -slots), now_s)
-        self._offer(node, slots, now_s)
+        self._retry_deferred(node, slots, now_s)
 
-    def _offer(self, node: str, slots: int, now_s: float) -> None:
-        """Let those ask again whose refusal is held back, as long as there are slots for them."""
-        for ticket in self._parking.fitting(self._views.merged.get(node)):
+    def _retry_deferred(self, node: str, slots: int, now_s: float) -> None:
+        """Decide again about deferred rejections, as long as there are slots for them."""
+        for ticket in self._deferred.fitting(self._views.merged.get(node)):
             if slots > 0:
-                self._ask(ticket, ticket.arrival, now_s)
+                self._decide(ticket, ticket.arrival, now_s)
                 slots -= ticket.node == node
 
     def _take_ticket(self, member: Member, item: Arrived | Resumed, now_s: float) -> None:
@@ -243,25 +243,25 @@ class Leader:
             self._tickets.resume(ticket, item)
             if item.lent:
                 self._lending.loans.use(member.about.member, item.node, now_s)
-        self._ask(ticket, item, now_s)
+        self._decide(ticket, item, now_s)
 
-    def _ask(self, ticket: Ticket, event: Arrived | Resumed, now_s: float) -> None:
-        """Have the core decide about a ticket that it does not know."""
+    def _decide(self, ticket: FleetTicket, event: Arrived | Resumed, now_s: float) -> None:
+        """Have the core decide about a new ticket, or one that it rejected before."""
         if not self._handle(event, now_s) and self._tickets.get(ticket.id) is ticket:
             self._close(ticket)
             ticket.member.out.append(Reject(ticket.id, "internal_error"))
-        self._lending.make_way_for(ticket)
+        self._lending.recall_for_waiting(ticket)
 
     def _take_event(self, member: Member, event: Event, now_s: float) -> None:
-        """Take an event about a ticket of that replica, or about nothing in particular."""
+        """Take an event of a replica, about one of its tickets or about none."""
         ticket_id = getattr(event, "id", None)
         if ticket_id is None:
             self._handle(event, now_s, member)
             return
         ticket = member.tickets.get(ticket_id)
         if ticket is None:
-            return  # it has ended, and the replica will hear of it, or has
-        if ticket in self._parking and (answer := self._parking.answer(ticket, event, now_s)):
+            return  # it has ended, and the replica is told, or will be
+        if ticket in self._deferred and (answer := self._deferred.answer(ticket, event, now_s)):
             member.out.append(answer)  # the core has it no more
             event = Cancelled(ticket.id) if isinstance(answer, Reject) else event
         if isinstance(event, Finished | Cancelled):
@@ -271,65 +271,65 @@ class Leader:
             self._leave_node(ticket)
             self._tickets.wait(ticket, waits=True)
         self._handle(event, now_s, member)
-        self._lending.make_way_for(ticket)
+        self._lending.recall_for_waiting(ticket)
 
-    def _end(self, ticket: Ticket, event: Finished | Cancelled, now_s: float) -> None:
+    def _end(self, ticket: FleetTicket, event: Finished | Cancelled, now_s: float) -> None:
         node, lent = ticket.node, ticket.lent
         if node and isinstance(event, Finished):
             self._counts.end(ticket.member.about.member, event)
         self._close(ticket)
-        # What runs nowhere cannot finish, as far as the core knows; it must not stay behind there.
+        # The core ignores a `Finished` of what does not run there: the ticket would stay behind.
         self._handle(event if node else Cancelled(ticket.id), now_s)
         if node and not lent:
-            self._offer(node, 1, now_s)
+            self._retry_deferred(node, 1, now_s)
             if isinstance(event, Finished):
-                stays = self._lending.let_stay(ticket.member, node, now_s)
+                stays = self._lending.extend_loan(ticket.member, node, now_s)
                 if stays is not None:
                     self._handle(stays, now_s)
 
-    def _close(self, ticket: Ticket) -> None:
+    def _close(self, ticket: FleetTicket) -> None:
         self._leave_node(ticket)
-        self._parking.drop(ticket)
+        self._deferred.drop(ticket)
         self._tickets.remove(ticket)
 
-    def _leave_node(self, ticket: Ticket) -> None:
+    def _leave_node(self, ticket: FleetTicket) -> None:
         if ticket.lent:
             self._lending.loans.leave(ticket.member.about.member, ticket.node)
         self._tickets.leave(ticket)
 
     def _handle(self, event: Event, now_s: float, asker: Member | None = None) -> bool:
-        """Let the core decide; False when a replica asked for what cannot be."""
+        """Let the core decide; False when it refuses the event as invalid."""
         try:
             for action in self._scheduler.handle(event, now_s):
-                self._pass_down(action, asker, now_s)
+                self._send_action(action, asker, now_s)
         except ForebayError as error:
-            self.mistakes.append(error)
+            self.errors.append(error)
             return False
         return True
 
-    def _pass_down(self, action: Action, asker: Member | None, now_s: float) -> None:
+    def _send_action(self, action: Action, asker: Member | None, now_s: float) -> None:
         if type(action) is not Route and isinstance(action, Snapshot | Audit):
             if asker is not None and isinstance(action, Snapshot):
                 asker.out.append(replace(action, totals=self.totals(action.totals)))
             return
         ticket = self._tickets.get(action.id)
-        if ticket is None or not self._note(ticket, action, now_s):
+        if ticket is None or not self._record(ticket, action, now_s):
             return
         ticket.member.out.append(action)
 
-    def _note(self, ticket: Ticket, action: Action, now_s: float) -> bool:
-        """Take note of what was decided; False when its replica need not hear of it yet."""
+    def _record(self, ticket: FleetTicket, action: Action, now_s: float) -> bool:
+        """Record a decision; False when a rejection is deferred."""
         if isinstance(action, Route):
-            self._lending.loans.line_is_full = False
-            self._parking.drop(ticket)
+            self._lending.loans.queue_is_full = False
+            self._deferred.drop(ticket)
             self._tickets.run(ticket, action.node)
         elif isinstance(action, Wait):
-            self._parking.drop(ticket)
+            self._deferred.drop(ticket)
             self._tickets.wait(ticket, waits=True)
         elif isinstance(action, Reject | Expire):
             self._lending.note_ending(action)
-            if self._parking.hold_back(ticket, action, self._lending, now_s):
-                self._counts.refuse_again(ticket.arrival, action.code)
+            if self._deferred.defer(ticket, action, self._lending, now_s):
+                self._counts.uncount_rejection(ticket.arrival, action.code)
                 return False
             if isinstance(action, Expire):
                 self._counts.end(ticket.member.about.member, action)
@@ -337,19 +337,20 @@ class Leader:
         return True
 
     def balance(self, now_s: float) -> None:
-        """Share out what is idle; call it three times a lease."""
-        if self._gathering is None:
-            self._handle(Ticked(), now_s)  # or what is due there would start in what is lent here
+        """Share out idle slots; call it three times a lease."""
+        if self._takeover is None:
+            # First what is due in the core: it could start in the slots that are lent now.
+            self._handle(Ticked(), now_s)
             for lent in self._lending.balance(self._lease_s, now_s):
                 self._handle(lent, now_s)
 
     def tick(self, now_s: float) -> None:
-        """Let time pass: what is due in the core, who has not been heard of."""
-        if self._gathering is not None and self._gathering.is_over(now_s):
-            self._go_to_work(self._gathering, now_s)
+        """Do what is due: in the core, deferred rejections, replicas that are silent."""
+        if self._takeover is not None and self._takeover.is_over(now_s):
+            self._take_over(self._takeover, now_s)
         self._handle(Ticked(), now_s)
-        for ticket in self._parking.due(now_s):
-            self._ask(ticket, ticket.arrival, now_s)
+        for ticket in self._deferred.due(now_s):
+            self._decide(ticket, ticket.arrival, now_s)
         if now_s >= self._next_silence_s:
             gone, self._next_silence_s = self.members.silent(self._lease_s, now_s)
             for name in gone:
@@ -357,65 +358,64 @@ class Leader:
 
     def next_deadline_s(self) -> float | None:
         """Return when to `tick` if nothing else happens."""
-        if self._gathering is not None:
-            return self._gathering.until_s
+        if self._takeover is not None:
+            return self._takeover.until_s
         due_s = self._scheduler.next_deadline_s()
-        own_s = min(self._next_silence_s, self._parking.next_s)
+        own_s = min(self._next_silence_s, self._deferred.next_s)
         return own_s if due_s is None else min(due_s, own_s)
 
     def forget(self, name: str, now_s: float, *, announces: bool = False) -> dict[str, int]:
-        """End everything of a replica: its slots are free, its places in line are gone.
+        """End everything of a replica: its slots are free, its places in the queue are gone.
 
-        Unless it `announces` itself anew: then its slots are kept for it, and returned.
+        Unless it `announces` itself anew: then its slots are reserved for it, and returned.
         """
         member = self.members.pop(name)
         if member is None:
             return {}
-        held = member.held
+        reserved = member.reserved
         for ticket in list(member.tickets.values()):
             if announces and ticket.node and not ticket.lent:
-                held[ticket.node] = held.get(ticket.node, 0) + 1
+                reserved[ticket.node] = reserved.get(ticket.node, 0) + 1
                 self._handle(Lent(ticket.node, 1), now_s)
-            self._counts.cancelled_again += announces and not self._parking.drop(ticket)
+            self._counts.cancelled_again += announces and not self._deferred.drop(ticket)
             self._close(ticket)
             self._handle(Cancelled(ticket.id), now_s)
         for node, slots in self._lending.loans.forget(name).items():
-            held[node] = held.get(node, 0) + slots
+            reserved[node] = reserved.get(node, 0) + slots
         if not announces:
-            self._release(held, now_s)
+            self._release(reserved, now_s)
         for change in self._views.forget(name, now_s):
             self._change_node(change, now_s)
-        return held
+        return reserved
 
-    def _release(self, held: dict[str, int], now_s: float) -> None:
-        """Let others have what was kept for a replica."""
-        while held:
-            self._free(*held.popitem(), now_s)
+    def _release(self, reserved: dict[str, int], now_s: float) -> None:
+        """Free slots that were reserved for a replica."""
+        while reserved:
+            self._free(*reserved.popitem(), now_s)
 
     def change_options(self, options: Options, now_s: float) -> None:
-        """Take new limits."""
         self._lending.loans.change_options(options)
         self._handle(OptionsChanged(options), now_s)
 
-    def standings(self, now_s: float) -> tuple[Standing, ...]:
-        """Return how everyone is."""
-        return self.members.standings(self._lending.loans, now_s)
+    def statuses(self, now_s: float) -> tuple[ReplicaStatus, ...]:
+        return self.members.statuses(self._lending.loans, now_s)
 
-    def _pulse(self, member: Member, now_s: float) -> Pulse:
+    def _heartbeat_reply(self, member: Member, now_s: float) -> HeartbeatReply:
         endings = dict(self._counts.endings)
-        return Pulse(member.signed.stamp_s, self.totals(), endings, self.standings(now_s))
+        return HeartbeatReply(
+            member.heartbeat.stamp_s, self.totals(), endings, self.statuses(now_s)
+        )
 
     @property
     def endings(self) -> dict[str, Endings]:
-        """How requests have ended, by member."""
         return self._counts.endings
 
     def resign(self, *, leaves: bool, now_s: float) -> None:
-        """Say goodbye to everyone, with all that was counted."""
+        """Tell all replicas that this leader resigns, with all that was counted."""
         for member in self.members:
-            member.out.append(self._pulse(member, now_s))
+            member.out.append(self._heartbeat_reply(member, now_s))
         self.members.resign(leaves=leaves)
 
     def totals(self, now: Totals | None = None) -> Totals:
-        """Return all that was counted, by the leaders before this one, too."""
+        """Return all that was counted, by the leaders before this one as well."""
         return self._counts.all(now or observed(self._scheduler, 0.0).totals)

@@ -2,12 +2,12 @@
 
 Two rules, both only for nodes that nobody waits for:
 
-1. A slot stays with the replica that used it last: who had one request has the next.
-2. Ahead of need, three times a lease, every other replica gets an equal part of what is idle; what
-   it has beyond that and has not used for a lease is called back.
+1. A slot stays with the replica that used it last: its next request is likely to need it.
+2. Three times a lease every other replica gets an equal part of what is idle; what it has beyond
+   that and has not used for a lease is recalled.
 
-As soon as anyone waits for a node, all that is lent of it is called back: idle slots return within
-a round trip, the others when what runs in them ends. Meanwhile a replica may start something newer
+As soon as anything waits for a node, all that is lent of it is recalled: idle slots return within a
+round trip, the others when what runs in them ends. Meanwhile a replica may start something newer
 than what waits: at most as many as the idle slots lent to it, for as long as a message takes.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.coordination.leader.takeover import KEPT
+from forebay.coordination.leader.takeover import WITHHELD
 from forebay.coordination.leader.tickets import able
 from forebay.coordination.protocol.messages import Lend, Recall
 from forebay.core import Expire, Lent, NodeRemoved
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from forebay.coordination.leader.members import Members
     from forebay.coordination.leader.node_views import NodeViews
-    from forebay.coordination.leader.tickets import Member, Ticket, Tickets
+    from forebay.coordination.leader.tickets import FleetTicket, FleetTickets, Member
     from forebay.core import NodeChanged, Options, Reject
 
 
@@ -46,12 +46,12 @@ class Loans:
 
     def __init__(self, options: Options) -> None:
         self._loans: dict[str, dict[str, Loan]] = {}
-        self.line_is_full = False
-        """Whether someone was refused for want of a place, and none has become free since."""
+        self.queue_is_full = False
+        """Whether something was refused for want of a place, and none has become free since."""
         self.change_options(options)
 
     def change_options(self, options: Options) -> None:
-        """Take new limits: where nothing may wait, who finds no slot is refused: none is lent."""
+        """Lend nothing where nothing may wait: what finds no slot is refused, so none may hide."""
         self._allowed = (
             options.enabled
             and options.max_size > 0
@@ -59,13 +59,13 @@ class Loans:
             and options.queue_streams
         )
 
-    def is_too_much(self, node: NodeChanged, busy: int) -> bool:
+    def must_recall(self, node: NodeChanged, busy: int) -> bool:
         """Say whether too much is lent of a node: it drains, has failed, or has shrunk.
 
-        Nothing is lent while the line is full: who comes now can only start at once or be refused,
+        Nothing is lent while the queue is full: a newcomer can only start at once or be refused,
         and must find whatever is idle.
         """
-        if not self._allowed or self.line_is_full or node.state != "online":
+        if not self._allowed or self.queue_is_full or node.state != "online":
             return True
         return busy + self.idle_of(node.name) > node.slots
 
@@ -76,20 +76,18 @@ class Loans:
         loan.recalled = False
         return Lend(node, slots)
 
-    def may_stay(self, member: str, node: str) -> bool:
-        """Say whether a slot may stay with whoever used it: not while it is being called back."""
+    def may_extend(self, member: str, node: str) -> bool:
+        """Say whether a slot may stay with the replica that used it: not while it is recalled."""
         loan = self._loans.get(node, {}).get(member)
         return loan is None or not loan.recalled
 
     def use(self, member: str, node: str, now_s: float) -> None:
-        """Take note that a replica filled a slot of its loan."""
         loan = self._loans.get(node, {}).get(member)
         if loan is not None:
             loan.busy += 1
             loan.used_s = now_s
 
     def leave(self, member: str, node: str) -> None:
-        """Take note that what ran in a loan has ended."""
         loan = self._loans.get(node, {}).get(member)
         if loan is not None:
             loan.busy = max(0, loan.busy - 1)
@@ -115,11 +113,11 @@ class Loans:
         return list(self._loans)
 
     def of(self, nodes: Mapping[str, NodeChanged]) -> list[NodeChanged]:
-        """Return those of which anything is lent: none, as soon as all of them are wanted."""
+        """Return those of which anything is lent."""
         return [nodes[name] for name in self._loans if name in nodes]
 
     def recall(self, nodes: Iterable[str]) -> list[tuple[str, Recall]]:
-        """Call back all that is lent of some nodes, once; return the orders by replica."""
+        """Recall all that is lent of some nodes, once; return the orders by replica."""
         orders: list[tuple[str, Recall]] = []
         for node in nodes:
             for member, loan in self._loans.get(node, {}).items():
@@ -172,78 +170,78 @@ class Lending:
     """
 
     def __init__(
-        self, options: Options, members: Members, tickets: Tickets, views: NodeViews
+        self, options: Options, members: Members, tickets: FleetTickets, views: NodeViews
     ) -> None:
         self.loans = Loans(options)
         self._members = members
         self._tickets = tickets
         self._views = views
-        self.kept: dict[str, int] = {}
-        """Slots by node that nobody gets while those who wait are announced."""
+        self.withheld: dict[str, int] = {}
+        """Slots by node that the core may not use while waiting tickets are announced."""
 
-    def keep(self) -> list[Lent]:
-        """Keep all back, until the core has back what is `kept`."""
-        if self.kept:
+    def withhold(self) -> list[Lent]:
+        """Withhold all slots until `withheld` is given back to the core."""
+        if self.withheld:
             return []
-        self.kept.update(dict.fromkeys(self._views.merged, KEPT))
-        return [Lent(node, slots) for node, slots in self.kept.items()]
+        self.withheld.update(dict.fromkeys(self._views.merged, WITHHELD))
+        return [Lent(node, slots) for node, slots in self.withheld.items()]
 
     def note_ending(self, ending: Reject | Expire) -> None:
-        """Know whether there is a place in the line: who was just refused found none."""
+        """Note whether the queue is full; recall all loans when it is."""
         if isinstance(ending, Expire):
-            self.loans.line_is_full = False
+            self.loans.queue_is_full = False
         elif ending.code == "queue_full":
-            self.loans.line_is_full = True
-            self._call_back(self.loans.nodes())
+            self.loans.queue_is_full = True
+            self._recall(self.loans.nodes())
 
     def note_change(self, change: NodeChanged | NodeRemoved) -> None:
-        """Call back what a node does not have any more."""
+        """Recall the loans of a node that is gone, fails or has shrunk."""
         busy = self._tickets.busy(change.name)
-        if isinstance(change, NodeRemoved) or self.loans.is_too_much(change, busy):
-            self._call_back([change.name])
+        if isinstance(change, NodeRemoved) or self.loans.must_recall(change, busy):
+            self._recall([change.name])
 
-    def make_way_for(self, ticket: Ticket) -> None:
-        """Let nobody fill slots by itself that someone waits for."""
+    def recall_for_waiting(self, ticket: FleetTicket) -> None:
+        """Recall what a ticket could use, if it waits."""
         if ticket.waiting:
-            self.call_back_for(ticket)
+            self.recall_for(ticket)
 
-    def call_back_for(self, ticket: Ticket) -> frozenset[str]:
-        """Call back what a ticket could use; return of which nodes that is."""
+    def recall_for(self, ticket: FleetTicket) -> frozenset[str]:
+        """Recall what a ticket could use; return the nodes."""
         names = able(ticket, self.loans.of(self._views.merged))
-        self._call_back(names)
+        self._recall(names)
         return frozenset(names)
 
     def idle_of(self, nodes: Iterable[str]) -> int:
         """Return how many slots of some nodes seem idle on loan."""
         return sum(map(self.loans.idle_of, nodes))
 
-    def _call_back(self, nodes: Iterable[str]) -> None:
+    def _recall(self, nodes: Iterable[str]) -> None:
         for name, recall in self.loans.recall(nodes):
-            self._members.say(name, recall)
+            self._members.send_to(name, recall)
 
-    def let_stay(self, member: Member, node: str, now_s: float) -> Lent | None:
-        """Leave a slot with another replica that used it, where nobody waits for it."""
+    def extend_loan(self, member: Member, node: str, now_s: float) -> Lent | None:
+        """Lend a slot to the replica that just used it, where nothing waits for it."""
         name, loans, view = member.about.member, self.loans, self._views.merged.get(node)
-        if name == self._members.me or view is None or not loans.may_stay(name, node):
+        if name == self._members.me or view is None or not loans.may_extend(name, node):
             return None
         busy = self._tickets.busy(node) + 1  # with the one that would stay
-        if loans.is_too_much(view, busy) or self._tickets.is_wanted(view):
+        if loans.must_recall(view, busy) or self._tickets.is_wanted(view):
             return None
         member.out.append(loans.lend(name, node, 1, now_s))
         return Lent(node, 1)
 
     def balance(self, patience_s: float, now_s: float) -> list[Lent]:
-        """Share out what is idle."""
+        """Share out idle slots; the orders are sent to the members."""
         lent: list[Lent] = []
         members = [member.about.member for member in self._members.others()]
         for node in self._views.merged.values():
             busy = self._tickets.busy(node.name)
-            if self.loans.is_too_much(node, busy) or self._tickets.is_wanted(node):
-                self._call_back([node.name])
+            if self.loans.must_recall(node, busy) or self._tickets.is_wanted(node):
+                self._recall([node.name])
                 continue
             others = [name for name in members if self._views.reaches(name, node.name)]
             for name, order in self.loans.balance(node, busy, others, patience_s, now_s):
                 if isinstance(order, Lend):
                     lent.append(Lent(node.name, order.slots))
-                self._members.say(name, order)
+                self._members.send_to(name, order)
         return lent

@@ -1,16 +1,16 @@
-"""Which replica has which ticket, what of them waits and what runs where: the leader's register."""
+"""The leader's register of tickets: which replica has them, what waits, and what runs where."""
 
 from __future__ import annotations
 
 from math import inf
 from typing import TYPE_CHECKING
 
-from forebay.coordination.protocol.messages import Signed
+from forebay.coordination.protocol.messages import Heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forebay.coordination.protocol.messages import About, Batch, Down
+    from forebay.coordination.protocol.messages import About, Down, ReplicaBatch
     from forebay.core import Arrived, NodeChanged, Resumed
 
 
@@ -18,30 +18,30 @@ class Member:
     """One replica, as the leader knows it."""
 
     __slots__ = (
-        "about", "generation", "heard_s", "held", "numbers_in", "numbers_out", "out", "running",
-        "signed", "tickets",
+        "about", "generation", "heard_s", "heartbeat", "out", "received", "reserved", "running",
+        "sent", "tickets",
     )  # fmt: skip
 
     def __init__(self, about: About, generation: int, now_s: float) -> None:
         self.about = about
         self.generation = generation
-        self.numbers_in = 0
-        self.numbers_out = 0
+        self.received = 0  # batches of this generation
+        self.sent = 0  # orders of this generation
         self.heard_s = now_s
-        self.signed = Signed(0.0)
-        self.held: dict[str, int] = {}  # slots by node, kept for what it is about to announce
-        self.tickets: dict[str, Ticket] = {}
+        self.heartbeat = Heartbeat(0.0)  # the last one
+        self.reserved: dict[str, int] = {}  # slots by node, for what it will announce
+        self.tickets: dict[str, FleetTicket] = {}
         self.running = 0  # of these
         self.out: list[Down] = []
 
-    def has_gap_before(self, batch: Batch) -> bool:
-        """Say whether something is missing that this replica has said."""
+    def has_gap_before(self, batch: ReplicaBatch) -> bool:
+        """Say whether a batch before this one is missing."""
         if batch.generation != self.generation:
             return batch.generation > self.generation
-        return batch.number > self.numbers_in
+        return batch.number > self.received
 
 
-class Ticket:
+class FleetTicket:
     """One ticket of any replica."""
 
     __slots__ = ("arrival", "asked_until_s", "id", "lent", "member", "node", "waiting")
@@ -62,21 +62,20 @@ class Ticket:
 
     @property
     def request_id(self) -> str:
-        """What its caller knows it by: two replicas may have requests of the same id."""
+        """The caller's id: two replicas may have requests with the same one."""
         return self.arrival.request_id or self.id
 
 
-class Tickets:
-    """All of them."""
+class FleetTickets:
+    """All tickets of all replicas."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Ticket] = {}
-        self._by_request: dict[str, list[Ticket]] = {}  # by what callers know them by
+        self._by_id: dict[str, FleetTicket] = {}
+        self._by_request: dict[str, list[FleetTicket]] = {}  # by what callers know them by
         self._waiting: dict[tuple[str, str], int] = {}  # how many wait, by model and family
         self._busy: dict[str, int] = {}  # leases by node
 
-    def get(self, ticket_id: str) -> Ticket | None:
-        """Return a ticket."""
+    def get(self, ticket_id: str) -> FleetTicket | None:
         return self._by_id.get(ticket_id)
 
     def owner_of(self, request_id: str) -> str:
@@ -84,16 +83,16 @@ class Tickets:
         found = self._by_request.get(request_id)
         return found[0].member.about.name if found else ""
 
-    def add(self, member: Member, arrival: Arrived) -> Ticket | None:
-        """Open a ticket; None when there is one of that id: it was said twice."""
+    def add(self, member: Member, arrival: Arrived) -> FleetTicket | None:
+        """Open a ticket; None when it is open already: the message came twice."""
         if arrival.id in self._by_id:
             return None
-        ticket = Ticket(arrival, member)
+        ticket = FleetTicket(arrival, member)
         self._by_id[ticket.id] = member.tickets[ticket.id] = ticket
         self._by_request.setdefault(ticket.request_id, []).append(ticket)
         return ticket
 
-    def remove(self, ticket: Ticket) -> None:
+    def remove(self, ticket: FleetTicket) -> None:
         """Close a ticket."""
         del self._by_id[ticket.id], ticket.member.tickets[ticket.id]
         namesakes = self._by_request[ticket.request_id]
@@ -103,8 +102,7 @@ class Tickets:
         self.wait(ticket, waits=False)
         self.leave(ticket)
 
-    def wait(self, ticket: Ticket, *, waits: bool) -> None:
-        """Take note of whether it waits."""
+    def wait(self, ticket: FleetTicket, *, waits: bool) -> None:
         if waits == ticket.waiting:
             return
         ticket.waiting = waits
@@ -116,22 +114,19 @@ class Tickets:
             else:
                 del self._waiting[lane]
 
-    def run(self, ticket: Ticket, node: str, *, lent: bool = False) -> None:
-        """Take note that it runs."""
+    def run(self, ticket: FleetTicket, node: str, *, lent: bool = False) -> None:
         self.wait(ticket, waits=False)
         ticket.node, ticket.lent = node, lent
         ticket.member.running += 1
         self._busy[node] = self._busy.get(node, 0) + 1
 
-    def resume(self, ticket: Ticket, event: Resumed) -> None:
-        """Take note of what it does already."""
+    def resume(self, ticket: FleetTicket, event: Resumed) -> None:
         if event.node:
             self.run(ticket, event.node, lent=event.lent)
         else:
             self.wait(ticket, waits=True)
 
-    def leave(self, ticket: Ticket) -> None:
-        """Take note that it does not run any more."""
+    def leave(self, ticket: FleetTicket) -> None:
         if not ticket.node:
             return
         ticket.member.running -= 1
@@ -147,13 +142,13 @@ class Tickets:
         return self._busy.get(node, 0)
 
     def is_wanted(self, node: NodeChanged) -> bool:
-        """Say whether anyone waits for a node."""
+        """Say whether anything waits for a node."""
         return bool(self._waiting) and any(
             model in node.models and family in node.families for model, family in self._waiting
         )
 
 
-def able(ticket: Ticket, nodes: Iterable[NodeChanged]) -> list[str]:
+def able(ticket: FleetTicket, nodes: Iterable[NodeChanged]) -> list[str]:
     """Return the nodes that a ticket could run on."""
     family, models = ticket.arrival.family, ticket.models
     return [

@@ -1,12 +1,13 @@
-"""What was counted, over all leaders: a new one goes on from what the one before it said last.
+"""The fleet's totals over all leaders: a new leader continues from the last that it heard.
 
 How requests have ended (served, failed, expired) is counted by the replica that had them, for they
-also end while nobody leads, or alone. Each replica says how many there were in its life, so that
-what is said twice counts once; the leader knows the last word of everyone, and passes all on. Of a
-replica that dies, what it had not said yet is lost with it.
+also end while there is no leader. Each replica sends how many there were in its life, so that what
+is sent twice counts once; the leader keeps the latest of everyone and passes all on. Of a replica
+that dies, what it had not sent yet is lost.
 """
 
-from collections.abc import Container, Mapping
+import operator
+from collections.abc import Callable, Container, Mapping
 
 from msgspec.structs import replace
 
@@ -15,13 +16,13 @@ from forebay.core import NO_ROOM, Arrived, Finished, Observed, Scheduler, Snapsh
 
 NOTHING = Endings()
 REMEMBERED_MAX = 100
-"""Replicas of before that are known by name: should one come back, it is not counted twice."""
+"""Former replicas that are remembered by name: should one come back, it is not counted twice."""
 OTHERS = ""
-"""The name of all those before them together."""
+"""The name under which older ones are added up."""
 
 
-def one_more(endings: Endings, event: object) -> Endings:
-    """Count how one request has ended: by a `Finished`, or because it waited for too long."""
+def count_ending(endings: Endings, event: object) -> Endings:
+    """Count the end of one request: a `Finished`, or an expiry."""
     if not isinstance(event, Finished):
         return Endings(endings.served, endings.failed, endings.expired + 1)
     served, failed = endings.served + event.ok, endings.failed + (not event.ok)
@@ -29,7 +30,7 @@ def one_more(endings: Endings, event: object) -> Endings:
 
 
 def with_endings(totals: Totals, known: Mapping[str, Endings]) -> Totals:
-    """Return totals with what all replicas together have ended."""
+    """Return totals with the endings of all replicas."""
     return replace(
         totals,
         served=sum(one.served for one in known.values()),
@@ -38,32 +39,32 @@ def with_endings(totals: Totals, known: Mapping[str, Endings]) -> Totals:
     )
 
 
-class Counts:
-    """What one leader adds to what was counted before it."""
+class FleetTotals:
+    """What one leader adds to the totals of those before it."""
 
-    __slots__ = ("_refused_again", "accepted_again", "cancelled_again", "carried", "endings")
+    __slots__ = ("_uncounted_rejections", "accepted_again", "cancelled_again", "carried", "endings")
 
     def __init__(self) -> None:
         self.carried = Totals()
         self.endings: dict[str, Endings] = {}  # by member
         self.accepted_again = 0  # announced, so counted by another core already
         self.cancelled_again = 0  # forgotten only to be announced anew
-        self._refused_again: dict[str, int] = {}  # held back, and will be answered anew
+        self._uncounted_rejections: dict[str, int] = {}  # deferred, and decided about again
 
-    def refuse_again(self, arrival: Arrived, code: str) -> None:
-        """Take a refusal out of the count that nobody was told, if it is in there."""
+    def uncount_rejection(self, arrival: Arrived, code: str) -> None:
+        """Take a deferred rejection out of the count, if it is in there."""
         if arrival.patient and code in NO_ROOM:
             return
-        self._refused_again[code] = self._refused_again.get(code, 0) + 1
+        self._uncounted_rejections[code] = self._uncounted_rejections.get(code, 0) + 1
 
     def end(self, member: str, event: object) -> None:
-        """Count an ending before its replica says so with the next sign of life."""
-        self.endings[member] = one_more(self.endings.get(member, NOTHING), event)
+        """Count an ending before its replica reports it with the next heartbeat."""
+        self.endings[member] = count_ending(self.endings.get(member, NOTHING), event)
 
     def hear(self, member: str, endings: Endings, present: Container[str]) -> None:
-        """Take a replica's own word."""
+        """Take a replica's own count."""
         if endings == NOTHING:
-            return  # or it is of a version that does not count
+            return  # or it is a version that does not count
         self.endings.pop(member, None)
         self.endings[member] = endings
         gone = [name for name in self.endings if name and name not in present]
@@ -74,7 +75,7 @@ class Counts:
             )
 
     def all(self, now: Totals) -> Totals:
-        """Return everything, by what the core of this leader has counted."""
+        """Return the totals, given those of this leader's core."""
         return with_endings(self._counted(now), self.endings)
 
     def _counted(self, now: Totals) -> Totals:
@@ -85,7 +86,7 @@ class Counts:
                 accepted=now.accepted - self.accepted_again,
                 cancelled=now.cancelled - self.cancelled_again,
                 rejected={
-                    code: count - self._refused_again.get(code, 0)
+                    code: count - self._uncounted_rejections.get(code, 0)
                     for code, count in now.rejected.items()
                 },
             ),
@@ -93,47 +94,33 @@ class Counts:
 
 
 def observed(scheduler: Scheduler, now_s: float) -> Snapshot:
-    """Return what a core has to show."""
+    """Return the snapshot of a core."""
     (*_, seen) = scheduler.handle(Observed(), now_s)
     assert isinstance(seen, Snapshot)
     return seen
 
 
 def added(before: Totals, now: Totals) -> Totals:
-    """Return two counts added up."""
-    rejected = dict(before.rejected)
-    for code, count in now.rejected.items():
-        rejected[code] = rejected.get(code, 0) + count
-    return Totals(
-        accepted=before.accepted + now.accepted,
-        enqueued=before.enqueued + now.enqueued,
-        served=before.served + now.served,
-        failed=before.failed + now.failed,
-        expired=before.expired + now.expired,
-        cancelled=before.cancelled + now.cancelled,
-        returned=before.returned + now.returned,
-        swaps=before.swaps + now.swaps,
-        rejected=rejected,
-    )
+    """Return the sum of each count."""
+    return _combined(before, now, operator.add)
 
 
 def highest(before: Totals, now: Totals) -> Totals:
-    """Return the higher one of each count: who has shown one must never show less.
+    """Return the higher one of each count: a count that was shown must never go down.
 
-    A new leader goes on from what it heard last, which others may have seen grow since.
+    A new leader continues from what it heard last, which others may have seen grow since.
     """
+    return _combined(before, now, max)
+
+
+def _combined(before: Totals, now: Totals, combine: Callable[[int, int], int]) -> Totals:
+    counts = {
+        name: combine(getattr(before, name), getattr(now, name))
+        for name in Totals.__struct_fields__
+        if name != "rejected"
+    }
     rejected = {
-        code: max(before.rejected.get(code, 0), now.rejected.get(code, 0))
+        code: combine(before.rejected.get(code, 0), now.rejected.get(code, 0))
         for code in {**before.rejected, **now.rejected}
     }
-    return Totals(
-        accepted=max(before.accepted, now.accepted),
-        enqueued=max(before.enqueued, now.enqueued),
-        served=max(before.served, now.served),
-        failed=max(before.failed, now.failed),
-        expired=max(before.expired, now.expired),
-        cancelled=max(before.cancelled, now.cancelled),
-        returned=max(before.returned, now.returned),
-        swaps=max(before.swaps, now.swaps),
-        rejected=rejected,
-    )
+    return Totals(**counts, rejected=rejected)

@@ -1,9 +1,9 @@
-"""Reading messages, also those of another version: a fleet is renewed one gateway at a time.
+"""Decode messages, also those of another version: a fleet is upgraded one gateway at a time.
 
-Fields that this version does not know are left out, as everywhere, and so are whole items of a kind
-that it does not know: the rest of the message stands. An item of a known kind that cannot be read
-makes the whole message unreadable, for to leave out a decision would lose a slot or a ticket; then
-it counts as lost, and the sender announces everything anew.
+Unknown fields are ignored, as everywhere, and so are whole items of an unknown kind: the rest of
+the message counts. An item of a known kind that cannot be read makes the whole message unreadable,
+for dropping a decision would lose a slot or a ticket; the message counts as lost then, and the
+sender announces everything anew.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from typing import TypeVar, get_args
 import msgspec
 
 from forebay.coordination.protocol.messages import (
-    Batch,
     Down,
     Orders,
+    ReplicaBatch,
     Up,
     decode_batch,
     decode_orders,
@@ -26,13 +26,13 @@ COMPLAINTS_MAX = 10
 
 
 class _Kind(msgspec.Struct):
-    """No more of an item than its kind."""
+    """The kind of an item."""
 
     type: str
 
 
-class _Letter(msgspec.Struct, array_like=True):
-    """A `Batch`, with items of any kind."""
+class _RawBatch(msgspec.Struct, array_like=True):
+    """A `ReplicaBatch`, with items of any kind."""
 
     member: str
     generation: int
@@ -40,7 +40,7 @@ class _Letter(msgspec.Struct, array_like=True):
     items: tuple[msgspec.Raw, ...]
 
 
-class _Decree(msgspec.Struct, array_like=True):
+class _RawOrders(msgspec.Struct, array_like=True):
     """`Orders`, with items of any kind."""
 
     epoch: int
@@ -54,25 +54,25 @@ _UP = frozenset(kind.__name__ for kind in get_args(Up))
 _DOWN = frozenset(kind.__name__ for kind in get_args(Down))
 _decode_up: Callable[[msgspec.Raw], Up] = msgspec.msgpack.Decoder(Up).decode
 _decode_down: Callable[[msgspec.Raw], Down] = msgspec.msgpack.Decoder(Down).decode
-_decode_letter = msgspec.msgpack.Decoder(_Letter).decode
-_decode_decree = msgspec.msgpack.Decoder(_Decree).decode
+_decode_raw_batch = msgspec.msgpack.Decoder(_RawBatch).decode
+_decode_raw_orders = msgspec.msgpack.Decoder(_RawOrders).decode
 _decode_kind = msgspec.msgpack.Decoder(_Kind).decode
 
 
-class Reader:
-    """Reads what others have sent, and remembers what it could not make sense of."""
+class MessageReader:
+    """Decodes messages, and reports each thing that it does not understand once."""
 
     def __init__(self, complain: Callable[[str], None]) -> None:
-        """`complain` hears of each kind that is not known, once; and of what cannot be read."""
+        """`complain` is called with what is unknown or unreadable, once for each."""
         self._complain = complain
         self._complained: set[str] = set()
 
-    def batch(self, payload: bytes) -> Batch | None:
-        """Return what a replica says; None when it cannot be read."""
+    def batch(self, payload: bytes) -> ReplicaBatch | None:
+        """Return a replica's message; None when it is unreadable."""
         return self._read(payload, decode_batch, self._known_batch)
 
     def orders(self, payload: bytes) -> Orders | None:
-        """Return what a leader says; None when it cannot be read."""
+        """Return a leader's message; None when it is unreadable."""
         return self._read(payload, decode_orders, self._known_orders)
 
     def _read(
@@ -81,20 +81,20 @@ class Reader:
         try:
             return whole(payload)
         except msgspec.MsgspecError:
-            pass  # seldom: what may be left out costs the usual message nothing
+            pass  # seldom: the usual message costs nothing extra
         try:
             return known(payload)
         except msgspec.MsgspecError as error:
-            self._say(str(error))
+            self._report(str(error))
             return None
 
-    def _known_batch(self, payload: bytes) -> Batch:
-        said = _decode_letter(payload)
+    def _known_batch(self, payload: bytes) -> ReplicaBatch:
+        said = _decode_raw_batch(payload)
         items = [_decode_up(item) for item in self._known(said.items, _UP)]
-        return Batch(said.member, said.generation, said.number, tuple(items))
+        return ReplicaBatch(said.member, said.generation, said.number, tuple(items))
 
     def _known_orders(self, payload: bytes) -> Orders:
-        said = _decode_decree(payload)
+        said = _decode_raw_orders(payload)
         items = [_decode_down(item) for item in self._known(said.items, _DOWN)]
         return Orders(said.epoch, said.leader, said.generation, said.number, tuple(items))
 
@@ -105,10 +105,10 @@ class Reader:
             if kind in kinds:
                 kept.append(item)
             else:
-                self._say(f"a message of a kind that this version does not know: {kind[:50]}")
+                self._report(f"unknown kind of message: {kind[:50]}")
         return kept
 
-    def _say(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         if what not in self._complained and len(self._complained) < COMPLAINTS_MAX:
             self._complained.add(what)
             self._complain(what)

@@ -1,15 +1,16 @@
 """Every message between replicas: what it means, and what it costs.
 
-All of them are msgpack, defaults left out. A replica's messages to the leader travel in a `Batch`,
-the leader's to a replica in `Orders`; each is one entry of a stream in the store (see
-`forebay.coordination.store.keys`) and holds whatever came up since the last one went out, so that a
-round trip is shared by all that waits for it. Within one process they are handed over as they are.
+All of them are msgpack, defaults left out. A replica's messages to the leader travel in a
+`ReplicaBatch`, the leader's to a replica in `Orders`; each is one entry of a stream in the store
+(see `forebay.coordination.store.keys`) and holds whatever came up since the last one was sent, so
+that a round trip is shared by all that waits for it. Within one process items are handed over as
+they are.
 
-**Order and loss.** Both kinds carry the epoch (whose leader it is about), the generation (which
-announcement of the replica it follows) and a number that counts from 0 in each generation. What
-belongs to another epoch or generation is refused; what was seen is ignored; after a gap the
-replica announces everything anew, under the next generation. So a message may come twice, late or
-never, and nothing is granted twice because of it.
+**Order and loss.** Both kinds carry the epoch of the leader, the generation (which announcement of
+the replica they follow) and a number that counts from 0 in each generation. What belongs to another
+epoch or generation is refused; what was seen is ignored; after a gap the replica announces
+everything anew, under the next generation. So a message may come twice, late or never, and nothing
+is granted twice because of it.
 """
 
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ from forebay.core import (
 )
 
 ITEMS_MAX = 1000
-"""Items in one batch: the announcement of a long line goes in several."""
+"""Items in one batch: the announcement of a long queue takes several."""
 
 # -- up: from a replica to the leader
 
@@ -64,7 +65,7 @@ class About(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 class Announced(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """That was everything I have: an announcement ends here."""
+    """The end of an announcement: everything that this replica has was sent before."""
 
     about: About
 
@@ -77,43 +78,43 @@ class Endings(Struct, frozen=True, array_like=True, gc=False):
     expired: int = 0
 
 
-class Signed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """I am alive, and my clock says this; three times a lease."""
+class Heartbeat(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """This replica is alive; sent three times a lease."""
 
     stamp_s: float
-    """By the replica's own clock; `Pulse` sends it back."""
+    """The replica's own clock; `HeartbeatReply` echoes it."""
     endings: Endings = Endings()
-    """What ended while nobody led, or alone, is in here and nowhere else."""
+    """The only report of what ended while there was no leader."""
 
 
 class GaveBack(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """Slots of a loan that I will not use any more."""
+    """Slots of a loan that this replica will not use any more."""
 
     node: str
     slots: int
 
 
-class Asked(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+class OwnerAsked(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Which replica has this ticket? Answered by `Owner`."""
 
     id: str
 
 
-class Told(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """Something that every other replica should know; the leader passes it on."""
+class Broadcast(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """Something for every other replica; the leader passes it on."""
 
     topic: str
     payload: bytes
 
 
-class Left(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """A replica has gone, and nothing of it runs: the last that it says, and all are told."""
+class MemberLeft(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """A replica has left and nothing of it runs: its last message, passed on to all."""
 
     member: str
 
 
-Said: TypeAlias = Announced | Signed | Asked | Told | Left
-"""What is not about a ticket or a node."""
+Said: TypeAlias = Announced | Heartbeat | OwnerAsked | Broadcast | MemberLeft
+"""Messages that are not about a ticket or a node."""
 
 Passed: TypeAlias = (
     Arrived
@@ -133,25 +134,27 @@ Passed: TypeAlias = (
 Up: TypeAlias = Said | GaveBack | Passed
 
 
-class Batch(Struct, frozen=True, array_like=True, gc=False):
-    """What one replica has to say to the leader."""
+class ReplicaBatch(Struct, frozen=True, array_like=True, gc=False):
+    """Messages of one replica to the leader."""
 
     member: str
     generation: int
     number: int
-    """0 begins an announcement, and with it everything before is void; -1 is outside the count."""
+    """0 begins an announcement, which voids everything before; -1 is outside the numbering."""
     items: tuple[Up, ...]
 
     @property
     def is_last(self) -> bool:
-        """Whether the replica ends with it, whatever was lost before."""
-        return bool(self.items) and type(self.items[-1]) is Left
+        """Whether the replica leaves with it, whatever was lost before."""
+        return bool(self.items) and type(self.items[-1]) is MemberLeft
 
 
-def in_batches(member: str, generation: int, number: int, items: Sequence[Up]) -> list[Batch]:
-    """Return what a replica has to say, in pieces of bearable size, numbered from `number` on."""
+def in_batches(
+    member: str, generation: int, number: int, items: Sequence[Up]
+) -> list[ReplicaBatch]:
+    """Split messages into batches of at most `ITEMS_MAX`, numbered from `number` on."""
     return [
-        Batch(member, generation, number + place, tuple(items[start : start + ITEMS_MAX]))
+        ReplicaBatch(member, generation, number + place, tuple(items[start : start + ITEMS_MAX]))
         for place, start in enumerate(range(0, len(items), ITEMS_MAX))
     ]
 
@@ -160,7 +163,7 @@ def in_batches(member: str, generation: int, number: int, items: Sequence[Up]) -
 
 
 class Lend(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """Use so many more slots of a node without asking, until they are called back."""
+    """Use so many more slots of a node without asking, until they are recalled."""
 
     node: str
     slots: int
@@ -173,32 +176,32 @@ class Recall(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     keep: int = 0
 
 
-class Look(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """Someone says this node is not what you think: ask it now."""
+class ProbeNode(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """Probe a node now: another replica reports that it has failed."""
 
     node: str
 
 
 class Resync(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """I do not know you, or missed something you said: announce everything."""
+    """Announce everything: the replica is not known, or a batch of it is missing."""
 
 
 class Resigned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """I lead no more: whoever is next may lead at once."""
+    """The leader gives up leadership: another replica may take over at once."""
 
     leaves: bool = False
-    """I have nothing left, and nobody need wait for what I would announce."""
+    """It has no tickets left: nobody need wait for its announcement."""
 
 
 class Owner(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """The answer to `Asked`; no member when it has ended."""
+    """The answer to `OwnerAsked`; no member when the ticket has ended."""
 
     id: str
     member: str = ""
 
 
-class Standing(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How one replica is, as the leader knows it."""
+class ReplicaStatus(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The state of one replica, as the leader knows it."""
 
     about: About
     waiting: int = 0
@@ -207,30 +210,30 @@ class Standing(Struct, frozen=True, gc=False, omit_defaults=True):
     heard_s: float = 0.0
 
 
-class Pulse(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """I lead, and heard you last when your clock said this; three times a lease.
+class HeartbeatReply(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """The answer to a heartbeat, with its stamp.
 
     A loan may be used for two thirds of a lease from that stamp on.
     """
 
     stamp_s: float = 0.0
     totals: Totals = Totals()
-    """All that was counted so far: the next leader goes on from there."""
+    """All that was counted so far: the next leader continues from there."""
     endings: dict[str, Endings] = {}
-    """How requests have ended, by the member that had them; "" is those longest gone."""
-    replicas: tuple[Standing, ...] = ()
+    """How requests have ended, by the member that had them; "" is former members together."""
+    replicas: tuple[ReplicaStatus, ...] = ()
 
 
 Down: TypeAlias = (
     Lend
     | Recall
-    | Look
+    | ProbeNode
     | Resync
     | Resigned
     | Owner
-    | Pulse
-    | Told
-    | Left
+    | HeartbeatReply
+    | Broadcast
+    | MemberLeft
     | Route
     | Wait
     | Reject
@@ -242,23 +245,23 @@ Down: TypeAlias = (
 
 
 class Orders(Struct, frozen=True, array_like=True, gc=False):
-    """What the leader has to say to one replica."""
+    """Messages of the leader to one replica."""
 
     epoch: int
     leader: str
     generation: int
-    """Of the replica's announcement that the leader went by; 0 before there was one."""
+    """Of the announcement that the leader goes by; 0 before there was one."""
     number: int
-    """-1 is outside the count: a greeting, or the wish for an announcement."""
+    """-1 is outside the numbering: a request for an announcement."""
     items: tuple[Down, ...]
 
     @property
     def are_last(self) -> bool:
-        """Whether the leader ends with them."""
+        """Whether the leader resigns with them."""
         return bool(self.items) and type(self.items[-1]) is Resigned
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_batch = msgspec.msgpack.Decoder(Batch).decode
+decode_batch = msgspec.msgpack.Decoder(ReplicaBatch).decode
 decode_orders = msgspec.msgpack.Decoder(Orders).decode
 decode_about = msgspec.msgpack.Decoder(About).decode

@@ -5,14 +5,14 @@ an empty store the fleet elects a leader under a higher epoch and announces ever
 
 - `forebay:{fleet}:lease`: `epoch:member` of the leader; gone one lease after its last renewal.
 - `forebay:{fleet}:epoch`: the highest epoch so far; stays, and replicas remember it, too.
-- `forebay:{fleet}:members`: sorted set, member -> when it last signed, by the store's clock; a
-  member leaves after one lease.
+- `forebay:{fleet}:members`: sorted set, member -> its last heartbeat, by the store's clock; a
+  member is forgotten after one lease.
 - `forebay:{fleet}:about`: hash, member -> its `About`; as long as the member.
-- `forebay:{fleet}:up:EPOCH`: stream of `Batch` to the leader of that epoch; gone ten leases after
-  the last sign of life of any replica that follows it.
+- `forebay:{fleet}:up:EPOCH`: stream of `ReplicaBatch` to the leader of that epoch; gone ten leases
+  after the last heartbeat of any replica that follows it.
 - `forebay:{fleet}:down:MEMBER`: stream of `Orders` to a replica; likewise.
 
-Cost: three times a lease each replica makes one call (`beat`) that signs, elects and reads the
+Cost: three times a lease each replica makes one call (`heartbeat`) that signs, elects and reads the
 membership; beside it one call for each batch that goes up and one for all that goes down at once.
 A request that finds a slot lent to its replica, or its replica leading, costs no call on its way;
 its replica's next batch mentions it. A stream keeps about a thousand entries.

@@ -14,8 +14,8 @@ class StoreLost(Exception):
     """The store did not answer, or not in time, or cannot do what it must; try again later."""
 
 
-class Sign(NamedTuple):
-    """What a replica tells the store three times a lease."""
+class Registration(NamedTuple):
+    """What a replica's heartbeat tells the store."""
 
     about: About
     token: str
@@ -25,8 +25,8 @@ class Sign(NamedTuple):
     may_lead: bool
 
 
-class Standing(NamedTuple):
-    """What the store says in return."""
+class StoreReply(NamedTuple):
+    """The store's answer to a heartbeat."""
 
     epoch: int
     leader: str
@@ -34,10 +34,10 @@ class Standing(NamedTuple):
     left_s: float
     """How long its lease runs without being renewed."""
     members: tuple[About, ...]
-    """All that signed within the last lease."""
+    """All that sent a heartbeat within the last lease."""
 
 
-class Entry(NamedTuple):
+class StreamEntry(NamedTuple):
     """One message read from a stream."""
 
     id: bytes
@@ -45,10 +45,10 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """What replicas need. Every call raises StoreLost where it fails, and ends soon."""
+    """What replicas need. Every call raises StoreLost where it fails, and has a time limit."""
 
-    async def beat(self, sign: Sign) -> Standing:
-        """Sign, renew or take the lease if it is free, and learn who is there."""
+    async def heartbeat(self, registration: Registration) -> StoreReply:
+        """Register, renew the lease or take a free one, and learn who is there."""
         ...
 
     async def send_up(self, epoch: int, payloads: Sequence[bytes]) -> None:
@@ -64,11 +64,11 @@ class Store(Protocol):
         """
         ...
 
-    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[Entry]:
+    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[StreamEntry]:
         """Wait for what comes after an entry of a leader's stream; empty when nothing came."""
         ...
 
-    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[Entry]:
+    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[StreamEntry]:
         """Wait for what comes after an entry of a replica's stream; empty when nothing came."""
         ...
 

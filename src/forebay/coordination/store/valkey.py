@@ -24,7 +24,7 @@ from redis.backoff import NoBackoff
 
 from forebay.coordination.protocol.messages import About, decode_about, encode
 from forebay.coordination.store import keys
-from forebay.coordination.store.port import Entry, Sign, Standing, StoreLost
+from forebay.coordination.store.port import Registration, StoreLost, StoreReply, StreamEntry
 from forebay.settings import parse_store_url
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ RAW = {"protocol": 2, "decode_responses": False}
 READ_MAX = 256
 """Entries taken at once; the rest comes with the next call."""
 
-BEAT = """
+HEARTBEAT = """
 -- KEYS lease, epoch, members, about, own stream, stream to the leader
 -- ARGV member, token ('' when not leading), lease in ms, highest epoch known, may lead (0, 1),
 --      about, linger in ms
@@ -144,33 +144,34 @@ class ValkeyStore:
         self._client = connect(url)
         self._readers = (connect(url), connect(url))
         self._lease_ms = max(1, int(lease_s * 1000))
-        self._beat = self._client.register_script(BEAT)
+        self._heartbeat = self._client.register_script(HEARTBEAT)
         self._send = self._client.register_script(SEND)
         self._leave = self._client.register_script(LEAVE)
-        self._lingers = 0  # the epoch whose stream will not stay for ever; `beat` prolongs it
+        self._lingers = 0  # the epoch whose stream will not stay for ever; `heartbeat` prolongs it
         self._is_connected = False
         self.calls = 0
         """How many calls were made; what one of them costs is what the benchmarks ask."""
         self.bytes_sent = 0
 
-    async def beat(self, sign: Sign) -> Standing:
-        """Sign, renew or take the lease if it is free, and learn who is there."""
-        member = sign.about.member
+    async def heartbeat(self, registration: Registration) -> StoreReply:
+        """Register, renew the lease or take a free one, and learn who is there."""
+        member = registration.about.member
         holder, left_ms, abouts = await self._call(
-            lambda: self._beat(
+            lambda: self._heartbeat(
                 keys=[
                     keys.LEASE, keys.EPOCH, keys.MEMBERS, keys.ABOUT, keys.down(member),
-                    keys.up(sign.epoch),
+                    keys.up(registration.epoch),
                 ],
                 args=[
-                    member, sign.token, self._lease_ms, sign.epoch, int(sign.may_lead),
-                    encode(sign.about), keys.LINGER * self._lease_ms,
+                    member, registration.token, self._lease_ms, registration.epoch,
+                    int(registration.may_lead), encode(registration.about),
+                    keys.LINGER * self._lease_ms,
                 ],
             )
         )  # fmt: skip
         epoch, _, leader = bytes(holder).decode().partition(":")
         members = tuple(about for about in map(_about, abouts) if about is not None)
-        return Standing(int(epoch or 0), leader, max(0, left_ms) / 1000, members)
+        return StoreReply(int(epoch or 0), leader, max(0, left_ms) / 1000, members)
 
     async def send_up(self, epoch: int, payloads: Sequence[bytes]) -> None:
         """Append to the stream of the leader of an epoch."""
@@ -203,15 +204,17 @@ class ValkeyStore:
         )  # fmt: skip
         return bool(sent)
 
-    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[Entry]:
+    async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[StreamEntry]:
         """Wait for what comes after an entry of a leader's stream; empty when nothing came."""
         return await self._read(0, keys.up(epoch), after, wait_s)
 
-    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[Entry]:
+    async def read_down(self, member: str, after: bytes, wait_s: float) -> list[StreamEntry]:
         """Wait for what comes after an entry of a replica's stream; empty when nothing came."""
         return await self._read(1, keys.down(member), after, wait_s)
 
-    async def _read(self, reader: int, stream: str, after: bytes, wait_s: float) -> list[Entry]:
+    async def _read(
+        self, reader: int, stream: str, after: bytes, wait_s: float
+    ) -> list[StreamEntry]:
         asked = self._readers[reader].xread(
             {stream: after}, count=READ_MAX, block=max(1, int(wait_s * 1000))
         )
@@ -222,7 +225,7 @@ class ValkeyStore:
         if not found:
             return []
         [(_, entries)] = found
-        return [Entry(entry_id, fields.get(b"d", b"")) for entry_id, fields in entries]
+        return [StreamEntry(entry_id, fields.get(b"d", b"")) for entry_id, fields in entries]
 
     async def leave(self, member: str) -> None:
         """Be forgotten at once."""

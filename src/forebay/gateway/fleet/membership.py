@@ -91,11 +91,11 @@ def make_coordinator(
     perform: Perform,
     clock: Timers,
     chance: random.Random,
-    on_look: Callable[[str], None],
+    on_probe_request: Callable[[str], None],
 ) -> Coordinator:
     """Return the coordinator: a core of its own, or one shared through a store.
 
-    `on_look` is called with the name of a node that the leader wants to have probed.
+    `on_probe_request` is called with the name of a node that the leader wants to have probed.
     """
     options, coordination = settings.queue.options(), settings.coordination
     if not coordination.url:
@@ -117,7 +117,7 @@ def make_coordinator(
         store,
         lease_s=coordination.lease_seconds,
     )
-    replica.on_look = on_look
+    replica.on_probe_request = on_probe_request
     replica.ask_peers = partial(anyone_led, settings.server.tls_cert)
     return replica
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from forebay.coordination.leader.deferred_refusals import PATIENCE_S
+from forebay.coordination.leader.deferred_rejections import DEFER_S
 from forebay.core import (
     Arrived,
     Cancelled,
@@ -44,7 +44,7 @@ def lent_to_two(office: Office) -> tuple[Desk, Desk]:
         two.post(Arrived(name, "m"), office, settle=True)
     for name in ("x", "y"):
         two.post(Finished(name), office, settle=True)
-    lent = {each.about.member: each.lent for each in office.leader.standings(office.now_s)}
+    lent = {each.about.member: each.lent for each in office.leader.statuses(office.now_s)}
     assert lent["two-1"] == 2
     return one, two
 
@@ -85,7 +85,7 @@ def test_if_no_slot_comes_back_it_is_refused_after_a_moment_and_only_once() -> N
     office.leader.tick(office.now_s)
     due_s = office.leader.next_deadline_s()
     assert due_s is not None
-    assert due_s == pytest.approx(office.now_s + PATIENCE_S)
+    assert due_s == pytest.approx(office.now_s + DEFER_S)
     office.now_s = due_s
     office.leader.tick(due_s)
     office.settle()
@@ -111,7 +111,7 @@ def test_a_slot_that_was_in_use_after_all_refuses_the_second() -> None:
     one.post(impatient("b"), office)
     office.settle()
     assert (one.started, codes(one)) == (["a"], [])
-    office.now_s += PATIENCE_S
+    office.now_s += DEFER_S
     office.leader.tick(office.now_s)
     office.settle()
     assert codes(one) == ["deadline_unreachable"]
@@ -223,7 +223,7 @@ def test_one_who_asks_meanwhile_hears_that_it_waits() -> None:
     del office.desks["two-1"]  # it is frozen: nothing reaches it
     for name in ("a", "b"):
         one.post(impatient(name), office, settle=True)
-    office.now_s += PATIENCE_S / 2
+    office.now_s += DEFER_S / 2
     for name in ("a", "b"):
         one.post(Inspected(name), office, settle=True)
     seen = [action for action in one.actions if isinstance(action, Describe)]
@@ -231,8 +231,8 @@ def test_one_who_asks_meanwhile_hears_that_it_waits() -> None:
         ("a", "waiting", "busy", 1),
         ("b", "waiting", "busy", 2),
     ]
-    assert [each.waited_s for each in seen] == pytest.approx([PATIENCE_S / 2] * 2)
-    office.now_s += PATIENCE_S
+    assert [each.waited_s for each in seen] == pytest.approx([DEFER_S / 2] * 2)
+    office.now_s += DEFER_S
     office.leader.tick(office.now_s)
     office.settle()
     assert codes(one) == ["deadline_unreachable"] * 2
@@ -283,9 +283,9 @@ def test_who_waits_after_all_has_loans_called_back_like_anyone() -> None:
     one.post(Arrived("a", "m", user="u"), office, settle=True)  # its user has one in line
     two.post(Finished("t"), office, settle=True)  # this slot stays there: nobody waits for it
     one.post(Finished("r"), office, settle=True)  # now its user has a place again
-    office.now_s += PATIENCE_S
+    office.now_s += DEFER_S
     office.leader.tick(office.now_s)
     office.settle()
     assert one.waiting == ["s", "a"]
-    lent = {each.about.member: each.lent for each in office.leader.standings(office.now_s)}
+    lent = {each.about.member: each.lent for each in office.leader.statuses(office.now_s)}
     assert lent["two-1"] == 0
