@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.demo import play as played
-from forebay.demo.people import Answer, Person
-from forebay.demo.play import play
-from forebay.demo.scenes import JOBS
-from forebay.demo.stage import Stage
+from forebay.demo import scenes
+from forebay.demo.scenes import JOBS, play
+from forebay.demo.setup import DemoSetup
+from forebay.demo.users import DemoAnswer, DemoUser
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
 PACE = 0.04
 
 
-class Recorder(Person):
+class Recorder(DemoUser):
     """A user whose answers are kept to the end."""
 
     everyone: list[Recorder]
 
     def __init__(self, name: str, http: object) -> None:
         super().__init__(name, http)  # type: ignore[arg-type]
-        self.all: list[Answer] = []
+        self.all: list[DemoAnswer] = []
         Recorder.everyone.append(self)
 
-    async def ask(self, model: str, **more: object) -> Answer:
+    async def ask(self, model: str, **more: object) -> DemoAnswer:
         answer = await super().ask(model, **more)  # type: ignore[arg-type]
         self.all.append(answer)
         return answer
@@ -40,12 +39,12 @@ class Recorder(Person):
 @pytest.fixture(autouse=True)
 def recorders(monkeypatch: pytest.MonkeyPatch) -> None:
     Recorder.everyone = []
-    monkeypatch.setattr(played, "Person", Recorder)
+    monkeypatch.setattr(scenes, "DemoUser", Recorder)
 
 
 async def test_every_scene_shows_what_its_caption_says(tmp_path: Path) -> None:
     said: list[Words] = []
-    async with Stage(tmp_path, said.append, pace=PACE) as stage:
+    async with DemoSetup(tmp_path, said.append, pace=PACE) as stage:
         await play(stage, random.Random(1), once=True)
         swaps, retries, left = await stage.swaps(), stage.retries, await stage.waiting()
         assert stage.gateway.parts.watch.caption is said[-1]
@@ -64,8 +63,8 @@ async def test_every_scene_shows_what_its_caption_says(tmp_path: Path) -> None:
 
 
 async def test_a_port_that_is_taken_is_said_and_nothing_is_left_running(tmp_path: Path) -> None:
-    async with Stage(tmp_path, lambda _: None) as stage:
+    async with DemoSetup(tmp_path, lambda _: None) as stage:
         port = stage.gateway.port
-        other = Stage(tmp_path, lambda _: None, port=port)
+        other = DemoSetup(tmp_path, lambda _: None, port=port)
         with pytest.raises(OSError, match="in use"):
             await other.__aenter__()

@@ -76,15 +76,15 @@ async def _until_told(play: Coroutine[None, None, None]) -> None:
 
 
 async def _demo(port: int, chance: random.Random, *, once: bool, pace: float) -> None:
-    from forebay.demo.play import play
-    from forebay.demo.stage import Stage
+    from forebay.demo.scenes import play
+    from forebay.demo.setup import DemoSetup
 
     def caption(words: Words) -> None:
         say(f"  {words.en}")
 
     with tempfile.TemporaryDirectory(prefix="forebay-demo-") as folder:
-        async with Stage(Path(folder), caption, port=port, pace=pace) as stage:
+        async with DemoSetup(Path(folder), caption, port=port, pace=pace) as setup:
             say("")
-            say(f"The demo runs: open {stage.url}/ in a browser. Ctrl-C ends it.")
+            say(f"The demo runs: open {setup.url}/ in a browser. Ctrl-C ends it.")
             say("")
-            await play(stage, chance, once=once)
+            await play(setup, chance, once=once)

@@ -25,7 +25,7 @@ LIMIT_S: Final = 300.0
 """How long one request may take: longer than any of the demo does."""
 
 
-class Answer(Struct, frozen=True):
+class DemoAnswer(Struct, frozen=True):
     """How one request ended."""
 
     status: int
@@ -34,17 +34,17 @@ class Answer(Struct, frozen=True):
     node: str = ""
 
 
-class Person:
-    """Somebody with a name, whom fairness is between."""
+class DemoUser:
+    """One user: fairness is between users, by name."""
 
     def __init__(self, name: str, http: httpx.AsyncClient) -> None:
         self.name = name
         self._http = http
-        self.answers: list[Answer] = []
+        self.answers: list[DemoAnswer] = []
 
     async def ask(
         self, model: str, *, tokens: int = 40, priority: str = "normal", words: str = "Hello"
-    ) -> Answer:
+    ) -> DemoAnswer:
         """Send a chat and wait for the whole answer."""
         body = {
             "model": model,
@@ -56,11 +56,11 @@ class Person:
             "/v1/chat/completions", json=body, headers={"x-forebay-priority": priority}
         )
         waited_s = int(got.headers.get("x-queue-wait-ms", 0)) / 1000.0
-        answer = Answer(got.status_code, waited_s, got.headers.get("x-forebay-node", ""))
+        answer = DemoAnswer(got.status_code, waited_s, got.headers.get("x-forebay-node", ""))
         self.answers.append(answer)
         return answer
 
-    async def ask_many(self, count: int, model: str, *, tokens: int = 40) -> list[Answer]:
+    async def ask_many(self, count: int, model: str, *, tokens: int = 40) -> list[DemoAnswer]:
         """Send so many at once, and wait for all."""
         return await asyncio.gather(*(self.ask(model, tokens=tokens) for _ in range(count)))
 
@@ -70,13 +70,13 @@ class Person:
             await asyncio.sleep(pause_s * (0.5 + chance.random()))
             await self.ask(model, words=chance.choice(QUESTIONS))
 
-    def take_answers(self) -> list[Answer]:
+    def take_answers(self) -> list[DemoAnswer]:
         """Return the answers since the last time."""
         taken, self.answers = self.answers, []
         return taken
 
 
-def median_wait_s(answers: Sequence[Answer]) -> float | None:
+def median_wait_s(answers: Sequence[DemoAnswer]) -> float | None:
     """Return how long the one in the middle waited; None where nobody was answered."""
     waits = [answer.waited_s for answer in answers if answer.status == 200]
     return median(waits) if waits else None

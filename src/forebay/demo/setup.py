@@ -1,4 +1,4 @@
-"""The stage of the demo: a real gateway in front of three simulated nodes, in one process."""
+"""What the demo runs: a real gateway in front of three simulated nodes, in one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NODES: Final = {"gpu1": 2, "gpu2": 2, "gpu3": 1}
 QUEUE_MAX: Final = 40
 
 
-class Stage:
+class DemoSetup:
     """Nodes that can die and come back, the gateway, and what is said about them."""
 
     def __init__(
