@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.cli.serve.start_failures import why_not_listening, why_not_started
+from forebay.cli.serve.start_failures import explain_listen_error, explain_start_error
 from forebay.settings import ServerSettings
 
 COMMAND = str(Path(sys.executable).parent / "forebay")
@@ -74,11 +74,11 @@ def test_bad_settings_come_with_the_line_and_the_command_that_checks_them(tmp_pa
 )
 def test_each_reason_has_its_own_way_out(code: int, port: int, part: str) -> None:
     error = OSError(code, os.strerror(code))
-    assert part in why_not_listening(error, "127.0.0.1", port, "serve")
+    assert part in explain_listen_error(error, "127.0.0.1", port, "serve")
 
 
 def test_an_address_with_colons_is_written_as_in_a_url() -> None:
-    why = why_not_started(OSError(errno.EADDRINUSE, "taken"), ServerSettings(host="::1"))
+    why = explain_start_error(OSError(errno.EADDRINUSE, "taken"), ServerSettings(host="::1"))
     assert "http://[::1]:7800" in why.words
     assert not why.is_in_the_settings
 
@@ -87,5 +87,7 @@ def test_a_reason_of_tls_is_told_only_where_it_is_one(tmp_path: Path) -> None:
     for name in ("cert", "key"):
         (tmp_path / name).touch()
     server = ServerSettings(tls_cert=str(tmp_path / "cert"), tls_key=str(tmp_path / "key"))
-    assert why_not_started(ssl.SSLError(1, "[X] wrong"), server).is_in_the_settings
-    assert "another program" in why_not_started(OSError(errno.EADDRINUSE, "taken"), server).words
+    assert explain_start_error(ssl.SSLError(1, "[X] wrong"), server).is_in_the_settings
+    assert (
+        "another program" in explain_start_error(OSError(errno.EADDRINUSE, "taken"), server).words
+    )

@@ -10,20 +10,20 @@ NOT_ALLOWED = 4
 BROKEN_LIMIT = 5
 INTERRUPTED = 130
 """Ctrl-C, as shells have it: 128 and the signal's number."""
-NOBODY_READS = 141
+PIPE_CLOSED = 141
 """The same for a pipe whose reader has left, as `head` does."""
 
 MEANINGS = {
     DONE: "done as asked",
-    FAILED: "the gateway said no, or what was asked for failed",
-    USAGE: "asked wrongly: a command, an option, a file, a setting",
+    FAILED: "the gateway refused, or what was asked for failed",
+    USAGE: "usage error: a command, an option, a file, a setting",
     NOT_REACHABLE: "no gateway can be reached",
     NOT_ALLOWED: "the gateway wants a key, or another one",
-    BROKEN_LIMIT: "what `forebay bench --fail-if` names came true",
+    BROKEN_LIMIT: "a `--fail-if` condition of `forebay bench` holds",
     INTERRUPTED: "Ctrl-C",
-    NOBODY_READS: "whoever read the output left early, as `head` does",
+    PIPE_CLOSED: "the reader of the output closed the pipe, as `head` does",
 }
 EPILOG = (
-    "Exit status: 0 done, 1 failed, 2 asked wrongly, 3 no gateway, 4 key needed, 5 --fail-if "
-    "came true, 130 Ctrl-C, 141 nobody read on."
+    "Exit status: 0 done, 1 failed, 2 usage error, 3 no gateway, 4 key needed, 5 a --fail-if "
+    "holds, 130 Ctrl-C, 141 pipe closed."
 )

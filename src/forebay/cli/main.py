@@ -7,7 +7,7 @@ import typer
 
 from forebay import __version__
 from forebay.cli.exits import EPILOG
-from forebay.cli.verbs import Verb, Verbs
+from forebay.cli.verbs import Verb, VerbGroup
 
 VERBS: Mapping[str, Verb] = {
     "serve": Verb(
@@ -60,7 +60,7 @@ VERBS: Mapping[str, Verb] = {
 """Every verb there is, in the order in which they are shown."""
 
 
-class ForebayVerbs(Verbs):
+class ForebayGroup(VerbGroup):
     """The verbs of `forebay`."""
 
     table = VERBS
@@ -68,7 +68,7 @@ class ForebayVerbs(Verbs):
 
 app = typer.Typer(
     name="forebay",
-    cls=ForebayVerbs,
+    cls=ForebayGroup,
     help="Forebay, the queue in front of your LLMs: one endpoint for every model server you have, "
     "with fair and bounded waiting.",
     epilog="Start with: forebay serve. It finds Ollama, llama.cpp, vLLM and LM Studio on this "

@@ -1,7 +1,7 @@
-"""The verbs of `forebay`: each is imported when it is asked for, and all of them fail alike.
+"""The verbs of `forebay`: each is imported when it is called, and all of them fail alike.
 
-A list of verbs (`--help`, the Tab key) needs only their names and a line about each, so that
-nothing of the gateway is imported for it.
+A list of verbs (`--help`, the Tab key) needs only their names and a line about each, so nothing of
+the gateway is imported for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer.core
 import typer.main
 from typer._completion_classes import completion_init
 
-from forebay.cli.exits import FAILED, INTERRUPTED, NOBODY_READS, USAGE
+from forebay.cli.exits import FAILED, INTERRUPTED, PIPE_CLOSED, USAGE
 from forebay.cli.output.console import complain
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ class Verb(NamedTuple):
     """The module and the name in it: a function, or a Typer with verbs of its own."""
     help: str
     """The first sentence of its own help."""
-    is_hidden: bool = False
 
 
-class Shelf(MutableMapping[str, Any]):
+class LazyCommands(MutableMapping[str, Any]):
     """Commands by name; those of the table are imported when they are looked up."""
 
     def __init__(self, table: Mapping[str, Verb], made: Mapping[str, Any]) -> None:
@@ -54,7 +53,7 @@ class Shelf(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            self._made[name] = _loaded(name, self._table[name])
+            self._made[name] = _load(name, self._table[name])
         return self._made[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -73,59 +72,59 @@ class Shelf(MutableMapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name in self._table or name in self._made
 
-    def label(self, name: str) -> Any:
-        """Return what a list shows of a command; nothing is imported for it."""
+    def placeholder(self, name: str) -> Any:
+        """Return a command with only a name and a help line; nothing is imported for it."""
         if name in self._made or name not in self._table:
             return self._made.get(name)
         verb = self._table[name]
-        return typer.core.TyperCommand(name, help=verb.help, hidden=verb.is_hidden)
+        return typer.core.TyperCommand(name, help=verb.help)
 
 
-class Verbs(typer.core.TyperGroup):
+class VerbGroup(typer.core.TyperGroup):
     """A group whose `table` names verbs, and which ends every command in the same manner."""
 
     table: Mapping[str, Verb] = {}
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self._shelf = Shelf(self.table, self.commands)
-        self.commands = self._shelf
-        self._lists = False
+        self._lazy = LazyCommands(self.table, self.commands)
+        self.commands = self._lazy
+        self._is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names, in the order of the table."""
-        return list(self._shelf)
+        return list(self._lazy)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or what a list shows of it."""
-        return self._shelf.label(cmd_name) if self._lists else self._shelf.get(cmd_name)
+        return self._lazy.placeholder(cmd_name) if self._is_listing else self._lazy.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
         if not _is_terminal():
             self.rich_markup_mode = None  # no boxes in a pipe
-        self._lists = True
+        self._is_listing = True
         try:
             super().format_help(ctx, formatter)
         finally:
-            self._lists = False
+            self._is_listing = False
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Offer the verbs; as for the help, nothing is imported for it."""
-        self._lists = True
+        self._is_listing = True
         try:
             return super().shell_complete(ctx, incomplete)
         finally:
-            self._lists = False
+            self._is_listing = False
 
     def make_context(self, *given: Any, **more: Any) -> Any:
         """Parse; `--help` and `--version` print while that is done."""
-        with _read_to_the_end():
+        with _quiet_if_pipe_closes():
             return super().make_context(*given, **more)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with _read_to_the_end():
+        with _quiet_if_pipe_closes():
             return super().invoke(ctx)
 
     def main(
@@ -153,7 +152,7 @@ class Verbs(typer.core.TyperGroup):
         return status
 
 
-def _loaded(name: str, verb: Verb) -> Any:
+def _load(name: str, verb: Verb) -> Any:
     module_name, _, attribute = verb.place.partition(":")
     module = import_module(module_name)
     found = getattr(module, attribute)
@@ -163,7 +162,7 @@ def _loaded(name: str, verb: Verb) -> Any:
         alone = typer.Typer(add_completion=False)
         alone.command(name, epilog=getattr(module, "EPILOG", None))(found)
         command = typer.main.get_command(alone)
-    command.name, command.hidden = name, verb.is_hidden
+    command.name = name
     if not _is_terminal():
         _without_boxes(command)
     return command
@@ -180,14 +179,14 @@ def _is_terminal() -> bool:
 
 
 @contextmanager
-def _read_to_the_end() -> Iterator[None]:
-    """Be quiet about a reader that leaves early."""
+def _quiet_if_pipe_closes() -> Iterator[None]:
+    """Exit without a word where the reader of the output closes the pipe."""
     try:
         yield
     except BrokenPipeError:
-        with suppress(OSError, ValueError):  # what is still in the buffer is for nobody
+        with suppress(OSError, ValueError):  # nobody reads what is still in the buffer
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(NOBODY_READS) from None
+        raise typer.Exit(PIPE_CLOSED) from None
 
 
 def _tell_usage(wrong: Any) -> int:

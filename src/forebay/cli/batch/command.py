@@ -13,7 +13,7 @@ from forebay.cli.gateway import AsJson, GatewayUrl, KeyEnv  # noqa: TC001 - Type
 from forebay.cli.output.console import fail
 
 EPILOG = (
-    "Exits with 0 when every line was answered, 1 when some failed, 2 when asked wrongly, 3 when "
+    "Exits with 0 when every line was answered, 1 when some failed, 2 for a usage error, 3 when "
     "no gateway can be reached, 4 when it wants another key, 130 after Ctrl-C. "
     "What is needed to go on is kept beside the file, in FILE.jsonl.forebay."
 )

@@ -10,7 +10,7 @@ from forebay.cli.bench import options
 from forebay.cli.gateway import AsJson
 
 EPILOG = (
-    "Exits with 0 when it was measured, 1 when nothing succeeded, 2 when asked wrongly, 3 when the "
+    "Exits with 0 when it was measured, 1 when nothing succeeded, 2 for a usage error, 3 when the "
     "server cannot be reached, 4 when it wants a key, 5 when a --fail-if holds, 130 after Ctrl-C, "
     "which still reports. What the numbers mean: docs/bench.md."
 )

@@ -39,9 +39,7 @@ def chat(
     """Talk with a model. The gateway holds the conversation, so it can be taken up again."""
     if session is not None and system is not None:
         fail("--system is for a new session; one that is taken up has its own.", code=USAGE)
-    from forebay.cli.chat.conversation import (  # the SDK's HTTP is of no use to other commands
-        Asked,
-        talk,
-    )
+    from forebay.cli.chat import conversation  # slow to import, and --help must be quick
 
-    raise typer.Exit(talk(Asked(session, model, system, url, key_env)))
+    options = conversation.ChatOptions(session, model, system, url, key_env)
+    raise typer.Exit(conversation.chat(options))

@@ -1,4 +1,4 @@
-"""A talk at the terminal, or from a pipe: from its beginning to how to come back to it."""
+"""A conversation at the terminal or from a pipe, until it is left; and its `/` commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import sys
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from forebay.cli.chat.turn import Saying, Screen, TurnView
+from forebay.cli.chat.turn import PromptTurn, Screen, TurnView
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway import start_hint, where_and_key
 from forebay.cli.invocation import as_called
@@ -45,7 +45,7 @@ HELP = (
 NAMES = {"user": "you", "assistant": "model", "system": "system"}
 
 
-class Asked(NamedTuple):
+class ChatOptions(NamedTuple):
     """What was typed."""
 
     session: str | None
@@ -55,35 +55,37 @@ class Asked(NamedTuple):
     key_env: str
 
 
-def talk(asked: Asked) -> int:
-    """Talk until somebody leaves, and return the exit status."""
-    where, key = where_and_key(asked.url, asked.key_env)
+def chat(options: ChatOptions) -> int:
+    """Talk until the user leaves, and return the exit status."""
+    where, key = where_and_key(options.url, options.key_env)
     for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):  # nobody's letters may end a talk
+        if isinstance(stream, io.TextIOWrapper):  # no odd letter may end a conversation
             stream.reconfigure(errors="replace")
     screen = Screen(sys.stdin, sys.stdout, sys.stderr)
     with Client(where, key) as client:
         try:
-            begun = _begin(client, asked)
+            begun = _begin(client, options)
         except KeyboardInterrupt:
             return INTERRUPTED
         except SdkError as error:
-            _give_up(error, asked.session, has_key=key is not None)
-        return _talk(Talk(client, begun, asked.system, screen), screen, _how_back(asked))
+            _give_up(error, options.session, has_key=key is not None)
+        return _talk(
+            Conversation(client, begun, options.system, screen), screen, _how_back(options)
+        )
 
 
-def _how_back(asked: Asked) -> str:
-    back = f" --url {asked.url}" if asked.url else ""
-    return back + (f" --key-env {asked.key_env}" if asked.key_env else "")
+def _how_back(options: ChatOptions) -> str:
+    back = f" --url {options.url}" if options.url else ""
+    return back + (f" --key-env {options.key_env}" if options.key_env else "")
 
 
-def _begin(client: Client, asked: Asked) -> SessionClient:
-    if asked.session is None:
-        model = asked.model or _first_model(client)
-        return SessionClient.create_or_attach(client, model=model, system=asked.system)
-    found = SessionClient.load(client, asked.session)
-    if asked.model not in (None, found.model):
-        fail(f"session {asked.session} is with {found.model}. Leave out --model.", code=USAGE)
+def _begin(client: Client, options: ChatOptions) -> SessionClient:
+    if options.session is None:
+        model = options.model or _first_model(client)
+        return SessionClient.create_or_attach(client, model=model, system=options.system)
+    found = SessionClient.load(client, options.session)
+    if options.model not in (None, found.model):
+        fail(f"session {options.session} is with {found.model}. Leave out --model.", code=USAGE)
     return found
 
 
@@ -94,41 +96,43 @@ def _first_model(client: Client) -> str:
     return models[0]
 
 
-def _talk(talk: Talk, screen: Screen, back: str) -> int:
-    """Talk until somebody leaves, and say how to come back."""
+def _talk(conversation: Conversation, screen: Screen, back: str) -> int:
+    """Talk until the user leaves, and say how to come back."""
     if screen.is_interactive:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - input() then has line editing and history
-    say(f"Talking with {printable(talk.session.model)} in session {talk.session.session_id}.")
+    session = conversation.session
+    say(f"Talking with {printable(session.model)} in session {session.session_id}.")
     if screen.is_interactive:
         say(HELP[0])
-        talk.show_history(TURNS_SHOWN)
+        conversation.show_history(TURNS_SHOWN)
     status = 0
     try:
-        status = _lines(talk, screen)
-    except (KeyboardInterrupt, Left):
+        status = _lines(conversation, screen)
+    except (KeyboardInterrupt, ChatLeft):
         status = INTERRUPTED
     except GatewayAway as away:
         say(f"forebay: {away}. {start_hint()}")
         status = NOT_REACHABLE
     finally:
         screen.waiting.clear()
-        if talk.leave():
-            say(f"To come back: {as_called('chat')} --session {talk.session.session_id}{back}")
+        if conversation.leave():
+            session = conversation.session  # it may be another one by now
+            say(f"To come back: {as_called('chat')} --session {session.session_id}{back}")
     return status
 
 
-def _lines(talk: Talk, screen: Screen) -> int:
-    """Take line after line until somebody leaves; 1 where a turn of a pipe has failed."""
+def _lines(conversation: Conversation, screen: Screen) -> int:
+    """Take line after line until the user leaves; 1 where a turn of a pipe has failed."""
     status = 0
     is_warned = False
     while True:
         try:
             line = screen.read()
-            if line is None or not talk.take(line):
+            if line is None or not conversation.take(line):
                 return 0 if screen.is_interactive else status
             is_warned = False
-        except (KeyboardInterrupt, Cancelled) as stop:
+        except (KeyboardInterrupt, TurnCancelled) as stop:
             _warn(stop, screen, is_last=is_warned)
             is_warned = True
         except SdkError as error:
@@ -138,7 +142,7 @@ def _lines(talk: Talk, screen: Screen) -> int:
 
 def _warn(stop: BaseException, screen: Screen, *, is_last: bool) -> None:
     """Say what the next Ctrl-C does; raises the second of two in a row."""
-    if isinstance(stop, Cancelled):
+    if isinstance(stop, TurnCancelled):
         say("(cancelled; Ctrl-C again leaves)")
     elif is_last or not screen.is_interactive:
         raise stop
@@ -170,15 +174,15 @@ def _give_up(error: SdkError, session_id: str | None, *, has_key: bool) -> NoRet
     fail(words)
 
 
-class Cancelled(Exception):
+class TurnCancelled(Exception):
     """Ctrl-C has ended a turn."""
 
 
-class Left(Exception):
+class ChatLeft(Exception):
     """Ctrl-C came again before the turn had ended: nothing is waited for any more."""
 
 
-class Talk:
+class Conversation:
     """One conversation, which may be changed for another."""
 
     def __init__(
@@ -232,7 +236,7 @@ class Talk:
 
     def _say(self, text: str) -> None:
         self._is_empty = False
-        saying = Saying(self._client.asynchronous, self.session.asynchronous, text)
+        saying = PromptTurn(self._client.asynchronous, self.session.asynchronous, text)
         view, calls = TurnView(self._screen), CallbackQueue()
         note = calls.here(view.note)
         assert note is not None
@@ -241,10 +245,10 @@ class Talk:
         except KeyboardInterrupt:
             view.break_off()
             if not saying.is_over:  # a second one, while the turn was being ended
-                raise Left from None
+                raise ChatLeft from None
             if not self._screen.is_interactive:
                 raise
-            raise Cancelled from None
+            raise TurnCancelled from None
         except TurnFailed as failed:
             view.break_off()
             if not self._screen.is_interactive:

@@ -1,4 +1,4 @@
-"""What `forebay chat` shows, and where it reads: a terminal with a live line, or plain pipes."""
+"""One turn of a chat, and the screen: a terminal with a live line, or plain pipes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _sendable(text: str) -> str:
 
 
 class Screen:
-    """Where the talk is shown and typed."""
+    """Where the conversation is shown and typed."""
 
     def __init__(self, source: TextIO, out: TextIO, errors: TextIO) -> None:
         self._source = source
@@ -120,18 +120,18 @@ class Screen:
         return "\n".join(lines)
 
 
-class Saying:
-    """Something that is said, until its turn has ended; cancelled, it ends the turn, too."""
+class PromptTurn:
+    """A prompt until its turn has ended; cancelling ends the turn at the gateway, too."""
 
     def __init__(self, client: AsyncClient, session: AsyncSessionClient, text: str) -> None:
         self._client = client
         self._session = session
         self._text = text
         self.is_over = True
-        """Nothing of it is at the gateway, as far as we know: before it is said, and at the end."""
+        """Whether nothing of it is at the gateway, as far as we know: before and after."""
 
     async def run(self, note: Callable[[SessionEvent | Place], object]) -> Turn:
-        """Say it and tell what happens; raises SdkError."""
+        """Send it and report what happens to `note`; raises SdkError."""
         self.is_over = False
         sending = asyncio.ensure_future(self._session.send(self._text))
         try:
@@ -150,7 +150,7 @@ class Saying:
 async def follow(
     client: AsyncClient, sent: AsyncSentPrompt, note: Callable[[SessionEvent | Place], object]
 ) -> Turn:
-    """Tell what happens to a prompt, its place every second included; raises TurnFailed."""
+    """Report what happens to a prompt, its place every second included; raises TurnFailed."""
     looking = asyncio.ensure_future(_look(client, sent.prompt_id, note))
     try:
         async for event in sent.events():

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.cli.serve.start_failures import why_tls_fails
+from forebay.cli.serve.start_failures import explain_tls_error
 from forebay.settings import (
     Settings,
     SettingsError,
@@ -27,12 +27,12 @@ MOUNTS = Path("/proc/self/mounts")
 """Only Linux has it; elsewhere nothing is said about kinds of disks."""
 
 
-def problems_around(settings: Settings) -> list[SettingsProblem]:
+def environment_problems(settings: Settings) -> list[SettingsProblem]:
     """Return what is missing, without which the gateway would not do what the settings say."""
     return [*_files(settings), *_secrets(settings)]
 
 
-def risks_around(settings: Settings) -> list[SettingsProblem]:
+def environment_risks(settings: Settings) -> list[SettingsProblem]:
     """Return what does not keep the gateway from starting, but will surprise somebody."""
     urls = {
         "jobs.database": settings.jobs.database,
@@ -60,7 +60,7 @@ def _files(settings: Settings) -> Iterable[SettingsProblem]:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(settings.server.tls_cert, settings.server.tls_key)
         except OSError as error:  # an SSLError is one
-            yield SettingsProblem("server.tls_cert", *why_tls_fails(error))
+            yield SettingsProblem("server.tls_cert", *explain_tls_error(error))
 
 
 def _secrets(settings: Settings) -> Iterable[SettingsProblem]:

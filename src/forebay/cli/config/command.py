@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from forebay.cli.config.checks import problems_around, risks_around
+from forebay.cli.config.checks import environment_problems, environment_risks
 from forebay.cli.exits import USAGE
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
@@ -27,7 +27,7 @@ from forebay.settings.names import blocks, valid_keys
 from forebay.settings.review import risks
 
 if TYPE_CHECKING:
-    from forebay.cli.config.probe import Probed
+    from forebay.cli.config.probe import NodeProbe
 
 URLS = ("jobs.database", "sessions.database", "coordination.url")
 
@@ -92,7 +92,7 @@ def check(
     """
     try:
         loaded = load_with_origins(_one_file(file, config), settings or ())
-        if problems := problems_around(loaded.settings):
+        if problems := environment_problems(loaded.settings):
             raise SettingsError(problems)
     except SettingsError as error:
         _tell_problems(error, as_json)
@@ -136,13 +136,13 @@ def _one_file(file: Path | None, config: Path | None) -> Path | None:
     return file or config
 
 
-class Checked(NamedTuple):
+class CheckReport(NamedTuple):
     """What there is to say of settings that can be used."""
 
     path: Path | None
     meaning: list[str]
     warnings: list[SettingsProblem]
-    nodes: "list[Probed] | None"
+    nodes: "list[NodeProbe] | None"
     """What each node said; None where they were not asked."""
 
     @property
@@ -178,15 +178,15 @@ def _tell_problems(error: SettingsError, as_json: bool) -> NoReturn:
     fail(f"{error}\nNothing was started. Correct this and check again.", code=USAGE)
 
 
-def _look_closer(loaded: LoadedSettings, *, ask_nodes: bool) -> Checked:
+def _look_closer(loaded: LoadedSettings, *, ask_nodes: bool) -> CheckReport:
     settings = loaded.settings
-    warnings = placed([*risks(settings), *risks_around(settings)], loaded)
+    warnings = placed([*risks(settings), *environment_risks(settings)], loaded)
     nodes = None
     if ask_nodes:
         from forebay.cli.config.probe import probe as probe_nodes  # not for every check
 
         nodes = probe_nodes(settings.nodes)
-    return Checked(loaded.path, explain(settings), warnings, nodes)
+    return CheckReport(loaded.path, explain(settings), warnings, nodes)
 
 
 def _counted(count: int, word: str) -> str:

@@ -21,7 +21,7 @@ LIMIT_S = 10.0
 MODELS_SHOWN = 5
 
 
-class Probed(NamedTuple):
+class NodeProbe(NamedTuple):
     """What a node said."""
 
     name: str
@@ -44,13 +44,13 @@ class Probed(NamedTuple):
         return f"Node {self.name} is {self.state} now ({self.kind}): {shown}{also}."
 
 
-def probe(nodes: Iterable[NodeSettings]) -> list[Probed]:
+def probe(nodes: Iterable[NodeSettings]) -> list[NodeProbe]:
     """Ask every node once, all at the same time; raises SettingsError where a key is missing."""
     logging.getLogger("forebay").addHandler(logging.NullHandler())  # the answer says it all
     return asyncio.run(_probe(tuple(nodes)))
 
 
-async def _probe(nodes: tuple[NodeSettings, ...]) -> list[Probed]:
+async def _probe(nodes: tuple[NodeSettings, ...]) -> list[NodeProbe]:
     clock, gpu = LoopClock(asyncio.get_running_loop()), GpuMeter(lambda: None)
     backends = [Backend(node, node_api_key(node), lambda event: None, clock, gpu) for node in nodes]
     try:
@@ -65,10 +65,10 @@ async def _probe(nodes: tuple[NodeSettings, ...]) -> list[Probed]:
             backend.stop()
 
 
-def _told(backend: Backend) -> Probed:
+def _told(backend: Backend) -> NodeProbe:
     told = backend.told
     answered = backend.was_probed and not backend.last_error
-    return Probed(
+    return NodeProbe(
         backend.name,
         backend.settings.url,
         str(told.state) if answered else "offline",

@@ -11,7 +11,7 @@ from forebay.cli.exits import FAILED, USAGE
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
 from forebay.cli.output.console import check_config, fail
-from forebay.cli.serve.start_failures import why_not_started
+from forebay.cli.serve.start_failures import explain_start_error
 from forebay.errors import BackendFailed, InvariantBroken, NotAllowed
 
 if TYPE_CHECKING:
@@ -99,5 +99,5 @@ def _run(
     except (BackendFailed, InvariantBroken) as error:
         fail(str(error))
     except OSError as error:
-        why = why_not_started(error, settings.server)
+        why = explain_start_error(error, settings.server)
         fail(why.words, code=USAGE if why.is_in_the_settings else FAILED)

@@ -16,7 +16,7 @@ import typer
 
 from forebay.cli.invocation import as_called
 from forebay.cli.output.console import fail, say
-from forebay.cli.serve.start_failures import why_not_listening
+from forebay.cli.serve.start_failures import explain_listen_error
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -50,7 +50,7 @@ def demo(
     try:
         asyncio.run(_until_told(_demo(wanted, random.Random(seed), once=once, pace=pace)))
     except OSError as error:
-        fail(why_not_listening(error, "127.0.0.1", wanted, "demo"))
+        fail(explain_listen_error(error, "127.0.0.1", wanted, "demo"))
     say("")
     say(f"That was the demo. To put Forebay in front of your models: {as_called('serve')}")
 

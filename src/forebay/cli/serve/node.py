@@ -8,7 +8,7 @@ import typer
 
 from forebay.cli.exits import USAGE
 from forebay.cli.output.console import fail
-from forebay.cli.serve.start_failures import why_not_listening
+from forebay.cli.serve.start_failures import explain_listen_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,4 +139,4 @@ def _run(options: GuardOptions) -> None:
     try:
         run_guard(options)
     except OSError as error:
-        fail(why_not_listening(error, options.host, options.port, "node"))
+        fail(explain_listen_error(error, options.host, options.port, "node"))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from forebay.cli.output.console import counted, fail, tell
-from forebay.cli.serve.start_failures import why_not_listening
+from forebay.cli.serve.start_failures import explain_listen_error
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 
@@ -53,7 +53,7 @@ def sim_node(  # noqa: PLR0913 - Typer reads the options from the signature
     try:
         asyncio.run(_serve(SimNode(options, host, port)))
     except OSError as error:
-        fail(why_not_listening(error, host, port, "sim-node"))
+        fail(explain_listen_error(error, host, port, "sim-node"))
 
 
 async def _serve(node: SimNode) -> None:

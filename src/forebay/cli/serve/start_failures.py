@@ -16,7 +16,7 @@ FIRST_FREE_PORT = 1024
 """Below it, ports are for root on most systems."""
 
 
-def why_not_listening(error: OSError, host: str, port: int, command: str) -> str:
+def explain_listen_error(error: OSError, host: str, port: int, command: str) -> str:
     """Say why an address cannot be listened on; `command` is the verb to try with another port."""
     place = f"{f'[{host}]' if ':' in host else host}:{port}"
     if error.errno == errno.EADDRINUSE:
@@ -38,22 +38,22 @@ def why_not_listening(error: OSError, host: str, port: int, command: str) -> str
     return f"cannot listen on {place}: {error.strerror or error}. Try another --port or --host."
 
 
-class Why(NamedTuple):
+class StartFailure(NamedTuple):
     """Why something did not start."""
 
     words: str
     is_in_the_settings: bool
 
 
-def why_not_started(error: OSError, server: ServerSettings) -> Why:
+def explain_start_error(error: OSError, server: ServerSettings) -> StartFailure:
     """Say why the gateway did not start."""
     if server.tls_cert and (problem := _about_tls(error, server)):
-        return Why(problem, True)
-    words = why_not_listening(error, server.host, server.port, "serve")
+        return StartFailure(problem, True)
+    words = explain_listen_error(error, server.host, server.port, "serve")
     if error.errno == errno.EADDRINUSE:
         look = with_url("status", _url(server))
         words += f" If that is Forebay already, `{look}` shows it."
-    return Why(f"{words} In the settings: server.port, server.host.", False)
+    return StartFailure(f"{words} In the settings: server.port, server.host.", False)
 
 
 def _about_tls(error: OSError, server: ServerSettings) -> str:
@@ -65,11 +65,11 @@ def _about_tls(error: OSError, server: ServerSettings) -> str:
             return f"server.{key}: {path} cannot be read: {reason}. Correct the path or its rights."
     if not isinstance(error, ssl.SSLError):
         return ""
-    wrong, instead = why_tls_fails(error)
+    wrong, instead = explain_tls_error(error)
     return f"server.tls_cert, server.tls_key: {wrong}; {instead}."
 
 
-def why_tls_fails(error: OSError) -> tuple[str, str]:
+def explain_tls_error(error: OSError) -> tuple[str, str]:
     """Say what is wrong with a certificate and its key, and what they must be."""
     reason = getattr(error, "reason", None) or error.strerror or str(error)
     return (
