@@ -101,9 +101,15 @@ def test_without_textual_it_says_how_to_install_it(
     assert "pip install 'forebay[tui]'" in capsys.readouterr().err
 
 
-def test_no_other_command_pays_for_it() -> None:
-    heavy = ("textual", "httpx", "forebay.terminal")
-    code = f"import sys, forebay.cli.main; print([m for m in {heavy} if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("forebay.cli.main", ("textual", "httpx", "forebay.terminal")),  # no other command pays
+        ("forebay.terminal.panels", ("textual",)),  # nor one picture for a pipe
+    ],
+)
+def test_only_the_live_view_pays_for_it(module: str, heavy: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -28,7 +28,7 @@ async def test_it_shows_what_it_is_sent_and_q_leaves(gateway: ScriptedGateway) -
         gateway.send(**snapshot(queue={"waiting": 13}))
         await shows(pilot, "13 of 100")
         await pilot.press("q")
-    assert app.return_value == 0
+    assert app.return_code == 0
 
 
 async def test_draining_is_confirmed_sent_and_answered(gateway: ScriptedGateway) -> None:
@@ -158,7 +158,7 @@ async def test_any_key_leaves_the_help_and_does_nothing_else(gateway: ScriptedGa
             await shows(pilot, "Queue by priority")
             assert app.view.question is None
         await pilot.press("question_mark", "q")
-    assert app.return_value == 0
+    assert app.return_code == 0
 
 
 @pytest.mark.parametrize("keys", [(), ("slash",), ("question_mark",), ("d",)])

@@ -117,11 +117,11 @@ class TopApp(App[int]):
     #models { width: 28fr; }
     #jobs { width: 28; }
     #problems { width: 20fr; }
-    .-wide #jobs, .-tab2 #jobs { width: 28fr; }
+    .-wide #jobs, .-half #jobs { width: 28fr; }
     .-tiny #queue_chart, .-tiny #jobs, .-small #jobs { display: none; }
-    .-tiny #problems, .-small #problems, .-narrow #problems, .-tab2 #problems { display: none; }
-    .-tiny .-tab2 #side, .-small .-tab2 #side { layout: vertical; }
-    .-tiny .-tab2 #jobs, .-small .-tab2 #jobs { display: block; width: 1fr; margin: 1 0; }
+    .-tiny #problems, .-small #problems, .-narrow #problems, .-half #problems { display: none; }
+    .-tiny .-half #side, .-small .-half #side { layout: vertical; }
+    .-tiny .-half #jobs, .-small .-half #jobs { display: block; width: 1fr; margin: 1 0; }
     Footer, FooterKey { background: ansi_default; }
     FooterKey .footer-key--key { color: ansi_default; background: ansi_default; }
     FooterKey .footer-key--key { text-style: reverse; }
@@ -135,7 +135,7 @@ class TopApp(App[int]):
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
         Binding("y", "answer(True)", "yes"),
         Binding("n", "answer(False)", "no"),
-        Binding("q", "leave(0)", "quit"),
+        Binding("q", "quit", "quit"),
         Binding("question_mark,h,f1", "set('is_helping', True)", "help", key_display="?"),
         Binding("down,j", "move(1)", "node", key_display="↑↓"),
         Binding("up,k", "move(-1)", show=False),
@@ -168,6 +168,7 @@ class TopApp(App[int]):
         """What it depended on which keys do something when the last line was made."""
         self._digits = [Digits() for _ in range(FIGURES_MAX)]
         self._filter = Input(compact=True, max_length=100)
+        self._panels: list[TextPanel] = []
         self._tick()
 
     def get_default_screen(self) -> TopScreen:
@@ -178,7 +179,7 @@ class TopApp(App[int]):
             return TextPanel(self.view, make)
 
         yield TextPanel(self.view, panels.header, fades=False)
-        with Vertical(id="body"):
+        with Vertical(id="body") as self._body:
             yield from map(panel, (panels.help_page, panels.tabs, panels.caption))
             yield Horizontal(*self._digits, id="digits")
             yield panel(panels.figures)
@@ -199,6 +200,7 @@ class TopApp(App[int]):
 
     def on_mount(self) -> None:
         """Begin to read and to draw."""
+        self._panels = list(self.query(TextPanel))
         self.set_interval(DRAW_EVERY_S, self._draw_in_turn)
         self.run_worker(self._read(), exit_on_error=True)
         # after Ctrl-Z and `fg` the terminal has forgotten everything
@@ -260,8 +262,8 @@ class TopApp(App[int]):
         self._is_stale = False
         view = self.view
         if view.has_snapshot:
-            self._place(self.query_one("#body"))
-        for panel in self.query(TextPanel):
+            self._place()
+        for panel in self._panels:
             if panel.is_on_screen:
                 panel.draw()
         keys = (view.question, view.is_paused, view.filter, view.hello.admin)
@@ -269,13 +271,13 @@ class TopApp(App[int]):
             self._keys = keys
             self.refresh_bindings()
 
-    def _place(self, body: Widget) -> None:
+    def _place(self) -> None:
         """Give each panel its rows."""
         cells, rows = self.size
-        planned = panels.plan(
-            self.view, cells, rows - OTHER_ROWS, may_be_big=not self._ascii.enabled
-        )
-        body.set_classes(f"-tab{self.view.tab}")
+        body = self._body
+        may_be_big = not self._ascii.enabled
+        planned = panels.plan(self.view, cells, rows - OTHER_ROWS, may_be_big=may_be_big)
+        body.set_class(self.view.tab == 2, "-half")
         body.set_class("air" in planned, "-airy")
         body.set_class(not self.view.is_live, "-lost")
         for block in body.children:
@@ -294,7 +296,7 @@ class TopApp(App[int]):
         """Say whether a key does something now; the last line has those that do."""
         view = self.view
         if action in ("leave", "suspend_process"):
-            return view.question is None or parameters != (0,)
+            return True
         if view.question is not None or action == "answer":
             return view.question is not None and action == "answer"
         if self._filter.has_focus:

@@ -35,7 +35,7 @@ from forebay.terminal.timeline import step
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from forebay.terminal.values import Fleet, Node, Replica, Snapshot, Trouble
+    from forebay.terminal.values import Fleet, Node, Problem, Replica, Snapshot, Trouble
     from forebay.terminal.view import TopView
 
 TABS = ("overview", "nodes", "models and jobs", "troubles")
@@ -116,11 +116,11 @@ def message(view: TopView, cells: int, rows: int) -> list[Text]:
         said = f" Drain {name}? Nothing new starts there; {running} may finish."
         said = said if verb == "drain" else f" Resume {name}, so that it is used again?"
         return [line((said, "bold reverse"))]
-    if view.message or view.lost_reason:
-        is_bad = view.message_is_bad or not view.message
-        return [
-            fit(line((f" {view.message or view.lost_reason}", BAD if is_bad else STRONG)), cells)
-        ]
+    if view.message:
+        style = BAD if view.message_is_bad else STRONG
+        return [fit(line((f" {view.message}", style)), cells)]
+    if view.lost_reason:
+        return [fit(line((f" {view.lost_reason}", BAD)), cells)]
     if node is None:
         return []
     said = f": {_kind(node)}, in this state for {brief(node.state_seconds)}"
@@ -472,10 +472,12 @@ def remedies(view: TopView, cells: int, rows: int) -> list[Text]:
     return made
 
 
+def _problem(problem: Problem) -> Text:
+    return line(PROBLEM_SIGNS.get(problem.kind, ("• ", BUSY)), problem.code)
+
+
 PROBLEM_COLUMNS = (
-    Column(
-        "", 15, lambda one: line(PROBLEM_SIGNS.get(one.kind, ("• ", BUSY)), one.code), 0, ENDLESS
-    ),
+    Column("", 15, _problem, 0, ENDLESS),
     number("1 m", 4, lambda problem: amount(problem.last_minute, STRONG), 26),
     number("15 m", 4, lambda problem: amount(problem.last_15_minutes)),
     number("Ago", 6, lambda problem: known(brief(problem.seconds_ago), DIM), 36),
@@ -505,29 +507,29 @@ def troubles(view: TopView, cells: int, rows: int) -> list[Text]:
 
 
 def _trouble(trouble: Trouble, cells: int, lines_max: int, advice_max: int) -> list[Text]:
-    sign, *texts = (
-        TROUBLE_SIGNS.get(trouble.level, ("• ", BUSY)),
-        *wrap(trouble.text.en, cells - 2, lines_max),
-    )
-    made = [line("  " if place else sign, (text, STRONG)) for place, text in enumerate(texts)]
+    sign = TROUBLE_SIGNS.get(trouble.level, ("• ", BUSY))
+    said = wrap(trouble.text.en, cells - 2, lines_max)
     advice = wrap(trouble.advice.en, cells - 4, advice_max) if trouble.advice is not None else []
+    made = [line("  " if place else sign, (text, STRONG)) for place, text in enumerate(said)]
     marks = ("  → ", "    ", "    ")
     return made + [line((mark + text, DIM)) for mark, text in zip(marks, advice, strict=False)]
 
 
 # -- all of them together
 
-WHOLE = ("fleet", "air", "digits")
-"""What is shown whole or not at all; air is the blank lines between panels."""
 WISHES = (
-    "caption 1 figures 2 queue 4 fleet 1 nodes 2 side 2 troubles 2 nodes 4 troubles 5 side 4 "
-    "nodes * side 25 troubles * fleet * air 5 digits 2 queue 13",
-    "tabs 1 figures 2 nodes 4 fleet * node_facts 12 nodes * air 3",
-    "tabs 1 figures 2 air 1 side *",
-    "tabs 1 figures 2 troubles * air 2 remedies *",
+    "caption 1 figures 2 queue 4 fleet 1 nodes 2 troubles 2 side 2 nodes 4 troubles 5 side 4 "
+    "nodes * side 25 troubles * fleet * air * digits 2 queue 13",
+    "tabs 1 figures 2 nodes 4 fleet * node_facts 12 nodes * air *",
+    "tabs 1 figures 2 side * air *",
+    "tabs 1 figures 2 troubles * remedies * air *",
     "help_page *",
 )
-"""For each tab, and the help, in which order the panels get their rows."""
+"""For each tab, and the help, in which order the panels get their rows; air is blank lines."""
+WHOLE = ("fleet", "air", "digits")
+"""What is shown whole or not at all."""
+GAPS = {"queue", "fleet", "nodes", "node_facts", "side", "troubles", "remedies"}
+"""Before which there is a blank line, if there is air."""
 
 
 def plan(view: TopView, cells: int, rows: int, *, may_be_big: bool) -> dict[str, int]:
@@ -544,10 +546,12 @@ def plan(view: TopView, cells: int, rows: int, *, may_be_big: bool) -> dict[str,
         "nodes": 1 + max(1, len(view.nodes())),
         "side": 1 + max(1, len(view.models()), work, len(snapshot.problems)),
         "troubles": len(troubles(view, cells, ENDLESS)),
+        "remedies": len(remedies(view, cells, ENDLESS)) if view.tab == 3 else 0,
     }
     planned: dict[str, int] = {}
     wishes = WISHES[-1 if view.is_helping else view.tab].split()
     for name, wish in zip(wishes[::2], wishes[1::2], strict=True):
+        most["air"] = len(GAPS & planned.keys())
         wanted = min(most.get(name, ENDLESS), ENDLESS if wish == "*" else int(wish))
         more = wanted - planned.get(name, 0)
         if name not in WHOLE:
@@ -565,8 +569,7 @@ def once(view: TopView, cells: int) -> str:
     wide = max(20, cells)
     parts = [[*header(view, wide, 1), line(), *caption(view, wide, 1), *figures(view, wide, 2)]]
     parts += [queue_bars(view, wide, 4), queue_chart(view, wide, 4)]
-    parts += [
-        make(view, wide, ENDLESS) for make in (fleet, nodes, models, jobs, problems, troubles)
-    ]
+    others = (fleet, nodes, models, jobs, problems, troubles)
+    parts += [make(view, wide, ENDLESS) for make in others]
     texts = ["\n".join(fit(text, wide).plain.rstrip() for text in part) for part in parts if part]
     return "\n\n".join(texts)

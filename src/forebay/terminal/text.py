@@ -94,11 +94,6 @@ def fit(text: Text, cells: int, *, right: bool = False) -> Text:
     return text
 
 
-def spread(left: Text, right: Text, cells: int) -> Text:
-    """Return two texts at the two ends of one line; the left one is cut where both do not fit."""
-    return fit(line(fit(left, cells - right.cell_len - 1), " ", right), cells)
-
-
 def wrap(text: str, cells: int, lines_max: int = 4) -> list[str]:
     """Return a text in lines of at most so many cells, broken between words.
 
@@ -106,7 +101,7 @@ def wrap(text: str, cells: int, lines_max: int = 4) -> list[str]:
     ['Start its', 'server, or…']
     """
     found = line(text).wrap(_CONSOLE, max(1, cells), no_wrap=False)
-    lines = [part.plain.rstrip() for part in found]
+    lines = [part.plain.rstrip() for part in found if part.plain]
     if len(lines) > lines_max > 0:
         lines[lines_max - 1] = fit(line(lines[lines_max - 1], "…"), cells).plain.rstrip()
     return lines[: max(0, lines_max)]
@@ -145,19 +140,19 @@ def table(title: str, columns: Sequence[Column], items: Iterable[object], cells:
         more = max(0, min(spare, column.cells_max - column.cells))
         widths[place] += more
         spare -= more
-    heads = [fit(line(c.head), w, right=c.right) for c, w in zip(shown, widths, strict=True)]
-    heads[0] = fit(line((title, "bold underline not dim")), widths[0])
-    made = [heading(Text(" ").join(heads), cells)]
+    fitted = list(zip(shown, widths, strict=True))
+    heads = [fit(line(column.head), width, right=column.right) for column, width in fitted[1:]]
+    made = [Text(" ").join([heading(title, widths[0]), *heads])]
+    made[0].stylize_before("dim underline")
     for item in items:
-        row = [fit(c.cell(item), w, right=c.right) for c, w in zip(shown, widths, strict=True)]
+        row = [fit(column.cell(item), width, right=column.right) for column, width in fitted]
         made.append(Text(" ").join(row))
     return made
 
 
-def heading(title: Text | str, cells: int) -> Text:
+def heading(title: str, cells: int) -> Text:
     """Return a line that begins a part of the screen."""
-    text = line(title if isinstance(title, Text) else (title, "bold underline not dim"))
-    text = fit(text, cells)
+    text = fit(line((title, "bold underline not dim")), cells)
     text.stylize_before("dim underline")
     return text
 
