@@ -17,7 +17,7 @@ from forebay.core.dispatch import Dispatch
 from forebay.core.entries import Entry, Users
 from forebay.core.options import FROZEN_WHILE_RUNNING
 from forebay.core.snapshot import RECENT, Totals
-from forebay.core.timers import Timers
+from forebay.core.timers import TimerQueue
 from forebay.errors import InvariantBroken, NotAllowed
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Book:
         self.cluster = Cluster(options)
         self.reaches = reaches or _everywhere
         self.choose = self.cluster.choose if reaches is None else self._choose_within
-        self.timers = Timers()
+        self.timers = TimerQueue()
         self.dispatch = Dispatch(options, self.timers)
         self.bounds = Bounds(options)
         self.charging = Charging(options)

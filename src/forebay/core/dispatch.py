@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forebay.core.fairness import WaitQueue
     from forebay.core.nodes import Node
     from forebay.core.options import Options
-    from forebay.core.timers import Timers
+    from forebay.core.timers import TimerQueue
 
 
 class Dispatch:
@@ -28,7 +28,7 @@ class Dispatch:
 
     __slots__ = ("_queues", "_timers", "options", "stale")
 
-    def __init__(self, options: Options, timers: Timers) -> None:
+    def __init__(self, options: Options, timers: TimerQueue) -> None:
         self.options = options
         self._timers = timers
         self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done

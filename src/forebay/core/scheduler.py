@@ -5,7 +5,7 @@ newcomers; everything that frees a slot asks `Dispatch` for the next entry until
 or nothing fits. A node is *open* only while nothing that waits could use its free slot, so that a
 newcomer who finds an open node may go straight to it.
 
-Time matters only through `Timers`: what is due runs before the event that came with it, so that
+Time matters only through `TimerQueue`: what is due runs before the event that came with it, so that
 nothing starts after its deadline.
 """
 

@@ -28,7 +28,7 @@ class Due(NamedTuple):
     nodes: dict[Node, None]
 
 
-class Timers:
+class TimerQueue:
     """A heap of things to look at."""
 
     __slots__ = ("_count", "_heap", "_sweep_at", "next_s")

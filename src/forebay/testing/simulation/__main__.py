@@ -28,7 +28,7 @@ FAILURES_SHOWN = 5
 
 
 @dataclass
-class Summary:
+class SeedSummary:
     """What came of some seeds."""
 
     played: int = 0
@@ -45,7 +45,7 @@ class Summary:
         self.loads += report.loads
         self.outcomes.update(report.outcomes)
 
-    def merge(self, other: Summary) -> None:
+    def merge(self, other: SeedSummary) -> None:
         self.played += other.played
         self.steps += other.steps
         self.requests += other.requests
@@ -65,9 +65,9 @@ class Summary:
         return [f"{name:<24}{count:>10}" for name, count in rows]
 
 
-def play(seeds: Sequence[int]) -> Summary:
+def play(seeds: Sequence[int]) -> SeedSummary:
     """Play some seeds; what fails is kept with its message."""
-    summary = Summary()
+    summary = SeedSummary()
     for seed in seeds:
         scenario = random_scenario(seed)
         try:
@@ -85,7 +85,7 @@ def play_all(first: int, count: int, workers: int) -> int:
     """Play many seeds on all cores, with progress; return the exit status."""
     seeds = iter(range(first, first + count))
     chunks = list(iter(lambda: list(islice(seeds, CHUNK)), []))
-    total = Summary()
+    total = SeedSummary()
     with ProcessPoolExecutor(workers) as pool:
         for summary in pool.map(play, chunks):
             total.merge(summary)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from forebay.testing.clock import FakeTimer
-    from forebay.testing.simulation.callers import Ask
+    from forebay.testing.simulation.callers import SentRequest
     from forebay.testing.simulation.scenario import NodePlan
-    from forebay.testing.simulation.stage import Stage
+    from forebay.testing.simulation.stage import SimulationStage
 
 FAILS_WITHIN_S = 0.2
 """How long a refused connection or a 429 takes to be noticed."""
@@ -38,7 +38,7 @@ FAILS_WITHIN_S = 0.2
 class Run:
     """One answer in the making."""
 
-    ask: Ask
+    ask: SentRequest
     attempt: int
     started_s: float | None = None
     """When service began; None while it waits for its model to load."""
@@ -52,10 +52,12 @@ class Run:
         return min(1.0, (now_s - self.started_s) / self.service_s)
 
 
-class Backend:
+class SimulatedNode:
     """Plays one `NodePlan`."""
 
-    def __init__(self, plan: NodePlan, random: Random, stage: Stage, attempts_max: int = 3) -> None:
+    def __init__(
+        self, plan: NodePlan, random: Random, stage: SimulationStage, attempts_max: int = 3
+    ) -> None:
         self.plan = plan
         self._random = random
         self._stage = stage
@@ -76,7 +78,7 @@ class Backend:
 
     # Being told
 
-    def start(self, ask: Ask, attempt: int) -> None:
+    def start(self, ask: SentRequest, attempt: int) -> None:
         """Take a request that was routed here."""
         run = self._runs[ask.arrived.id] = Run(ask, attempt)
         if not self._alive:

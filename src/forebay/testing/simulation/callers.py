@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from random import Random
 
     from forebay.testing.simulation.scenario import ClientPlan
-    from forebay.testing.simulation.stage import Stage
+    from forebay.testing.simulation.stage import SimulationStage
 
 REFUSED_PAUSE_S = 1.0
 """How long a closed loop waits after a refusal, so that it does not spin in one instant."""
 
 
 @dataclass(slots=True)
-class Ask:
+class SentRequest:
     """One request as its sender knows it."""
 
     arrived: Arrived
-    caller: Caller
+    caller: SimulatedClient
     output_tokens: int
     vanish_share: float | None
     """After which share of the answer its client leaves; None stays."""
@@ -37,10 +37,10 @@ class Ask:
     running: bool = False
 
 
-class Caller:
+class SimulatedClient:
     """Plays one `ClientPlan`."""
 
-    def __init__(self, plan: ClientPlan, random: Random, stage: Stage) -> None:
+    def __init__(self, plan: ClientPlan, random: Random, stage: SimulationStage) -> None:
         self.plan = plan
         self._random = random
         self._stage = stage
@@ -78,7 +78,7 @@ class Caller:
         self._plan_interference(ask)
         self._stage.post(ask.arrived)
 
-    def _draw(self) -> Ask:
+    def _draw(self) -> SentRequest:
         plan, random = self.plan, self._random
         job = self._chance(plan.job_rate)
         limit = plan.output_limit
@@ -105,7 +105,7 @@ class Caller:
             key="" if job else plan.key,
             key_running_max=0 if job else plan.key_running_max,
         )
-        return Ask(
+        return SentRequest(
             arrived=arrived,
             caller=self,
             output_tokens=min(output_tokens, limit) if limit else output_tokens,
@@ -113,7 +113,7 @@ class Caller:
             vanishes_on_grant=self._chance(plan.vanish_on_grant_rate),
         )
 
-    def _plan_interference(self, ask: Ask) -> None:
+    def _plan_interference(self, ask: SentRequest) -> None:
         plan, request_id, post = self.plan, ask.arrived.id, self._stage.post
         if self._chance(plan.cancel_rate):
             self._later(lambda: None if ask.running else post(Cancelled(request_id)), ask)
@@ -122,7 +122,7 @@ class Caller:
         if self._chance(plan.inspect_rate):
             self._later(lambda: post(Inspected(request_id)), ask)
 
-    def _later(self, action: Callable[[], None], ask: Ask) -> None:
+    def _later(self, action: Callable[[], None], ask: SentRequest) -> None:
         patience_s = self.plan.patience_s.draw(self._random)
         asks = self._stage.asks
         self._stage.after(patience_s, lambda: action() if ask.arrived.id in asks else None)

@@ -32,7 +32,7 @@ from forebay.core.events import (
 )
 from forebay.core.snapshot import Snapshot
 from forebay.testing.simulation import rules
-from forebay.testing.simulation.mirror import Mirror, NodeSeen, Ticket
+from forebay.testing.simulation.mirror import Mirror, SeenNode, SeenTicket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ class Census:
         ended = sum(self._ended.values())
         assert ended + len(mirror.tickets) == mirror.accepted, "a ticket got lost"
 
-    def check_description(self, ticket: Ticket, seen: Describe, mirror: Mirror) -> None:
+    def check_description(self, ticket: SeenTicket, seen: Describe, mirror: Mirror) -> None:
         """Compare what a waiter is told about itself."""
         assert seen.state == ticket.state, f"{seen} is {ticket.state}"
         assert abs(seen.waited_s - ticket.total_wait_s(mirror.now_s)) <= rules.TOLERANCE_S, (
@@ -125,9 +125,9 @@ class Checker:
         self._mirror = Mirror()
         self._census = Census()
         self._event: Event = Ticked()
-        self._newcomer: Ticket | None = None
+        self._newcomer: SeenTicket | None = None
         """The arrival of this step, until it has been answered."""
-        self._answered: Ticket | None = None
+        self._answered: SeenTicket | None = None
         self._due_s = float("inf")
         self._stopping = False
         self._order = 0
@@ -185,7 +185,7 @@ class Checker:
             rules.the_bounds_hold(self._mirror, self._options, self._answered)
             self._answered = None
 
-    def _count_waiting(self, ticket: Ticket) -> None:
+    def _count_waiting(self, ticket: SeenTicket) -> None:
         """Count one that waits, on arrival or after it came back, once."""
         if ticket.state == "waiting" and not ticket.counted:
             ticket.counted = True
@@ -238,7 +238,7 @@ class Checker:
                 pass  # the last two come of several replicas, and are not played here
 
     def _change_node(self, event: NodeChanged | NodeRested | NodeRemoved) -> None:
-        node = self._mirror.nodes.setdefault(event.name, NodeSeen(event.name))
+        node = self._mirror.nodes.setdefault(event.name, SeenNode(event.name))
         match event:
             case NodeChanged():
                 node.take_over(event, self._mirror.now_s)
@@ -255,14 +255,14 @@ class Checker:
         own_s = event.max_wait_s
         limit_s = options.wait_s_max if own_s is None else min(own_s, options.wait_s_max)
         self._order += 1
-        self._newcomer = Ticket(
+        self._newcomer = SeenTicket(
             arrived=event,
             order=self._order,
             rank=ranks.get(event.priority, options.normal_rank()),
             wait_limit_s=None if event.job else limit_s,
         )
 
-    def _move(self, ticket: Ticket, event: Finished | Cancelled | Returned) -> None:
+    def _move(self, ticket: SeenTicket, event: Finished | Cancelled | Returned) -> None:
         mirror = self._mirror
         match event:
             case Returned() if ticket.state == "running":
@@ -277,7 +277,7 @@ class Checker:
             case _:
                 raise AssertionError(f"{event} is posted while the ticket is {ticket.state}")
 
-    def _lift_bars(self, node: NodeSeen) -> None:
+    def _lift_bars(self, node: SeenNode) -> None:
         """A good probe lets those try again that have no other node."""
         if node.state != "online":
             return
@@ -317,7 +317,7 @@ class Checker:
         else:
             self._census.check_description(self._of(action), action, self._mirror)
 
-    def _of(self, action: Action) -> Ticket:
+    def _of(self, action: Action) -> SeenTicket:
         """Return the ticket an action is about; acting on one that is over is a mistake."""
         assert not isinstance(action, Snapshot | Audit)
         if self._newcomer is not None and self._newcomer.arrived.id == action.id:
@@ -341,7 +341,7 @@ class Checker:
         ticket.revoked = action.code
         assert action.code == self._event.code, f"{action} was {self._event}"
 
-    def _answer(self, ticket: Ticket) -> None:
+    def _answer(self, ticket: SeenTicket) -> None:
         """Note that the newcomer got its decision and is accepted."""
         if ticket is self._newcomer:
             self._mirror.accept(ticket)
@@ -363,7 +363,7 @@ class Checker:
         if action.p50_s is not None and action.p90_s is not None:
             assert 0.0 <= action.p50_s <= action.p90_s, f"{action} promises nonsense"
 
-    def _may_wait(self, ticket: Ticket) -> None:
+    def _may_wait(self, ticket: SeenTicket) -> None:
         """Check that waiting is of use, and allowed."""
         mirror, arrived, options = self._mirror, ticket.arrived, self._options
         if not mirror.is_up(ticket.lane):
@@ -390,7 +390,7 @@ class Checker:
                 expected = ticket.revoked or ("shutting_down" if self._stopping else "nothing")
                 assert action.code == expected, f"{action} where {expected} was asked for"
             case NodeChanged() | NodeRemoved():
-                unknown = not self._mirror.unsaid() and not self._mirror.nodes_of(ticket.lane)
+                unknown = not self._mirror.unreported() and not self._mirror.nodes_of(ticket.lane)
                 assert unknown, f"{action.id} is told of {action.code}, which is not so"
             case Arrived():
                 assert self._newcomer is not None, f"{action.id} gives way to nobody"

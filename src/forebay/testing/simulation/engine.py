@@ -33,10 +33,10 @@ from forebay.core.events import (
 )
 from forebay.core.snapshot import Snapshot
 from forebay.testing.clock import FakeClock, FakeTimer
-from forebay.testing.simulation.backends import Backend
-from forebay.testing.simulation.callers import Caller
+from forebay.testing.simulation.backends import SimulatedNode
+from forebay.testing.simulation.callers import SimulatedClient
 from forebay.testing.simulation.checker import Checker
-from forebay.testing.simulation.report import Recorder, Report
+from forebay.testing.simulation.report import Report, ReportRecorder
 from forebay.testing.simulation.scenario import (
     Closing,
     Disturbance,
@@ -47,7 +47,7 @@ from forebay.testing.simulation.scenario import (
     Resized,
     Scenario,
 )
-from forebay.testing.simulation.stage import Stage
+from forebay.testing.simulation.stage import SimulationStage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,11 +88,11 @@ class Simulation:
         self._seed = seed
         self._scheduler = scheduler if scheduler is not None else Scheduler(scenario.options)
         self._clock = FakeClock()
-        self._stage = Stage(self._clock, self._post)
+        self._stage = SimulationStage(self._clock, self._post)
         self._asks = self._stage.asks
         self._random = Random(f"{seed}/ticks")
         self._checker = Checker(scenario.options)
-        self._recorder = Recorder(scenario.warmup_s)
+        self._recorder = ReportRecorder(scenario.warmup_s)
         self._inbox: deque[Event] = deque()
         self._draining = False
         self._tick: FakeTimer | None = None
@@ -101,7 +101,7 @@ class Simulation:
         self._instant_steps = 0
         self._encoder = msgspec.msgpack.Encoder()
         self._hash = blake2b(digest_size=16)
-        self._backends: dict[str, Backend] = {}
+        self._backends: dict[str, SimulatedNode] = {}
         self.trace: deque[tuple[float, Event, Sequence[Action]]] = deque(maxlen=TRACE_STEPS)
         """The last steps, for a look at what went wrong."""
 
@@ -123,12 +123,12 @@ class Simulation:
         scenario, seed = self._scenario, self._seed
         for node in scenario.nodes:
             random = Random(f"{seed}/node/{node.name}")
-            backend = Backend(node, random, self._stage, scenario.attempts_max)
+            backend = SimulatedNode(node, random, self._stage, scenario.attempts_max)
             self._backends[node.name] = backend
             backend.report()
         for number, client in enumerate(scenario.clients):
             random = Random(f"{seed}/client/{number}")
-            Caller(client, random, self._stage).start(scenario.duration_s)
+            SimulatedClient(client, random, self._stage).start(scenario.duration_s)
         for disturbance in scenario.disturbances:
             self._at(disturbance.at_s, partial(self._disturb, disturbance))
         self._every(scenario.probe_s, self._probe)

@@ -19,7 +19,7 @@ Lane: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
+class SeenTicket:
     """One accepted request or job."""
 
     arrived: Arrived
@@ -64,7 +64,7 @@ class Ticket:
 
 
 @dataclass(slots=True, eq=False)
-class NodeSeen:
+class SeenNode:
     """One node, by its last report and what was routed to it."""
 
     name: str
@@ -78,7 +78,7 @@ class NodeSeen:
     away_since_s: float = 0.0
     is_new: bool = False
     removed: bool = False
-    leases: dict[str, Ticket] = field(default_factory=dict)
+    leases: dict[str, SeenTicket] = field(default_factory=dict)
 
     def take_over(self, event: NodeChanged, now_s: float) -> None:
         self.away_since_s = now_s - event.away_s
@@ -102,7 +102,7 @@ class NodeSeen:
     def is_usable(self, now_s: float) -> bool:
         return self.is_up() and now_s >= self.rest_until_s and len(self.leases) < self.slots
 
-    def has_said(self) -> bool:
+    def has_reported(self) -> bool:
         return bool(self.models) or not (self.is_new or self.state == "loading")
 
     def outlook(self, now_s: float, offline_wait_s: float) -> str:
@@ -122,11 +122,11 @@ class Mirror:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.tickets: dict[str, Ticket] = {}
+        self.tickets: dict[str, SeenTicket] = {}
         self.ended: set[str] = set()
         self.accepted = 0
-        self.nodes: dict[str, NodeSeen] = {}
-        self.lanes: dict[Lane, dict[Ticket, None]] = {}
+        self.nodes: dict[str, SeenNode] = {}
+        self.lanes: dict[Lane, dict[SeenTicket, None]] = {}
         """What waits, by lane."""
         self.waiting = 0
         """Live requests that wait; jobs are not counted."""
@@ -136,23 +136,25 @@ class Mirror:
 
     # Reading
 
-    def all_waiting(self) -> Iterator[Ticket]:
+    def all_waiting(self) -> Iterator[SeenTicket]:
         for tickets in self.lanes.values():
             yield from tickets
 
-    def nodes_of(self, lane: Lane) -> list[NodeSeen]:
+    def nodes_of(self, lane: Lane) -> list[SeenNode]:
         return [node for node in self.nodes.values() if not node.removed and node.serves(lane)]
 
     def is_up(self, lane: Lane) -> bool:
         return any(node.is_up() for node in self.nodes_of(lane))
 
-    def unsaid(self) -> list[NodeSeen]:
+    def unreported(self) -> list[SeenNode]:
         """Return the nodes of which it is not known what they have."""
-        return [node for node in self.nodes.values() if not node.removed and not node.has_said()]
+        return [
+            node for node in self.nodes.values() if not node.removed and not node.has_reported()
+        ]
 
     def outlook(self, lane: Lane, offline_wait_s: float) -> str:
         """Say why one may wait though no node of a lane is up; empty where one may not."""
-        nodes = (*self.nodes_of(lane), *self.unsaid())
+        nodes = (*self.nodes_of(lane), *self.unreported())
         found = {node.outlook(self.now_s, offline_wait_s) for node in nodes}
         return next((why for why in ("loading", "starting", "offline") if why in found), "")
 
@@ -176,7 +178,7 @@ class Mirror:
         """Return how many of those who wait count against the bound."""
         return self.waiting - sum(ticket.guest for ticket in self.all_waiting())
 
-    def waits_for(self, node: NodeSeen) -> Iterator[Ticket]:
+    def waits_for(self, node: SeenNode) -> Iterator[SeenTicket]:
         """Yield what could start on this node now if it had a free slot."""
         for lane, tickets in self.lanes.items():
             if tickets and node.serves(lane):
@@ -184,7 +186,7 @@ class Mirror:
 
     # Changing
 
-    def accept(self, ticket: Ticket) -> None:
+    def accept(self, ticket: SeenTicket) -> None:
         """Take in a ticket that was not refused."""
         arrived = ticket.arrived
         self.accepted += 1
@@ -192,7 +194,7 @@ class Mirror:
         if arrived.key:
             self.unfinished_by_key[arrived.key] += 1
 
-    def wait(self, ticket: Ticket) -> None:
+    def wait(self, ticket: SeenTicket) -> None:
         """Put it, for the first time or again, among those that wait."""
         ticket.state = "waiting"
         ticket.queued = True
@@ -200,7 +202,7 @@ class Mirror:
         self.lanes.setdefault(ticket.lane, {})[ticket] = None
         self._count(ticket, 1)
 
-    def start(self, ticket: Ticket, node: NodeSeen) -> None:
+    def start(self, ticket: SeenTicket, node: SeenNode) -> None:
         """Give it a lease."""
         if ticket.state == "waiting":
             self._stop_waiting(ticket)
@@ -210,7 +212,7 @@ class Mirror:
         ticket.attempt += 1
         node.leases[ticket.arrived.id] = ticket
 
-    def give_back(self, ticket: Ticket, exclude: bool) -> None:
+    def give_back(self, ticket: SeenTicket, exclude: bool) -> None:
         """End its lease and put it back in its place."""
         node = self.nodes[ticket.node]
         del node.leases[ticket.arrived.id]
@@ -219,7 +221,7 @@ class Mirror:
         ticket.returned = True
         self.wait(ticket)
 
-    def end(self, ticket: Ticket) -> None:
+    def end(self, ticket: SeenTicket) -> None:
         """End it, whatever it was doing."""
         arrived = ticket.arrived
         if ticket.state == "running":
@@ -232,12 +234,12 @@ class Mirror:
         if arrived.key:
             self.unfinished_by_key[arrived.key] -= 1
 
-    def _stop_waiting(self, ticket: Ticket) -> None:
+    def _stop_waiting(self, ticket: SeenTicket) -> None:
         ticket.waited_s = ticket.total_wait_s(self.now_s)
         del self.lanes[ticket.lane][ticket]
         self._count(ticket, -1)
 
-    def _count(self, ticket: Ticket, step: int) -> None:
+    def _count(self, ticket: SeenTicket, step: int) -> None:
         if not ticket.arrived.job:
             self.waiting += step
             self.waiting_bytes += step * ticket.arrived.size_bytes

@@ -185,7 +185,7 @@ class _Open:
         )  # fmt: skip
 
 
-class Recorder:
+class ReportRecorder:
     """Collects what a `Report` says, from events and actions alone."""
 
     def __init__(self, warmup_s: float) -> None:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from forebay.core.actions import Reject, Route
     from forebay.core.events import Arrived
     from forebay.core.options import Options
-    from forebay.testing.simulation.mirror import Mirror, NodeSeen, Ticket
+    from forebay.testing.simulation.mirror import Mirror, SeenNode, SeenTicket
 
 TOLERANCE_S = 1e-6
 """Sums of floats differ in their last digits; no duration of interest is this short."""
 
 
-def may_start(mirror: Mirror, options: Options, ticket: Ticket, action: Route) -> None:
+def may_start(mirror: Mirror, options: Options, ticket: SeenTicket, action: Route) -> None:
     """Check everything about one start."""
     node = mirror.nodes.get(action.node)
     assert node is not None, f"{action} goes to a node that nobody reported"
@@ -32,7 +32,7 @@ def may_start(mirror: Mirror, options: Options, ticket: Ticket, action: Route) -
     _nobody_is_passed_over(mirror, options, ticket, node)
 
 
-def _node_is_fit(mirror: Mirror, ticket: Ticket, node: NodeSeen) -> None:
+def _node_is_fit(mirror: Mirror, ticket: SeenTicket, node: SeenNode) -> None:
     name, now_s = node.name, mirror.now_s
     assert not node.removed, f"{ticket.arrived.id} starts on {name}, which was removed"
     assert node.state == "online", f"{ticket.arrived.id} starts on {name}, which is {node.state}"
@@ -49,7 +49,7 @@ def _node_is_fit(mirror: Mirror, ticket: Ticket, node: NodeSeen) -> None:
         )
 
 
-def _ticket_is_due(mirror: Mirror, ticket: Ticket, action: Route) -> None:
+def _ticket_is_due(mirror: Mirror, ticket: SeenTicket, action: Route) -> None:
     request_id, now_s = ticket.arrived.id, mirror.now_s
     assert ticket.state in ("new", "waiting"), f"{request_id} starts while {ticket.state}"
     deadline_s = ticket.deadline_s()
@@ -66,7 +66,7 @@ def _ticket_is_due(mirror: Mirror, ticket: Ticket, action: Route) -> None:
 
 
 def _nobody_is_passed_over(
-    mirror: Mirror, options: Options, ticket: Ticket, node: NodeSeen
+    mirror: Mirror, options: Options, ticket: SeenTicket, node: SeenNode
 ) -> None:
     rivals = [rival for rival in mirror.waits_for(node) if rival is not ticket]
     if not rivals:
@@ -89,7 +89,7 @@ def _nobody_is_passed_over(
             )
 
 
-def _was_first(rival: Ticket, ticket: Ticket, options: Options) -> bool:
+def _was_first(rival: SeenTicket, ticket: SeenTicket, options: Options) -> bool:
     """Say whether a rival of the same class and lane should have gone first.
 
     Returned ones come before all others, the oldest first (invariant 9); the others in order of
@@ -103,7 +103,7 @@ def _was_first(rival: Ticket, ticket: Ticket, options: Options) -> bool:
     return rival.order < ticket.order and (in_order or rival.returned)
 
 
-def _rank_at_best(ticket: Ticket, options: Options, now_s: float) -> int:
+def _rank_at_best(ticket: SeenTicket, options: Options, now_s: float) -> int:
     """Return the highest class that age can have given it."""
     if not options.aging_s:
         return ticket.rank
@@ -111,7 +111,7 @@ def _rank_at_best(ticket: Ticket, options: Options, now_s: float) -> int:
     return max(0, ticket.rank - intervals)
 
 
-def _rank_at_worst(ticket: Ticket, options: Options, now_s: float) -> int:
+def _rank_at_worst(ticket: SeenTicket, options: Options, now_s: float) -> int:
     """Return the class that it has at least."""
     if not options.aging_s or ticket.state != "waiting":
         return ticket.rank
@@ -162,7 +162,7 @@ def a_timer_is_set(mirror: Mirror, next_deadline_s: float | None) -> None:
         )
 
 
-def the_bounds_hold(mirror: Mirror, options: Options, ticket: Ticket) -> None:
+def the_bounds_hold(mirror: Mirror, options: Options, ticket: SeenTicket) -> None:
     """Check invariant 12 after a ticket was admitted; only admissions can break it."""
     arrived = ticket.arrived
     if arrived.key_running_max:
@@ -189,7 +189,7 @@ CAPACITY_CODES = frozenset(
 
 
 def is_deserved(
-    mirror: Mirror, options: Options, newcomer: Ticket, action: Reject, stopping: bool
+    mirror: Mirror, options: Options, newcomer: SeenTicket, action: Reject, stopping: bool
 ) -> None:
     """Check that a newcomer was refused for a reason that holds."""
     arrived = newcomer.arrived
@@ -264,13 +264,15 @@ def _deadline_unreachable(_: Mirror, __: Options, arrived: Arrived, action: Reje
 
 def _model_not_found(mirror: Mirror, _: Options, arrived: Arrived, __: Reject) -> bool:
     nodes = [node for node in mirror.nodes.values() if not node.removed]
-    return not any(arrived.model in node.models for node in nodes) and not mirror.unsaid()
+    return not any(arrived.model in node.models for node in nodes) and not mirror.unreported()
 
 
 def _route_not_supported(mirror: Mirror, _: Options, arrived: Arrived, __: Reject) -> bool:
     nodes = [node for node in mirror.nodes.values() if not node.removed]
     known = any(arrived.model in node.models for node in nodes)
-    return known and not mirror.nodes_of((arrived.model, arrived.family)) and not mirror.unsaid()
+    return (
+        known and not mirror.nodes_of((arrived.model, arrived.family)) and not mirror.unreported()
+    )
 
 
 def _model_loading(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> bool:
@@ -285,7 +287,7 @@ def _no_node(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> b
         return False
     if hope := mirror.outlook(lane, options.offline_wait_s):
         return hope == "offline" and not _may_wait(options, arrived)
-    return bool(mirror.nodes_of(lane) or mirror.unsaid())
+    return bool(mirror.nodes_of(lane) or mirror.unreported())
 
 
 REASONS: dict[str, Callable[[Mirror, Options, Arrived, Reject], bool]] = {
@@ -302,7 +304,7 @@ REASONS: dict[str, Callable[[Mirror, Options, Arrived, Reject], bool]] = {
 
 
 def displacement_is_right(
-    mirror: Mirror, options: Options, victim: Ticket, newcomer: Ticket
+    mirror: Mirror, options: Options, victim: SeenTicket, newcomer: SeenTicket
 ) -> None:
     """Check that a waiter was put out as the policy says.
 
@@ -326,7 +328,7 @@ def displacement_is_right(
     assert newest is victim, f"{newest.arrived.id} is newer than {victim.arrived.id}"
 
 
-def nobody_could_give_way(mirror: Mirror, options: Options, newcomer: Ticket) -> None:
+def nobody_could_give_way(mirror: Mirror, options: Options, newcomer: SeenTicket) -> None:
     """Check that a newcomer was not refused where it should have displaced a waiter."""
     own_s = newcomer.arrived.max_wait_s
     if options.wait_s_max <= 0.0 or (own_s is not None and own_s <= 0.0):
@@ -342,7 +344,7 @@ def nobody_could_give_way(mirror: Mirror, options: Options, newcomer: Ticket) ->
     )
 
 
-def _may_displace(mirror: Mirror, newcomer: Ticket) -> bool:
+def _may_displace(mirror: Mirror, newcomer: SeenTicket) -> bool:
     lowest, held = _largest_holders(mirror)
     if newcomer.rank != lowest:
         return newcomer.rank < lowest
@@ -356,6 +358,6 @@ def _largest_holders(mirror: Mirror) -> tuple[int, Counter[str]]:
     return lowest, Counter(ticket.arrived.user for ticket in _live(mirror, lowest))
 
 
-def _live(mirror: Mirror, rank: int) -> list[Ticket]:
+def _live(mirror: Mirror, rank: int) -> list[SeenTicket]:
     waiting = (t for t in mirror.all_waiting() if not t.guest)
     return [t for t in waiting if t.rank == rank and not t.arrived.job]

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
     from forebay.core.events import Event
     from forebay.testing.clock import FakeClock, FakeTimer
-    from forebay.testing.simulation.callers import Ask
+    from forebay.testing.simulation.callers import SentRequest
 
 
 @dataclass(slots=True)
-class Stage:
+class SimulationStage:
     """One per simulation."""
 
     clock: FakeClock
     post: Callable[[Event], None]
-    asks: dict[str, Ask] = field(default_factory=dict)
+    asks: dict[str, SentRequest] = field(default_factory=dict)
     """What has been sent and is not over, by id."""
     numbers: Iterator[int] = field(default_factory=count)
     """Makes ids unique."""
