@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from forebay.cli.bench.progress import BenchProgress
+from forebay.cli.bench.progress import BenchProgressBar
 from forebay.cli.main import app
 from forebay.cli.output.tables import SafeConsole
 from forebay.load.plan import LoadPlan
@@ -332,7 +332,7 @@ def test_a_line_is_said_every_few_seconds_where_nobody_looks() -> None:
     said, clock = io.StringIO(), FakeClock()
     plan = LoadPlan(url="http://x", model="m", warmup_s=3.0)
     console = SafeConsole(file=said, width=200)
-    with BenchProgress(clock, plan, 10, console) as view:
+    with BenchProgressBar(clock, plan, 10, console) as view:
         for second in range(12):
             now = float(second)
             view.update(
@@ -349,7 +349,7 @@ def test_a_line_is_said_every_few_seconds_where_nobody_looks() -> None:
 def test_a_bar_is_shown_on_a_terminal_and_gone_afterwards() -> None:
     said = io.StringIO()
     console = SafeConsole(file=said, width=120, force_terminal=True, markup=False, highlight=False)
-    with BenchProgress(
+    with BenchProgressBar(
         FakeClock(), LoadPlan(url="http://x", model="m\x1b[2J"), 10, console
     ) as view:
         view.update(RunProgress(10, 9.0, now_s=1.0, ok=3, failed=1, in_flight=1))

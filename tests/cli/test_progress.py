@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from forebay.cli.batch.progress import BatchProgress, Throughput
+from forebay.cli.batch.progress import BatchProgressBar, Throughput
 from forebay.cli.batch.run import PIECE_BYTES, BadFile, HashedFile
 from forebay.cli.gateway import AWAY_S_MAX, PAUSE_S_MAX, OutageRetry
 from forebay.sdk import Batch, GatewayAway, GatewayError
@@ -41,7 +41,7 @@ def test_a_pace_of_nothing_promises_nothing() -> None:
 
 def test_where_nobody_looks_there_is_a_line_for_every_tenth() -> None:
     said, clock = io.StringIO(), FakeClock()
-    view = BatchProgress(clock, Console(file=said, width=200))
+    view = BatchProgressBar(clock, Console(file=said, width=200))
     with view.uploading(10**9) as note, view.running():
         note(10**9)
         view.update(shown(0, 0, status="validating"))
@@ -57,7 +57,7 @@ def test_where_nobody_looks_there_is_a_line_for_every_tenth() -> None:
 
 def test_on_a_terminal_there_is_a_bar_with_all_figures() -> None:
     said, clock = io.StringIO(), FakeClock()
-    view = BatchProgress(clock, Console(file=said, width=200, force_terminal=True))
+    view = BatchProgressBar(clock, Console(file=said, width=200, force_terminal=True))
     with view.uploading(10**9) as note:
         note(10**8)
     with view.running():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.load.answers import MeasuredAnswer
-from forebay.load.connections import IDLE_S_MAX, ConnectionPool
+from forebay.load.connections import IDLE_S_MAX, LoadPool
 from forebay.load.plan import parse_mix
 from forebay.load.run import LoadRun, Measured
 from forebay.load.samples import NOT_SENT, TIMEOUT, UNFINISHED, RequestSample
@@ -46,7 +46,7 @@ class Bench:
         self.clock = JumpClock(1000.0)
         given = {"arrivals": "constant", "rate": 1.0, "stream": False, "timeout_s": 30.0}
         self.plan = plan(url=node.url, **{**given, **settings})
-        pool = ConnectionPool(node.url, settings.pop("key", None), self.clock)
+        pool = LoadPool(node.url, settings.pop("key", None), self.clock)
         self.run = LoadRun(self.plan, self.plan.schedule(), pool, self.clock)
         self.running = asyncio.create_task(self.run.run())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.load.connections import ConnectionPool
+from forebay.load.connections import LoadPool
 from forebay.load.run import AccessDenied, LoadRun, Unreachable, models_of
 from forebay.testing import FakeClock, FakeNode
 from forebay.testing.fake_node import within
@@ -107,8 +107,6 @@ async def test_an_answer_without_end_is_hung_up_on(begin: bytes, again: bytes, c
     async def ask(url: str) -> Measured:
         settings = plan(url=url, arrivals="constant", rate=1.0, duration_s=0.5, timeout_s=60.0)
         clock = FakeClock(1000.0)
-        return await LoadRun(
-            settings, settings.schedule(), ConnectionPool(url, None, clock), clock
-        ).run()
+        return await LoadRun(settings, settings.schedule(), LoadPool(url, None, clock), clock).run()
 
     assert codes(await hung_up_after(begin, again, ask)) == [code]

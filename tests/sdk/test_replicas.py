@@ -91,7 +91,7 @@ async def test_prompts_end_once_when_their_gateway_is_killed_in_mid_stream_behin
         session = await AsyncSessionClient.load(here, made.session_id)  # asks the wrong one
         heard: list[SessionEvent] = []
         first = await session.send("one")
-        following = asyncio.ensure_future(first.told(heard.append))
+        following = asyncio.ensure_future(first.finish_with(heard.append))
         call = await node.next_call()
         second = await session.send("two")
         await call.start_stream()

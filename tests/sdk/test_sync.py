@@ -63,7 +63,7 @@ def quick(url: str, **options: Any) -> Client:
     [(Client, AsyncClient), (SessionClient, AsyncSessionClient), (SentPrompt, AsyncSentPrompt)],
 )
 def test_both_colours_offer_the_same(plain: type, asynchronous: type) -> None:
-    inside = {"told", "hear", "hear_state", "settle", "give_up", "send_batch"}
+    inside = {"finish_with", "take_event", "take_state", "settle", "give_up", "send_batch"}
     names = {name for name in dir(asynchronous) if not name.startswith("_")} - inside
     assert names - set(dir(plain)) == set()
     for name in names:

@@ -155,7 +155,7 @@ class LoadConnection(asyncio.Protocol):
             self._done.set_result(None)
 
 
-class ConnectionPool:
+class LoadPool:
     """Sends requests to one address; no proxy is asked, whatever the environment names."""
 
     def __init__(self, url: str, key: str | None, clock: Clock) -> None:

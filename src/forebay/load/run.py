@@ -23,7 +23,7 @@ from msgspec import Struct
 from forebay.clock import SystemClock
 from forebay.errors import BackendFailed
 from forebay.load.answers import MeasuredAnswer, plain
-from forebay.load.connections import ConnectionPool
+from forebay.load.connections import LoadPool
 from forebay.load.plan import ONE_PRIORITY, longest_prompt
 from forebay.load.samples import NOT_SENT, TIMEOUT, UNFINISHED, RequestSample
 
@@ -89,7 +89,7 @@ class LoadRun:
     """One run of a plan against one server."""
 
     def __init__(
-        self, plan: LoadPlan, planned: list[Arrival], pool: ConnectionPool, clock: Timers
+        self, plan: LoadPlan, planned: list[Arrival], pool: LoadPool, clock: Timers
     ) -> None:
         self._plan = plan
         self._planned = planned
@@ -313,7 +313,7 @@ async def models_of(url: str, key: str | None) -> list[str] | None:
 
     Raises Unreachable and AccessDenied.
     """
-    pool = ConnectionPool(url, key, FineClock())
+    pool = LoadPool(url, key, FineClock())
     look = _Look()
     try:
         async with asyncio.timeout(FIRST_LOOK_S):
@@ -343,7 +343,7 @@ async def load(
 ) -> Measured:
     """Run the plan; Ctrl-C ends it early, with what was measured until then."""
     clock = FineClock()
-    run = LoadRun(plan, planned, ConnectionPool(plan.url, key, clock), clock)
+    run = LoadRun(plan, planned, LoadPool(plan.url, key, clock), clock)
 
     async def watch() -> None:
         while True:

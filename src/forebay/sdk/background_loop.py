@@ -31,7 +31,7 @@ class CallbackQueue:
     def __init__(self) -> None:
         self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
 
-    def here(self, callback: Callable[P, object] | None) -> Callable[P, object] | None:
+    def forward(self, callback: Callable[P, object] | None) -> Callable[P, object] | None:
         """Return something that the loop may call, so that the callback is called here."""
         if callback is None:
             return None
@@ -45,7 +45,7 @@ class CallbackQueue:
         """Say that no more will come."""
         self._waiting.put(None)
 
-    def make_all(self) -> None:
+    def run_all(self) -> None:
         """Make the calls as they come, until the end."""
         while (call := self._waiting.get()) is not None:
             call()
@@ -113,7 +113,7 @@ class BackgroundLoop:
             self._begin(work)
             if calls is not None:
                 work.outcome.add_done_callback(calls.end)
-                calls.make_all()
+                calls.run_all()
             return work.outcome.result()
         except BaseException:
             if not work.outcome.done():  # Ctrl-C, or an exception of a callback

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from forebay.sdk.batches import BatchApi, batch_file
 from forebay.sdk.chat import ChatRequest, ChatStream
-from forebay.sdk.jobs import JobApi, JobSubmission
+from forebay.sdk.jobs import JobApi, JobRequest
 from forebay.sdk.prompts import MAX_PENDING, PromptSender, checked_limit
 from forebay.sdk.session_api import PromptRequest
 from forebay.sdk.status import ModelList
@@ -197,7 +197,7 @@ class AsyncClient:
 
     async def submit(self, task_type: str, params: Any, **options: Unpack[JobOptions]) -> Job:
         """Hand in durable work; `job.is_new` is False where the same is under way already."""
-        new = JobSubmission(
+        new = JobRequest(
             task_type,
             params,
             options.get("job_id", UNSET),

@@ -27,7 +27,7 @@ AWAY_S_MAX = 600.0
 """A gateway that stays away longer than a restart takes is given up."""
 
 
-class JobSubmission(Struct, frozen=True):
+class JobRequest(Struct, frozen=True):
     """A submission as it is sent."""
 
     type: str
@@ -50,7 +50,7 @@ class JobApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def submit(self, new: JobSubmission) -> Job:
+    async def submit(self, new: JobRequest) -> Job:
         """Hand in work; raises SdkError. Only with an idempotency key is a lost answer repeated."""
         call = ApiCall("POST", "/jobs", new, is_repeatable=new.idempotency_key is not UNSET)
         added = await self._transport.ask(call, Job)
@@ -121,7 +121,7 @@ class _JobFollower:
                 await self._listen()
                 job = await self._transport.get(f"/jobs/{self._job_id}", Job)
             except (GatewayAway, Busy, NodeFailed) as problem:
-                await self._stay_patient(problem)
+                await self._wait_to_reconnect(problem)
                 continue
             if self._away_since_s is not None:
                 self._on_outage(None)
@@ -150,7 +150,7 @@ class _JobFollower:
             if self._on_change is not None:
                 self._on_change(job)
 
-    async def _stay_patient(self, problem: SdkError) -> None:
+    async def _wait_to_reconnect(self, problem: SdkError) -> None:
         now_s = self._transport.pace.monotonic_s()
         if self._away_since_s is None:
             self._away_since_s = now_s

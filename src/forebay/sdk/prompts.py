@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from forebay.sdk.transport import Transport
     from forebay.sdk.values import Accepted
+
 EARLY_EVENTS_MAX = 2048
 """Beyond it only ends are kept, as many again: the end of a turn holds its whole text."""
 TERMINAL = ("turn_complete", "turn_error")
@@ -46,7 +47,7 @@ MAX_PENDING = 5
 
 
 class PromptSender:
-    """What prompts need, shared by everything of one client."""
+    """Sends prompts and follows them: one for a client and all its session clients."""
 
     def __init__(self, transport: Transport, random: random.Random) -> None:
         self.transport = transport
@@ -102,7 +103,7 @@ class PromptSender:
         )
         following = self.transport.tasks.start(self.follow(subscription, prompts))
         try:
-            return await prompt.told(on_event)
+            return await prompt.finish_with(on_event)
         finally:
             await self.transport.tasks.end(following)
 
@@ -118,7 +119,7 @@ class OpenPrompts:
         self._asking = 0
         """Requests that have not been answered yet."""
         self._epoch = ""
-        self._is_doubtful = False
+        self._is_uncertain = False
         """Events may have been lost, and the gateway has not been asked yet."""
 
     def begin(self) -> None:
@@ -141,11 +142,11 @@ class OpenPrompts:
         self.note_epoch(accepted.event_epoch)
         return prompt
 
-    def hear(self, event: SessionEvent) -> None:
+    def take_event(self, event: SessionEvent) -> None:
         """Take any event of the session."""
         epoch = event.data.get("eventEpoch")
         if event.type == "gap":
-            self._is_doubtful = True
+            self._is_uncertain = True
         if isinstance(epoch, str):
             self.note_epoch(epoch)
         prompt = self._open.get(event.prompt_id or "")
@@ -159,27 +160,27 @@ class OpenPrompts:
     def note_epoch(self, epoch: str) -> None:
         """Notice that the gateway has been restarted."""
         if self._epoch and epoch and epoch != self._epoch:
-            self._is_doubtful = True
+            self._is_uncertain = True
         self._epoch = epoch or self._epoch
 
-    def doubt(self) -> None:
+    def mark_uncertain(self) -> None:
         """Note that events may have been lost."""
-        self._is_doubtful = True
+        self._is_uncertain = True
 
-    async def resolve_doubt(self) -> None:
-        """Ask what became of each; where nobody can say now, the doubt stays."""
-        if not self._is_doubtful:
+    async def check_outcomes(self) -> None:
+        """Ask what became of each open prompt; one that cannot be asked now is asked later."""
+        if not self._is_uncertain:
             return
-        self._is_doubtful = False
+        self._is_uncertain = False
         for prompt_id, prompt in tuple(self._open.items()):
             path = session_path(self._session_id, "turns", prompt_id)
             try:
-                prompt.hear_state(await self._transport.get(path, TurnState))
+                prompt.take_state(await self._transport.get(path, TurnState))
             except NotFound as gone:
                 error = {"code": "outcome_unknown", "message": gone.message}
                 prompt.settle(TurnFailed(prompt_id, "failed", error))
             except SdkError:
-                self._is_doubtful = True
+                self._is_uncertain = True
             self._forget_if_done(prompt)
 
     def fail(self, error: SdkError) -> None:
@@ -189,7 +190,7 @@ class OpenPrompts:
         self._open.clear()
 
     def _hand_over(self, event: SessionEvent, prompt: AsyncSentPrompt) -> None:
-        prompt.hear(event)
+        prompt.take_event(event)
         self._forget_if_done(prompt)
 
     def _forget_if_done(self, prompt: AsyncSentPrompt) -> None:
@@ -233,7 +234,7 @@ class AsyncSentPrompt:
         """Yield its events, the terminal one last; for one reader."""
         return self._buffer.read()
 
-    async def told(self, on_event: Callable[[SessionEvent], object] | None) -> Turn:
+    async def finish_with(self, on_event: Callable[[SessionEvent], object] | None) -> Turn:
         """Return the result, telling every event before; gives up where this is cancelled."""
         try:
             if on_event is not None:
@@ -245,7 +246,7 @@ class AsyncSentPrompt:
 
     # -- for those who bring the events
 
-    def hear(self, event: SessionEvent) -> None:
+    def take_event(self, event: SessionEvent) -> None:
         """Take one of its events."""
         if self.done:
             return
@@ -257,7 +258,7 @@ class AsyncSentPrompt:
         except BadAnswer as error:
             self.settle(error)
 
-    def hear_state(self, state: TurnState) -> None:
+    def take_state(self, state: TurnState) -> None:
         """Take what the gateway says when it is asked."""
         if state.status == "completed":
             self.settle(Turn(self.prompt_id, state.text or "", state.finish_reason, state.usage))

@@ -154,16 +154,16 @@ def _legacy_turn(content: bytes) -> Turn:
 class SessionListener(Protocol):
     """Whoever the events are for."""
 
-    def hear(self, event: SessionEvent) -> None:
+    def take_event(self, event: SessionEvent) -> None:
         """Take the next event."""
         ...
 
-    def doubt(self) -> None:
+    def mark_uncertain(self) -> None:
         """Note that events may have been lost."""
         ...
 
-    async def resolve_doubt(self) -> None:
-        """Find out by asking what the events may not have told."""
+    async def check_outcomes(self) -> None:
+        """Ask the gateway for what lost events would have said."""
         ...
 
 
@@ -186,7 +186,7 @@ class Subscription:
         """The last event that was heard."""
         self._heartbeats = 0
         self._unreadable = 0
-        self._fruitless = 0
+        self._empty_connections = 0
         """Connections in a row that ended without an event."""
         self._away_since_s: float | None = None
         self._pause_s = PAUSE_S
@@ -198,19 +198,19 @@ class Subscription:
             try:
                 if await self._listen():
                     return
-                self._fruitless += 1
-                if self._fruitless > 1:
-                    self._listener.doubt()
+                self._empty_connections += 1
+                if self._empty_connections > 1:
+                    self._listener.mark_uncertain()
                 problem = GatewayAway("the events of the session broke off", sent=True)
             except BadAnswer as error:
                 self._unreadable += 1
                 if self._unreadable >= UNREADABLE_MAX:
                     raise
-                self._listener.doubt()
+                self._listener.mark_uncertain()
                 problem = error
             except (GatewayAway, Busy, NodeFailed) as error:
                 problem = error
-            await self._stay_patient(problem)
+            await self._wait_to_reconnect(problem)
 
     async def _listen(self) -> bool:
         """Hear events over one connection; True when the session has said that it is over."""
@@ -225,29 +225,29 @@ class Subscription:
                 self._away_since_s, self._pause_s = None, PAUSE_S
                 if isinstance(found, SseComment):
                     self._note_heartbeat()
-                elif self._hear(found):
+                elif self._take_event(found):
                     return True
-                await self._listener.resolve_doubt()
+                await self._listener.check_outcomes()
         return False
 
-    def _hear(self, frame: SseEvent) -> bool:
+    def _take_event(self, frame: SseEvent) -> bool:
         """Take one frame; True where it is the last."""
-        self._heartbeats = self._fruitless = 0
+        self._heartbeats = self._empty_connections = 0
         if ID.fullmatch(frame.id):  # also of one that cannot be read: else it would come again
             self.last_event_id = max(self.last_event_id, int(frame.id))
         event = _event(frame, self.last_event_id)
         if event is None:
             raise BadAnswer(f"an event that cannot be read: {frame.data[:80]!r}")
         self._unreadable = 0
-        self._listener.hear(event)
+        self._listener.take_event(event)
         return event.type == "session_closed"
 
     def _note_heartbeat(self) -> None:
         self._heartbeats += 1
         if self._heartbeats % HEARTBEATS_BEFORE_ASKING == 0:
-            self._listener.doubt()
+            self._listener.mark_uncertain()
 
-    async def _stay_patient(self, problem: Exception) -> None:
+    async def _wait_to_reconnect(self, problem: Exception) -> None:
         """Wait before the next connection; raises the problem where it has lasted too long."""
         now_s = self._transport.pace.monotonic_s()
         if self._away_since_s is None:
@@ -256,7 +256,7 @@ class Subscription:
             raise problem
         await self._transport.pause(self._pause_s * self._random.uniform(0.5, 1.0))
         self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
-        await self._listener.resolve_doubt()
+        await self._listener.check_outcomes()
 
 
 def _event(frame: SseEvent, event_id: int) -> SessionEvent | None:

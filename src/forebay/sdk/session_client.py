@@ -49,11 +49,11 @@ class _EventFanout:
     def __init__(self, prompts: OpenPrompts) -> None:
         self.prompts = prompts
         self.buffers: set[EventBuffer] = set()
-        self.doubt = prompts.doubt
-        self.resolve_doubt = prompts.resolve_doubt
+        self.mark_uncertain = prompts.mark_uncertain
+        self.check_outcomes = prompts.check_outcomes
 
-    def hear(self, event: SessionEvent) -> None:
-        self.prompts.hear(event)
+    def take_event(self, event: SessionEvent) -> None:
+        self.prompts.take_event(event)
         for buffer in self.buffers:
             buffer.add(event)
 
@@ -174,7 +174,7 @@ class AsyncSessionClient:
         Cancelling stops the waiting and gives the place here back; the turn goes on at the gateway.
         """
         sent = await self.send(prompt, deadline_ms=deadline_ms, priority=priority)
-        return await sent.told(on_event)
+        return await sent.finish_with(on_event)
 
     async def send(
         self, prompt: Prompt, *, deadline_ms: float | None = None, priority: str | None = None

@@ -91,7 +91,7 @@ class Client:
             self.asynchronous.chat(
                 model,
                 messages,
-                on_queue=calls.here(on_queue),
+                on_queue=calls.forward(on_queue),
                 priority=priority,
                 max_wait_s=max_wait_s,
                 **params,
@@ -131,7 +131,7 @@ class Client:
                 prompt,
                 deadline_ms=deadline_ms,
                 priority=priority,
-                on_event=calls.here(on_event),
+                on_event=calls.forward(on_event),
             ),
             calls,
         )
@@ -193,7 +193,7 @@ class Client:
         """Return a job when it has ended, well or not; raises WaitTooLong after `timeout_s`."""
         calls = CallbackQueue()
         waiting = self.asynchronous.wait_job(
-            number, timeout_s=timeout_s, on_change=calls.here(on_change)
+            number, timeout_s=timeout_s, on_change=calls.forward(on_change)
         )
         return self.loop.run(waiting, calls)
 
@@ -242,7 +242,7 @@ class Client:
         """Return a batch when it has ended; raises WaitTooLong, and BatchFailed for bad input."""
         calls = CallbackQueue()
         waiting = self.asynchronous.wait_batch(
-            batch_id, timeout_s=timeout_s, on_progress=calls.here(on_progress)
+            batch_id, timeout_s=timeout_s, on_progress=calls.forward(on_progress)
         )
         return self.loop.run(waiting, calls)
 
@@ -343,7 +343,7 @@ class SessionClient:
         """Say something and wait for the end of the turn; raises TurnFailed."""
         calls = CallbackQueue()
         prompting = self.asynchronous.prompt(
-            prompt, deadline_ms=deadline_ms, priority=priority, on_event=calls.here(on_event)
+            prompt, deadline_ms=deadline_ms, priority=priority, on_event=calls.forward(on_event)
         )
         return self._loop.run(prompting, calls)
 

@@ -57,7 +57,7 @@ class Throughput:
         return left / per_second if per_second > 0 else None
 
 
-class BatchProgress:
+class BatchProgressBar:
     """What is shown while a batch runs."""
 
     def __init__(self, clock: Clock, console: Console | None = None) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from forebay.cli.batch.progress import BatchProgress
+    from forebay.cli.batch.progress import BatchProgressBar
     from forebay.cli.gateway import GatewayClient, OutageRetry
     from forebay.sdk.transport import Transport
 
@@ -213,7 +213,7 @@ class BatchRun:
     """One file's batch at one gateway. Raises SdkError throughout."""
 
     def __init__(
-        self, file: Path, client: GatewayClient, retry: OutageRetry, progress: BatchProgress
+        self, file: Path, client: GatewayClient, retry: OutageRetry, progress: BatchProgressBar
     ) -> None:
         """Raises StateBroken."""
         self._file = file

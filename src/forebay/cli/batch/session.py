@@ -8,7 +8,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from forebay.cli.batch.progress import BatchProgress
+from forebay.cli.batch.progress import BatchProgressBar
 from forebay.cli.batch.run import BadFile, BatchRun, StateBroken, endpoint_of
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway import GatewayClient, OutageRetry
@@ -53,7 +53,7 @@ class BatchFault(Struct):
 def run_batch(options: BatchOptions, url: str | None, key_env: str) -> NoReturn:
     """Do what was asked; every way it may go wrong says how to go on."""
     client = GatewayClient(url, key_env)
-    progress = BatchProgress(SystemClock())
+    progress = BatchProgressBar(SystemClock())
     try:
         run = BatchRun(options.file, client, OutageRetry(SystemClock(), progress.say), progress)
     except StateBroken as broken:

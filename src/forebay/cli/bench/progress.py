@@ -21,7 +21,7 @@ LATE_S = 0.05
 """Later than this is said while it runs, too."""
 
 
-class BenchProgress:
+class BenchProgressBar:
     """What is shown while a run is under way."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, get_args
 import typer
 
 from forebay import __version__
-from forebay.cli.bench.progress import BenchProgress
+from forebay.cli.bench.progress import BenchProgressBar
 from forebay.cli.bench.report import check_outputs, report, write
 from forebay.cli.exits import BROKEN_LIMIT, FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway import where_and_key
@@ -60,7 +60,7 @@ def start(given: dict[str, Any]) -> None:
         found = on_loop(models_of(url, key))
         plan = _plan(given, url, given["model"] or _first_model(found, url))
         started = SystemClock().utc().isoformat(timespec="seconds")
-        with BenchProgress(SystemClock(), plan, len(planned)) as progress:
+        with BenchProgressBar(SystemClock(), plan, len(planned)) as progress:
             gc.freeze()  # what is there stays: collections then look at the run's own only
             try:
                 measured = on_loop(load(plan, planned, key, progress))

@@ -70,7 +70,7 @@ def chat(options: ChatOptions) -> int:
         except SdkError as error:
             _give_up(error, options.session, has_key=key is not None)
         return _talk(
-            Conversation(client, begun, options.system, screen), screen, _how_back(options)
+            TerminalChat(client, begun, options.system, screen), screen, _how_back(options)
         )
 
 
@@ -96,7 +96,7 @@ def _first_model(client: Client) -> str:
     return models[0]
 
 
-def _talk(conversation: Conversation, screen: Screen, back: str) -> int:
+def _talk(conversation: TerminalChat, screen: Screen, back: str) -> int:
     """Talk until the user leaves, and say how to come back."""
     if screen.is_interactive:
         with contextlib.suppress(ImportError):
@@ -122,7 +122,7 @@ def _talk(conversation: Conversation, screen: Screen, back: str) -> int:
     return status
 
 
-def _lines(conversation: Conversation, screen: Screen) -> int:
+def _lines(conversation: TerminalChat, screen: Screen) -> int:
     """Take line after line until the user leaves; 1 where a turn of a pipe has failed."""
     status = 0
     is_warned = False
@@ -182,7 +182,7 @@ class ChatLeft(Exception):
     """Ctrl-C came again before the turn had ended: nothing is waited for any more."""
 
 
-class Conversation:
+class TerminalChat:
     """One conversation, which may be changed for another."""
 
     def __init__(
@@ -238,7 +238,7 @@ class Conversation:
         self._is_empty = False
         saying = PromptTurn(self._client.asynchronous, self.session.asynchronous, text)
         view, calls = TurnView(self._screen), CallbackQueue()
-        note = calls.here(view.note)
+        note = calls.forward(view.note)
         assert note is not None
         try:
             turn = self._client.loop.run(saying.run(note), calls)
