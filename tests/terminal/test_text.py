@@ -9,15 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from forebay.terminal.amounts import brief, counted, memory, plural, share
 from forebay.terminal.text import (
     LEVELS,
     Column,
     bar,
+    brief,
     chart,
     clean,
+    counted,
     fit,
     line,
+    memory,
+    plural,
+    share,
     slot_bar,
     table,
     to_ascii,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.style import Style
 
-from forebay.terminal.amounts import brief, counted, memory, plural, share
 from forebay.terminal.text import (
     BAD,
     BUSY,
@@ -21,11 +20,16 @@ from forebay.terminal.text import (
     WARN,
     Column,
     bar,
+    brief,
     chart,
+    counted,
     fit,
     heading,
     line,
-    number,
+    memory,
+    numeric,
+    plural,
+    share,
     slot_bar,
     table,
     wrap,
@@ -231,8 +235,8 @@ def queue_chart(view: TopView, cells: int, rows: int) -> list[Text]:
         ("waiting", BUSY, view.timeline.depth(columns), rows - 1 - low),
         ("served", GOOD, view.timeline.served(columns), low),
     ):
-        top = max([*values, 0.0])
-        drawn = chart([0.0] * (columns - len(values)) + values, top, height)
+        top = max(values, default=0)
+        drawn = chart([0] * (columns - len(values)) + values, top, height)
         for row, text in enumerate(drawn, 1):
             most = f" max {counted(top)}" if row == 1 else ""
             label = name if row == height else ""
@@ -277,10 +281,10 @@ def _replica_columns(found: Fleet, said: str) -> list[Column]:
     return [
         Column("", 18, name),
         Column("State", 12, lambda one: line(*_replica_state(found, one))),
-        number("Wait", 5, lambda one: amount(one.waiting)),
-        number("Run", 5, lambda one: amount(one.running)),
-        number("Lent", 5, lambda one: amount(one.lent)),
-        number("Heard", 6, lambda one: known(brief(one.heard_seconds), DIM), 60),
+        numeric("Wait", 5, lambda one: amount(one.waiting)),
+        numeric("Run", 5, lambda one: amount(one.running)),
+        numeric("Lent", 5, lambda one: amount(one.lent)),
+        numeric("Heard", 6, lambda one: known(brief(one.heard_seconds), DIM), 60),
         Column(said, 10, version, 0, ENDLESS),
     ]
 
@@ -357,10 +361,10 @@ NODE_COLUMNS = (
     Column("State", 10, _state),
     Column("Slots", 12, _slots, 38, 13),
     Column("Model", 15, _model, 54, 34),
-    number("GPU", 4, lambda node: known(share(node.gpu_load)), 59, 5),
-    number("VRAM", 7, lambda one: known(memory(one.vram_used_bytes, one.vram_total_bytes)), 67, 9),
-    number("Fail", 4, _failures, 72, 5),
-    number("Since", 6, lambda node: known(brief(node.state_seconds)), 79, 7),
+    numeric("GPU", 4, lambda node: known(share(node.gpu_load)), 59, 5),
+    numeric("VRAM", 7, lambda one: known(memory(one.vram_used_bytes, one.vram_total_bytes)), 67, 9),
+    numeric("Fail", 4, _failures, 72, 5),
+    numeric("Since", 6, lambda node: known(brief(node.state_seconds)), 79, 7),
     Column("Last error", 24, lambda node: line(node.last_error or ""), 128, ENDLESS),
 )
 
@@ -416,10 +420,10 @@ def models(view: TopView, cells: int, rows: int) -> list[Text]:
 
 MODEL_COLUMNS = (
     Column("", 8, lambda model: line(model.model), 0, ENDLESS),
-    number("Wait", 4, lambda model: amount(model.waiting, STRONG)),
-    number("Run", 5, lambda one: line(f"{counted(one.processing)}/{counted(one.slots)}")),
-    number("P50", 6, lambda model: known(brief(model.wait_p50_seconds), DIM), 26),
-    number("P90", 6, lambda model: known(brief(model.wait_p90_seconds), DIM), 38),
+    numeric("Wait", 4, lambda model: amount(model.waiting, STRONG)),
+    numeric("Run", 5, lambda one: line(f"{counted(one.processing)}/{counted(one.slots)}")),
+    numeric("P50", 6, lambda model: known(brief(model.wait_p50_seconds), DIM), 26),
+    numeric("P90", 6, lambda model: known(brief(model.wait_p90_seconds), DIM), 38),
 )
 
 
@@ -447,11 +451,11 @@ def _other_work(snapshot: Snapshot) -> list[str]:
 
 JOB_COLUMNS = (
     Column("", 8, lambda jobs: line(jobs.type), 0, ENDLESS),
-    number("Wait", 4, lambda jobs: amount(jobs.queued, STRONG), 0, 5),
-    number("Run", 4, lambda jobs: amount(jobs.running), 0, 5),
-    number("Done", 4, lambda jobs: amount(jobs.completed), 0, 5),
-    number("Fail", 4, lambda jobs: amount(jobs.failed, BAD), 0, 5),
-    number("Gone", 4, lambda jobs: amount(jobs.cancelled), 38, 5),
+    numeric("Wait", 4, lambda jobs: amount(jobs.queued, STRONG), 0, 5),
+    numeric("Run", 4, lambda jobs: amount(jobs.running), 0, 5),
+    numeric("Done", 4, lambda jobs: amount(jobs.completed), 0, 5),
+    numeric("Fail", 4, lambda jobs: amount(jobs.failed, BAD), 0, 5),
+    numeric("Gone", 4, lambda jobs: amount(jobs.cancelled), 38, 5),
 )
 
 
@@ -478,9 +482,9 @@ def _problem(problem: Problem) -> Text:
 
 PROBLEM_COLUMNS = (
     Column("", 15, _problem, 0, ENDLESS),
-    number("1 m", 4, lambda problem: amount(problem.last_minute, STRONG), 26),
-    number("15 m", 4, lambda problem: amount(problem.last_15_minutes)),
-    number("Ago", 6, lambda problem: known(brief(problem.seconds_ago), DIM), 36),
+    numeric("1 m", 4, lambda problem: amount(problem.last_minute, STRONG), 26),
+    numeric("15 m", 4, lambda problem: amount(problem.last_15_minutes)),
+    numeric("Ago", 6, lambda problem: known(brief(problem.seconds_ago), DIM), 36),
 )
 
 

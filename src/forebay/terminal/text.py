@@ -1,4 +1,4 @@
-"""Text for a terminal: harmless, cut to cells, in columns, as bars and charts.
+"""Text for a terminal: harmless, cut to cells, in columns, as bars, charts and amounts.
 
 Whatever comes from outside passes through `clean`: control characters, escape sequences, marks
 that turn the direction of writing and the like become `?`, so a node's name can neither move the
@@ -123,7 +123,7 @@ class Column(NamedTuple):
     right: bool = False
 
 
-def number(
+def numeric(
     head: str, cells: int, cell: Callable[[Any], Text], from_cells: int = 0, cells_max: int = 0
 ) -> Column:
     """Return a column of numbers, which stand at its right."""
@@ -160,7 +160,7 @@ def heading(title: str, cells: int) -> Text:
 # -- bars and charts
 
 
-def scaled(value: float, top: float, steps: int) -> int:
+def _scaled(value: float, top: float, steps: int) -> int:
     """Return how many of `steps` a value fills: none only for nothing, all only at the top."""
     if value <= 0 or steps <= 0:
         return 0
@@ -175,7 +175,7 @@ def bar(value: float, top: float, cells: int) -> str:
     >>> bar(3, 4, 4), bar(0, 4, 4), bar(0.001, 4, 4)
     ('███', '', '▏')
     """
-    whole, part = divmod(scaled(value, top, cells * 8), 8)
+    whole, part = divmod(_scaled(value, top, cells * 8), 8)
     return BARS[8] * whole + BARS[part].strip()
 
 
@@ -186,13 +186,13 @@ def slot_bar(taken: int, slots: int, cells: int) -> tuple[str, str]:
     (('▰', '▱▱▱'), ('▰▰▰', '▱▱▱'))
     """
     length = min(max(0, slots), cells)
-    full = scaled(taken, slots, length)
+    full = _scaled(taken, slots, length)
     if full == length and taken < slots:
         full = max(0, length - 1)  # not full is not drawn as full
     return "▰" * full, "▱" * (length - full)
 
 
-def chart(values: list[float], top: float, rows: int) -> list[str]:
+def chart(values: Sequence[float], top: float, rows: int) -> list[str]:
     """Return columns side by side, a row of text for each row, the upper first.
 
     Textual's Sparkline begins at the least value: a queue that is always full would look empty.
@@ -200,8 +200,76 @@ def chart(values: list[float], top: float, rows: int) -> list[str]:
     >>> chart([0, 1, 2, 4], 4, 1), chart([1, 4], 4, 2)
     ([' ▂▄█'], [' █', '▄█'])
     """
-    heights = [scaled(value, top, rows * 8) for value in values]
+    heights = [_scaled(value, top, rows * 8) for value in values]
     return [
         "".join(LEVELS[min(8, max(0, height - row * 8))] for height in heights)
         for row in reversed(range(rows))
     ]
+
+
+# -- amounts in few letters; None is what is not known
+
+
+def brief(seconds: float | None) -> str:
+    """Return a duration in at most six letters.
+
+    >>> [brief(s) for s in (0.25, 12.4, 812.2, 7300, 200_000, None)]
+    ['0.2 s', '12 s', '14 min', '2 h', '2 d', '-']
+    """
+    if seconds is None:
+        return "-"
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.0f} h"
+    return f"{min(9999, seconds / 86_400):.0f} d"
+
+
+def counted(number: float) -> str:
+    """Return a count in at most five letters, a sign aside.
+
+    >>> [counted(n) for n in (0, 9999, 12_345, 4_500_000, 10**15, 2.5)]
+    ['0', '9999', '12.3k', '4.5M', '>999G', '2.5']
+    """
+    if number < 0:
+        return f"-{counted(-number)}"
+    if number < 9999.5:
+        return f"{number:.1f}".removesuffix(".0") if number < 100 else f"{number:.0f}"
+    for letter in "kMG":
+        number /= 1000
+        if number < 999.5:
+            return f"{number:.1f}".removesuffix(".0")[:4].removesuffix(".") + letter
+    return ">999G"
+
+
+def memory(used: float | None, total: float | None) -> str:
+    """Return how much of a memory is taken, in GiB.
+
+    >>> memory(9_123_456_789, 25_769_803_776), memory(None, 25_769_803_776), memory(None, None)
+    ('8.5/24G', '24G', '-')
+    """
+    gib = [max(0.0, amount) / 2**30 for amount in (used, total) if amount is not None]
+    parts = [f"{n:.1f}".removesuffix(".0") if n < 10 else counted(round(n)) for n in gib]
+    return "/".join(parts) + "G" if parts else "-"
+
+
+def share(part: float | None) -> str:
+    """Return a share of one as percent.
+
+    >>> share(0.931), share(None)
+    ('93%', '-')
+    """
+    return "-" if part is None else f"{min(9.99, max(0.0, part)):.0%}"
+
+
+def plural(number: float, one: str, many: str = "") -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "request"), plural(0, "batch", "batches")
+    ('1 request', '0 batches')
+    """
+    return f"{counted(number)} {one if number == 1 else many or one + 's'}"

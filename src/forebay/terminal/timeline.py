@@ -7,11 +7,9 @@ drawn stays as it is and only moves by whole columns: less to send over a slow l
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from forebay.terminal.values import Hello, Snapshot
 
 SECONDS_MAX = 900
@@ -20,61 +18,60 @@ SHOWN_S = 300
 """What a chart shows at least, if it has a column for each step."""
 
 
+class Second(NamedTuple):
+    """How many waited, in all and at most in one priority, and were served."""
+
+    waiting: int
+    most: int
+    served: int
+
+
 class Timeline:
-    """Depth and served of the last quarter of an hour."""
+    """The last quarter of an hour."""
 
     def __init__(self) -> None:
-        self._depth: deque[float] = deque(maxlen=SECONDS_MAX)
-        self._served: deque[float] = deque(maxlen=SECONDS_MAX)
+        self._seconds: deque[Second] = deque(maxlen=SECONDS_MAX)
         self._newest = 0
-        self._deepest: deque[float] = deque(maxlen=SECONDS_MAX)
-        """Of any one priority."""
 
     def begin(self, hello: Hello) -> None:
         """Take what the gateway remembers; what was known before is replaced."""
         past = hello.history
-        columns = list(past.depth.values())
-        self._depth.clear()
-        self._depth.extend(map(sum, zip(*columns, strict=False)))
-        self._served.clear()
-        self._served.extend(past.served[-len(self._depth) :] if columns else ())
+        depths = list(zip(*past.depth.values(), strict=False))
+        served = [*[0] * len(depths), *past.served][-len(depths) :]
+        self._seconds.clear()
+        for depth, count in zip(depths, served, strict=False):
+            self._seconds.append(Second(sum(depth), max(depth), count))
         self._newest = past.sample_number
-        self._deepest.clear()
-        self._deepest.extend(map(max, zip(*columns, strict=False)))
 
     def add(self, snapshot: Snapshot) -> None:
         """Take a snapshot's sample, unless it has been taken."""
-        if snapshot.sample_number <= self._newest:
-            return
         missed = min(SECONDS_MAX, snapshot.sample_number - self._newest - 1)
-        depth = float(sum(snapshot.sample.depth.values()))
-        if len(self._depth):  # a slow reader misses some: the line stays where it was
-            self._depth.extend([self._depth[-1]] * missed)
-            self._served.extend([0.0] * missed)
-        self._depth.append(depth)
-        self._served.append(float(snapshot.sample.served))
+        if missed < 0:
+            return
+        if self._seconds:  # a slow reader misses some: the line stays where it was
+            self._seconds.extend([self._seconds[-1]._replace(served=0)] * missed)
+        depth = snapshot.sample.depth.values()
+        self._seconds.append(Second(sum(depth), max(depth, default=0), snapshot.sample.served))
         self._newest = snapshot.sample_number
-        self._deepest.append(float(max(snapshot.sample.depth.values(), default=0)))
 
     @property
-    def peak_by_priority(self) -> float:
+    def peak_by_priority(self) -> int:
         """Return the most that waited in any one priority."""
-        return max(self._deepest, default=0.0)
+        return max((second.most for second in self._seconds), default=0)
 
-    def depth(self, columns: int) -> list[float]:
+    def depth(self, columns: int) -> list[int]:
         """Return the greatest depth of each step, the newest last."""
-        return [max(group) for group in self._groups(self._depth, columns)]
+        return [max(second.waiting for second in group) for group in self._groups(columns)]
 
-    def served(self, columns: int) -> list[float]:
+    def served(self, columns: int) -> list[int]:
         """Return how many were served in each step, the newest last."""
-        return [sum(group) for group in self._groups(self._served, columns)]
+        return [sum(second.served for second in group) for group in self._groups(columns)]
 
-    def _groups(self, samples: Iterable[float], columns: int) -> list[list[float]]:
+    def _groups(self, columns: int) -> list[list[Second]]:
         step_s = step(columns)
-        known = list(samples)
-        groups: dict[int, list[float]] = {}
-        for place, value in enumerate(known, self._newest - len(known) + 1):
-            groups.setdefault(place // step_s, []).append(value)
+        groups: dict[int, list[Second]] = {}
+        for place, second in enumerate(self._seconds, self._newest - len(self._seconds) + 1):
+            groups.setdefault(place // step_s, []).append(second)
         return list(groups.values())[-columns:] if columns > 0 else []
 
 
