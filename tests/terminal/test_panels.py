@@ -79,6 +79,12 @@ async def test_sixty_columns_keep_what_matters() -> None:
         assert part in screen, screen
 
 
+async def test_in_a_narrow_terminal_jobs_are_below_the_models() -> None:
+    _, screen = await drawn(made_view(), 55, 20, "3")
+    for part in ("gemma3:4b", "2/2", "P90", "Jobs", "Gone", "1 batch: 412/1000"):
+        assert part in screen, screen
+
+
 async def test_who_may_not_drain_is_told_in_the_last_line() -> None:
     (screen,) = await drawn(made_view(hello(admin=False)))
     assert "d r for admins only" in screen.splitlines()[-1]

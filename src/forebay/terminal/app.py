@@ -118,10 +118,14 @@ class TopApp(App[int]):
     #jobs { width: 28; }
     #problems { width: 20fr; }
     .-wide #jobs, .-half #jobs { width: 28fr; }
-    .-tiny #queue_chart, .-tiny #jobs, .-small #jobs { display: none; }
-    .-tiny #problems, .-small #problems, .-narrow #problems, .-half #problems { display: none; }
-    .-tiny .-half #side, .-small .-half #side { layout: vertical; }
-    .-tiny .-half #jobs, .-small .-half #jobs { display: block; width: 1fr; margin: 1 0; }
+    .-tiny #queue_chart, .-half #problems { display: none; }
+    .-tiny, .-small, .-narrow { #problems { display: none; } }
+    .-tiny, .-small {
+        #jobs { display: none; }
+        .-half #side { layout: vertical; }
+        .-half #models { width: 100%; }
+        .-half #jobs { display: block; width: 100%; margin: 1 0; }
+    }
     Footer, FooterKey { background: ansi_default; }
     FooterKey .footer-key--key { color: ansi_default; background: ansi_default; }
     FooterKey .footer-key--key { text-style: reverse; }
@@ -266,7 +270,7 @@ class TopApp(App[int]):
         for panel in self._panels:
             if panel.is_on_screen:
                 panel.draw()
-        keys = (view.question, view.is_paused, view.filter, view.hello.admin)
+        keys = (bool(view.question), view.is_paused, bool(view.filter), view.hello.admin)
         if keys != self._keys:
             self._keys = keys
             self.refresh_bindings()

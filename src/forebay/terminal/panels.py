@@ -525,7 +525,7 @@ WISHES = (
     "caption 1 figures 2 queue 4 fleet 1 nodes 2 troubles 2 side 2 nodes 4 troubles 5 side 4 "
     "nodes * side 25 troubles * fleet * air * digits 2 queue 13",
     "tabs 1 figures 2 nodes 4 fleet * node_facts 12 nodes * air *",
-    "tabs 1 figures 2 side * air *",
+    "tabs 1 figures 2 side 2 air * side *",
     "tabs 1 figures 2 troubles * remedies * air *",
     "help_page *",
 )
@@ -543,12 +543,13 @@ def plan(view: TopView, cells: int, rows: int, *, may_be_big: bool) -> dict[str,
     """
     snapshot = view.snapshot
     work = len(snapshot.jobs.types) + len(_other_work(snapshot))
+    side = 1 + max(1, len(view.models()), work, len(snapshot.problems))
     most = {
         "caption": len(caption(view, cells, 1)),
         "digits": 2 if may_be_big and rows >= 29 and cells >= 80 else 0,
         "fleet": len(fleet(view, cells, ENDLESS)),
         "nodes": 1 + max(1, len(view.nodes())),
-        "side": 1 + max(1, len(view.models()), work, len(snapshot.problems)),
+        "side": side if view.tab != 2 else ENDLESS,
         "troubles": len(troubles(view, cells, ENDLESS)),
         "remedies": len(remedies(view, cells, ENDLESS)) if view.tab == 3 else 0,
     }
