@@ -150,7 +150,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[FleetRig]:
         made = FleetRig(stack, tmp_path)
         yield made
     for name, rig in made.rigs.items():
-        assert not rig.gateway.parts.peers.under_way, f"{name} still asks another"
+        assert not rig.gateway.parts.peers.in_flight, f"{name} still asks another"
 
 
 @pytest.fixture(autouse=True)

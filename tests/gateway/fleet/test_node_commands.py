@@ -1,4 +1,4 @@
-"""What an operator does to nodes on one gateway holds on all; who missed it catches up."""
+"""What an log does to nodes on one gateway holds on all; who missed it catches up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.gateway.fleet.node_commands import REMIND_S, WORDS_MAX
+from forebay.gateway.fleet.node_commands import COMMANDS_MAX, REPEAT_S
 
 from .fleet_rig import A, B, C, two
 
@@ -115,7 +115,7 @@ async def add(rig: Rig, name: str, url: str) -> None:
 async def remind(fleet: FleetRig, leader: str) -> None:
     """Let the time pass after which the leader says everything again."""
     fleet.directory.leader = leader
-    fleet.rigs[leader].clock.advance(REMIND_S)
+    fleet.rigs[leader].clock.advance(REPEAT_S)
 
 
 async def test_one_that_starts_later_learns_what_was_done(fleet: FleetRig) -> None:
@@ -182,24 +182,24 @@ async def test_a_node_that_the_settings_name_anew_is_not_removed_by_an_old_word(
     for rig in (here, there):
         rig.given["nodes"] = [*rig.given["nodes"], {"name": "x", "url": other.url}]
         assert (await rig.get("/admin/reload", method="POST")).status == 200
-    operator = there.gateway.parts.node_commands
-    operator._words.clear()  # as a new one knows nothing
+    log = there.gateway.parts.node_commands
+    log._commands.clear()  # as a new one knows nothing
     await remind(fleet, A)
     for rig in (here, there):
         await until_nodes(rig, {"n1": "online", "x": "online"})
-    assert set(operator._words) == {"node x"}
+    assert set(log._commands) == {"node x"}
 
 
 async def test_words_are_bounded(fleet: FleetRig) -> None:
     _, there, _ = await two(fleet)
-    operator = there.gateway.parts.node_commands
-    for number in range(WORDS_MAX + 10):
-        operator.hear("nodes", word("remove", f"n-{number}", number))
-    assert len(operator._words) == WORDS_MAX
+    log = there.gateway.parts.node_commands
+    for number in range(COMMANDS_MAX + 10):
+        log.hear("nodes", word("remove", f"n-{number}", number))
+    assert len(log._commands) == COMMANDS_MAX
 
 
 async def test_alone_nothing_is_remembered(rig: Rig) -> None:
     await rig.start(await rig.node())
     await act(rig, "n1", "drain")
     await act(rig, "n1", "resume")
-    assert rig.gateway.parts.node_commands._words == {}
+    assert rig.gateway.parts.node_commands._commands == {}

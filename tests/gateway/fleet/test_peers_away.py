@@ -107,7 +107,7 @@ async def test_a_gateway_that_is_lost_is_not_waited_for(
     call = await node.next_call()
     client = await wrong.client()
     await client.request("POST", f"/session/{session}/branch")  # waits for its turn
-    await until(wrong, lambda: wrong.gateway.parts.peers.under_way)
+    await until(wrong, lambda: wrong.gateway.parts.peers.in_flight)
     fleet.directory.lost.add(B)
     reply = await client.reply()
     assert (reply.status, reply.json["error"]["code"]) == (502, "replica_lost")

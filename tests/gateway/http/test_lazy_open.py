@@ -1,4 +1,4 @@
-"""What cannot be opened is waited for, and the log says so once."""
+"""What cannot be opened is retried, and the log says so once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from forebay.errors import StoreFailed
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http import lazy_open as openings
-from forebay.gateway.http.lazy_open import AGAIN_S, LazyOpen
+from forebay.gateway.http.lazy_open import RETRY_S, LazyOpen
 from forebay.testing import FakeClock
 
 
@@ -21,21 +21,22 @@ async def test_what_lasts_is_logged_once_for_each_reason_and_once_when_it_is_ove
     left = iter(reasons)
     tried = 0
 
-    async def do_open() -> None:
+    async def do_open() -> str:
         nonlocal tried
         tried += 1
         if reason := next(left, ""):
             raise StoreFailed(reason)
+        return "open"
 
     clock = FakeClock()
     opening = LazyOpen("the session database", do_open, clock)
     caplog.set_level(logging.INFO, "forebay.gateway")
     await opening.try_now()
-    while not opening.is_open:
-        clock.advance(AGAIN_S)
+    while opening.value is None:
+        clock.advance(RETRY_S)
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
     assert tried == len(reasons) + 1
-    waits = "the session database cannot be opened, and is waited for"
+    waits = "the session database cannot be opened, retrying"
     assert [record.getMessage() for record in caplog.records] == [
         f"{waits}: pid 7 has it",
         f"{waits}: pid 8 has it",
@@ -50,11 +51,12 @@ async def test_a_database_that_hangs_holds_up_neither_the_start_nor_callers_nor_
     monkeypatch.setattr(openings, "STOP_S", 0.05)
     closed = asyncio.Event()
 
-    async def do_open() -> None:
+    async def do_open() -> str:
         try:
             await asyncio.Event().wait()
         finally:
             closed.set()
+        return "open"
 
     opening = LazyOpen("the session database", do_open, FakeClock())
     async with asyncio.timeout(30.0):

@@ -33,7 +33,7 @@ OK: dict[str, object] = {"choices": []}
 
 
 def all_sessions(rig: Rig) -> Sessions:
-    sessions = rig.gateway.parts.sessions._sessions
+    sessions = rig.gateway.parts.sessions._opening.value
     assert sessions is not None
     return sessions
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 def told(rig: Rig, session: str) -> bytes:
     """Return everything that readers of a session can be given now."""
-    sessions = rig.gateway.parts.sessions._sessions
+    sessions = rig.gateway.parts.sessions._opening.value
     assert sessions is not None
     return b"".join(frame for _, frame in sessions._sessions[session].log._ring)
 

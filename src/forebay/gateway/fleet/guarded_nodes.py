@@ -1,9 +1,9 @@
-"""The nodes that guards have registered: taken in, kept while they are heard of, forgotten later.
+"""Nodes that guards have registered, kept by heartbeats.
 
-A guard sends the same message every two seconds. The first makes a node of it; each one says how
-it is. After three that did not come the node is out, as an offline one is: nothing new starts
-there, its models stay known, what runs may finish or fails and is tried elsewhere. A node that was
-never heard of again is forgotten after an hour; one whose guard says goodbye, at once.
+A guard sends a heartbeat every two seconds. The first one registers its node, each one reports its
+state. After three missed heartbeats the node is offline: nothing new starts there, its models stay
+known, and what runs there may finish, or fails and is retried on another node. A node without
+heartbeats is forgotten after an hour; one whose guard deregisters, at once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.gateway")
 
 FORGOTTEN_S: Final = 3600.0
-"""How long the models of a node that has vanished stay known: longer than a restart takes, or
-than somebody needs to plug a cable in again."""
+"""How long a node without heartbeats stays known: longer than a restart takes, or than somebody
+needs to plug a cable in again."""
 
 FOUND_S: Final = AGAIN_S_MAX + HEARTBEAT_S
-"""How long guards may take to find a gateway that was away: they try again only so often."""
+"""How long guards may take to find a gateway that was restarted: their longest backoff."""
 
 
 class GuardRegistration:
@@ -60,15 +60,15 @@ class GuardedNodes:
         self._remembered = Deadlines(FORGOTTEN_S, self._forget, clock)
 
     def start(self) -> None:
-        """Begin to be found: a model that nobody has may be that of a guard on its way."""
+        """Expect guards: a model that no node has may be that of a guard that registers soon."""
         if self.token:
             self._nodes.expect_guards(FOUND_S)
 
     def hear(self, beat: Beat) -> bool:
         """Take a heartbeat; return whether it registered the node.
 
-        Raises `SettingsError` for a name or a URL that makes no sense, and `NotAllowed` for a
-        name that another node has.
+        Raises `SettingsError` for an invalid name or URL, and `NotAllowed` for the name of
+        another node.
         """
         settings = parse_node({"name": beat.name, "url": beat.url, "slots": beat.slots})
         guarded = self._known(beat.name)
@@ -81,21 +81,21 @@ class GuardedNodes:
         return is_new
 
     def leave(self, name: str, instance: str) -> bool:
-        """Forget a node whose guard goes; a newer guard of that name is not meant."""
+        """Forget a node whose guard deregisters, unless a newer guard has taken over its name."""
         guarded = self._known(name)
         if guarded is None or (instance and guarded.beat.instance != instance):
             return False
         self._forget(guarded)
-        logger.info("a guard left", extra={"node": name})
+        logger.info("guard deregistered", extra={"node": name})
         return True
 
     def stop(self) -> None:
-        """Keep no more time; may be called twice."""
+        """Cancel all timers; may be called twice."""
         self._heard.clear()
         self._remembered.clear()
 
     def _known(self, name: str) -> GuardRegistration | None:
-        """Return a registration that still stands: an operator may have put a node in its place."""
+        """Return a registration, unless an operator has replaced its node."""
         guarded = self._registered.get(name)
         if guarded is not None and self._nodes.get(name) is not guarded.backend:
             self._drop(guarded)
@@ -110,11 +110,11 @@ class GuardedNodes:
             )
         backend = self._nodes.add(settings, self._header())
         guarded = self._registered[beat.name] = GuardRegistration(backend, beat)
-        logger.info("a guard registered", extra={"node": beat.name, "url": backend.settings.url})
+        logger.info("guard registered", extra={"node": beat.name, "url": backend.settings.url})
         return guarded
 
     def _take_over(self, guarded: GuardRegistration, beat: Beat, settings: NodeSettings) -> None:
-        """Let a guard that has restarted go on under its name, but not a second one beside it."""
+        """Let a restarted guard keep its name, but refuse a second guard of the same name."""
         url = guarded.backend.settings.url
         if settings.url != url:
             if not guarded.backend.health.is_silent:
@@ -123,7 +123,7 @@ class GuardedNodes:
                     "--name"
                 )
             guarded.backend = self._nodes.replace(settings, self._header())
-        logger.info("a guard registered again", extra={"node": beat.name, "url": settings.url})
+        logger.info("guard registered again", extra={"node": beat.name, "url": settings.url})
 
     def _take(self, guarded: GuardRegistration, beat: Beat) -> None:
         backend, before = guarded.backend, guarded.beat
@@ -164,5 +164,5 @@ class GuardedNodes:
 
 
 def _serves(beat: Beat) -> str:
-    """Return what a heartbeat says of the backend, apart from how busy it is."""
+    """Return the state of a guard's backend, whether idle or busy."""
     return "online" if beat.state in ("idle", "busy") else beat.state

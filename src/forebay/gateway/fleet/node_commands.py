@@ -1,17 +1,18 @@
-"""What an operator does to nodes on one gateway holds for all that share its queue.
+"""Node commands of operators, replicated over the gateways that share one queue.
 
-Each action is a word, told to the others (topic `nodes`), who do the same; what is heard is never
-told on. A word may be lost: who is away, or without a leader, hears nothing. So everyone remembers
-the last word about each node, and the leader says all of its words again from time to time, with a
-list of what they were; whoever knows a later one answers with it. So a gateway that was restarted
-learns within REMIND_S what was done meanwhile, and all come to the same.
+Adding, removing, draining or resuming a node on one gateway holds on all of them: each command is
+broadcast (topic `nodes`) and applied by the others, who do not pass it on. A broadcast may be lost:
+who is away, or without a leader, gets nothing. So every gateway keeps the last command about each
+node, and the leader repeats all of its commands from time to time, with a list of their numbers;
+whoever knows a later command answers with it. A gateway that was restarted has caught up within
+REPEAT_S, and all converge.
 
-Which of two words is the later one must not hang on clocks, which may be an hour apart. A word's
-number is the time in ms, but always above every number heard before (a hybrid logical clock,
-Kulkarni et al. 2014); equal numbers go by the name of the gateway.
+The order of two commands must not depend on clocks, which may be an hour apart. A command's number
+is the time in ms, but always above every number seen before (a hybrid logical clock, Kulkarni et
+al. 2014); equal numbers are ordered by the name of the gateway.
 
-A word is checked like any input, does nothing the second time, and what cannot be done on one
-gateway is logged there once. When all gateways have ended, the words have, too.
+Commands are validated like any input and idempotent. What cannot be applied on a gateway is logged
+there once. When all gateways have stopped, the commands are gone, too.
 """
 
 from __future__ import annotations
@@ -34,54 +35,59 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.gateway")
 
 TOPIC: Final = "nodes"
-REMIND_S: Final = 10.0
-"""How often the leader says everything again: a drained node should not come back for long."""
-WORD_BYTES_MAX: Final = 131_072
-"""A word with the largest node that `POST /admin/nodes` takes, or the list of all words."""
-WORDS_MAX: Final = 500
-"""Words that are remembered; the oldest are forgotten first."""
+REPEAT_S: Final = 10.0
+"""How often the leader repeats all commands: a drained node should not come back for long."""
+MESSAGE_BYTES_MAX: Final = 131_072
+"""A command with the largest node that `POST /admin/nodes` takes, or the list of all commands."""
+COMMANDS_MAX: Final = 500
+"""Commands that are kept; the oldest are forgotten first."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class NodeCommand(msgspec.Struct, frozen=True):
-    """One action."""
+    """One command about one node."""
 
     action: Literal["add", "remove", "settle", "drain", "resume"]
-    """`settle` leaves it to the settings whether the node is there: they were read anew."""
+    """`settle` leaves it to the settings whether the node exists: they were reloaded."""
     name: Name
     number: Number = 0
     by: Name = ""
-    """The gateway on which it was said."""
+    """The gateway on which it was given."""
     node: dict[str, Any] = {}
-    """As `POST /admin/nodes` takes it, where the action is to add one."""
+    """The body of `POST /admin/nodes`, where the action is to add one."""
 
     @property
-    def about(self) -> str:
-        """What it replaces an earlier word about: that the node is there, or that it is used."""
+    def subject(self) -> str:
+        """What it replaces earlier commands about: that the node exists, or that it is used."""
         return f"{'use' if self.action in ('drain', 'resume') else 'node'} {self.name}"
+
+    @property
+    def version(self) -> tuple[int, str]:
+        """By which the later one of two commands is known."""
+        return self.number, self.by
 
 
 class CommandMessage(msgspec.Struct, frozen=True):
-    """What one gateway tells the others: a word, or which words it knows."""
+    """A broadcast: a command, or which commands a gateway knows."""
 
-    word: NodeCommand | None = None
+    command: NodeCommand | None = msgspec.field(default=None, name="word")  # on the wire
     known: dict[str, tuple[Number, Name]] | None = None
-    """The number of the last word, and who said it, by what it is about."""
+    """The number and the gateway of the last command, by subject."""
 
 
 _decode = msgspec.json.Decoder(CommandMessage).decode
 
 
 class NodeCommandLog:
-    """Does what operators say of nodes, here and elsewhere."""
+    """Applies node commands, here and on the other gateways."""
 
     def __init__(self, nodes: Nodes, clock: Timers) -> None:
         self._nodes = nodes
         self._fleet: Fleet | None = None
         self._clock = clock
-        self._words: dict[str, NodeCommand] = {}  # the last about each thing, the oldest first
+        self._commands: dict[str, NodeCommand] = {}  # the last of each subject, oldest first
         self._number = 0
         self._timer: TimerHandle | None = None
 
@@ -93,138 +99,136 @@ class NodeCommandLog:
 
     def _arm_timer(self) -> None:
         if self._timer is None:
-            at_s = self._clock.monotonic_s() + REMIND_S
-            self._timer = self._clock.call_at(at_s, self._remind)
+            at_s = self._clock.monotonic_s() + REPEAT_S
+            self._timer = self._clock.call_at(at_s, self._repeat)
 
     def stop(self) -> None:
-        """Remind nobody any more; may be called twice."""
+        """Repeat nothing any more; may be called twice."""
         if self._timer is not None:
             self._timer.cancel()
 
-    # -- said here
+    # -- commands given here
 
     def add(self, settings: NodeSettings) -> Backend:
-        """Take a node in, everywhere; raises NotAllowed for a name that is taken here."""
+        """Add a node everywhere; raises NotAllowed for a name that is taken here."""
         backend = self._nodes.add(settings)
-        self._say("add", settings.name, settings.model_dump(mode="json", exclude_defaults=True))
+        node = settings.model_dump(mode="json", exclude_defaults=True)
+        self._broadcast("add", settings.name, node)
         return backend
 
     def remove(self, backend: Backend) -> None:
-        """Take a node out, everywhere."""
+        """Remove a node everywhere."""
         self._nodes.remove(backend.name)
-        self._say("remove", backend.name)
+        self._broadcast("remove", backend.name)
 
     def drain(self, backend: Backend) -> None:
-        """Let nothing new start on a node, from anywhere."""
+        """Drain a node everywhere: nothing new starts on it."""
         backend.drain()
-        self._say("drain", backend.name)
+        self._broadcast("drain", backend.name)
 
     def resume(self, backend: Backend) -> None:
-        """Use a drained node again, everywhere."""
+        """Use a drained node again everywhere."""
         backend.resume()
-        self._say("resume", backend.name)
+        self._broadcast("resume", backend.name)
 
     def settle(self, name: str) -> None:
-        """Leave a node to the settings, which have just said something new about it."""
-        if f"node {name}" in self._words:
-            self._say("settle", name)
+        """Leave a node to the settings, which a reload has changed for it."""
+        if f"node {name}" in self._commands:
+            self._broadcast("settle", name)
 
-    def _say(self, action: Any, name: str, node: dict[str, Any] | None = None) -> None:
-        fleet = self._fleet
-        if fleet is not None:
+    def _broadcast(self, action: Any, name: str, node: dict[str, Any] | None = None) -> None:
+        if self._fleet is not None:
             self._number = max(self._number + 1, int(self._clock.utc().timestamp() * 1000))
-            word = NodeCommand(action, name, self._number, fleet.me, node or {})
-            self._remember(word)
-            _tell(fleet, CommandMessage(word))
+            command = NodeCommand(action, name, self._number, self._fleet.me, node or {})
+            self._keep(command)
+            self._tell(CommandMessage(command))
 
-    def _remember(self, word: NodeCommand) -> None:
-        self._number = max(self._number, word.number)
-        self._words.pop(word.about, None)
-        self._words[word.about] = word
-        while len(self._words) > WORDS_MAX:
-            del self._words[next(iter(self._words))]
+    def _keep(self, command: NodeCommand) -> None:
+        self._number = max(self._number, command.number)
+        self._commands.pop(command.subject, None)
+        self._commands[command.subject] = command
+        while len(self._commands) > COMMANDS_MAX:
+            del self._commands[next(iter(self._commands))]
 
-    def _remind(self) -> None:
+    def _repeat(self) -> None:
         self._timer = None
         self._arm_timer()
-        fleet = self._fleet
-        if fleet is None:
+        if self._fleet is None:
             return
-        seen = fleet.picture()
+        seen = self._fleet.picture()
         if any(one.name == seen.me and one.state == "leading" for one in seen.replicas):
-            for word in self._words.values():
-                _tell(fleet, CommandMessage(word))
-            known = {word.about: (word.number, word.by) for word in self._words.values()}
-            _tell(fleet, CommandMessage(known=known))
+            for command in self._commands.values():
+                self._tell(CommandMessage(command))
+            known = {subject: command.version for subject, command in self._commands.items()}
+            self._tell(CommandMessage(known=known))
 
-    # -- said elsewhere
+    def _tell(self, message: CommandMessage) -> None:
+        if self._fleet is not None:
+            self._fleet.tell(TOPIC, msgspec.json.encode(message))
+
+    # -- commands of other gateways
 
     def hear(self, topic: str, payload: bytes) -> None:
-        """Do what was done on another gateway; whatever is wrong with it is logged."""
+        """Apply a command of another gateway; an invalid one is logged."""
         if topic != TOPIC:
-            return  # of a newer version, or for somebody else
+            return  # of a newer version
         try:
-            said = _decode(payload if len(payload) <= WORD_BYTES_MAX else b"")
+            message = _decode(payload if len(payload) <= MESSAGE_BYTES_MAX else b"")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            logger.warning("another gateway told of nodes in words that make no sense: %s", error)
+            logger.warning("invalid node command from another gateway: %s", error)
             return
-        if said.word is not None:
-            self._take(said.word)
-        if said.known is not None:
-            self._answer(said.known)
+        if message.command is not None:
+            self._receive(message.command)
+        if message.known is not None:
+            self._send_unknown(message.known)
 
-    def _take(self, word: NodeCommand) -> None:
-        last = self._words.get(word.about)
-        if last is not None and (word.number, word.by) <= (last.number, last.by):
+    def _receive(self, command: NodeCommand) -> None:
+        last = self._commands.get(command.subject)
+        if last is not None and command.version <= last.version:
             return
-        self._remember(word)
+        self._keep(command)
         try:
-            if self._do(word):
-                extra = {"node": word.name, "change": word.action, "replica": word.by}
-                logger.info("nodes changed on another gateway", extra=extra)
+            if self._apply(command):
+                extra = {"node": command.name, "change": command.action, "replica": command.by}
+                logger.info("node command from another gateway applied", extra=extra)
         except (NotAllowed, SettingsError) as error:
-            logger.warning("what was done on another gateway cannot be done here: %s", error)
+            logger.warning("node command from another gateway cannot be applied: %s", error)
 
-    def _answer(self, known: dict[str, tuple[int, str]]) -> None:
-        """Tell whoever leads what it does not know."""
-        fleet = self._fleet
-        for about, word in self._words.items():
-            if fleet is not None and (word.number, word.by) > known.get(about, (-1, "")):
-                _tell(fleet, CommandMessage(word))
+    def _send_unknown(self, known: dict[str, tuple[int, str]]) -> None:
+        """Broadcast the commands that the leader does not know."""
+        for subject, command in self._commands.items():
+            if command.version > known.get(subject, (-1, "")):
+                self._tell(CommandMessage(command))
 
-    def _do(self, word: NodeCommand) -> bool:
-        """Do it; return whether that changed anything."""
-        backend = self._nodes.get(word.name)
-        if word.action == "add":
-            return self._add(word, backend)
-        if backend is None or word.action == "settle":
+    def _apply(self, command: NodeCommand) -> bool:
+        """Apply a command; return whether that changed anything."""
+        backend = self._nodes.get(command.name)
+        if command.action == "add":
+            return self._add(command, backend)
+        if backend is None or command.action == "settle":
             return False
-        if word.action == "remove":
-            return self._nodes.remove(word.name)
-        if backend.draining == (word.action == "drain"):
+        if command.action == "remove":
+            return self._nodes.remove(command.name)
+        if backend.draining == (command.action == "drain"):
             return False
-        if word.action == "drain":
+        if command.action == "drain":
             backend.drain()
         else:
             backend.resume()
         return True
 
-    def _add(self, word: NodeCommand, backend: Backend | None) -> bool:
-        if word.node.get("api_key_env"):  # a store is no place from which to name our secrets
-            raise NotAllowed(f"node {word.name!r} names a secret; add it in the settings file")
-        settings = parse_node({**word.node, "name": word.name})
+    def _add(self, command: NodeCommand, backend: Backend | None) -> bool:
+        if command.node.get("api_key_env"):  # a store is no place from which to name our secrets
+            raise NotAllowed(f"node {command.name!r} names a secret; add it in the settings file")
+        settings = parse_node({**command.node, "name": command.name})
         if backend is None:
             self._nodes.add(settings)
         elif backend.settings.url != settings.url:
             raise NotAllowed(
-                f"there is a node {word.name!r} already, at {backend.settings.url}, "
+                f"there is a node {command.name!r} already, at {backend.settings.url}, "
                 f"not at {settings.url}"
             )
-        use = self._words.get(f"use {word.name}")
+        use = self._commands.get(f"use {command.name}")
         if backend is None and use is not None:
-            self._do(use)  # it was drained before it came here
+            self._apply(use)  # it was drained before it came here
         return backend is None
-
-
-def _tell(fleet: Fleet, said: CommandMessage) -> None:
-    fleet.tell(TOPIC, msgspec.json.encode(said))

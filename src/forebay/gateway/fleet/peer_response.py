@@ -1,7 +1,7 @@
-"""An answer of another gateway on its way to a client of ours: streamed, bounded, given up at once.
+"""The response of another gateway, streamed to a client of this one with backpressure.
 
-Whatever comes faster than the client reads is held back at its socket, so that little is kept
-here. Whoever has a passage must `stop` it: the other gateway then knows that nobody listens.
+What comes faster than the client reads is held back at the peer's socket, so that little is
+buffered. Whoever has a response must `stop` it: the peer then sees that nobody reads any more.
 """
 
 from __future__ import annotations
@@ -23,39 +23,38 @@ if TYPE_CHECKING:
     from forebay.wire.heads import AnswerHead, Headers
 
 HELD_BYTES_MAX: Final = 262_144
-"""What may wait here for a client that reads slowly, before the other gateway has to wait, too."""
+"""What is buffered for a client that reads slowly, before the peer is paused."""
 GAP_S: Final = 60.0
-"""How long an answer may be silent: streams of events have a heartbeat four times as often."""
+"""How long a response may be silent: event streams have a heartbeat four times as often."""
 LEFT_OUT: Final = (b"access-control-", b"vary")
-"""Headers that we write ourselves for pages of other origins; twice they would be void."""
+"""CORS headers, which this gateway writes itself; browsers reject them twice."""
 
 
 class Stale(BackendFailed):
-    """A connection that had been idle was closed before a byte of the answer came."""
+    """The peer closed an idle connection before the first byte of the response."""
 
 
 class PeerResponse:
-    """One answer: a `AnswerListener` on one side, an iterator on the other."""
+    """One response: an `AnswerListener` for the connection, an iterator for the reader."""
 
     def __init__(self, connection: NodeConnection) -> None:
         self._connection: NodeConnection | None = connection
         self.begun: asyncio.Future[AnswerHead] = asyncio.get_running_loop().create_future()
-        """The head, or what went wrong before it came."""
+        """The head of the response, or why there is none."""
         self.length: bytes | None = None
         self.broken = ""
-        """Why the answer will never be whole; empty while it may be."""
+        """Why the response is incomplete; empty while it may still become complete."""
         self._pieces: list[bytes] = []
         self._held = 0
         self._over = False
         self._news = asyncio.Event()
 
     def send(self, head: bytes, body: bytes) -> None:
-        """Ask."""
         assert self._connection is not None
         self._connection.send(head, body, self)
 
     async def next(self) -> bytes | None:
-        """Return what has come, None at the end; raises BackendFailed where that is too soon."""
+        """Return what has arrived, None at the end; raises BackendFailed where it is incomplete."""
         while not self._pieces:
             if self.broken:
                 raise BackendFailed(self.broken)
@@ -74,25 +73,24 @@ class PeerResponse:
         return data
 
     def stop(self, cause: str = "") -> None:
-        """Want no more of it; whoever reads it meanwhile is told the cause. May be called twice."""
+        """Abort it; a concurrent reader gets the cause. May be called twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
         if cause and not self._over:
             self.answer_breaks(cause, stale=False)
         if self.begun.done() and not self.begun.cancelled():
-            self.begun.exception()  # whoever waited may have left before it was told
+            self.begun.exception()  # retrieved, even where nobody waits any more
 
     # -- from the connection
 
     def answer_begins(self, head: AnswerHead, length: bytes | None) -> None:
-        """Take the head."""
         self.length = length
         if not self.begun.done():
             self.begun.set_result(head)
 
     def answer_goes_on(self, data: bytes) -> None:
-        """Take a piece; too many at once have to wait where they come from."""
+        """Buffer a piece; pause the peer where that is too much."""
         self._pieces.append(data)
         self._held += len(data)
         self._news.set()
@@ -100,13 +98,12 @@ class PeerResponse:
             self._connection.pause()
 
     def answer_ends(self) -> None:
-        """Know that it is whole; the connection is another's."""
+        """The response is complete; the pool has the connection back."""
         self._connection = None
         self._over = True
         self._news.set()
 
     def answer_breaks(self, cause: str, *, stale: bool) -> None:
-        """Know that no more will come."""
         self._connection = None
         self._over, self.broken = True, cause
         self._news.set()
@@ -114,50 +111,49 @@ class PeerResponse:
             self.begun.set_exception(Stale(cause) if stale else BackendFailed(cause))
 
     def answer_is_lost(self) -> None:
-        """Know that no more will come, for a reason of our own."""
         self.answer_breaks("an internal error", stale=False)
 
 
 class ForwardedResponse(Response):
-    """The answer as the client gets it: the same, as it comes.
+    """Streams a peer's response to the client unchanged.
 
-    Where it breaks off, the client's connection is cut: nothing else says that an answer is not
-    whole, and that is what it would have seen of the other gateway itself.
+    Where it breaks off, the client's connection is aborted, as the peer itself would have done:
+    nothing else says that a response is incomplete.
     """
 
     def __init__(
-        self, passage: PeerResponse, over: Callable[[PeerResponse], None], *, is_head: bool
+        self, peer: PeerResponse, on_end: Callable[[PeerResponse], None], *, is_head: bool
     ) -> None:
-        self._passage = passage
-        self._told_over = over
+        self._peer = peer
+        self._on_end = on_end
         self._is_head = is_head
-        head = passage.begun.result()
+        head = peer.begun.result()
         self.status_code = head.status
         self.background = None
-        self.raw_headers = _kept(head.headers, passage.length)
+        self.raw_headers = _kept(head.headers, peer.length)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass it on until it ends, breaks, or the client leaves."""
-        leaving = asyncio.ensure_future(_left(receive))
-        passing = asyncio.ensure_future(self._pass(send))
+        """Stream until it ends or breaks off, or the client disconnects."""
+        leaving = asyncio.ensure_future(_disconnected(receive))
+        sending = asyncio.ensure_future(self._send(send))
         try:
-            await asyncio.wait({leaving, passing}, return_when=asyncio.FIRST_COMPLETED)
-            if passing.done() and not passing.result():
+            await asyncio.wait({leaving, sending}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done() and not sending.result():
                 scope["extensions"][CUT]["abort"]()
                 await leaving
         finally:
             leaving.cancel()
-            passing.cancel()
-            self._passage.stop()
-            self._told_over(self._passage)
-            await asyncio.gather(leaving, passing, return_exceptions=True)
+            sending.cancel()
+            self._peer.stop()
+            self._on_end(self._peer)
+            await asyncio.gather(leaving, sending, return_exceptions=True)
 
-    async def _pass(self, send: Send) -> bool:
-        """Send all of it; return whether it was whole."""
+    async def _send(self, send: Send) -> bool:
+        """Send all of it; return whether it was complete."""
         start = {"type": "http.response.start", "status": self.status_code}
         await send({**start, "headers": self.raw_headers})
         try:
-            while not self._is_head and (data := await self._passage.next()) is not None:
+            while not self._is_head and (data := await self._peer.next()) is not None:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except BackendFailed:
             return False
@@ -170,6 +166,6 @@ def _kept(headers: Headers, length: bytes | None) -> Headers:
     return kept if length is None else [*kept, (b"content-length", length)]
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -13,6 +13,7 @@ HEAD_S unless the caller says otherwise, and always by the peer being alive.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -40,21 +41,21 @@ logger = logging.getLogger("forebay.gateway")
 
 CONNECT_S: Final = 3.0
 HEAD_S: Final = 30.0
-"""How long another gateway may take to begin its answer."""
-LOOK_S: Final = 2.0
-"""How often whoever waits for an answer looks whether the other is still there."""
+"""How long a peer may take to begin its response."""
+ALIVE_S: Final = 2.0
+"""How often a waiting request checks whether the peer is still alive."""
 OWNER_S: Final = 1.0
-"""How long the leader may take to say who has a request."""
+"""How long the leader may take to say which gateway has a request."""
 POOLS_MAX: Final = 64
 IDLE_MAX: Final = 16
 OURS: Final = frozenset((b"host", b"content-length", b"expect", b"x-forwarded-for", HOP.encode()))
-"""Headers that are written anew."""
+"""Headers that are rewritten."""
 SAFE: Final = ("GET", "HEAD")
-"""Methods that may go out twice: only those use a connection that the other may just be closing."""
+"""Idempotent methods: only these use an idle connection, which the peer may just be closing."""
 
 
 class PeerRequest(NamedTuple):
-    """A call as it is passed on."""
+    """A request as it is forwarded."""
 
     name: str
     address: str
@@ -74,23 +75,23 @@ class Peers:
         self._reader = reader
         self._tls_cert = tls_cert
         self._pools: dict[str, ConnectionPool] = {}
-        self._passages: set[PeerResponse] = set()
-        self._silent: set[str] = set()
+        self._responses: set[PeerResponse] = set()
+        self._unreachable: set[str] = set()  # logged once, until they answer again
         self._stopped = False
 
     @property
-    def under_way(self) -> int:
-        """How many answers of other gateways are on their way."""
-        return len(self._passages)
+    def in_flight(self) -> int:
+        """How many responses of other gateways are being streamed."""
+        return len(self._responses)
 
-    # -- whom to ask
+    # -- which peer
 
     async def of_session(self, session_id: str, request: Request) -> str | None:
-        """Return the gateway to ask for a session; None is this one.
+        """Return the gateway that has a session; None for this one.
 
-        A session that is here is ours, whatever its id says. One from before there were several
-        gateways names none; the ledger knows who took it over. Raises HttpError for a call that was
-        passed on to the wrong one.
+        A session that is here belongs here, whatever its id says. The id of one that is older than
+        the fleet names no gateway; the ledger knows which one took it over. Raises HttpError for a
+        request that was forwarded to the wrong gateway.
         """
         fleet, sessions = self._membership.fleet, self._sessions
         if fleet is None or sessions.has(session_id):
@@ -99,18 +100,17 @@ class Peers:
         if name in ("", fleet.me):
             return None
         if HOP in request.headers:
-            raise _away(f"a call for gateway {name} was passed on to {fleet.me}")
+            raise _away(f"a call for gateway {name} was forwarded to {fleet.me}")
         return name
 
     async def of_request(self, ticket_id: str, request: Request) -> str | None:
-        """Return the gateway that has a request which is not here; None where nobody has it.
+        """Return the gateway that has a request; None where no other one has it.
 
         Raises HttpError where that cannot be known now.
         """
         fleet = self._membership.fleet
         if fleet is None or HOP in request.headers:
             return None
-        name = None
         try:
             async with asyncio.timeout(OWNER_S):
                 name = await fleet.owner_of(ticket_id)
@@ -120,47 +120,46 @@ class Peers:
             raise _away("no gateway leads now that could say which one has this request")
         return None if name == fleet.me else name
 
-    # -- how to ask
+    # -- forwarding
 
-    async def pass_on(
+    async def forward(
         self, request: Request, name: str, bytes_max: int, limit_s: float | None = HEAD_S
     ) -> Response:
-        """Have another gateway answer a request; raises HttpError where it is out of reach."""
-        fleet = self._fleet()
-        address = self._address(fleet, name)
+        """Return the response of another gateway; raises HttpError where it is unreachable."""
+        address = self._address(name)
         body = await self._reader.read(request, bytes_max)
-        head = _head(request, address, fleet.me, len(body))
-        question = PeerRequest(name, address, head, body, request.method in SAFE)
-        passage = await while_connected(request, self._asked(question, limit_s))
-        return ForwardedResponse(passage, self._passages.discard, is_head=request.method == "HEAD")
+        head = _head(request, address, self._fleet().me, len(body))
+        forwarded = PeerRequest(name, address, head, body, request.method in SAFE)
+        response = await while_connected(request, self._response(forwarded, limit_s))
+        is_head = request.method == "HEAD"
+        return ForwardedResponse(response, self._responses.discard, is_head=is_head)
 
     async def ask(
         self, request: Request, name: str, body: bytes, bytes_max: int, limit_s: float | None
     ) -> tuple[int, bytes]:
-        """Ask with another body; return the status and the whole answer. Raises HttpError."""
-        fleet = self._fleet()
-        address = self._address(fleet, name)
-        head = _head(request, address, fleet.me, len(body))
-        question = PeerRequest(name, address, head, body, is_safe=False)
-        passage = await self._asked(question, limit_s)
-        whole = bytearray()
+        """Forward with another body; return the status and the body. Raises HttpError."""
+        address = self._address(name)
+        head = _head(request, address, self._fleet().me, len(body))
+        forwarded = PeerRequest(name, address, head, body, is_safe=False)
+        response = await self._response(forwarded, limit_s)
+        answer = bytearray()
         try:
-            while (data := await passage.next()) is not None:
-                whole += data
-                if len(whole) > bytes_max:
-                    raise BackendFailed("its answer is too large")
+            while (data := await response.next()) is not None:
+                answer += data
+                if len(answer) > bytes_max:
+                    raise BackendFailed("its response is too large")
         except BackendFailed as error:
-            raise self._failed(question, error, sent=True) from None
+            raise self._failed(forwarded, error, sent=True) from None
         finally:
-            passage.stop()
-            self._passages.discard(passage)
-        return passage.begun.result().status, bytes(whole)
+            response.stop()
+            self._responses.discard(response)
+        return response.begun.result().status, bytes(answer)
 
     def stop(self) -> None:
-        """Give up what is under way; clients come back to another gateway. May be called twice."""
+        """Abort what is in flight: clients retry on another gateway. May be called twice."""
         self._stopped = True
-        for passage in list(self._passages):
-            passage.stop("this gateway is shutting down")
+        for response in list(self._responses):
+            response.stop("this gateway is shutting down")
         for pool in self._pools.values():
             pool.close()
         self._pools.clear()
@@ -174,61 +173,59 @@ class Peers:
             raise shutting_down()
         return fleet
 
-    def _address(self, fleet: Fleet, name: str) -> str:
-        address = fleet.address_of(name)
+    def _address(self, name: str) -> str:
+        address = self._fleet().address_of(name)
         if address is None:
             raise _away(f"gateway {name}, which has it, is not there")
         return address
 
-    async def _asked(self, question: PeerRequest, limit_s: float | None) -> PeerResponse:
-        """Return an answer that has begun; raises HttpError."""
-        pool = self._pool(question.address)
+    async def _response(self, request: PeerRequest, limit_s: float | None) -> PeerResponse:
+        """Return a response that has begun; raises HttpError."""
+        pool = self._pool(request.address)
         sent = False
         try:
             async with asyncio.timeout(limit_s):
-                idle = pool.take() if question.is_safe else None
+                idle = pool.take() if request.is_safe else None
                 if idle is not None:
-                    try:
-                        return await self._begun(PeerResponse(idle), question)
-                    except Stale:
-                        logger.debug("an idle connection was closed")
-                passage = PeerResponse(await pool.connect())
+                    with contextlib.suppress(Stale):  # then on a new connection
+                        return await self._begun(PeerResponse(idle), request)
+                response = PeerResponse(await pool.connect())
                 sent = True
-                return await self._begun(passage, question)
+                return await self._begun(response, request)
         except TimeoutError:
             error = BackendFailed(f"no answer within {limit_s:g} s")
-            raise self._failed(question, error, sent=sent) from None
+            raise self._failed(request, error, sent=sent) from None
         except BackendFailed as error:
-            raise self._failed(question, error, sent=sent) from None
+            raise self._failed(request, error, sent=sent) from None
 
-    async def _begun(self, passage: PeerResponse, question: PeerRequest) -> PeerResponse:
-        """Wait for the head, as long as the other is there."""
-        self._passages.add(passage)
+    async def _begun(self, response: PeerResponse, request: PeerRequest) -> PeerResponse:
+        """Wait for the head of the response, as long as the peer is alive."""
+        self._responses.add(response)
         try:
-            passage.send(question.head, question.body)
-            while not (await asyncio.wait({passage.begun}, timeout=LOOK_S))[0]:
-                if self._is_lost(question.name):
+            response.send(request.head, request.body)
+            while not (await asyncio.wait({response.begun}, timeout=ALIVE_S))[0]:
+                if self._is_lost(request.name):
                     raise BackendFailed("it has not been heard of for too long")
-            passage.begun.result()
+            response.begun.result()
         except BaseException:
-            passage.stop()
-            self._passages.discard(passage)
+            response.stop()
+            self._responses.discard(response)
             raise
-        self._silent.discard(question.name)
-        return passage
+        self._unreachable.discard(request.name)
+        return response
 
     def _is_lost(self, name: str) -> bool:
         seen = self._fleet().picture().replicas
         return not any(one.name == name and one.state != "lost" for one in seen)
 
-    def _failed(self, question: PeerRequest, error: BackendFailed, *, sent: bool) -> HttpError:
-        """Say so: what may have been done already must not be asked for again unseen."""
-        name = question.name
-        if name not in self._silent:  # once until it answers again
-            self._silent.add(name)
-            where = {"replica": name, "address": question.address}
+    def _failed(self, request: PeerRequest, error: BackendFailed, *, sent: bool) -> HttpError:
+        """Return another error where the peer may have executed the request: not to be retried."""
+        name = request.name
+        if name not in self._unreachable:
+            self._unreachable.add(name)
+            where = {"replica": name, "address": request.address}
             logger.warning("another gateway cannot be reached: %s", error, extra=where)
-        if sent and not question.is_safe:
+        if sent and not request.is_safe:
             words = f"gateway {name}, which has it, was asked and did not answer"
             return HttpError("replica_lost", words)
         return _away(f"gateway {name}, which has it, cannot be reached")
@@ -236,7 +233,7 @@ class Peers:
     def _pool(self, address: str) -> ConnectionPool:
         pool = self._pools.get(address)
         if pool is None:
-            if len(self._pools) >= POOLS_MAX:  # of gateways that have gone
+            if len(self._pools) >= POOLS_MAX:  # of gateways that have left
                 self._pools.pop(next(iter(self._pools))).close()
             target = peer_target(address, self._tls_cert, CONNECT_S)
             pool = self._pools[address] = ConnectionPool(target, idle_max=IDLE_MAX)
@@ -248,7 +245,7 @@ def _away(words: str) -> HttpError:
 
 
 def _head(request: Request, address: str, me: str, length: int) -> bytes:
-    """Return the head of a request as it is passed on."""
+    """Return the head of a request as it is forwarded."""
     scope = request.scope
     given = scope["headers"]
     host = request.headers.get("host") or urlsplit(address).netloc

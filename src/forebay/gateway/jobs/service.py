@@ -9,14 +9,13 @@ jobs, not the live requests: the routes say so, and it is tried again.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from forebay.errors import ForebayError, StoreFailed
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
-from forebay.gateway.http.store_timeout import ANSWER_S, in_time
+from forebay.gateway.http.store_timeout import ANSWER_S, in_time, store_unavailable
 from forebay.gateway.jobs.figures import JobFigures
 from forebay.jobs.builtin import ROUTES
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from forebay.jobs.store.job_store import JobStore
     from forebay.relay.relay import Relay
     from forebay.settings import JobsSettings
-
-logger = logging.getLogger("forebay.jobs")
 
 T = TypeVar("T")
 
@@ -98,8 +95,8 @@ class Jobs:
 
     def ask_batch_progress(self, told: Callable[[Future[tuple[int, int, int, int]]], None]) -> None:
         """Have the batches that have not ended counted, where the database is open at all."""
-        if self._opening.is_open:
-            self.batches.progress().add_done_callback(told)
+        if (engine := self._opening.value) is not None:
+            engine.batches.progress().add_done_callback(told)
 
     # -- the life of it
 
@@ -141,10 +138,11 @@ class Jobs:
             await asyncio.to_thread(self._engine.load_modules)
         return self._engine
 
-    async def _open(self) -> None:
+    async def _open(self) -> JobEngine:
         # Not before the types are known: jobs of others would be failed for want of a handler.
         engine = await self._loaded()
         await engine.open()
+        return engine
 
     async def ready(self) -> None:
         """Open the database unless that has been done; raises HttpError where it cannot be."""
@@ -153,18 +151,18 @@ class Jobs:
     def drain(self) -> None:
         """Let followers go; running jobs may finish."""
         self._opening.stopped = True
-        if self._opening.is_open:
-            self.engine.drain()
+        if (engine := self._opening.value) is not None:
+            engine.drain()
 
     async def finished(self, limit_s: float) -> None:
         """Wait until no handler of an app runs any more, for a while."""
-        if self._opening.is_open:
-            await self.engine.finished(limit_s)
+        if (engine := self._opening.value) is not None:
+            await engine.finished(limit_s)
 
     async def stop(self) -> None:
         """Record what has ended, and close; the relay has ended what was running."""
-        if await self._opening.stop():
-            await self.engine.close()
+        if (engine := await self._opening.stop()) is not None:
+            await engine.close()
         if self._engine is not None:
             self._engine.forget()
 
@@ -181,6 +179,4 @@ async def from_store(future: Future[T]) -> T:
     try:
         return await in_time(future)
     except StoreFailed as error:
-        logger.warning("%s", error)
-        words = "the job database cannot be used now; the log has the details"
-        raise HttpError("store_unavailable", words) from error
+        raise store_unavailable("the job database", error) from error

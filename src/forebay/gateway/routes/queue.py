@@ -136,7 +136,7 @@ class QueueRoutes:
         if exchange is None and len(ticket_id) <= ID_LENGTH_MAX:
             name = await self.peers.of_request(ticket_id, request)
             if name is not None:
-                return await self.peers.pass_on(request, name, BODY_BYTES_MAX)
+                return await self.peers.forward(request, name, BODY_BYTES_MAX)
         key = caller.key
         if exchange is None or (
             key is not None

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
-from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
-from forebay.gateway.http.store_timeout import in_time
+from forebay.gateway.http.store_timeout import in_time, store_unavailable
 from forebay.sessions.record import is_plain
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ class SessionHost:
         self._deps = deps
         self._replica = replica
         self._ledger: SessionLedger | None = None
-        self._sessions: Sessions | None = None
         self._opening = LazyOpen("the session database", self._open, deps.clock)
 
     async def start(self) -> None:
@@ -56,11 +54,9 @@ class SessionHost:
     async def ready(self) -> Sessions:
         """Return the sessions; raises HttpError where the ledger cannot be opened."""
         self._replica()  # refuses while it is not known whose sessions these are
-        await self._opening.ready()
-        assert self._sessions is not None
-        return self._sessions
+        return await self._opening.ready()
 
-    async def _open(self) -> None:
+    async def _open(self) -> Sessions:
         if self._ledger is None:
             self._ledger = await asyncio.to_thread(_ledger, self._url, self._replica())
         ledger = self._ledger
@@ -73,11 +69,12 @@ class SessionHost:
         except BaseException:
             await asyncio.to_thread(ledger.close, CLOSE_S)
             raise
-        self._sessions = sessions
+        return sessions
 
     def has(self, session_id: str) -> bool:
         """Say whether a session is here, as far as the ledger has been opened."""
-        return self._sessions is not None and session_id in self._sessions
+        sessions = self._opening.value
+        return sessions is not None and session_id in sessions
 
     async def holder(self, session_id: str) -> str:
         """Return which of several gateways has a session whose id does not say; "" for nobody.
@@ -88,36 +85,35 @@ class SessionHost:
             return ""  # nobody else could have it
         await self._opening.ready()
         assert self._ledger is not None
-        with _refusing():
+        with _store_errors():
             return await in_time(self._ledger.holder(session_id))
 
     async def flush(self, prompt_id: str) -> None:
         """Wait until the outcome of a prompt is stored; raises HttpError where it cannot be now."""
-        if self._sessions is None:
-            return
-        with _refusing():
-            await self._sessions.flush(prompt_id)
+        if (sessions := self._opening.value) is not None:
+            with _store_errors():
+                await sessions.flush(prompt_id)
 
     def bounds_changed(self) -> None:
         """Let those try again who wait for room: there may be more now."""
-        if self._sessions is not None:
-            self._sessions.waiters.try_all()
+        if (sessions := self._opening.value) is not None:
+            sessions.waiters.try_all()
 
     def revoke(self, owners: Collection[str]) -> None:
         """Send away those who read sessions of keys that are gone."""
-        if self._sessions is not None:
-            self._sessions.revoke(owners)
+        if (sessions := self._opening.value) is not None:
+            sessions.revoke(owners)
 
     def drain(self) -> None:
         """Take nothing more; what is queued ends now, what runs may finish."""
         self._opening.stopped = True
-        if self._opening.is_open and self._sessions is not None:
-            self._sessions.drain()
+        if (sessions := self._opening.value) is not None:
+            sessions.drain()
 
     async def finish(self) -> None:
         """Write the last outcomes, tell them, and let every reader go."""
-        if self._opening.is_open and self._sessions is not None:
-            await self._sessions.finish()
+        if (sessions := self._opening.value) is not None:
+            await sessions.finish()
 
     async def stop(self) -> None:
         """Close the ledger."""
@@ -126,12 +122,11 @@ class SessionHost:
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _store_errors() -> Iterator[None]:
     try:
         yield
     except ForebayError as error:
-        words = "the session database cannot be used now; the log has the details"
-        raise HttpError("store_unavailable", words) from error
+        raise store_unavailable("the session database", error) from error
 
 
 def _ledger(url: str, replica: str) -> SessionLedger:

@@ -7,13 +7,13 @@ of the cap and the place in the queue.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import ForebayError
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.http.json_body import convert_fields
+from forebay.gateway.http.store_timeout import store_unavailable
 from forebay.gateway.sessions.fields import CancelFields, read_prompt, read_session
 from forebay.sessions.errors import session_closing, shutting_down
 from forebay.sessions.prompt import Sender
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from forebay.sessions.sessions import Sessions
 
     T = TypeVar("T")
-
-logger = logging.getLogger("forebay.sessions")
 
 Fields = dict[str, Any]
 
@@ -124,9 +122,7 @@ class SessionService:
         try:
             return await work
         except ForebayError as error:
-            logger.warning("%s", error)
-            words = "the session database cannot be used now; the log has the details"
-            raise HttpError("store_unavailable", words) from error
+            raise store_unavailable("the session database", error) from error
 
     def _sender(self, caller: Caller, request: Request) -> Sender:
         callers = self._callers
