@@ -7,28 +7,27 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from bench.soak.verdict import MIB
-from forebay.load.charts import HEIGHT, WIDTH, ChartLine, over_time
+from forebay.load.charts import Curve, count, linear, square, tick, timeline
 from forebay.load.html import Markup, tag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from bench.soak.samples import Sample
 
 POINTS_MAX = 180
-GAP, TITLE_HEIGHT, HEADING = 24.0, 26.0, 40.0
+WIDTH, HEIGHT = 380.0, 210.0
+LEFT, GAP, TITLE_HEIGHT, HEADING = 54.0, 30.0, 30.0, 44.0
 STYLE = """
 svg { font: 13px system-ui, sans-serif; --ink:#1c2126; --soft:#5a636d; --grid:#e9ecee;
   --page:#ffffff; --s1:#1f63c4; --s2:#b4530a; --s3:#0b7f74 }
 @media (prefers-color-scheme: dark) { svg { --ink:#e8eaec; --soft:#a2abb4; --grid:#2a3036;
   --page:#14171a; --s1:#74adff; --s2:#f2a061; --s3:#45cdbc } }
 .page { fill:var(--page) } .head { fill:var(--ink); font-weight:600 } .title { font-size:16px }
-.grid { stroke:var(--grid) } .axis { stroke:var(--soft) } .mark { fill:var(--soft); font-size:12px }
-.end { text-anchor:end } .middle { text-anchor:middle } .hint { fill:transparent }
-.line { fill:none; stroke-width:1.8 } .line.s1 { stroke:var(--s1) }
-.line.s2 { stroke:var(--s2); stroke-dasharray:7 3 }
-.line.s3 { stroke:var(--s3); stroke-dasharray:2 3 }
-.dot.s1 { fill:var(--s1) } .dot.s2 { fill:var(--s2) } .dot.s3 { fill:var(--s3) }
+path { fill:none; vector-effect:non-scaling-stroke } .grid { stroke:var(--grid) }
+.mark { fill:var(--soft); font-size:12px } .end { text-anchor:end } .middle { text-anchor:middle }
+.line { stroke-width:1.8 } .s1 { stroke:var(--s1) } .s2 { stroke:var(--s2); stroke-dasharray:7 3 }
+.s3 { stroke:var(--s3); stroke-dasharray:2 3 }
 """
 
 
@@ -38,14 +37,15 @@ def picture(samples: Sequence[Sample], every_s: float, title: str) -> str:
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
     width_s = every_s * size
 
-    def line(name: str, colour: int, value: Callable[[Sample], float]) -> ChartLine:
-        return ChartLine(name, [fmean(map(value, group)) for group in groups], colour)
+    def curve(name: str, colour: int, values: Iterable[float | None]) -> Curve:
+        return Curve(name, [((i + 0.5) * width_s, v) for i, v in enumerate(values)], f"s{colour}")
 
-    def rate(name: str, total: Callable[[Sample], float]) -> ChartLine:
+    def line(name: str, colour: int, value: Callable[[Sample], float]) -> Curve:
+        return curve(name, colour, (fmean(map(value, group)) for group in groups))
+
+    def rate(name: str, total: Callable[[Sample], float]) -> Curve:
         found = [None, *(_growth(total, *pair) for pair in pairwise(samples))]
-        return ChartLine(
-            name, [_mean(found[at : at + size]) for at in range(0, len(found), size)], 1
-        )
+        return curve(name, 1, (_mean(found[at : at + size]) for at in range(0, len(found), size)))
 
     plots = {
         "Memory of the gateway, MiB": [line("RSS", 1, lambda one: one.rss_bytes / MIB)],
@@ -67,7 +67,7 @@ def picture(samples: Sequence[Sample], every_s: float, title: str) -> str:
             rate("processor", lambda one: 100 * one.cpu_s)
         ],
     }
-    return _sheet(plots, width_s, title)
+    return _sheet(plots, len(groups) * width_s, title)
 
 
 def _growth(total: Callable[[Sample], float], earlier: Sample, later: Sample) -> float:
@@ -80,9 +80,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _sheet(plots: dict[str, list[ChartLine]], width_s: float, title: str) -> str:
-    width = 2 * WIDTH + 3 * GAP
-    row_height = HEIGHT + TITLE_HEIGHT + GAP
+def _sheet(plots: dict[str, list[Curve]], span_s: float, title: str) -> str:
+    width = 2 * (LEFT + WIDTH + GAP)
+    row_height = TITLE_HEIGHT + HEIGHT + 2 * GAP
     height = HEADING + (len(plots) + 1) // 2 * row_height
     pieces = [
         tag("title", title),
@@ -90,16 +90,25 @@ def _sheet(plots: dict[str, list[ChartLine]], width_s: float, title: str) -> str
         tag("rect", width=width, height=height, class_="page"),
         tag("text", title, x=GAP, y=28.0, class_="head title"),
     ]
-    for place, (name, lines) in enumerate(plots.items()):
-        x = GAP + place % 2 * (WIDTH + GAP)
-        y = HEADING + place // 2 * row_height
-        pieces.append(tag("text", name, x=x, y=y + 16, class_="head"))
-        plot = over_time(f"p{place}", name, lines, width_s, "")
-        where = (
-            f'<svg x="{x:.0f}" y="{y + TITLE_HEIGHT:.0f}" width="{WIDTH:.0f}" height="{HEIGHT:.0f}"'
-        )
-        pieces.append(Markup(plot.replace("<svg", where, 1)))
+    for place, (name, curves) in enumerate(plots.items()):
+        x = LEFT + place % 2 * (LEFT + WIDTH + GAP)
+        y = HEADING + place // 2 * row_height + TITLE_HEIGHT
+        pieces.append(tag("text", name, x=x, y=y - 12, class_="head"))
+        pieces += _plot(name, curves, span_s, x, y)
     return tag(
         "svg", *pieces, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:.0f} {height:.0f}",
         role="img",
     )  # fmt: skip
+
+
+def _plot(name: str, curves: list[Curve], span_s: float, x: float, y: float) -> list[Markup]:
+    across = timeline(span_s)
+    up = linear(max(v for curve in curves for _, v in curve.points if v is not None))
+    pieces = [square(name, curves, across, up, x=x, y=y, width=WIDTH, height=HEIGHT)]
+    for mark in up.marks():
+        at = y + HEIGHT * (1 - up.place(mark)) + 4
+        pieces.append(tag("text", count(mark), x=x - 6, y=at, class_="mark end"))
+    for mark in across.marks():
+        at = x + WIDTH * across.place(mark)
+        pieces.append(tag("text", tick(mark), x=at, y=y + HEIGHT + 18, class_="mark middle"))
+    return pieces

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is fetched and nothing is run, wherever the file is opened."""
-_EMPTY = frozenset({"meta", "rect", "line", "path", "circle", "polyline", "br"})
+_EMPTY = frozenset({"meta", "rect", "path"})
 STYLE = """
 :root { color-scheme: light dark;
   --ground:#fbfbfa; --card:#ffffff; --ink:#1c2126; --soft:#5a636d; --rule:#dfe3e6; --grid:#e9ecee;
@@ -48,30 +48,30 @@ p { margin:6px 0 } .soft { color:var(--soft) } .soft, dd, td { overflow-wrap:any
 figure { margin:0; background:var(--card); border:1px solid var(--rule); border-radius:10px;
   padding:14px 14px 8px; min-width:0 }
 figure p { font-size:.87rem; color:var(--soft) }
-svg { display:block; width:100%; height:auto; margin-top:8px; overflow:visible }
+svg { display:block; width:100%; overflow:visible }
+path { fill:none; stroke-linejoin:round; vector-effect:non-scaling-stroke }
+.plot { display:grid; grid-template-columns:auto 1fr; gap:8px; margin:18px 20px 4px 0;
+  color:var(--soft); font-size:12px; font-variant-numeric:tabular-nums }
+.plot svg { height:200px; border-bottom:1px solid var(--soft) }
+.plot div { display:flex; justify-content:space-between }
+.up { flex-direction:column; text-align:right } .up span { height:0; line-height:0 }
+.across { grid-column:2 } .across span { display:flex; justify-content:center; width:0;
+  white-space:nowrap }
+.plot .name { grid-column:2; margin:-4px 0 0; text-align:center; font-size:inherit }
 .legend { display:flex; flex-wrap:wrap; gap:2px 16px; list-style:none; padding:0; margin:8px 0 0;
   font-size:.87rem }
-.legend li { display:flex; align-items:center; gap:6px } .legend svg { width:26px; height:10px;
-  margin:0; flex:none }
-.grid { stroke:var(--grid) } .axis { stroke:var(--soft) }
-.mark { fill:var(--soft); font-size:12px; font-variant-numeric:tabular-nums }
-.end { text-anchor:end } .middle { text-anchor:middle }
-.line { fill:none; stroke-width:2.2; stroke-linejoin:round } .hint { fill:transparent }
-.hint:hover { fill:var(--soft); fill-opacity:.12 }
-.area { stroke:none; fill-opacity:.16 }
-.line.s1 { stroke:var(--s1) } .line.s2 { stroke:var(--s2); stroke-dasharray:7 3 }
-.line.s3 { stroke:var(--s3); stroke-dasharray:2 3 } .line.s4 { stroke:var(--s4);
-  stroke-dasharray:9 3 2 3 }
-.line.s5 { stroke:var(--s5); stroke-dasharray:12 4 } .line.s6 { stroke:var(--s6);
-  stroke-dasharray:4 4 }
-.dot { stroke:none; fill-opacity:.75 } .area.s1, .dot.s1 { fill:var(--s1) }
-.dot.s2 { fill:var(--s2) } .dot.s3 { fill:var(--s3) } .dot.s4 { fill:var(--s4) }
-.dot.s5 { fill:var(--s5) } .dot.s6 { fill:var(--s6) } .failed { stroke:var(--bad) }
-.offered { fill:var(--bar) } .served { fill:var(--s1) }
+.legend li { display:flex; align-items:center; gap:6px }
+.legend svg { width:26px; height:10px; flex:none }
+.grid { stroke:var(--grid) } .line { stroke-width:2.2 }
+.dots { stroke-width:5; stroke-linecap:round; stroke-opacity:.75 }
+.s1 { stroke:var(--s1) } .s2 { stroke:var(--s2) } .s3 { stroke:var(--s3) } .s4 { stroke:var(--s4) }
+.s5 { stroke:var(--s5) } .s6 { stroke:var(--s6) } .failed { stroke:var(--bad); stroke-width:4 }
+.line.s2 { stroke-dasharray:7 3 } .line.s3 { stroke-dasharray:2 3 }
+.line.s4 { stroke-dasharray:9 3 2 3 } .line.s5 { stroke-dasharray:12 4 }
+.line.s6 { stroke-dasharray:4 4 } .dots.s2, .dots.s4, .dots.s6 { stroke-linecap:square }
+.dots.s3, .dots.s4 { stroke-width:3.4 }
+.bar { height:18px; min-width:140px } .offered { fill:var(--bar) } .served { fill:var(--s1) }
 .fair { stroke:var(--s2); stroke-width:2.5 }
-.key-offered { background:var(--bar) } .key-served { background:var(--s1) }
-.key-fair { background:var(--s2); width:3px !important }
-.key { width:14px; height:14px; border-radius:2px; flex:none }
 .scroll { overflow-x:auto; background:var(--card); border:1px solid var(--rule);
   border-radius:10px; margin:0 0 14px }
 .scroll:focus-visible, summary:focus-visible { outline:2px solid var(--s1); outline-offset:2px }
@@ -83,15 +83,15 @@ th:first-child { text-align:left } .wide th:last-child { text-align:left }
 thead th { color:var(--soft); font-weight:500 }
 tbody th { font-weight:500 } .wide td:last-child { text-align:left; white-space:normal }
 .pairs td { text-align:left; white-space:normal; width:100%; min-width:11em }
+figure > .scroll caption { display:none }
 figure .scroll { border:0; border-radius:0; margin:0; max-height:260px }
 figure th, figure td { padding:3px 8px } figure caption { padding:6px 8px }
 details { margin:6px 0 4px } summary { cursor:pointer; font-size:.87rem; color:var(--soft) }
 .better { color:var(--good); font-weight:600 } .worse { color:var(--bad); font-weight:600 }
 footer { margin-top:36px; color:var(--soft); font-size:.87rem }
 @media (max-width:560px) { main { padding:20px 12px 36px } th, td { padding:6px 10px }
-  h1 { font-size:1.4rem } .tiles { grid-template-columns:1fr 1fr } .mark { font-size:13px } }
-@media print { body { background:#fff } figure, .scroll { break-inside:avoid }
-  .hint { display:none } }
+  h1 { font-size:1.4rem } .tiles { grid-template-columns:1fr 1fr } }
+@media print { body { background:#fff } figure, .scroll { break-inside:avoid } }
 """
 
 
@@ -126,25 +126,16 @@ def tiles(rows: list[tuple[str, str, str]]) -> Markup:
     )
 
 
-def legend(names: list[tuple[str, int]]) -> Markup:
-    """Return which line is whose: the same strokes as in the plot."""
-    return tag(
-        "ul",
-        *(
-            tag(
-                "li",
-                tag(
-                    "svg",
-                    tag("line", x1=0, x2=26, y1=5, y2=5, class_=f"line s{colour}"),
-                    viewBox="0 0 26 10",
-                    aria_hidden="true",
-                ),
-                name,
-            )
-            for name, colour in names
-        ),
-        class_="legend",
-    )
+def legend(looks: list[tuple[str, str]], kind: str = "line") -> Markup:
+    """Return which curve is whose, drawn as in the plot; nothing where there is only one."""
+    if len(looks) < 2:
+        return Markup("")
+    items = []
+    for name, look in looks:
+        stroke = tag("path", d="M0 5h26" if kind == "line" else "M13 5h0", class_=f"{kind} {look}")
+        key = tag("svg", stroke, viewBox="0 0 26 10", aria_hidden="true")
+        items.append(tag("li", key, name))
+    return tag("ul", *items, class_="legend")
 
 
 def figure(

@@ -5,31 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.load.charts import (
-    SERIES_MAX,
-    ChartLine,
+    CURVES_MAX,
+    Curve,
+    bar,
+    count,
     distribution,
-    dots_legend,
     over_time,
     scatter,
-    user_bars,
+    tick,
 )
-from forebay.load.html import (
-    Markup,
-    figure,
-    joined,
-    legend,
-    notes,
-    page,
-    pairs,
-    table,
-    tag,
-    tiles,
-)
+from forebay.load.html import Markup, joined, notes, page, pairs, table, tag, tiles
 from forebay.load.quantities import seconds, share, three_digits
-from forebay.load.statistics import percentile
+from forebay.load.statistics import fair_shares
 from forebay.load.words import headline, objectives, outcome, settings_rows, warnings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forebay.load.comparison import Comparison, Row
     from forebay.load.document import Document
     from forebay.load.limits import Broken
@@ -44,7 +36,7 @@ TIMES = (
     ("Longest gap", "stall"),
 )
 COMPARED_TIMES = TIMES[:3]
-RANKS = (5, 25, 50, 75, 90, 95, 99)
+USERS_DRAWN = 16
 USERS_SHOWN = 50
 MARKS = {"better": "\u25b2 better", "worse": "\u25bc worse", "unknown": "-"}
 ABOUT = (
@@ -106,30 +98,15 @@ def _tiles(made: Document) -> Markup:
 def _distributions(made: Document) -> list[Markup]:
     found = []
     for title, field in TIMES[:3]:
-        groups: dict[str, list[float]] = {}
+        groups: dict[str, list[float]] = {name: [] for name in made.summary.by_priority}
         for sample in made.samples.rows:
             value = getattr(sample, f"{field}_s")
-            if sample.is_ok and value is not None:
-                groups.setdefault(sample.priority, []).append(value)
-        order = [name for name in made.summary.by_priority if name in groups][:SERIES_MAX]
-        groups = {name: sorted(groups[name]) for name in order}
-        if not groups:
-            continue
-        key = legend([(name, i + 1) for i, name in enumerate(order)])
-        rows = [
-            [name, *(seconds(percentile(values, p)) for p in RANKS)]
-            for name, values in groups.items()
-        ]
-        found.append(
-            figure(
-                title,
-                "Share of the answers that took no longer, by priority.",
-                key if len(order) > 1 else Markup(""),
-                distribution(f"cdf-{field}", title, groups),
-                ["Priority", *(f"p{p}" for p in RANKS)],
-                rows,
-            )
-        )
+            if sample.is_ok and value is not None and sample.priority in groups:
+                groups[sample.priority].append(value)
+        measured = {name: sorted(values) for name, values in groups.items() if values}
+        if measured:
+            about = "Share of the answers that took no longer, by priority."
+            found.append(distribution(title, about, "Priority", measured))
     if len(made.summary.by_user) > 1:
         found.append(_users(made))
     return found
@@ -137,44 +114,54 @@ def _distributions(made: Document) -> list[Markup]:
 
 def _users(made: Document) -> Markup:
     groups = made.summary.by_user
-    keys = (("offered", "asked for"), ("served", "served"), ("fair", "fair share"))
-    key = tag(
-        "ul",
-        *(tag("li", tag("span", class_=f"key key-{name}"), text) for name, text in keys),
-        class_="legend",
-    )
-    title = "Users"
-    rows = [[user, f"{group.offered:,}", f"{group.ok:,}"] for user, group in groups.items()]
+    offers = {user: float(group.offered) for user, group in groups.items()}
+    shares = fair_shares(offers, sum(group.ok for group in groups.values()))
+    shown = list(groups.items())[:USERS_DRAWN]
+    most = max(group.offered for _, group in shown)
+    rows = [
+        [
+            user,
+            f"{group.offered:,}",
+            f"{group.ok:,}",
+            f"{shares[user]:,.1f}",
+            bar(group.offered, group.ok, shares[user], most),
+        ]
+        for user, group in shown
+    ]
     about = "Requests of each user, and what a fair server of this capacity would have served."
-    return figure(
-        title, about, key, user_bars("users", title, groups), ["User", "Asked for", "Served"],
-        rows[:USERS_SHOWN],
-    )  # fmt: skip
+    return tag(
+        "figure",
+        tag("figcaption", tag("h3", "Users"), tag("p", about)),
+        table("Users", ["User", "Asked for", "Served", "Fair share", "Served of asked for"], rows),
+    )
 
 
 def _time_lines(made: Document) -> list[Markup]:
     bins, width_s = made.series.bins, made.series.width_s
+
+    def curve(name: str, look: str, values: Iterable[float | None]) -> Curve:
+        return Curve(name, [((i + 0.5) * width_s, v) for i, v in enumerate(values)], look)
+
     rates = [
-        ChartLine("due", [one.arrivals / width_s for one in bins], 1),
-        ChartLine("answered", [one.completions / width_s for one in bins], 3),
-        ChartLine("failed", [one.errors / width_s for one in bins], 2),
+        curve("due", "s1", (one.arrivals / width_s for one in bins)),
+        curve("answered", "s3", (one.completions / width_s for one in bins)),
+        curve("failed", "s2", (one.errors / width_s for one in bins)),
     ]
-    flight = [ChartLine("under way", [float(one.in_flight) for one in bins], 1, is_area=True)]
+    flight = [curve("under way", "s1", (one.in_flight for one in bins))]
     waits = [
-        ChartLine("queue wait p50", [one.wait_p50 for one in bins], 3),
-        ChartLine("queue wait p95", [one.wait_p95 for one in bins], 5),
-    ]
-    plots = [
-        ("Requests a second", "Due, answered and failed, warm-up included.", rates, "count"),
-        ("Under way", "Sent and not yet answered.", flight, "count"),
-        ("Queue wait, over time", "By when the request was due; as the server tells.", waits, "s"),
+        curve("queue wait p50", "s3", (one.wait_p50 for one in bins)),
+        curve("queue wait p95", "s5", (one.wait_p95 for one in bins)),
     ]
     drawn = [
-        _time_line(f"time-{i}", title, about, lines, width_s, unit)
-        for i, (title, about, lines, unit) in enumerate(plots)
-        if any(value is not None for line in lines for value in line.values)
-    ]
-    return [*drawn[:2], _each(made), *drawn[2:]]
+        over_time("Requests a second", "Due, answered and failed, warm-up included.", rates,
+                  width_s, count),
+        over_time("Under way", "Sent and not yet answered.", flight, width_s, count),
+        _each(made),
+    ]  # fmt: skip
+    if any(one.wait_p50 is not None for one in bins):
+        about = "By when the request was due; as the server tells."
+        drawn.append(over_time("Queue wait, over time", about, waits, width_s, tick))
+    return drawn
 
 
 def _each(made: Document) -> Markup:
@@ -182,46 +169,17 @@ def _each(made: Document) -> Markup:
     field, title = ("ttft_s", "First token of each request")
     if made.summary.all.ttft is None:
         field, title = ("total_s", "Total time of each request")
-    order = list(made.summary.by_priority)[:SERIES_MAX]
-    points: dict[str, list[tuple[float, float]]] = {name: [] for name in order}
+    points: dict[str, list[tuple[float, float]]] = {
+        name: [] for name in list(made.summary.by_priority)[:CURVES_MAX]
+    }
     for sample in made.samples.rows:
         value = getattr(sample, field)
         if sample.is_ok and value is not None and sample.priority in points:
             points[sample.priority].append((sample.at_s, value))
     failed = [sample.at_s for sample in made.samples.rows if sample.is_error]
-    rows = [
-        [name, f"{len(found):,}", seconds(max((value for _, value in found), default=None))]
-        for name, found in points.items()
-    ]
-    names = [(name, i + 1) for i, name in enumerate(order)]
-    return figure(
-        title,
-        "By when it was due; failures are the ticks below.",
-        dots_legend(names) if len(order) > 1 else Markup(""),
-        scatter("each", title, points, failed, made.summary.span_s + made.settings.warmup_s),
-        ["Priority", "Answers", "Slowest"],
-        rows,
-    )
-
-
-def _time_line(
-    name: str, title: str, about: str, lines: list[ChartLine], width_s: float, unit: str
-) -> Markup:
-    rows = []
-    for i in range(len(lines[0].values)):
-        values = [line.values[i] for line in lines]
-        if any(values):
-            write = seconds if unit == "s" else lambda v: "-" if v is None else three_digits(v)
-            rows.append([seconds(i * width_s), *(write(value) for value in values)])
-    key = legend([(line.name, line.colour) for line in lines])
-    return figure(
-        title,
-        about,
-        key if len(lines) > 1 else Markup(""),
-        over_time(name, title, lines, width_s, unit),
-        ["From", *(line.name for line in lines)],
-        rows,
-    )
+    about = "By when it was due; failures are at the floor."
+    span_s = made.summary.span_s + made.settings.warmup_s
+    return scatter(title, about, points, failed, span_s)
 
 
 # -- tables
@@ -372,26 +330,12 @@ def _table(found: Comparison) -> Markup:
 
 
 def _compared_distributions(a: Document, b: Document) -> list[Markup]:
-    found = []
-    for title, field in COMPARED_TIMES:
-        groups = {"A": _values(a, field), "B": _values(b, field)}
-        if not all(groups.values()):
-            continue
-        rows = [
-            [name, *(seconds(percentile(values, p)) for p in RANKS)]
-            for name, values in groups.items()
-        ]
-        found.append(
-            figure(
-                title,
-                "Share of the answers that took no longer.",
-                legend([("A", 1), ("B", 2)]),
-                distribution(f"cdf-{field}", title, groups),
-                ["Run", *(f"p{p}" for p in RANKS)],
-                rows,
-            )
-        )
-    return found
+    about = "Share of the answers that took no longer."
+    return [
+        distribution(title, about, "Run", groups)
+        for title, field in COMPARED_TIMES
+        if all((groups := {"A": _values(a, field), "B": _values(b, field)}).values())
+    ]
 
 
 def _values(document: Document, field: str) -> list[float]:
