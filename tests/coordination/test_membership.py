@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.coordination.membership import NAMESAKES, REMEMBERED, Roster
 from forebay.coordination.protocol.messages import About
-from forebay.coordination.protocol.messages import ReplicaStatus as Replica
+from forebay.coordination.protocol.messages import MemberStatus as Replica
 from forebay.coordination.store.port import StoreReply
 
 ME, B, C = (About(f"{name}-1", f"http://{name}") for name in "abc")

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from forebay.coordination.protocol.fleet import FleetPicture, ReplicaView
-from forebay.coordination.protocol.messages import Broadcast, OwnerAsked, ReplicaStatus
+from forebay.coordination.protocol.messages import Broadcast, MemberStatus, OwnerAsked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -80,7 +80,7 @@ class Roster:
     def leave(self, member: str) -> None:
         self._left.append(member)
 
-    def expected(self, led: Iterable[ReplicaStatus], now_s: float) -> set[str]:
+    def expected(self, led: Iterable[MemberStatus], now_s: float) -> set[str]:
         """Return the other members that a new leader should wait for.
 
         Those that the leader before it had, and those seen within two leases. More than the store
@@ -104,7 +104,7 @@ class Roster:
         return [address for address in map(self.address_of, names) if address is not None]
 
     def views(
-        self, statuses: Iterable[ReplicaStatus], leader: str, now_s: float
+        self, statuses: Iterable[MemberStatus], leader: str, now_s: float
     ) -> tuple[ReplicaView, ...]:
         """Return everyone, by name, as a dashboard shows them."""
         known = {standing.about.member: standing for standing in statuses}
@@ -114,11 +114,11 @@ class Roster:
         )
 
     def _view(
-        self, about: About, seen_s: float, standing: ReplicaStatus | None, leader: str, now_s: float
+        self, about: About, seen_s: float, standing: MemberStatus | None, leader: str, now_s: float
     ) -> ReplicaView:
         mine = about.name == self._about.name
         silent_s = 0.0 if mine else now_s - seen_s
-        standing = standing or ReplicaStatus(about)
+        standing = standing or MemberStatus(about)
         state: ReplicaState = "leading" if about.member == leader else "following"
         if silent_s > 2 * self._lease_s:
             state = "lost"

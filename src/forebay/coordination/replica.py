@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from forebay.coordination.leader.tickets import Member
     from forebay.coordination.port import Perform
     from forebay.coordination.protocol.fleet import Mode
-    from forebay.coordination.protocol.messages import About, Orders, ReplicaBatch, ReplicaStatus
+    from forebay.coordination.protocol.messages import About, MemberStatus, Orders, ReplicaBatch
     from forebay.coordination.store.port import Store, StoreReply
     from forebay.core import Action, Event, Options
 
@@ -372,10 +372,10 @@ class Replica:
             case Broadcast():
                 self.fleet.receive_broadcast(item.topic, item.payload)
 
-    def statuses(self) -> tuple[float, Sequence[ReplicaStatus], str]:
+    def statuses(self) -> tuple[float, Sequence[MemberStatus], str]:
         """Return the time, the status of every replica as far as known here, and who leads."""
         now_s = self._clock.monotonic_s()
-        known: Sequence[ReplicaStatus] = self._follower.replicas
+        known: Sequence[MemberStatus] = self._follower.replicas
         if self._leader is not None:
             known = self._leader.statuses(now_s)
         return now_s, known, self._follower.leader

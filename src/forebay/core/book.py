@@ -53,7 +53,6 @@ class Tally:
         self.rejected[code] = self.rejected.get(code, 0) + 1
 
     def totals(self) -> Totals:
-        """Return the counts as a frozen value."""
         return Totals(
             accepted=self.accepted,
             enqueued=self.enqueued,
@@ -301,7 +300,6 @@ class Book:
         self._start_clock(entry)
 
     def promote(self, entry: Entry) -> None:
-        """Count a waiting entry one class higher."""
         queue = entry.queue
         if not self.options.aging_s:
             return

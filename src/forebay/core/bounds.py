@@ -37,11 +37,9 @@ class Holders:
         self.largest = 0
 
     def held_by(self, user: User | None) -> int:
-        """Return how many places a user holds."""
         return self._held.get(user, 0) if user is not None else 0
 
     def add(self, entry: Entry) -> None:
-        """Count one more place for the entry's user."""
         user = entry.user
         held = self._held.get(user, 0) + 1
         self._move(user, held)
@@ -52,7 +50,6 @@ class Holders:
         heappush(newest, (-entry.seq, entry))
 
     def remove(self, entry: Entry) -> None:
-        """Count one place fewer."""
         user = entry.user
         held = self._held[user] - 1
         self._move(user, held)
@@ -163,7 +160,6 @@ class Bounds:
         return entry
 
     def add(self, entry: Entry) -> None:
-        """Count an entry that begins to wait."""
         rank = entry.queue.rank
         self.waiting += 1
         self.by_rank[rank] += 1
@@ -176,7 +172,6 @@ class Bounds:
             self._holders[rank].add(entry)
 
     def remove(self, entry: Entry) -> None:
-        """Count an entry that no longer waits."""
         rank = entry.queue.rank
         self.waiting -= 1
         self.by_rank[rank] -= 1

@@ -46,7 +46,6 @@ class Users:
         return len(self._known)
 
     def get(self, name: str) -> User | None:
-        """Return a user that is remembered."""
         return self._known.get(name)
 
     def arrive(self, name: str) -> User:
@@ -137,14 +136,12 @@ class Entry:
         return id(self)
 
     def move(self, cause: Cause) -> None:
-        """Change state by the table."""
         try:
             self.state = NEXT[self.state][cause]
         except KeyError:
             self.state = after(self.state, cause)  # raises, and says what is wrong
 
     def total_wait_s(self, now_s: float) -> float:
-        """Return all the time it has spent waiting, up to now."""
         if self.state == "waiting":
             return self.waited_s + now_s - self.since_s
         return self.waited_s

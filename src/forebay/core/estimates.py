@@ -104,11 +104,9 @@ class ServiceTimes:
         self._factor90 = 1.0
 
     def add(self, service_s: float) -> None:
-        """Take one measured service time."""
         self._recent.add(service_s)
 
     def add_output(self, tokens: int) -> None:
-        """Take the measured length of one answer."""
         self._outputs.add(min(tokens, TOKENS_MAX))
 
     def output_tokens(self, unmeasured: int) -> float:

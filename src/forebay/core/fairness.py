@@ -166,7 +166,6 @@ class WaitQueue:
         return None
 
     def first_returned(self, node: Node) -> Entry | None:
-        """Return the oldest retry that may run on that node."""
         return self.returned.first_for(node.name)
 
     def take(self, entry: Entry) -> None:

@@ -94,7 +94,6 @@ class Node:
         return GPU_SHARE * self.gpu_load + BUSY_SHARE * float(len(self.leases)) / float(self.slots)
 
     def take(self, entry: Entry, model: str, seq: int) -> None:
-        """Give the entry a lease on one slot."""
         if entry.node is not None:
             raise InvariantBroken(f"{entry.id} already holds a lease")
         self.leases[entry] = model
@@ -102,7 +101,6 @@ class Node:
         self.used_at = seq
 
     def give_back(self, entry: Entry) -> None:
-        """End the entry's lease."""
         if entry not in self.leases:
             raise InvariantBroken(f"{entry.id} gave back a lease it does not hold")
         del self.leases[entry]
@@ -113,7 +111,6 @@ class Node:
         return model not in self.on_trial or model not in self.leases.values()
 
     def is_warm(self, model: str) -> bool:
-        """Say whether the model can serve at once."""
         return self.loaded is None or model in self.loaded
 
     def measure_load(self, now_s: float) -> None:

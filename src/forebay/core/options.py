@@ -65,7 +65,6 @@ class Options(Struct, frozen=True, tag=True, gc=False):
         return len(self.priorities) // 2
 
     def weight_of(self, rank: int) -> float:
-        """Return the share of a class in weighted order."""
         default = (8.0, 4.0, 1.0)[rank] if rank < 3 else 1.0
         return self.class_weights.get(self.priorities[rank], default)
 

@@ -29,12 +29,10 @@ class Retries:
         self.count = 0
 
     def add(self, entry: Entry) -> None:
-        """Put an entry in its place."""
         insort(self._groups.setdefault(entry.excluded, []), entry, key=_by_seq)
         self.count += 1
 
     def remove(self, entry: Entry) -> None:
-        """Take an entry out; it must be here."""
         group = self._groups[entry.excluded]
         place = bisect_left(group, entry.seq, key=_by_seq)
         while group[place] is not entry:  # two taken over from different cores may have one place

@@ -56,7 +56,6 @@ class Totals(Struct, frozen=True, gc=False):
     rejected: dict[str, int] = {}
 
     def refused(self, codes: Iterable[str]) -> int:
-        """Return how many were refused with one of these codes."""
         return sum(self.rejected.get(code, 0) for code in codes)
 
 

@@ -8,10 +8,10 @@ from forebay.coordination.leader.tickets import FleetTickets, Member
 from forebay.coordination.protocol.messages import (
     ITEMS_MAX,
     About,
+    MemberStatus,
     Orders,
     ProbeNode,
     ReplicaBatch,
-    ReplicaStatus,
     Resigned,
     Resync,
 )
@@ -106,9 +106,9 @@ def test_standings_tell_what_each_has() -> None:
         tickets.add(replica, Arrived(f"t{number}", "llama"))
     for name in ("t1", "t2"):
         tickets.run(replica.tickets[name], "gpu")
-    assert made.statuses(loans, 1.5)[1] == ReplicaStatus(About("b"), 1, 2, 2, 1.5)
+    assert made.statuses(loans, 1.5)[1] == MemberStatus(About("b"), 1, 2, 2, 1.5)
     tickets.remove(replica.tickets["t2"])
-    assert made.statuses(loans, 1.5)[1] == ReplicaStatus(About("b"), 1, 1, 2, 1.5)
+    assert made.statuses(loans, 1.5)[1] == MemberStatus(About("b"), 1, 1, 2, 1.5)
 
 
 def test_others_leave_out_one() -> None:

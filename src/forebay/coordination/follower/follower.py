@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from forebay.coordination.protocol.fleet import Mode
-    from forebay.coordination.protocol.messages import Passed, ReplicaStatus
+    from forebay.coordination.protocol.messages import MemberStatus, Passed
     from forebay.core import Action, Event, RejectCode
 
 USABLE = 2 / 3
@@ -128,7 +128,7 @@ class Follower:
         self.totals = Totals()
         self.endings = Endings()  # of this replica's own requests
         self.known_endings: dict[str, Endings] = {}  # as the leader said last
-        self.replicas: tuple[ReplicaStatus, ...] = ()
+        self.replicas: tuple[MemberStatus, ...] = ()
         self.members: tuple[str, ...] = ()  # as the store said last; standalone shares go by them
         self.stopping = False
         self.on_notice: Callable[[ProbeNode | Owner | Broadcast | MemberLeft | Resigned], None] = (

@@ -29,11 +29,11 @@ from forebay.coordination.protocol.messages import (
     Heartbeat,
     HeartbeatReply,
     MemberLeft,
+    MemberStatus,
     Owner,
     OwnerAsked,
     ProbeNode,
     ReplicaBatch,
-    ReplicaStatus,
     Said,
     Up,
 )
@@ -397,7 +397,7 @@ class Leader:
         self._lending.loans.change_options(options)
         self._handle(OptionsChanged(options), now_s)
 
-    def statuses(self, now_s: float) -> tuple[ReplicaStatus, ...]:
+    def statuses(self, now_s: float) -> tuple[MemberStatus, ...]:
         return self.members.statuses(self._lending.loans, now_s)
 
     def _heartbeat_reply(self, member: Member, now_s: float) -> HeartbeatReply:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from forebay.coordination.protocol.messages import (
     ITEMS_MAX,
+    MemberStatus,
     Orders,
-    ReplicaStatus,
     Resigned,
     Resync,
 )
@@ -103,9 +103,9 @@ class Members:
         for member in self._members.values():
             member.out.append(Resigned(leaves))
 
-    def statuses(self, loans: Loans, now_s: float) -> tuple[ReplicaStatus, ...]:
+    def statuses(self, loans: Loans, now_s: float) -> tuple[MemberStatus, ...]:
         return tuple(
-            ReplicaStatus(
+            MemberStatus(
                 member.about,
                 len(member.tickets) - member.running,
                 member.running,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from forebay.core import NodeChanged
 
 
-class NodeReport(NamedTuple):
+class ReportedNode(NamedTuple):
     """One replica's report of a node, and when it was made."""
 
     event: NodeChanged
@@ -40,10 +40,10 @@ class OwnNodeViews:
     """One replica's own reports."""
 
     def __init__(self) -> None:
-        self._views: dict[str, NodeReport] = {}
+        self._views: dict[str, ReportedNode] = {}
 
     def change(self, event: NodeChanged, now_s: float) -> None:
-        self._views[event.name] = NodeReport(event, now_s)
+        self._views[event.name] = ReportedNode(event, now_s)
 
     def remove(self, node: str) -> None:
         self._views.pop(node, None)
@@ -59,7 +59,7 @@ class NodeViews:
     """The reports by node and replica; the latest last."""
 
     def __init__(self) -> None:
-        self._views: dict[str, dict[str, NodeReport]] = {}
+        self._views: dict[str, dict[str, ReportedNode]] = {}
         self.merged: dict[str, NodeChanged] = {}
         """The merged view of each node."""
 
@@ -75,7 +75,7 @@ class NodeViews:
         """Take a report; return the merged view, and whether others should probe."""
         views = self._views.setdefault(event.name, {})
         before = views.pop(member, None)
-        views[member] = view = NodeReport(event, now_s)
+        views[member] = view = ReportedNode(event, now_s)
         if before is None and event.state == "offline":  # it has not seen it fail: no news
             self._views[event.name] = views = {member: view, **views}
         failed = event.state == "offline" and before is not None and before.event.state == "online"
@@ -105,7 +105,7 @@ class NodeViews:
         return [change for change in changes if change is not None]
 
 
-def _merged(views: dict[str, NodeReport], now_s: float) -> NodeChanged:
+def _merged(views: dict[str, ReportedNode], now_s: float) -> NodeChanged:
     said = [view.at(now_s) for view in views.values()]
     latest = said[-1]
     up = [view.slots for view in said if view.state == "online"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from forebay.coordination.leader.node_views import NodeReport
+from forebay.coordination.leader.node_views import ReportedNode
 from forebay.coordination.protocol.messages import Announced, Heartbeat, Up
 from forebay.core import NodeChanged, NodeRemoved, Resumed
 
@@ -104,7 +104,7 @@ class Takeover:
             if isinstance(item, Resumed):
                 item = _older(item, now_s - heard_s)
             elif isinstance(item, NodeChanged):
-                item = NodeReport(item, heard_s).at(now_s)
+                item = ReportedNode(item, heard_s).at(now_s)
             taken.append((member, item))
         return taken
 

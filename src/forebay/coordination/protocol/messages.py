@@ -200,7 +200,7 @@ class Owner(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     member: str = ""
 
 
-class ReplicaStatus(Struct, frozen=True, gc=False, omit_defaults=True):
+class MemberStatus(Struct, frozen=True, gc=False, omit_defaults=True):
     """The state of one replica, as the leader knows it."""
 
     about: About
@@ -221,7 +221,7 @@ class HeartbeatReply(Struct, frozen=True, tag=True, gc=False, omit_defaults=True
     """All that was counted so far: the next leader continues from there."""
     endings: dict[str, Endings] = {}
     """How requests have ended, by the member that had them; "" is former members together."""
-    replicas: tuple[ReplicaStatus, ...] = ()
+    replicas: tuple[MemberStatus, ...] = ()
 
 
 Down: TypeAlias = (
