@@ -6,8 +6,8 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from bench.fleet.desks import Desk, desks, settled, until
-from bench.fleet.leaders import Office, office
+from bench.fleet.leaders import LeaderProcess, leader_process
+from bench.fleet.replicas import BenchReplica, settled, started_replicas, until
 from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
@@ -22,21 +22,21 @@ AT_ONCE = 500
 class Line:
     """So many tickets over two replicas, one slot, and who holds it."""
 
-    def __init__(self, of: list[Desk]) -> None:
+    def __init__(self, of: list[BenchReplica]) -> None:
         self._desks = of
-        self._told: asyncio.Future[tuple[Desk, str, float]] | None = None
-        self._holder: tuple[Desk, str] | None = None
+        self._told: asyncio.Future[tuple[BenchReplica, str, float]] | None = None
+        self._holder: tuple[BenchReplica, str] | None = None
         self.waiting = 0
-        for desk in of:
-            desk.on_route = self._routed
-            desk.on_wait = self._waits
+        for one in of:
+            one.on_route = self._routed
+            one.on_wait = self._waits
 
-    def _routed(self, desk: Desk, route: Route) -> None:
-        self._holder = (desk, route.id)
+    def _routed(self, one: BenchReplica, route: Route) -> None:
+        self._holder = (one, route.id)
         if self._told is not None and not self._told.done():
-            self._told.set_result((desk, route.id, perf_counter()))
+            self._told.set_result((one, route.id, perf_counter()))
 
-    def _waits(self, _: Desk, __: object) -> None:
+    def _waits(self, _: BenchReplica, __: object) -> None:
         self.waiting += 1
 
     async def fill(self, count: int) -> None:
@@ -50,29 +50,29 @@ class Line:
     async def grant(self) -> float:
         """End what runs and have one more arrive; returns how long the next took to start."""
         assert self._holder is not None
-        desk, name = self._holder
+        one, name = self._holder
         self._told = asyncio.get_running_loop().create_future()
         began = perf_counter()
-        desk.finish(name)
-        desk.arrive()
+        one.finish(name)
+        one.arrive()
         _, _, ended = await self._told
         return ended - began
 
     async def next_grant(self) -> float:
         """Return when the next one starts after what runs has ended just now."""
         assert self._holder is not None
-        desk, name = self._holder
+        one, name = self._holder
         self._told = asyncio.get_running_loop().create_future()
-        desk.finish(name)
+        one.finish(name)
         return (await self._told)[2]
 
 
 async def measure(depth: int, grants: int) -> dict[str, object]:
     """Return the times of grants, the leader's CPU seconds for each, and the takeover."""
-    with ValkeyServer() as server, office(server.url, LEASE_S) as leader:
-        async with desks(server.url, 2, LEASE_S) as pair:
-            for desk in pair:
-                desk.node(slots=1)
+    with ValkeyServer() as server, leader_process(server.url, LEASE_S) as leader:
+        async with started_replicas(server.url, 2, LEASE_S) as pair:
+            for one in pair:
+                one.node(slots=1)
             line = Line(pair)
             began = perf_counter()
             await line.fill(depth)
@@ -92,16 +92,16 @@ async def measure(depth: int, grants: int) -> dict[str, object]:
             }
 
 
-async def _idle_cpu(leader: Office) -> float:
+async def _idle_cpu(leader: LeaderProcess) -> float:
     """Return what part of a core the leader uses while nothing happens but signs of life."""
     before, began = leader.cpu_s(), perf_counter()
     await asyncio.sleep(LEASE_S / 2)
     return (leader.cpu_s() - before) / (perf_counter() - began)
 
 
-async def _take_over(leader: Office, line: Line, pair: list[Desk]) -> float:
+async def _take_over(leader: LeaderProcess, line: Line, pair: list[BenchReplica]) -> float:
     """Return the time from a leader's resignation to the first grant of the next."""
     began = perf_counter()
     leader.resign()
-    await until(lambda: any(desk.replica.leads for desk in pair))
+    await until(lambda: any(one.replica.leads for one in pair))
     return await line.next_grant() - began

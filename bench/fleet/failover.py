@@ -8,8 +8,8 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from bench.fleet.desks import Desk, desks, until
-from bench.fleet.leaders import office
+from bench.fleet.leaders import leader_process
+from bench.fleet.replicas import BenchReplica, started_replicas, until
 from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
@@ -24,23 +24,23 @@ WAITING = 16
 class Load:
     """A line that never gets empty, and when something was last granted."""
 
-    def __init__(self, of: list[Desk]) -> None:
+    def __init__(self, of: list[BenchReplica]) -> None:
         self._loop = asyncio.get_running_loop()
         self.granted: list[float] = []
         self.over = False
-        for desk in of:
-            desk.on_route = self._routed
+        for one in of:
+            one.on_route = self._routed
             for _ in range(WAITING):
-                desk.arrive()
+                one.arrive()
 
-    def _routed(self, desk: Desk, route: Route) -> None:
+    def _routed(self, one: BenchReplica, route: Route) -> None:
         self.granted.append(perf_counter())
-        self._loop.call_later(SERVICE_S, self._end, desk, route.id)
+        self._loop.call_later(SERVICE_S, self._end, one, route.id)
 
-    def _end(self, desk: Desk, name: str) -> None:
-        desk.finish(name)
+    def _end(self, one: BenchReplica, name: str) -> None:
+        one.finish(name)
         if not self.over:
-            desk.arrive()
+            one.arrive()
 
     def longest_gap_s(self, since: float) -> float:
         """Return the longest time without a grant from a moment on."""
@@ -55,16 +55,16 @@ async def measure(rounds: int, lease_s: float, *, kill: bool) -> list[float]:
 
 async def _round(lease_s: float, *, kill: bool, seed: int) -> float:
     """The leader goes at some moment between two signs of life."""
-    with ValkeyServer() as server, office(server.url, lease_s) as leader:
-        async with desks(server.url, 2, lease_s) as pair:
-            for desk in pair:
-                desk.node(slots=SLOTS)
+    with ValkeyServer() as server, leader_process(server.url, lease_s) as leader:
+        async with started_replicas(server.url, 2, lease_s) as pair:
+            for one in pair:
+                one.node(slots=SLOTS)
             load = Load(pair)
             await until(lambda: len(load.granted) > 100)
             await asyncio.sleep(random.Random(seed).uniform(1.0, 1.4) * lease_s)
             began = perf_counter()
             (leader.kill if kill else leader.resign)()
-            await until(lambda: any(desk.replica.leads for desk in pair))
+            await until(lambda: any(one.replica.leads for one in pair))
             count = len(load.granted)
             await until(lambda: len(load.granted) > count + 100)
             load.over = True

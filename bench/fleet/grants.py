@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.asyncio import Redis
 
-from bench.fleet.desks import Desk, desks, settled
+from bench.fleet.replicas import BenchReplica, settled, started_replicas
 from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ STREAM = "bench:floor"
 class Relay:
     """Two replicas and one slot that goes back and forth between them."""
 
-    def __init__(self, one: Desk, other: Desk) -> None:
+    def __init__(self, one: BenchReplica, other: BenchReplica) -> None:
         self._turn = [one, other]
         self._told: asyncio.Future[float] | None = None
         self._waits = asyncio.Event()
-        for desk in self._turn:
-            desk.on_route, desk.on_wait = self._routed, self._waiting
+        for each in self._turn:
+            each.on_route, each.on_wait = self._routed, self._waiting
         self._holder = ""
 
-    def _routed(self, _: Desk, __: Route) -> None:
+    def _routed(self, _: BenchReplica, __: Route) -> None:
         if self._told is not None:
             self._told.set_result(perf_counter())
 
-    def _waiting(self, _: Desk, __: Wait) -> None:
+    def _waiting(self, _: BenchReplica, __: Wait) -> None:
         self._waits.set()
 
     async def begin(self) -> None:
@@ -96,9 +96,9 @@ class Floor:
 async def measure(rounds: int, each: int) -> dict[str, list[list[float]]]:
     """Return the times of all grants by way, turn and turn about, in seconds."""
     with ValkeyServer() as server:
-        async with desks(server.url, 3, LEASE_S) as (leader, *others):
-            for desk in (leader, *others):
-                desk.node(slots=1)
+        async with started_replicas(server.url, 3, LEASE_S) as (leader, *others):
+            for one in (leader, *others):
+                one.node(slots=1)
             floor = Floor(server.url)
             times: dict[str, list[list[float]]] = {}
             for _ in range(rounds):
@@ -113,7 +113,11 @@ async def measure(rounds: int, each: int) -> dict[str, list[list[float]]]:
 
 
 async def _between(
-    one: Desk, other: Desk, each: int, names: tuple[str, str], times: dict[str, list[list[float]]]
+    one: BenchReplica,
+    other: BenchReplica,
+    each: int,
+    names: tuple[str, str],
+    times: dict[str, list[list[float]]],
 ) -> None:
     relay = Relay(one, other)
     await settled([one, other])

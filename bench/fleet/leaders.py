@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _SCHEDULER_CLOCK = 2  # of clock_getcpuclockid: nanoseconds, all threads
 
 
-class Office:
+class LeaderProcess:
     """The leader."""
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
@@ -34,14 +34,14 @@ class Office:
 
 
 @contextmanager
-def office(url: str, lease_s: float) -> Iterator[Office]:
+def leader_process(url: str, lease_s: float) -> Iterator[LeaderProcess]:
     """Run a leader beside this process; yields when it leads."""
-    words = [sys.executable, "-m", "bench.fleet.office", url, str(lease_s)]
+    words = [sys.executable, "-m", "bench.fleet.leader_process", url, str(lease_s)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         try:
             if child.stdout.readline() != "leads\n":
                 raise SystemExit("the leader did not start")
-            yield Office(child)
+            yield LeaderProcess(child)
         finally:
             child.kill()

@@ -8,7 +8,7 @@ from statistics import median
 from time import thread_time
 from typing import TYPE_CHECKING, Protocol
 
-from bench.fleet.desks import MODEL, OPTIONS, desks, settled
+from bench.fleet.replicas import MODEL, OPTIONS, settled, started_replicas
 from forebay.clock import LoopClock
 from forebay.coordination import InProcess
 from forebay.core import Arrived, Cancelled, Event, Finished, NodeChanged
@@ -56,10 +56,13 @@ async def measure(rounds: int) -> dict[str, dict[str, float]]:
     alone.post(NodeChanged("gpu1", slots=64, models=(MODEL,)))
     times: dict[str, list[float]] = {}
     with ValkeyServer() as server, ValkeyServer() as another:
-        async with desks(another.url, 1, LEASE_S) as (one,), desks(server.url, 2, LEASE_S) as pair:
-            for desk in (one, *pair):
-                desk.node(64)
-                desk.replica._store_tasks.heartbeat_now()  # lends ahead of need
+        async with (
+            started_replicas(another.url, 1, LEASE_S) as (one,),
+            started_replicas(server.url, 2, LEASE_S) as pair,
+        ):
+            for each in (one, *pair):
+                each.node(64)
+                each.replica._store_tasks.heartbeat_now()  # lends ahead of need
             await settled(pair)
             takers: dict[str, Takes] = {
                 "without a store": alone,
@@ -89,7 +92,7 @@ async def by_nodes(rounds: int) -> dict[str, float]:
     found = {}
     for count in NODES:
         with ValkeyServer() as server:
-            async with desks(server.url, 1, LEASE_S) as (one,):
+            async with started_replicas(server.url, 1, LEASE_S) as (one,):
                 for number in range(count):
                     one.node(1, f"gpu{number}")
                 for _ in range(count):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import Redis
 
-from bench.fleet.desks import Desk, desks, settled, until
+from bench.fleet.replicas import BenchReplica, settled, started_replicas, until
 from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
@@ -23,32 +23,32 @@ BEAT_S = 3.0
 class Chains:
     """So many clients at each replica, each of which asks again when it has its answer."""
 
-    def __init__(self, of: list[Desk], clients: int, requests: int) -> None:
+    def __init__(self, of: list[BenchReplica], clients: int, requests: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._left = requests
         self.done = 0
         self.at_once = 0  # granted before `post` returned
         self._posting = False
-        for desk in of:
-            desk.on_route = self._routed
+        for one in of:
+            one.on_route = self._routed
         for number in range(clients * len(of)):
             self._next(of[number % len(of)])
 
-    def _next(self, desk: Desk) -> None:
+    def _next(self, one: BenchReplica) -> None:
         if self._left > 0:
             self._left -= 1
             self._posting = True
-            desk.arrive()
+            one.arrive()
             self._posting = False
 
-    def _routed(self, desk: Desk, route: Route) -> None:
+    def _routed(self, one: BenchReplica, route: Route) -> None:
         self.at_once += self._posting
-        self._loop.call_later(SERVICE_S, self._end, desk, route.id)
+        self._loop.call_later(SERVICE_S, self._end, one, route.id)
 
-    def _end(self, desk: Desk, name: str) -> None:
+    def _end(self, one: BenchReplica, name: str) -> None:
         self.done += 1
-        desk.finish(name)
-        self._next(desk)
+        one.finish(name)
+        self._next(one)
 
 
 class Meter:
@@ -82,21 +82,21 @@ async def measure(requests: int) -> dict[str, dict[str, float]]:
     found = {}
     with ValkeyServer() as server:
         meter = Meter(server.url)
-        async with desks(server.url, 2, LEASE_S) as (leader, follower):
+        async with started_replicas(server.url, 2, LEASE_S) as (leader, follower):
             found["leader, a slot is free, 1 client"] = await _case(
                 meter, [leader, follower], [leader], slots=64, clients=1, requests=requests // 8
             )
             found["leader, a slot is free, 32 clients"] = await _case(
                 meter, [leader, follower], [leader], slots=64, clients=32, requests=requests
             )
-        async with desks(server.url, 2, LEASE_S) as (leader, follower):
+        async with started_replicas(server.url, 2, LEASE_S) as (leader, follower):
             found["lent slot, 1 client"] = await _case(
                 meter, [leader, follower], [follower], slots=64, clients=1, requests=requests // 8
             )
             found["lent slot, 32 clients"] = await _case(
                 meter, [leader, follower], [follower], slots=128, clients=32, requests=requests
             )
-        async with desks(server.url, 2, LEASE_S) as (leader, follower):
+        async with started_replicas(server.url, 2, LEASE_S) as (leader, follower):
             found["queued at a follower, 2 slots, 4 clients"] = await _case(
                 meter, [leader, follower], [follower], slots=2, clients=4, requests=requests // 4
             )
@@ -112,14 +112,20 @@ async def measure(requests: int) -> dict[str, dict[str, float]]:
 
 
 async def _case(
-    meter: Meter, everyone: list[Desk], used: list[Desk], *, slots: int, clients: int, requests: int
+    meter: Meter,
+    everyone: list[BenchReplica],
+    used: list[BenchReplica],
+    *,
+    slots: int,
+    clients: int,
+    requests: int,
 ) -> dict[str, float]:
-    for desk in everyone:
-        desk.node(slots)
-        desk.replica._store_tasks.heartbeat_now()  # lends ahead of need, as three times a lease
+    for one in everyone:
+        one.node(slots)
+        one.replica._store_tasks.heartbeat_now()  # lends ahead of need, as three times a lease
     await settled(everyone)
-    before, calls = meter.read(), sum(desk.store.calls for desk in everyone)
-    bytes_sent, cpu_s = sum(desk.store.bytes_sent for desk in everyone), process_time()
+    before, calls = meter.read(), sum(one.store.calls for one in everyone)
+    bytes_sent, cpu_s = sum(one.store.bytes_sent for one in everyone), process_time()
     chains = Chains(used, clients, requests)
     await until(lambda: chains.done == requests)
     cpu_s = process_time() - cpu_s
@@ -129,8 +135,8 @@ async def _case(
     return {
         "requests": requests,
         "granted_at_once": chains.at_once / requests,
-        "calls": (sum(desk.store.calls for desk in everyone) - calls) / requests,
-        "payload_bytes": (sum(desk.store.bytes_sent for desk in everyone) - bytes_sent) / requests,
+        "calls": (sum(one.store.calls for one in everyone) - calls) / requests,
+        "payload_bytes": (sum(one.store.bytes_sent for one in everyone) - bytes_sent) / requests,
         "all_replicas_cpu_us": cpu_s / requests * 1e6,
         **per,
     }
@@ -140,9 +146,9 @@ async def idle(replicas: int, lease_s: float) -> dict[str, float]:
     """Return what a fleet asks of the store in a second while nothing happens."""
     with ValkeyServer() as server:
         meter = Meter(server.url)
-        async with desks(server.url, replicas, lease_s) as everyone:
-            for desk in everyone:
-                desk.node(4)
+        async with started_replicas(server.url, replicas, lease_s) as everyone:
+            for one in everyone:
+                one.node(4)
             await settled(everyone)
             before = meter.read()
             await asyncio.sleep(BEAT_S)

@@ -11,7 +11,7 @@ LEASE_S = 3.0
 OPTIONS = Options(fairness="fifo", max_size=100)
 
 
-class Office:
+class LocalFleet:
     """One leader, under the name of a replica that has no requests of its own."""
 
     def __init__(
@@ -25,34 +25,34 @@ class Office:
         self.now_s = 10.0
         self.leader = Leader(About(name), epoch, OPTIONS, LEASE_S, expected)
         self.leader.begin(totals or Totals(), {}, self.now_s)
-        self.desks: dict[str, Desk] = {}
+        self.replicas: dict[str, LocalReplica] = {}
         self.join(name)
 
-    def join(self, name: str, *views: NodeChanged) -> Desk:
-        desk = self.desks[name] = Desk(name)
+    def join(self, name: str, *views: NodeChanged) -> LocalReplica:
+        replica = self.replicas[name] = LocalReplica(name)
         for view in views:
-            desk.post(view, self)
-        self.take_over(desk)
-        return desk
+            replica.post(view, self)
+        self.take_over(replica)
+        return replica
 
-    def take_over(self, desk: Desk) -> None:
+    def take_over(self, replica: LocalReplica) -> None:
         """Have a replica follow this leader."""
-        self.desks[desk.name] = desk
-        desk.follower.join(self.leader.epoch, self.name, self.now_s)
+        self.replicas[replica.name] = replica
+        replica.follower.join(self.leader.epoch, self.name, self.now_s)
         self.settle()
 
     def settle(self) -> None:
         """Carry messages until there are none."""
         talked = True
         while talked:
-            talked = sum(desk.talk(self) for desk in self.desks.values()) > 0
+            talked = sum(replica.talk(self) for replica in self.replicas.values()) > 0
         assert self.leader.errors == []
 
     def observed(self) -> Totals:
         return self.leader.totals()
 
 
-class Desk:
+class LocalReplica:
     """One replica."""
 
     def __init__(self, name: str) -> None:
@@ -60,26 +60,26 @@ class Desk:
         self.follower = Follower(About(name), OPTIONS, LEASE_S)
         self.actions: list[Action] = []
 
-    def post(self, event: Event, office: Office, *, settle: bool = False) -> None:
-        self.actions += self.follower.post(event, office.now_s)
+    def post(self, event: Event, fleet: LocalFleet, *, settle: bool = False) -> None:
+        self.actions += self.follower.post(event, fleet.now_s)
         if settle:
-            office.settle()
+            fleet.settle()
 
-    def talk(self, office: Office) -> bool:
+    def talk(self, fleet: LocalFleet) -> bool:
         batches = self.follower.take_batches()
         for batch in batches:
-            office.leader.receive(batch, office.now_s)
-        orders = orders_for(office, self.name)
+            fleet.leader.receive(batch, fleet.now_s)
+        orders = orders_for(fleet, self.name)
         for one in orders:
-            self.hear(one, office)
+            self.hear(one, fleet)
         return bool(batches or orders)
 
-    def hear(self, orders: Orders, office: Office) -> None:
-        self.actions += self.follower.receive(orders, office.now_s)
+    def hear(self, orders: Orders, fleet: LocalFleet) -> None:
+        self.actions += self.follower.receive(orders, fleet.now_s)
 
-    def send(self, batches: list[ReplicaBatch], office: Office) -> None:
+    def send(self, batches: list[ReplicaBatch], fleet: LocalFleet) -> None:
         for batch in batches:
-            office.leader.receive(batch, office.now_s)
+            fleet.leader.receive(batch, fleet.now_s)
 
     @property
     def started(self) -> list[str]:
@@ -94,12 +94,12 @@ class Desk:
         return [action.totals for action in self.actions if isinstance(action, Snapshot)]
 
 
-def orders_for(office: Office, name: str) -> list[Orders]:
+def orders_for(fleet: LocalFleet, name: str) -> list[Orders]:
     """Return what the leader says to one replica; the others are not heard meanwhile."""
-    members = office.leader.members
+    members = fleet.leader.members
     one = members.orders_for(name)
     asked = [
-        Orders(office.leader.epoch, office.name, generation, -1, ())
+        Orders(fleet.leader.epoch, fleet.name, generation, -1, ())
         for who, generation in list(members._unknown.items())
         if who == name
     ]

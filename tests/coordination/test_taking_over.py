@@ -15,7 +15,7 @@ from forebay.coordination.protocol.messages import (
 )
 from forebay.core import Arrived, Finished, NodeChanged, Options, Resumed, Route, Totals
 
-from .pair import Office
+from .pair import LocalFleet
 
 ME, OTHER = About("11111111-1"), About("22222222-1")
 WAITING = 2 * TAKEN_AT_ONCE + 500
@@ -98,35 +98,35 @@ def test_who_announces_anew_meanwhile_is_taken_once() -> None:
 
 def test_what_is_announced_late_stands_before_whoever_came_meanwhile() -> None:
     node = NodeChanged("gpu1", slots=1, models=("llama",))
-    office = Office(epoch=1)
-    frozen, other = office.join("frozen-1", node), office.join("other-1", node)
-    other.post(Arrived("runs", "llama"), office, settle=True)
+    fleet = LocalFleet(epoch=1)
+    frozen, other = fleet.join("frozen-1", node), fleet.join("other-1", node)
+    other.post(Arrived("runs", "llama"), fleet, settle=True)
     for name in ("early", "early too"):
-        frozen.post(Arrived(name, "llama"), office, settle=True)
-    office = Office(epoch=2, name="next-1")
-    office.take_over(other)
+        frozen.post(Arrived(name, "llama"), fleet, settle=True)
+    fleet = LocalFleet(epoch=2, name="next-1")
+    fleet.take_over(other)
     for name in ("newcomer", "newcomer too"):
-        other.post(Arrived(name, "llama"), office, settle=True)
-    office.take_over(frozen)  # it has thawed
+        other.post(Arrived(name, "llama"), fleet, settle=True)
+    fleet.take_over(frozen)  # it has thawed
     for name in ("runs", "early", "early too"):
-        desk = frozen if name in frozen.follower.tickets else other
-        desk.post(Finished(name), office, settle=True)
+        replica = frozen if name in frozen.follower.tickets else other
+        replica.post(Finished(name), fleet, settle=True)
     assert frozen.started == ["early", "early too"]
     assert other.started == ["runs", "newcomer"]
 
 
 def test_waiting_for_the_others_announcements_is_waiting() -> None:
     node = NodeChanged("gpu1", slots=1, models=("llama",))
-    office = Office(epoch=1)
-    b = office.join("b-1", node)
+    fleet = LocalFleet(epoch=1)
+    b = fleet.join("b-1", node)
     for name in ("runs", "waits"):
-        b.post(Arrived(name, "llama"), office, settle=True)
-    b.post(Finished("runs"), office)
-    office = Office(epoch=2, name="next-1", expected=("b-1", "dead-1"))
-    office.take_over(b)
-    office.now_s += 1.0
-    office.leader.tick(office.now_s)
-    office.settle()
+        b.post(Arrived(name, "llama"), fleet, settle=True)
+    b.post(Finished("runs"), fleet)
+    fleet = LocalFleet(epoch=2, name="next-1", expected=("b-1", "dead-1"))
+    fleet.take_over(b)
+    fleet.now_s += 1.0
+    fleet.leader.tick(fleet.now_s)
+    fleet.settle()
     assert [action.waited_s for action in b.actions if isinstance(action, Route)] == [0.0, 1.0]
 
 
@@ -136,46 +136,46 @@ def late(priority: str, name: str, user: str = "") -> Arrived:
 
 def test_a_slot_that_came_free_without_a_leader_goes_to_who_is_first_by_the_rules() -> None:
     node = NodeChanged("gpu1", slots=1, models=("llama",))
-    office = Office(epoch=1)
-    b, c = office.join("b-1", node), office.join("c-1", node)
-    b.post(Arrived("runs", "llama"), office, settle=True)
-    b.post(late("low", "low"), office, settle=True)
-    c.post(late("normal", "normal"), office, settle=True)
-    b.post(late("high", "high"), office, settle=True)
-    b.post(Finished("runs"), office)  # nobody leads who would hear of it
-    office = Office(epoch=2, name="next-1", expected=("b-1", "c-1"))
-    office.take_over(b)
-    office.take_over(c)
+    fleet = LocalFleet(epoch=1)
+    b, c = fleet.join("b-1", node), fleet.join("c-1", node)
+    b.post(Arrived("runs", "llama"), fleet, settle=True)
+    b.post(late("low", "low"), fleet, settle=True)
+    c.post(late("normal", "normal"), fleet, settle=True)
+    b.post(late("high", "high"), fleet, settle=True)
+    b.post(Finished("runs"), fleet)  # nobody leads who would hear of it
+    fleet = LocalFleet(epoch=2, name="next-1", expected=("b-1", "c-1"))
+    fleet.take_over(b)
+    fleet.take_over(c)
     for name in ("high", "normal"):
-        desk = b if name in b.follower.tickets else c
-        desk.post(Finished(name), office, settle=True)
+        replica = b if name in b.follower.tickets else c
+        replica.post(Finished(name), fleet, settle=True)
     assert (b.started, c.started) == (["runs", "high", "low"], ["normal"])
 
 
 def test_one_that_announces_late_starts_by_the_rules_what_may_start() -> None:
     node = NodeChanged("gpu1", slots=1, models=("llama",))
-    office = Office(epoch=1)
-    frozen, other = office.join("frozen-1", node), office.join("other-1", node)
-    other.post(Arrived("runs", "llama"), office, settle=True)
+    fleet = LocalFleet(epoch=1)
+    frozen, other = fleet.join("frozen-1", node), fleet.join("other-1", node)
+    other.post(Arrived("runs", "llama"), fleet, settle=True)
     for priority in ("low", "normal", "high"):
-        frozen.post(late(priority, priority), office, settle=True)
-    other.post(Finished("runs"), office)
-    office = Office(epoch=2, name="next-1")
-    office.take_over(other)
-    office.take_over(frozen)
+        frozen.post(late(priority, priority), fleet, settle=True)
+    other.post(Finished("runs"), fleet)
+    fleet = LocalFleet(epoch=2, name="next-1")
+    fleet.take_over(other)
+    fleet.take_over(frozen)
     for name in ("high", "normal"):
-        frozen.post(Finished(name), office, settle=True)
+        frozen.post(Finished(name), fleet, settle=True)
     assert frozen.started == ["high", "normal", "low"]
 
 
 def test_who_will_not_wait_is_not_refused_for_slots_that_were_only_kept_for_a_moment() -> None:
     nodes = [NodeChanged(f"gpu{n}", slots=1, models=(f"llama{n}",)) for n in (1, 2)]
     for expected in ((), ("frozen-1",)):
-        office = Office(epoch=1)
-        frozen = office.join("frozen-1", *nodes)
+        fleet = LocalFleet(epoch=1)
+        frozen = fleet.join("frozen-1", *nodes)
         for name in ("runs", "waits"):
-            frozen.post(Arrived(name, "llama1"), office, settle=True)
-        frozen.post(Arrived("now", "llama2", max_wait_s=0.0), office)
-        office = Office(epoch=2, name="next-1", expected=expected)
-        office.take_over(frozen)
+            frozen.post(Arrived(name, "llama1"), fleet, settle=True)
+        frozen.post(Arrived("now", "llama2", max_wait_s=0.0), fleet)
+        fleet = LocalFleet(epoch=2, name="next-1", expected=expected)
+        fleet.take_over(frozen)
         assert frozen.started == ["runs", "now"]

@@ -11,99 +11,99 @@ from forebay.coordination.follower.wait_limits import GRACE_S, SWEEP_SLACK, Wait
 from forebay.coordination.leader.deferred_rejections import DEFER_S
 from forebay.core import Arrived, Expire, Finished, NodeChanged, Returned, Route
 
-from ..pair import Desk, Office
+from ..pair import LocalFleet, LocalReplica
 
 GPU = NodeChanged("gpu1", slots=1, models=("m",))
 LIMIT_S = 2.0
 
 
-def expired(desk: Desk) -> list[tuple[str, float]]:
-    ends = [action for action in desk.actions if isinstance(action, Expire)]
+def expired(replica: LocalReplica) -> list[tuple[str, float]]:
+    ends = [action for action in replica.actions if isinstance(action, Expire)]
     return sorted((end.id, round(end.waited_s, 6)) for end in ends)
 
 
-def tick(desk: Desk, office: Office) -> None:
-    desk.actions += desk.follower.tick(office.now_s)
+def tick(replica: LocalReplica, fleet: LocalFleet) -> None:
+    replica.actions += replica.follower.tick(fleet.now_s)
 
 
-def busy(office: Office) -> Desk:
+def busy(fleet: LocalFleet) -> LocalReplica:
     """Return a replica whose only slot is taken."""
-    desk = office.join("one-1", GPU)
-    desk.post(Arrived("runs", "m"), office, settle=True)
-    return desk
+    replica = fleet.join("one-1", GPU)
+    replica.post(Arrived("runs", "m"), fleet, settle=True)
+    return replica
 
 
 def test_a_leader_that_falls_silent_costs_nobody_more_than_a_moment() -> None:
-    office = Office()
-    desk = busy(office)
-    desk.post(Arrived("waits", "m", max_wait_s=LIMIT_S), office, settle=True)
-    desk.post(Arrived("asks", "m", max_wait_s=LIMIT_S), office)  # nothing is heard from here on
-    office.now_s += LIMIT_S
-    tick(desk, office)
-    assert expired(desk) == []  # the leader may still say so itself
-    due_s = desk.follower.next_deadline_s()
-    assert due_s == pytest.approx(office.now_s + GRACE_S)
-    office.now_s = due_s or 0.0
-    tick(desk, office)
-    assert expired(desk) == [("asks", LIMIT_S + GRACE_S), ("waits", LIMIT_S + GRACE_S)]
-    office.settle()  # and the leader, if it is there after all, does not keep them
-    desk.post(Finished("runs"), office, settle=True)
-    assert desk.started == ["runs"]
-    assert set(office.leader._scheduler._book.entries) == set()
+    fleet = LocalFleet()
+    replica = busy(fleet)
+    replica.post(Arrived("waits", "m", max_wait_s=LIMIT_S), fleet, settle=True)
+    replica.post(Arrived("asks", "m", max_wait_s=LIMIT_S), fleet)  # nothing is heard from here on
+    fleet.now_s += LIMIT_S
+    tick(replica, fleet)
+    assert expired(replica) == []  # the leader may still say so itself
+    due_s = replica.follower.next_deadline_s()
+    assert due_s == pytest.approx(fleet.now_s + GRACE_S)
+    fleet.now_s = due_s or 0.0
+    tick(replica, fleet)
+    assert expired(replica) == [("asks", LIMIT_S + GRACE_S), ("waits", LIMIT_S + GRACE_S)]
+    fleet.settle()  # and the leader, if it is there after all, does not keep them
+    replica.post(Finished("runs"), fleet, settle=True)
+    assert replica.started == ["runs"]
+    assert set(fleet.leader._scheduler._book.entries) == set()
 
 
 def test_where_the_leader_says_it_in_time_nothing_is_said_twice() -> None:
-    office = Office()
-    desk = busy(office)
-    desk.post(Arrived("waits", "m", max_wait_s=LIMIT_S), office, settle=True)
-    office.now_s += LIMIT_S
-    office.leader.tick(office.now_s)
-    office.settle()
-    office.now_s += GRACE_S
-    tick(desk, office)
-    assert expired(desk) == [("waits", LIMIT_S)]
+    fleet = LocalFleet()
+    replica = busy(fleet)
+    replica.post(Arrived("waits", "m", max_wait_s=LIMIT_S), fleet, settle=True)
+    fleet.now_s += LIMIT_S
+    fleet.leader.tick(fleet.now_s)
+    fleet.settle()
+    fleet.now_s += GRACE_S
+    tick(replica, fleet)
+    assert expired(replica) == [("waits", LIMIT_S)]
 
 
 def test_one_that_will_not_wait_is_told_when_its_refusal_cannot_be_held_back_any_longer() -> None:
-    office = Office()
-    desk = busy(office)
-    desk.post(Arrived("hurries", "m", max_wait_s=0.0), office)
-    office.now_s += DEFER_S
-    tick(desk, office)
-    assert expired(desk) == []
-    office.now_s += GRACE_S
-    tick(desk, office)
-    assert [name for name, _ in expired(desk)] == ["hurries"]
+    fleet = LocalFleet()
+    replica = busy(fleet)
+    replica.post(Arrived("hurries", "m", max_wait_s=0.0), fleet)
+    fleet.now_s += DEFER_S
+    tick(replica, fleet)
+    assert expired(replica) == []
+    fleet.now_s += GRACE_S
+    tick(replica, fleet)
+    assert [name for name, _ in expired(replica)] == ["hurries"]
 
 
 def test_who_came_while_nobody_led_has_waited_since_then() -> None:
-    office = Office()
-    desk = busy(office)
-    desk.follower.seek()
-    desk.post(Arrived("asks", "m", max_wait_s=LIMIT_S), office)
-    office.now_s += 1.5
-    office.take_over(desk)
-    assert desk.waiting == ["asks"]
-    office.now_s += 0.5 + GRACE_S
-    tick(desk, office)
-    assert expired(desk) == [("asks", LIMIT_S + GRACE_S)]
+    fleet = LocalFleet()
+    replica = busy(fleet)
+    replica.follower.seek()
+    replica.post(Arrived("asks", "m", max_wait_s=LIMIT_S), fleet)
+    fleet.now_s += 1.5
+    fleet.take_over(replica)
+    assert replica.waiting == ["asks"]
+    fleet.now_s += 0.5 + GRACE_S
+    tick(replica, fleet)
+    assert expired(replica) == [("asks", LIMIT_S + GRACE_S)]
 
 
 def test_the_time_in_which_it_ran_is_not_counted() -> None:
-    office = Office()
-    desk = office.join("one-1", GPU)
-    desk.post(Arrived("a", "m", max_wait_s=LIMIT_S), office, settle=True)
-    office.now_s += 100.0
-    tick(desk, office)
-    office.take_over(desk)  # it was silent for long
-    desk.post(Returned("a"), office)
-    desk.post(Arrived("b", "m"), office)
-    office.now_s += LIMIT_S
-    tick(desk, office)
-    assert expired(desk) == []
-    office.now_s += GRACE_S
-    tick(desk, office)
-    assert [name for name, _ in expired(desk)] == ["a"]
+    fleet = LocalFleet()
+    replica = fleet.join("one-1", GPU)
+    replica.post(Arrived("a", "m", max_wait_s=LIMIT_S), fleet, settle=True)
+    fleet.now_s += 100.0
+    tick(replica, fleet)
+    fleet.take_over(replica)  # it was silent for long
+    replica.post(Returned("a"), fleet)
+    replica.post(Arrived("b", "m"), fleet)
+    fleet.now_s += LIMIT_S
+    tick(replica, fleet)
+    assert expired(replica) == []
+    fleet.now_s += GRACE_S
+    tick(replica, fleet)
+    assert [name for name, _ in expired(replica)] == ["a"]
 
 
 def test_one_that_comes_back_when_it_is_looked_at_is_looked_at_again() -> None:

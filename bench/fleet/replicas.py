@@ -23,13 +23,13 @@ SOON_S = 60.0
 """How long anything here may take before the run is given up."""
 
 
-class Desk:
+class BenchReplica:
     """One replica, and someone who notes what it is told."""
 
     def __init__(self, url: str, number: int, lease_s: float, options: Options = OPTIONS) -> None:
         self.store = ValkeyStore(url, lease_s)
-        self.on_route: Callable[[Desk, Route], None] = _ignore
-        self.on_wait: Callable[[Desk, Wait], None] = _ignore
+        self.on_route: Callable[[BenchReplica, Route], None] = _ignore
+        self.on_wait: Callable[[BenchReplica, Wait], None] = _ignore
         self.refused = 0
         self.posted = 0
         about = About(f"{number:08x}-1", f"http://127.0.0.1:{number}", "1", "same")
@@ -60,17 +60,19 @@ class Desk:
 
 
 @asynccontextmanager
-async def desks(url: str, count: int, lease_s: float, first: int = 0) -> AsyncIterator[list[Desk]]:
+async def started_replicas(
+    url: str, count: int, lease_s: float, first: int = 0
+) -> AsyncIterator[list[BenchReplica]]:
     """Start so many replicas; the first of them leads, where nobody leads yet."""
-    opened = [Desk(url, first + number, lease_s) for number in range(count)]
+    opened = [BenchReplica(url, first + number, lease_s) for number in range(count)]
     try:
-        for desk in opened:
-            await desk.replica.start()
-        await until(lambda: all(desk.replica.mode == "coordinated" for desk in opened))
+        for one in opened:
+            await one.replica.start()
+        await until(lambda: all(one.replica.mode == "coordinated" for one in opened))
         yield opened
     finally:
-        for desk in opened:
-            await desk.replica.close()
+        for one in opened:
+            await one.replica.close()
 
 
 async def until(holds: Callable[[], bool], limit_s: float = SOON_S) -> None:
@@ -83,11 +85,11 @@ async def until(holds: Callable[[], bool], limit_s: float = SOON_S) -> None:
         await asyncio.sleep(0.002)
 
 
-async def settled(of: list[Desk]) -> None:
+async def settled(of: list[BenchReplica]) -> None:
     """Return when everything on its way has arrived: a question went through everyone."""
     for _ in range(2):
-        await asyncio.gather(*(desk.replica.fleet.owner_of("nobody") for desk in of))
+        await asyncio.gather(*(one.replica.fleet.owner_of("nobody") for one in of))
 
 
-def _ignore(_: Desk, __: object) -> None:
+def _ignore(_: BenchReplica, __: object) -> None:
     pass

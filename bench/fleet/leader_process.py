@@ -1,6 +1,6 @@
-"""A leader in a process of its own: `python -m bench.fleet.office URL LEASE_S`.
+"""A leader in a process of its own: `python -m bench.fleet.leader_process URL LEASE_S`.
 
-It has no requests, only the office, so that its CPU time is what leading costs, and it can be
+It has no requests of its own, so that its CPU time is what leading costs, and it can be
 killed. It prints `leads` when it does; SIGTERM has it resign and leave, the end of its input has
 it end.
 """
@@ -13,7 +13,7 @@ import sys
 
 import uvloop
 
-from bench.fleet.desks import Desk, until
+from bench.fleet.replicas import BenchReplica, until
 from forebay.core import ShutDown
 
 NUMBER = 99
@@ -24,15 +24,15 @@ async def lead(url: str, lease_s: float) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, asked.set)
     loop.add_reader(sys.stdin.fileno(), sys.exit)
-    desk = Desk(url, NUMBER, lease_s)
-    await desk.replica.start()
-    await until(lambda: desk.replica.leads)
+    one = BenchReplica(url, NUMBER, lease_s)
+    await one.replica.start()
+    await until(lambda: one.replica.leads)
     print("leads", flush=True)
     await asked.wait()
-    desk.replica.post(ShutDown())
-    desk.replica.resign()
-    await until(lambda: not desk.replica.leads)
-    await desk.replica.close()
+    one.replica.post(ShutDown())
+    one.replica.resign()
+    await until(lambda: not one.replica.leads)
+    await one.replica.close()
 
 
 if __name__ == "__main__":
