@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.clock import SystemClock
+from forebay.sdk.status import read_hello, read_snapshot
 from forebay.terminal.app import TopApp
 from forebay.terminal.feed import Feed
-from forebay.terminal.values import read_hello, read_snapshot
 from forebay.terminal.view import TopView
 from forebay.testing import FakeClock
 

@@ -16,7 +16,7 @@ from .scripted_gateway import LIMIT_S, frame, hello, snapshot
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from forebay.terminal.values import Hello, Snapshot
+    from forebay.sdk.status import LiveHello, LiveSnapshot
 
     from .scripted_gateway import ScriptedGateway
 
@@ -42,10 +42,10 @@ class Notes:
         self.heard: list[str] = []
         self._news = asyncio.Event()
 
-    def take_hello(self, hello: Hello) -> None:
+    def take_hello(self, hello: LiveHello) -> None:
         self._note(f"hello {hello.epoch}")
 
-    def take_snapshot(self, snapshot: Snapshot) -> None:
+    def take_snapshot(self, snapshot: LiveSnapshot) -> None:
         self._note(f"waiting {snapshot.queue.waiting}")
 
     def lose(self, reason: str) -> None:

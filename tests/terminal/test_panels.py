@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from forebay.sdk.status import UnreadableEvent, read_hello, read_snapshot
 from forebay.terminal import panels
 from forebay.terminal.text import to_ascii
-from forebay.terminal.values import Unreadable, read_hello, read_snapshot
 from forebay.terminal.view import TopView
 
 from .conftest import drawn, made_view
@@ -381,7 +381,7 @@ async def test_names_that_try_to_be_commands_are_shown_as_text() -> None:
 
 
 def test_a_snapshot_with_what_is_no_text_is_refused() -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableEvent):
         made_view(nodes=[node("\ud800 alone")])
 
 

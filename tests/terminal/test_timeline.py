@@ -7,13 +7,13 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.sdk.status import LiveSnapshot, read_hello, read_snapshot
 from forebay.terminal.timeline import Timeline
-from forebay.terminal.values import Snapshot, read_hello, read_snapshot
 
 from .scripted_gateway import hello
 
 
-def sampled(number: int, waiting: int, served: int = 0) -> Snapshot:
+def sampled(number: int, waiting: int, served: int = 0) -> LiveSnapshot:
     sample = {"depth": {"normal": waiting}, "served": served}
     return read_snapshot(json.dumps({"sample": sample, "sample_number": number}))
 

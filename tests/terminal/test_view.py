@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.terminal.values import read_hello, read_snapshot
+from forebay.sdk.status import read_hello, read_snapshot
 
 from .conftest import made_view
 from .scripted_gateway import hello, node, snapshot

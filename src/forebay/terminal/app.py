@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from textual.color import Color
 
     from forebay.clock import Clock
+    from forebay.sdk.status import LiveHello, LiveSnapshot
     from forebay.terminal.feed import Feed
-    from forebay.terminal.values import Hello, Snapshot
     from forebay.terminal.view import TopView
 
 DRAW_EVERY_S = 0.5
@@ -225,12 +225,12 @@ class TopApp(App[int]):
             self.problem = problem
             self.exit()
 
-    def take_hello(self, hello: Hello) -> None:
+    def take_hello(self, hello: LiveHello) -> None:
         self._tick()
         self.view.take_hello(hello)
         self._is_stale = True
 
-    def take_snapshot(self, snapshot: Snapshot) -> None:
+    def take_snapshot(self, snapshot: LiveSnapshot) -> None:
         """Take the next snapshot; the first is drawn at once."""
         is_first = not self.view.has_snapshot
         self.view.take_snapshot(snapshot)

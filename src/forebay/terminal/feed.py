@@ -19,16 +19,16 @@ from forebay.sdk.errors import (
     SdkError,
     is_about_the_key,
 )
+from forebay.sdk.status import read_hello, read_snapshot
 from forebay.sdk.transport import ApiCall, Transport, TransportOptions
 from forebay.sse import SseEvent
-from forebay.terminal.values import Unreadable, read_hello, read_snapshot
 
 if TYPE_CHECKING:
     import random
     from collections.abc import AsyncGenerator
 
+    from forebay.sdk.status import LiveHello, LiveSnapshot
     from forebay.sdk.transport import Pace
-    from forebay.terminal.values import Hello, Snapshot
 
 PATH = "/events"
 SILENCE_S = 10.0
@@ -43,11 +43,11 @@ EVENT_BYTES_MAX = 4 * 1024 * 1024
 class Listener(Protocol):
     """Whoever the events are for."""
 
-    def take_hello(self, hello: Hello) -> None:
+    def take_hello(self, hello: LiveHello) -> None:
         """Begin anew with what a connection says first."""
         ...
 
-    def take_snapshot(self, snapshot: Snapshot) -> None:
+    def take_snapshot(self, snapshot: LiveSnapshot) -> None:
         """Take the next picture."""
         ...
 
@@ -70,8 +70,8 @@ class GaveUp(Exception):
 class First(NamedTuple):
     """What a connection says first."""
 
-    hello: Hello
-    snapshot: Snapshot
+    hello: LiveHello
+    snapshot: LiveSnapshot
     data: str
     """The snapshot as it came."""
 
@@ -108,7 +108,7 @@ class Feed:
                     elif frame.event == "snapshot" and hello is not None:
                         return First(hello, read_snapshot(frame.data), frame.data)
             raise GatewayAway("it ended the events before there was one", sent=True)
-        except (SdkError, Unreadable) as problem:
+        except SdkError as problem:
             raise self._gave_up(problem) from problem
 
     async def run(self, listener: Listener) -> None:
@@ -121,7 +121,7 @@ class Feed:
                         if _hear(frame, listener):
                             was_live, pause_s = True, PAUSE_S
                 problem: Exception = GatewayAway("the gateway ended the connection", sent=True)
-            except (SdkError, Unreadable) as error:
+            except SdkError as error:
                 problem = error
             if not was_live:
                 raise self._gave_up(problem) from problem

@@ -39,7 +39,14 @@ from forebay.terminal.timeline import step
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from forebay.terminal.values import Fleet, Node, Problem, Replica, Snapshot, Trouble
+    from forebay.sdk.status import (
+        FleetStatus,
+        LiveProblem,
+        LiveSnapshot,
+        LiveTrouble,
+        NodeStatus,
+        ReplicaStatus,
+    )
     from forebay.terminal.view import TopView
 
 TABS = ("overview", "nodes", "models and jobs", "troubles")
@@ -269,12 +276,12 @@ def fleet(view: TopView, cells: int, rows: int) -> list[Text]:
     return [fit(made, cells)]
 
 
-def _replica_columns(found: Fleet, said: str) -> list[Column]:
-    def name(replica: Replica) -> Text:
+def _replica_columns(found: FleetStatus, said: str) -> list[Column]:
+    def name(replica: ReplicaStatus) -> Text:
         here = (" here" if replica.name == found.me else "", BUSY)
         return line("  ", line(replica.name)[:11], here)
 
-    def version(replica: Replica) -> Text:
+    def version(replica: ReplicaStatus) -> Text:
         flaws = _flaws(found, replica)
         return line(replica.version, (" ▲ " if flaws else "", WARN), flaws)
 
@@ -289,14 +296,14 @@ def _replica_columns(found: Fleet, said: str) -> list[Column]:
     ]
 
 
-def _replica_state(found: Fleet, replica: Replica) -> tuple[tuple[str, str], str]:
+def _replica_state(found: FleetStatus, replica: ReplicaStatus) -> tuple[tuple[str, str], str]:
     state = replica.state
     if found.mode in ("alone", "cut_off") and state != "lost":  # it knows no other's state
         state = "alone" if replica.name == found.me else "unseen"
     return REPLICA_SIGNS.get(state, ("?", WARN)), f" {state}"
 
 
-def _flaws(found: Fleet, replica: Replica) -> str:
+def _flaws(found: FleetStatus, replica: ReplicaStatus) -> str:
     """Say what of a gateway is not as at the one that we look at."""
     here = next((one for one in found.replicas if one.name == found.me), replica)
     flaws = [] if replica.same_settings else ["other settings"]
@@ -330,18 +337,18 @@ def nodes(view: TopView, cells: int, rows: int) -> list[Text]:
     return made
 
 
-def _state(node: Node) -> Text:
+def _state(node: NodeStatus) -> Text:
     return line(NODE_SIGNS.get(node.state, ("?", WARN)), " ", node.state)
 
 
-def _slots(node: Node) -> Text:
+def _slots(node: NodeStatus) -> Text:
     taken, free = slot_bar(node.in_flight, node.slots, 6)
     blank = " " * (7 - len(taken) - len(free))
     numbers = f"{blank}{counted(node.in_flight)}/{counted(node.slots)}"
     return line((taken, BUSY), (free, DIM), numbers)
 
 
-def _model(node: Node) -> Text:
+def _model(node: NodeStatus) -> Text:
     names = node.models if node.loaded is None else node.loaded
     count = max(node.models_total, len(names)) if node.loaded is None else len(names)
     more = f" +{count - 1}" if count > 1 else ""
@@ -350,7 +357,7 @@ def _model(node: Node) -> Text:
     return line(("▲ " if node.failing else "", WARN), names[0], (more, DIM))
 
 
-def _failures(node: Node) -> Text:
+def _failures(node: NodeStatus) -> Text:
     return known(counted(sum(node.failures.values())) if node.failures else "-", STRONG)
 
 
@@ -369,7 +376,7 @@ NODE_COLUMNS = (
 )
 
 
-def _kind(node: Node) -> str:
+def _kind(node: NodeStatus) -> str:
     marks = (" simulated" if node.simulated else "", " guarded" if node.guarded else "")
     return ",".join([node.kind or "kind unknown", *filter(None, marks)])
 
@@ -435,7 +442,7 @@ def jobs(view: TopView, cells: int, rows: int) -> list[Text]:
     return made + [line((text, DIM)) for text in others]
 
 
-def _other_work(snapshot: Snapshot) -> list[str]:
+def _other_work(snapshot: LiveSnapshot) -> list[str]:
     batches, sessions = snapshot.jobs.batches, snapshot.sessions
     said = []
     if batches.open:
@@ -476,7 +483,7 @@ def remedies(view: TopView, cells: int, rows: int) -> list[Text]:
     return made
 
 
-def _problem(problem: Problem) -> Text:
+def _problem(problem: LiveProblem) -> Text:
     return line(PROBLEM_SIGNS.get(problem.kind, ("• ", BUSY)), problem.code)
 
 
@@ -510,7 +517,7 @@ def troubles(view: TopView, cells: int, rows: int) -> list[Text]:
     return made + ([line((f"  and {more} more: key 4 shows them", DIM))] if more else [])
 
 
-def _trouble(trouble: Trouble, cells: int, lines_max: int, advice_max: int) -> list[Text]:
+def _trouble(trouble: LiveTrouble, cells: int, lines_max: int, advice_max: int) -> list[Text]:
     sign = TROUBLE_SIGNS.get(trouble.level, ("• ", BUSY))
     said = wrap(trouble.text.en, cells - 2, lines_max)
     advice = wrap(trouble.advice.en, cells - 4, advice_max) if trouble.advice is not None else []

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from forebay.terminal.values import Hello, Snapshot
+    from forebay.sdk.status import LiveHello, LiveSnapshot
 
 SECONDS_MAX = 900
 STEPS_S = (1, 2, 5, 10, 15, 30, 60)
@@ -33,7 +33,7 @@ class Timeline:
         self._seconds: deque[Second] = deque(maxlen=SECONDS_MAX)
         self._newest = 0
 
-    def begin(self, hello: Hello) -> None:
+    def begin(self, hello: LiveHello) -> None:
         """Take what the gateway remembers; what was known before is replaced."""
         past = hello.history
         depths = list(zip(*past.depth.values(), strict=False))
@@ -43,7 +43,7 @@ class Timeline:
             self._seconds.append(Second(sum(depth), max(depth), count))
         self._newest = past.sample_number
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: LiveSnapshot) -> None:
         """Take a snapshot's sample, unless it has been taken."""
         missed = min(SECONDS_MAX, snapshot.sample_number - self._newest - 1)
         if missed < 0:

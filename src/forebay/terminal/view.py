@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from forebay.sdk.status import LiveHello, LiveSnapshot
 from forebay.terminal.timeline import Timeline
-from forebay.terminal.values import Hello, Snapshot
 
 if TYPE_CHECKING:
-    from forebay.terminal.values import Model, Node
+    from forebay.sdk.status import LiveModel, NodeStatus
 
 NOT_ADMIN = "Only an admin's key may drain and resume nodes: name one with --key-env VAR."
 
@@ -20,8 +20,8 @@ class TopView:
     """All that the panels are drawn from."""
 
     url: str
-    hello: Hello = field(default_factory=Hello)
-    snapshot: Snapshot = field(default_factory=Snapshot)
+    hello: LiveHello = field(default_factory=LiveHello)
+    snapshot: LiveSnapshot = field(default_factory=LiveSnapshot)
     has_snapshot: bool = False
     """Whether the first has come."""
     timeline: Timeline = field(default_factory=Timeline)
@@ -45,7 +45,7 @@ class TopView:
     is_still: bool = False
     """Drawn once, for a pipe: no keys, no cursor."""
 
-    def take_hello(self, hello: Hello) -> None:
+    def take_hello(self, hello: LiveHello) -> None:
         """Begin anew with what a connection says first."""
         if self.hello.epoch and hello.epoch != self.hello.epoch:
             self.say("The gateway has been restarted; totals count from its start.")
@@ -55,7 +55,7 @@ class TopView:
         self.timeline.begin(hello)
         self.is_live, self.lost_reason, self.lost_s = True, "", None
 
-    def take_snapshot(self, snapshot: Snapshot) -> None:
+    def take_snapshot(self, snapshot: LiveSnapshot) -> None:
         """Take the next snapshot; while paused only the time line goes on."""
         self.timeline.add(snapshot)
         if not self.is_paused or not self.has_snapshot:
@@ -88,18 +88,18 @@ class TopView:
 
     # -- what is shown
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[NodeStatus]:
         """Return the nodes that the filter lets through."""
         if not self.filter:
             return self.snapshot.nodes
         return [node for node in self.snapshot.nodes if self._lets_through(node)]
 
-    def models(self) -> list[Model]:
+    def models(self) -> list[LiveModel]:
         """Return the models that the filter lets through."""
         wanted = self.filter.casefold()
         return [model for model in self.snapshot.models if wanted in model.model.casefold()]
 
-    def chosen_node(self) -> Node | None:
+    def chosen_node(self) -> NodeStatus | None:
         """Return the node that the cursor is on; the first, while the chosen one is not there."""
         nodes = self.nodes()
         first = nodes[0] if nodes else None
@@ -112,7 +112,7 @@ class TopView:
             place = (names.index(self.chosen) if self.chosen in names else 0) + by
             self.chosen = names[max(0, min(len(names) - 1, place))]
 
-    def _lets_through(self, node: Node) -> bool:
+    def _lets_through(self, node: NodeStatus) -> bool:
         wanted = self.filter.casefold()
         texts = (node.name, node.state, node.kind or "", *node.models, *(node.loaded or ()))
         return any(wanted in text.casefold() for text in texts)
