@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forebay.guard.guard import Guard
-from forebay.guard.options import GuardOptions
+from forebay.guard.guard import Guard, GuardOptions
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings

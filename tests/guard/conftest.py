@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.guard.guard import Guard
-from forebay.guard.options import GuardOptions
+from forebay.guard.guard import Guard, GuardOptions
 from forebay.nodes.gpu import GpuMeter, GpuReading
 from forebay.testing import Call, FakeClock, FakeNode, RawClient, Reply
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.errors import InvariantBroken
-from forebay.guard.slots import Lease, Slots
+from forebay.guard.slots import SlotLease, Slots
 
 STEPS = st.lists(
     st.one_of(
@@ -23,7 +23,7 @@ STEPS = st.lists(
 def test_whatever_happens_no_more_run_than_there_are_slots(
     size: int, steps: list[tuple[str, int]]
 ) -> None:
-    slots, held, ended = Slots(size), list[Lease](), list[Lease]()
+    slots, held, ended = Slots(size), list[SlotLease](), list[SlotLease]()
     for step, number in steps:
         if step == "take":
             before = slots.in_flight

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.gateway.gateway import Gateway
-from forebay.guard.guard import Guard
-from forebay.guard.options import GuardOptions
+from forebay.guard.guard import Guard, GuardOptions
 from forebay.settings import Settings
 from forebay.testing import RawClient
 

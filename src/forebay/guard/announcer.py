@@ -1,4 +1,4 @@
-"""Keeps one gateway informed: heartbeats while the guard lives, a farewell when it goes."""
+"""Send heartbeats to one gateway, and deregister when the guard stops."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from forebay.errors import BackendFailed
-from forebay.guard.beat import NODES_PATH
-from forebay.guard.episode import Episode
+from forebay.guard.heartbeat import NODES_PATH, RegistrationState
 from forebay.guard.token import TOKEN_HEADER
 from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import Fetched, fetch
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from forebay.clock import Timers
-    from forebay.guard.beat import Beat
+    from forebay.guard.heartbeat import GuardHeartbeat
 
 logger = logging.getLogger("forebay.guard")
 
@@ -35,46 +34,49 @@ class Announcer:
     """One gateway of a guard. `start` and `stop` may be called twice."""
 
     def __init__(
-        self, url: str, token: str, beat: Callable[[], Awaitable[Beat]], clock: Timers
+        self,
+        url: str,
+        token: str,
+        heartbeat: Callable[[], Awaitable[GuardHeartbeat]],
+        clock: Timers,
     ) -> None:
         self.url = url
-        self.episode = Episode()
+        self.registration = RegistrationState()
         self._token = token
-        self._beat = beat
+        self._heartbeat = heartbeat
         self._clock = clock
         self._pool = ConnectionPool(_target(url))
         self._due = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._left = False
-        self._last: Beat | None = None
+        self._last: GuardHeartbeat | None = None
 
     def start(self) -> None:
-        """Begin to send heartbeats."""
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run())
 
-    def hasten(self) -> None:
-        """Send the next one now: something has changed that the gateway should know."""
+    def send_now(self) -> None:
+        """Send the next heartbeat now: something has changed that the gateway should know."""
         self._due.set()
 
     async def stop(self) -> None:
-        """Send no more, and say goodbye where we are known; never raises, bounded in time."""
+        """Stop, and deregister where we are registered; never raises, bounded in time."""
         if self._left:
             return
         self._left = True
         self._due.set()
         if self._running is not None:
-            await self._running  # one on its way must not arrive after the goodbye
-        if self._last is not None and self.episode.registered:
+            await self._running  # a heartbeat under way must not arrive after the DELETE
+        if self._last is not None and self.registration.registered:
             path = f"{NODES_PATH}/{self._last.name}?instance={self._last.instance}"
-            with contextlib.suppress(BackendFailed):  # it will miss us soon enough
+            with contextlib.suppress(BackendFailed):  # the missing heartbeats tell it as well
                 await self._send("DELETE", path)
         self._pool.close()
 
     async def _run(self) -> None:
         while not self._left:
             self._due.clear()
-            following = self.episode.took(await self._complaint())
+            following = self.registration.record(await self._complaint())
             if following.line:
                 say = logger.warning if following.is_bad else logger.info
                 say("%s", following.line, extra={"gateway": self.url})
@@ -92,12 +94,12 @@ class Announcer:
     async def _complaint(self) -> str:
         """Send a heartbeat; return what is wrong, "" for nothing."""
         try:
-            beat = self._last = await self._beat()
+            beat = self._last = await self._heartbeat()
             answer = await self._send("POST", NODES_PATH, msgspec.json.encode(beat))
         except BackendFailed as error:
             return str(error)
         except Exception as error:  # a bug of ours must not end the heartbeats
-            logger.exception("sending a heartbeat failed")
+            logger.exception("cannot send a heartbeat to %s", self.url)
             return f"{type(error).__name__}: {error}"
         return "" if answer.status in (200, 201) else _refusal(answer)
 
@@ -112,18 +114,18 @@ class Announcer:
         return await fetch(self._pool, head.encode(), body, limit_s=ANSWER_S, fresh=True)
 
 
-class _Error(msgspec.Struct):
+class _GatewayError(msgspec.Struct):
     message: str = ""
 
 
-class _Refused(msgspec.Struct):
-    error: _Error
+class _GatewayErrorBody(msgspec.Struct):
+    error: _GatewayError
 
 
 def _refusal(answer: Fetched) -> str:
-    """Return what a gateway says about why it does not take us."""
+    """Return why a gateway rejects us, in its own words."""
     try:
-        words = msgspec.json.decode(answer.body, type=_Refused).error.message[:WORDS_MAX]
+        words = msgspec.json.decode(answer.body, type=_GatewayErrorBody).error.message[:WORDS_MAX]
     except (msgspec.DecodeError, UnicodeDecodeError):
         words = ""
     if answer.status == 404 and not words:

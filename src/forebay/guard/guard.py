@@ -1,4 +1,4 @@
-"""One guard: its listening socket, its backend, its gateways; how it starts and how it stops."""
+"""The guard beside a backend (`forebay node`): its options, its parts and their lifecycle."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import secrets
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from forebay import __version__
 from forebay.clock import LoopClock
 from forebay.guard.announcer import Announcer
-from forebay.guard.asked import Reader
-from forebay.guard.beat import Beat
-from forebay.guard.front import Front
-from forebay.guard.options import GuardLimits
+from forebay.guard.heartbeat import GuardHeartbeat
+from forebay.guard.proxy import GuardProxy
+from forebay.guard.requests import RequestClassifier
 from forebay.guard.slots import Slots
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
@@ -30,19 +31,50 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.core import Event
-    from forebay.guard.beat import GuardState
-    from forebay.guard.options import GuardOptions
+    from forebay.guard.heartbeat import GuardState
 
 logger = logging.getLogger("forebay.guard")
-
 FIRST_PROBE_S: Final = 5.0
 CLOSING_S: Final = 1.0
 """How long the last bytes may take to leave."""
 BACKLOG: Final = 1024
 BODIES_BYTES_MAX: Final = 1_073_741_824
-"""What all bodies that have not been answered may weigh together; gateways hold fewer."""
-EVERYWHERE: Final = ("0.0.0.0", "::", "")
-"""Hosts to listen on that are no address to be reached at."""
+"""What all unanswered bodies may take together; gateways hold fewer."""
+WILDCARDS: Final = ("0.0.0.0", "::", "")
+"""Addresses to listen on that are no address to connect to."""
+
+
+class GuardOptions(Struct, frozen=True, kw_only=True):
+    """One guard; URLs are plain roots, as `forebay.settings` makes them."""
+
+    backend: str
+    """The URL of the server that it guards."""
+    host: str = "127.0.0.1"
+    port: int = 7900
+    slots: int = 0
+    """Requests let through at once; 0 takes what the backend says, and 1 where it does not."""
+    gateways: tuple[str, ...] = ()
+    advertise: str = ""
+    """Where gateways reach the guard; "" is the address it listens on."""
+    name: str = ""
+    """Its name in the gateways; "" is made of the advertised address."""
+    token: str = ""
+    api_key: str = ""
+    """The key that the backend wants."""
+    run_s: float = 3600.0
+    """The longest that one request may run; 0 is no limit."""
+    shutdown_s: float = 30.0
+
+
+class GuardLimits(Struct):
+    """What the guard's listening socket allows: a gateway in front has sorted the clients out."""
+
+    body_max_bytes: int = 268_435_456
+    header_seconds: float = 10.0
+    body_seconds: float = 60.0
+    idle_seconds: float = 300.0
+    write_seconds: float = 30.0
+    connections_max: int = 1024
 
 
 class Guard:
@@ -59,33 +91,33 @@ class Guard:
         self.backend = Backend(
             node, options.api_key or None, self._changed, self._clock, gpu or GpuMeter()
         )
-        reader = Reader(
+        classifier = RequestClassifier(
             HostGuard(options.host, _names(options), ()),
             options.token,
             urlsplit(node.url).netloc,
             options.api_key,
         )
-        self._front = Front(reader, self.slots, options.run_s, self._clock)
-        self._front.pool = self.backend.pool
-        self._front.backend_failed = self._lost
-        self._front.status = self.status
-        self._server = Server(self._front, GuardLimits(), self._clock, Budget(BODIES_BYTES_MAX))
+        self._proxy = GuardProxy(classifier, self.slots, options.run_s, self._clock)
+        self._proxy.pool = self.backend.pool
+        self._proxy.backend_failed = self._lost
+        self._proxy.status = self.status
+        self._server = Server(self._proxy, GuardLimits(), self._clock, Budget(BODIES_BYTES_MAX))
         self._instance = secrets.token_hex(8)
         self._listening: asyncio.Server | None = None
         self.port = options.port
         """The port it listens on; chosen by the system where that was left to it."""
         self.announcers: list[Announcer] = []
-        self._said = ("", 0)  # what was worth a heartbeat of its own
+        self._announced = ("", 0)  # what the last extra heartbeat was about
         self._hurried = asyncio.Event()
         self._stopping = False
 
-    # -- what it says of itself
+    # -- status
 
     @property
     def url(self) -> str:
         """Where gateways reach it."""
         host = self.options.host
-        if host in EVERYWHERE:
+        if host in WILDCARDS:
             host = "127.0.0.1"
         shown = f"[{host}]" if ":" in host else host
         return self.options.advertise or f"http://{shown}:{self.port}"
@@ -97,8 +129,7 @@ class Guard:
 
     @property
     def state(self) -> GuardState:
-        """What it is doing, in a word."""
-        if self._front.draining:
+        if self._proxy.draining:
             return "draining"
         told = self.backend.told.state
         if told in ("loading", "offline"):
@@ -126,19 +157,19 @@ class Guard:
             "gateways": [
                 {
                     "url": one.url,
-                    "registered": one.episode.registered,
-                    "error": one.episode.complaint or None,
+                    "registered": one.registration.registered,
+                    "error": one.registration.complaint or None,
                 }
                 for one in self.announcers
             ],
             "version": __version__,
         }
 
-    async def beat(self) -> Beat:
+    async def heartbeat(self) -> GuardHeartbeat:
         """Return the next heartbeat, with the GPU as it is now."""
         backend = self.backend
         await backend.read_gpu()
-        return Beat(
+        return GuardHeartbeat(
             name=self.name,
             url=self.url,
             instance=self._instance,
@@ -165,20 +196,20 @@ class Guard:
         )
         self.port = int(self._listening.sockets[0].getsockname()[1])
         self.backend.start()
-        with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe
+        with contextlib.suppress(TimeoutError):  # the next probe finds it
             async with asyncio.timeout(FIRST_PROBE_S):
                 await self.backend.first_probe()
         self.announcers = [
-            Announcer(url, options.token, self.beat, self._clock) for url in options.gateways
+            Announcer(url, options.token, self.heartbeat, self._clock) for url in options.gateways
         ]
         for announcer in self.announcers:
             announcer.start()
 
     def drain(self) -> None:
-        """Take nothing more, and tell the gateways so; what runs may finish."""
-        if not self._front.draining:
-            self._front.draining = True
-            self._hasten()
+        """Accept nothing more, and tell the gateways so; what runs may finish."""
+        if not self._proxy.draining:
+            self._proxy.draining = True
+            self._send_heartbeats()
 
     def hurry(self) -> None:
         """Stop without waiting for what runs."""
@@ -194,7 +225,7 @@ class Guard:
         await asyncio.gather(*(announcer.stop() for announcer in self.announcers))
         if self._listening is not None:
             self._listening.close()
-        self._front.stop()
+        self._proxy.stop()
         self._server.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
@@ -206,7 +237,7 @@ class Guard:
         if not self.slots.in_flight:
             return
         waits = [
-            asyncio.ensure_future(self._front.finished()),
+            asyncio.ensure_future(self._proxy.finished()),
             asyncio.ensure_future(self._hurried.wait()),
         ]
         try:
@@ -229,21 +260,21 @@ class Guard:
     # -- from the backend
 
     def _changed(self, _: Event) -> None:
-        """Take what a probe has found out; the slots only from a backend that is well."""
+        """Take what a probe has found; the slots only from a backend that is online."""
         backend = self.backend
         if not self.options.slots and backend.health.phase == "online":
             self.slots.resize(backend.told.slots)
-        said = (backend.told.state, self.slots.size)
-        if said != self._said:  # a heartbeat may ask for a probe: it must not ask for a heartbeat
-            self._said = said
-            self._hasten()
+        state = (backend.told.state, self.slots.size)
+        if state != self._announced:  # else probes and heartbeats would cause each other
+            self._announced = state
+            self._send_heartbeats()
 
     def _lost(self, kind: str) -> None:
         self.backend.failed(kind, "", "")
 
-    def _hasten(self) -> None:
+    def _send_heartbeats(self) -> None:
         for announcer in self.announcers:
-            announcer.hasten()
+            announcer.send_now()
 
 
 def _names(options: GuardOptions) -> tuple[str, ...]:

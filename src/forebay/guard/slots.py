@@ -10,7 +10,7 @@ from __future__ import annotations
 from forebay.errors import InvariantBroken
 
 
-class Lease:
+class SlotLease:
     """The right to have one request running."""
 
     __slots__ = ("_slots",)
@@ -60,14 +60,14 @@ class Slots:
         """Allow more or fewer; what runs beyond a lower bound may finish."""
         self._size = max(1, size)
 
-    def take(self) -> Lease | None:
+    def take(self) -> SlotLease | None:
         """Return a lease, or None where every slot is taken."""
         if self.is_full:
             self.refused += 1
             return None
         self.in_flight += 1
         self.taken += 1
-        return Lease(self)
+        return SlotLease(self)
 
     def gave_back(self) -> None:
         """Count a lease that has ended; only leases call it."""

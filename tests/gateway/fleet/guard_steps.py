@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from forebay.guard.guard import Guard
-from forebay.guard.options import GuardOptions
+from forebay.guard.guard import Guard, GuardOptions
 from forebay.nodes.gpu import GpuMeter
 
 if TYPE_CHECKING:

@@ -160,17 +160,17 @@ async def test_a_gateway_that_restarts_has_its_guards_back_by_itself(rig: Rig) -
     for _ in range(3):
         rig.clock.advance(2.0)
         for _ in range(TURNS):
-            if not guarding.announcers[0].episode.registered:
+            if not guarding.announcers[0].registration.registered:
                 break
             await asyncio.sleep(0)
-    assert not guarding.announcers[0].episode.registered
+    assert not guarding.announcers[0].registration.registered
     await start(rig, server={"port": port})
     for _ in range(TURNS):
         if "g1" in await nodes(rig):
             break
         rig.clock.advance(0.1)
     await until(rig, "g1", "online")
-    assert guarding.announcers[0].episode.registered
+    assert guarding.announcers[0].registration.registered
 
 
 async def test_a_node_that_a_reload_configures_takes_the_name_and_keeps_it(rig: Rig) -> None:

@@ -14,7 +14,7 @@ from forebay.guard.guard import Guard
 from forebay.settings.addresses import is_loopback_name
 
 if TYPE_CHECKING:
-    from forebay.guard.options import GuardOptions
+    from forebay.guard.guard import GuardOptions
 
 logger = logging.getLogger("forebay.guard")
 

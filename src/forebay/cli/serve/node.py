@@ -13,7 +13,7 @@ from forebay.cli.serve.start_failures import explain_listen_error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forebay.guard.options import GuardOptions
+    from forebay.guard.guard import GuardOptions
     from forebay.settings import SettingsError
 
 
@@ -52,7 +52,7 @@ def node(  # noqa: PLR0913 - Typer reads the options from the signature
     ] = 30.0,
 ) -> None:
     """Guard a model server: exactly its slots through, 429 at once for anything more."""
-    from forebay.guard.options import GuardOptions
+    from forebay.guard.guard import GuardOptions
     from forebay.settings import SettingsError, read_secret
 
     try:

@@ -12,8 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from forebay.errors import NotAllowed
-from forebay.guard.beat import HEARTBEAT_S, LOST_S
-from forebay.guard.episode import AGAIN_S_MAX
+from forebay.guard.heartbeat import AGAIN_S_MAX, HEARTBEAT_S, LOST_S
 from forebay.guard.token import TOKEN_HEADER
 from forebay.nodes.gpu import GpuReading
 from forebay.settings import parse_node
@@ -21,7 +20,7 @@ from forebay.wire.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from forebay.clock import Timers
-    from forebay.guard.beat import Beat
+    from forebay.guard.heartbeat import GuardHeartbeat
     from forebay.nodes.backend import Backend
     from forebay.nodes.registry import Nodes
     from forebay.settings import NodeSettings
@@ -41,7 +40,7 @@ class GuardRegistration:
 
     __slots__ = ("backend", "beat", "drained")
 
-    def __init__(self, backend: Backend, beat: Beat) -> None:
+    def __init__(self, backend: Backend, beat: GuardHeartbeat) -> None:
         self.backend = backend
         self.beat = beat
         self.drained = False  # by its guard, not by an operator
@@ -64,7 +63,7 @@ class GuardedNodes:
         if self.token:
             self._nodes.expect_guards(FOUND_S)
 
-    def hear(self, beat: Beat) -> bool:
+    def hear(self, beat: GuardHeartbeat) -> bool:
         """Take a heartbeat; return whether it registered the node.
 
         Raises `SettingsError` for an invalid name or URL, and `NotAllowed` for the name of
@@ -102,7 +101,7 @@ class GuardedNodes:
             return None
         return guarded
 
-    def _register(self, beat: Beat, settings: NodeSettings) -> GuardRegistration:
+    def _register(self, beat: GuardHeartbeat, settings: NodeSettings) -> GuardRegistration:
         if self._nodes.get(beat.name) is not None:
             raise NotAllowed(
                 f"this gateway has a node {beat.name!r} of its own; give the guard another --name, "
@@ -113,7 +112,9 @@ class GuardedNodes:
         logger.info("guard registered", extra={"node": beat.name, "url": backend.settings.url})
         return guarded
 
-    def _take_over(self, guarded: GuardRegistration, beat: Beat, settings: NodeSettings) -> None:
+    def _take_over(
+        self, guarded: GuardRegistration, beat: GuardHeartbeat, settings: NodeSettings
+    ) -> None:
         """Let a restarted guard keep its name, but refuse a second guard of the same name."""
         url = guarded.backend.settings.url
         if settings.url != url:
@@ -125,7 +126,7 @@ class GuardedNodes:
             guarded.backend = self._nodes.replace(settings, self._header())
         logger.info("guard registered again", extra={"node": beat.name, "url": settings.url})
 
-    def _take(self, guarded: GuardRegistration, beat: Beat) -> None:
+    def _take(self, guarded: GuardRegistration, beat: GuardHeartbeat) -> None:
         backend, before = guarded.backend, guarded.beat
         guarded.beat = beat
         self._heard.add(guarded)
@@ -163,6 +164,6 @@ class GuardedNodes:
         return f"{TOKEN_HEADER}: {self.token}\r\n".encode()
 
 
-def _serves(beat: Beat) -> str:
+def _serves(beat: GuardHeartbeat) -> str:
     """Return the state of a guard's backend, whether idle or busy."""
     return "online" if beat.state in ("idle", "busy") else beat.state

@@ -6,7 +6,7 @@ from typing import Final, get_args
 
 from forebay.gateway.openapi.operation import Operation
 from forebay.gateway.openapi.schemas import SECONDS, STATE, TEXT, Schema, record, said
-from forebay.guard.beat import GuardState
+from forebay.guard.heartbeat import GuardState
 
 _HEADERS: Final = ("Accept-Language", "X-Forebay-Guard-Token")
 _SHORT: Final = {"type": "string", "maxLength": 256}

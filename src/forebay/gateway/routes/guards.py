@@ -11,7 +11,7 @@ from starlette.routing import Route
 from forebay.errors import NotAllowed
 from forebay.gateway.errors.http_error import HttpError, invalid_settings
 from forebay.gateway.routes.json_answer import json_answer
-from forebay.guard.beat import HEARTBEAT_S, LOST_S, NODES_PATH, Beat
+from forebay.guard.heartbeat import HEARTBEAT_S, LOST_S, NODES_PATH, GuardHeartbeat
 from forebay.guard.token import TOKEN_HEADER, same
 from forebay.settings import SettingsError
 
@@ -48,7 +48,7 @@ class GuardRoutes:
         """Take a heartbeat; the first one registers the node."""
         self._authenticate(request)
         self.readiness.check_not_draining()
-        beat = await self.reader.decode(request, BODY_BYTES_MAX, Beat)
+        beat = await self.reader.decode(request, BODY_BYTES_MAX, GuardHeartbeat)
         try:
             is_new = self.guarded.hear(beat)
         except SettingsError as error:

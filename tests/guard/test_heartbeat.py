@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.guard.beat import HEARTBEAT_S
-from forebay.guard.episode import AGAIN_S_MAX, Episode
-from forebay.guard.guard import Guard
-from forebay.guard.options import GuardOptions
+from forebay.guard.guard import Guard, GuardOptions
+from forebay.guard.heartbeat import AGAIN_S_MAX, HEARTBEAT_S, RegistrationState
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 
@@ -24,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def test_a_gateway_that_is_away_costs_a_line_when_it_goes_and_one_when_it_is_back() -> None:
-    episode = Episode()
-    lines = [episode.took(said).line for said in ("", "", "gone", "gone", "gone", "", "")]
+    episode = RegistrationState()
+    lines = [episode.record(said).line for said in ("", "", "gone", "gone", "gone", "", "")]
     assert lines == ["registered", "", "not registered: gone", "", "", "registered", ""]
 
 
 def test_another_reason_is_told_and_the_same_one_is_not() -> None:
-    episode = Episode()
-    lines = [episode.took(said).line for said in ("gone", "gone", "403", "403")]
+    episode = RegistrationState()
+    lines = [episode.record(said).line for said in ("gone", "gone", "403", "403")]
     assert lines == ["not registered: gone", "", "not registered: 403", ""]
 
 
 @given(st.lists(st.sampled_from(["", "gone", "403"]), max_size=60))
 def test_the_next_heartbeat_is_never_far_away_nor_too_soon(outcomes: list[str]) -> None:
-    episode = Episode()
+    episode = RegistrationState()
     for complaint in outcomes:
-        following = episode.took(complaint)
+        following = episode.record(complaint)
         assert HEARTBEAT_S <= following.delay_s <= AGAIN_S_MAX
         if not complaint:
             assert following.delay_s == HEARTBEAT_S

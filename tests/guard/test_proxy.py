@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.guard.asked import INFERENCE
+from forebay.guard.requests import INFERENCE
 
 from .conftest import CHAT, OK
 

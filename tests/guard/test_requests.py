@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay import __version__
-from forebay.guard.asked import Reader
-from forebay.guard.front import LOOKS_MAX
-from forebay.guard.refusing import STATUS
+from forebay.guard.proxy import PROBES_MAX, STATUS
+from forebay.guard.requests import RequestClassifier
 from forebay.nodes.gpu import GpuReading
 from forebay.wire.heads import RequestHead
 from forebay.wire.hosts import HostGuard
@@ -73,10 +72,10 @@ async def test_probes_are_bounded(rig: GuardRig) -> None:
     node = await rig.node()
     await rig.start(node)
     node.health = "hang"
-    waiting = [await rig.client() for _ in range(LOOKS_MAX)]
+    waiting = [await rig.client() for _ in range(PROBES_MAX)]
     for client in waiting:
         await client.get("/v1/models")
-    while rig.guard._front.looks.in_flight < LOOKS_MAX:
+    while rig.guard._proxy.probes.in_flight < PROBES_MAX:
         await rig.status()
     reply = await rig.get("/v1/models")
     assert (reply.status, reply.json["error"]["code"]) == (503, "too_many_probes")
@@ -197,13 +196,13 @@ async def test_an_answer_without_a_body_ends_with_its_head(rig: GuardRig) -> Non
 
 
 def test_every_refusal_of_the_reader_has_a_status() -> None:
-    reader = Reader(HostGuard("127.0.0.1", (), ()), "t", "b:1", "")
+    reader = RequestClassifier(HostGuard("127.0.0.1", (), ()), "t", "b:1", "")
     for method, headers in (
         (b"GET", [(b"host", b"evil.test")]),
         (b"GET", [(b"host", b"localhost")]),
         (b"PUT", [(b"host", b"localhost"), (b"x-forebay-guard-token", b"t")]),
         (b"POST", [(b"host", b"localhost"), (b"x-forebay-guard-token", b"t")]),
     ):
-        asked = reader.read(RequestHead(method, b"/x", headers))
+        asked = reader.classify(RequestHead(method, b"/x", headers))
         assert asked.refusal is not None
         assert asked.refusal.code in STATUS

@@ -1,10 +1,10 @@
-"""What a request to the guard asks for, read from its head.
+"""Classify a request to the guard by its head.
 
-Three things are let through: the inference routes of the families, which take a slot; `GET`, by
-which gateways and people look at the backend, and questions that run no model (counting tokens),
-which take none; and the guard's own status. The rest is refused: what is neither known to be
-inference nor known to be harmless (loading, pulling or deleting a model) could run on the backend
-beside the slots.
+Three kinds are allowed: the inference routes of the API families, which take a slot; `GET`, by
+which gateways and people probe the backend, and routes that run no model (counting tokens), which
+take none; and the guard's own status. The rest is rejected: what is neither known to be inference
+nor known to be harmless (loading, pulling or deleting a model) could run on the backend beside the
+slots.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from forebay.wire.heads import RequestHead
     from forebay.wire.hosts import HostGuard
 
+
 _FAMILIES: Final = (OPENAI, ANTHROPIC, OLLAMA)
 INFERENCE: Final = frozenset(route.encode() for family in _FAMILIES for route in family.routes)
 BELOW: Final = tuple(prefix.encode() for family in _FAMILIES for prefix in family.prefixes)
@@ -30,26 +31,26 @@ STATUS_PATH: Final = b"/guard/status"
 _OURS: Final = frozenset((b"host", b"content-length", b"expect"))
 _KEYS: Final = frozenset((b"authorization", b"x-api-key"))
 
-What: TypeAlias = Literal["run", "look", "status", "refused"]
+RequestKind: TypeAlias = Literal["run", "probe", "status", "rejected"]
 
 
-class Asked:
-    """What one head asks for, and how it goes on to the backend."""
+class GuardRequest:
+    """What one head asks for, and how it is forwarded to the backend."""
 
-    __slots__ = ("head", "passed_on", "refusal", "what")
+    __slots__ = ("forwarded", "head", "kind", "refusal")
 
     def __init__(
-        self, head: RequestHead, what: What, passed_on: bytes, refusal: Refusal | None = None
+        self, head: RequestHead, kind: RequestKind, forwarded: bytes, refusal: Refusal | None = None
     ) -> None:
         self.head = head
-        self.what = what
-        self.passed_on = passed_on
+        self.kind = kind
+        self.forwarded = forwarded
         """The head for the backend, up to the length of the body."""
         self.refusal = refusal
 
 
-class Reader:
-    """Reads heads; `host` and `api_key` are the backend's."""
+class RequestClassifier:
+    """Classifies heads; `host` and `api_key` are the backend's."""
 
     def __init__(self, hosts: HostGuard, token: str, host: str, api_key: str) -> None:
         self._hosts = hosts
@@ -60,11 +61,11 @@ class Reader:
             b"authorization: Bearer %b\r\nx-api-key: %b\r\n" % (key, key) if key else b""
         )
 
-    def read(self, head: RequestHead) -> Asked:
+    def classify(self, head: RequestHead) -> GuardRequest:
         refusal = self._refusal(head)
         if refusal is not None:
-            return Asked(head, "refused", b"", refusal)
-        return Asked(head, _what(head), self._passed_on(head))
+            return GuardRequest(head, "rejected", b"", refusal)
+        return GuardRequest(head, _kind(head), self._forwarded(head))
 
     def _refusal(self, head: RequestHead) -> Refusal | None:
         host = head.get(b"host")
@@ -86,8 +87,8 @@ class Reader:
             )
         return None
 
-    def _passed_on(self, head: RequestHead) -> bytes:
-        """Return the head with what concerns both ends; the body's length is still to come."""
+    def _forwarded(self, head: RequestHead) -> bytes:
+        """Return the head with the end-to-end headers; the length of the body is added later."""
         dropped = _OURS | _KEYS if self._credentials else _OURS
         headers = [
             pair
@@ -99,10 +100,10 @@ class Reader:
         )  # fmt: skip
 
 
-def _what(head: RequestHead) -> What:
+def _kind(head: RequestHead) -> RequestKind:
     if head.method == b"POST":
-        return "look" if _path(head) in FREE else "run"
-    return "status" if _path(head) == STATUS_PATH else "look"
+        return "probe" if _path(head) in FREE else "run"
+    return "status" if _path(head) == STATUS_PATH else "probe"
 
 
 def _is_inference(path: bytes) -> bool:
