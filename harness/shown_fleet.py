@@ -28,8 +28,8 @@ class ShownFleet:
     def __init__(self, *others: ReplicaView, **changed: Any) -> None:
         here = replica(ME, state="leading", waiting=3)
         self.shown = replace(FleetPicture("coordinated", 7, ME, (here, *others)), **changed)
-        self.told: list[tuple[str, bytes]] = []
-        self.on_told: Callable[[str, bytes], None] = lambda topic, payload: None
+        self.broadcasts: list[tuple[str, bytes]] = []
+        self.on_broadcast: Callable[[str, bytes], None] = lambda topic, payload: None
 
     @property
     def me(self) -> str:
@@ -46,8 +46,8 @@ class ShownFleet:
         known = {one.name: one.address for one in self.shown.replicas if one.name != self.me}
         return known.get(name)
 
-    def tell(self, topic: str, payload: bytes) -> None:
-        self.told.append((topic, payload))
+    def broadcast(self, topic: str, payload: bytes) -> None:
+        self.broadcasts.append((topic, payload))
 
     async def owner_of(self, ticket_id: str) -> str | None:
         return None

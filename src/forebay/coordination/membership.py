@@ -139,7 +139,7 @@ class Directory:
     """A `Fleet`: the replicas as the rest of the gateway sees them."""
 
     def __init__(self, replica: Replica, roster: Roster) -> None:
-        self.on_told: Callable[[str, bytes], None] = lambda _, __: None
+        self.on_broadcast: Callable[[str, bytes], None] = lambda _, __: None
         self._replica = replica
         self._roster = roster
         self._asked: dict[str, list[asyncio.Future[str]]] = {}
@@ -162,8 +162,8 @@ class Directory:
         """Return where a replica is reached; None for this one and for those unknown."""
         return self._roster.address_of(name)
 
-    def tell(self, topic: str, payload: bytes) -> None:
-        """Tell every other replica something, at most once: who is away does not hear it."""
+    def broadcast(self, topic: str, payload: bytes) -> None:
+        """Send something to every other replica, at most once: one that is away misses it."""
         self._replica.send(Broadcast(topic, payload))
 
     async def owner_of(self, ticket_id: str) -> str | None:
@@ -189,7 +189,7 @@ class Directory:
                 answer.set_result(name)
 
     def receive_broadcast(self, topic: str, payload: bytes) -> None:
-        self.on_told(topic, payload)
+        self.on_broadcast(topic, payload)
 
     def stop(self) -> None:
         for waiting in self._asked.values():

@@ -50,8 +50,8 @@ class FakeFleet:
         self._directory = directory
         self._name = name
         self._has = has
-        self.on_told: Callable[[str, bytes], None] = _deaf
-        self.told: list[tuple[str, bytes]] = []
+        self.on_broadcast: Callable[[str, bytes], None] = _deaf
+        self.broadcasts: list[tuple[str, bytes]] = []
         """What this one has told the others."""
         self.answers_s: float = 0.0
         """How long it takes to say who has a ticket."""
@@ -71,12 +71,12 @@ class FakeFleet:
     def address_of(self, name: str) -> str | None:
         return None if name == self._name else self._directory.addresses.get(name)
 
-    def tell(self, topic: str, payload: bytes) -> None:
-        self.told.append((topic, payload))
+    def broadcast(self, topic: str, payload: bytes) -> None:
+        self.broadcasts.append((topic, payload))
         deaf = self._directory.deaf
         for name, other in self._directory.members.items():
             if name != self._name and name not in deaf and self._name not in deaf:
-                asyncio.get_running_loop().call_soon(other.on_told, topic, payload)
+                asyncio.get_running_loop().call_soon(other.on_broadcast, topic, payload)
 
     async def owner_of(self, ticket_id: str) -> str | None:
         await asyncio.sleep(self.answers_s)

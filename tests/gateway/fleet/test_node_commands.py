@@ -61,7 +61,7 @@ async def test_to_hear_it_again_changes_nothing(
         hear("nodes", word("resume", "n1"))
     assert there.gateway.parts.nodes.get("n1") is backend
     assert caplog.records == []
-    assert fleet.fleets[A].told == fleet.fleets[B].told == []
+    assert fleet.fleets[A].broadcasts == fleet.fleets[B].broadcasts == []
     assert await nodes(here) == {"n1": "online"}
 
 
@@ -98,7 +98,7 @@ def word(action: str, name: str, number: int = 1, **node: Any) -> bytes:
 
 
 def told_by(fleet: FleetRig, name: str) -> list[dict[str, Any]]:
-    said = [json.loads(payload) for _, payload in fleet.fleets[name].told]
+    said = [json.loads(payload) for _, payload in fleet.fleets[name].broadcasts]
     return [one["word"] for one in said if one["word"]]
 
 

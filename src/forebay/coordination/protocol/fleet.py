@@ -1,7 +1,7 @@
-"""What a gateway may know of the others: who they are, how they are, and a word to all of them.
+"""The port to the other replicas: who they are, in which state, and messages to all of them.
 
-A coordinator that works alone has no fleet. One that shares a queue is a `Fleet` as well, so that
-the page can show the replicas and a session's requests find the replica that has it.
+A coordinator in one process has no fleet. One that shares a queue has a `Fleet`, so that the
+dashboard can show the replicas and a session's requests find the replica that has it.
 """
 
 from collections.abc import Callable
@@ -53,15 +53,15 @@ class FleetPicture(Struct, frozen=True, gc=False):
 
 
 class Fleet(Protocol):
-    """The other side of a coordinator that shares its queue."""
+    """The replicas that share one queue."""
 
     @property
     def me(self) -> str:
         """The name of this replica."""
         ...
 
-    on_told: Callable[[str, bytes], None]
-    """Called with the topic and the payload when another replica tells everyone something."""
+    on_broadcast: Callable[[str, bytes], None]
+    """Called with the topic and the payload of another replica's broadcast."""
 
     def picture(self) -> FleetPicture:
         """Return the fleet as it is known here; costs no round trip."""
@@ -71,8 +71,8 @@ class Fleet(Protocol):
         """Return where a replica is reached; None for this one and for those unknown."""
         ...
 
-    def tell(self, topic: str, payload: bytes) -> None:
-        """Tell every other replica something, at most once: who is away does not hear it."""
+    def broadcast(self, topic: str, payload: bytes) -> None:
+        """Send something to every other replica, at most once: one that is away misses it."""
         ...
 
     async def owner_of(self, ticket_id: str) -> str | None:

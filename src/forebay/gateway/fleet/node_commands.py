@@ -94,7 +94,7 @@ class NodeCommandLog:
     def join(self, fleet: Fleet) -> None:
         """Share commands with these gateways from now on."""
         self._fleet = fleet
-        fleet.on_told = self.hear
+        fleet.on_broadcast = self.hear
         self._arm_timer()
 
     def _arm_timer(self) -> None:
@@ -164,7 +164,7 @@ class NodeCommandLog:
 
     def _tell(self, message: CommandMessage) -> None:
         if self._fleet is not None:
-            self._fleet.tell(TOPIC, msgspec.json.encode(message))
+            self._fleet.broadcast(TOPIC, msgspec.json.encode(message))
 
     # -- commands of other gateways
 
