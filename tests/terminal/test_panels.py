@@ -326,7 +326,7 @@ def made_of(told: dict[str, Any], **changed: Any) -> TopView:
     return view
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     told=PICTURE, cells=st.integers(0, 170), rows=st.integers(0, 60), tab=st.integers(0, 3),
     change=st.sampled_from(STATES),
@@ -343,7 +343,7 @@ def test_any_panel_at_any_size_is_harmless(
             assert cell_len(to_ascii(text.plain)) == text.cell_len
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     told=PICTURE, cells=st.integers(0, 170), rows=st.integers(0, 60), tab=st.integers(0, 3),
     may_be_big=st.booleans(),
@@ -358,7 +358,7 @@ def test_a_plan_gives_away_no_more_rows_than_there_are(
         assert name in planned
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(told=PICTURE, cells=st.integers(0, 200))
 def test_what_a_pipe_gets_is_as_wide_as_asked(told: dict[str, Any], cells: int) -> None:
     for text in panels.once(made_of(told, is_still=True), cells).splitlines():
