@@ -194,7 +194,7 @@ class Leader:
                     one.out.append(self._heartbeat_reply(one, now_s))
             case Heartbeat():
                 member.heartbeat = item
-                self._counts.hear(member.about.member, item.endings, self.members)
+                self._counts.update(member.about.member, item.endings, self.members)
                 member.out.append(self._heartbeat_reply(member, now_s))
             case OwnerAsked():
                 member.out.append(Owner(item.id, self._tickets.owner_of(item.id)))

@@ -61,7 +61,7 @@ class FleetTotals:
         """Count an ending before its replica reports it with the next heartbeat."""
         self.endings[member] = count_ending(self.endings.get(member, NOTHING), event)
 
-    def hear(self, member: str, endings: Endings, present: Container[str]) -> None:
+    def update(self, member: str, endings: Endings, present: Container[str]) -> None:
         """Take a replica's own count."""
         if endings == NOTHING:
             return  # or it is a version that does not count
