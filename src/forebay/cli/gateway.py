@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, NoReturn,
 import typer
 
 from forebay.cli.exits import FAILED, NOT_ALLOWED, NOT_REACHABLE, USAGE
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import as_called, local_url
 from forebay.cli.output.console import fail
 from forebay.cli.output.text import printable
 
@@ -244,9 +244,7 @@ def _configured_url() -> str:
     from forebay.settings import load_settings
 
     server = load_settings(None, ()).server
-    host = "127.0.0.1" if server.host in ("0.0.0.0", "::", "") else server.host
-    scheme = "https" if server.tls_cert else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port or 7800}"
+    return local_url(server, server.port or 7800)
 
 
 def address_problem(url: str) -> str:

@@ -1,4 +1,4 @@
-"""How people call this program from where they are, for the commands that it prints."""
+"""How people call this program and reach a server of it from here, for what commands print."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import os
 import shlex
 import shutil
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay.settings import ServerSettings
 
 NAME = "forebay"
+EVERYWHERE = ("0.0.0.0", "::", "")
+"""Hosts that are no address to connect to: the server listens on all that this machine has."""
 DEFAULT_URLS = ("http://127.0.0.1:7800", "http://localhost:7800")
 """Where every command looks by itself."""
 
@@ -26,6 +32,21 @@ def as_called(words: str) -> str:
 def with_url(words: str, url: str) -> str:
     """Return a command for the gateway at this address, which is named where it must be."""
     return as_called(words if url in DEFAULT_URLS else f"{words} --url {url}")
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it is in a URL.
+
+    >>> bracketed("::1"), bracketed("localhost")
+    ('[::1]', 'localhost')
+    """
+    return f"[{host}]" if ":" in host else host
+
+
+def local_url(server: ServerSettings, port: int, loopback: str = "127.0.0.1") -> str:
+    """Return the address at which this machine reaches a gateway with these settings."""
+    host = loopback if server.host in EVERYWHERE else server.host
+    return f"{'https' if server.tls_cert else 'http'}://{bracketed(host)}:{port}"
 
 
 def _is_first_on_path(called: str) -> bool:

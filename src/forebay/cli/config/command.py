@@ -11,7 +11,7 @@ from forebay.cli.config.checks import environment_problems, environment_risks
 from forebay.cli.exits import USAGE
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
-from forebay.cli.output.console import check_config, fail, tell
+from forebay.cli.output.console import check_config, counted, fail, tell
 from forebay.settings import (
     LoadedSettings,
     Settings,
@@ -157,7 +157,7 @@ class CheckReport(NamedTuple):
         yield from self.meaning
         yield from (str(node) for node in self.nodes or ())
         if self.warnings:
-            yield f"But look at {_counted(len(self.warnings), 'warning')}:"
+            yield f"But look at {counted(len(self.warnings), 'warning')}:"
             yield from (f"  {warning}" for warning in self.warnings)
 
     def as_json(self, strict: bool) -> dict[str, Any]:
@@ -187,10 +187,6 @@ def _look_closer(loaded: LoadedSettings, *, ask_nodes: bool) -> CheckReport:
 
         nodes = probe_nodes(settings.nodes)
     return CheckReport(loaded.path, explain(settings), warnings, nodes)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"1 {word}" if count == 1 else f"{count} {word}s"
 
 
 def _shown_values(settings: Settings) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
+from forebay.cli.invocation import bracketed
 from forebay.cli.output.console import counted, say
 from forebay.cli.serve.event_loop import loop_factory
 from forebay.gateway.logs import set_up_logging
@@ -52,9 +53,9 @@ def _greet(guard: Guard) -> None:
     told = backend.told
     kind = backend.kind or "a server of unknown kind"
     slots = counted(guard.slots.size, "slot")
-    host = f"[{options.host}]" if ":" in options.host else options.host
     say("")
-    say(f"Forebay guards {options.backend} on http://{host}:{guard.port} with {slots}")
+    here = f"http://{bracketed(options.host)}:{guard.port}"
+    say(f"Forebay guards {options.backend} on {here} with {slots}")
     if told.state == "offline":
         say(f"  backend: does not answer yet ({backend.last_error}); it is asked again and again")
     else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from forebay.cli.exits import USAGE
+from forebay.cli.invocation import EVERYWHERE, bracketed
 from forebay.cli.output.console import fail
 from forebay.cli.serve.start_failures import explain_listen_error
 
@@ -120,11 +121,11 @@ def _advertised(host: str, port: int, gateways: Sequence[str]) -> str:
     from forebay.nodes.gpu import is_loopback
 
     there = [url for url in gateways if not is_loopback(url)]
-    if there and host in ("0.0.0.0", "::", ""):
+    if there and host in EVERYWHERE:
         if not port:
             fail("with --port 0, say where gateways reach this guard: --advertise.", code=USAGE)
         return _root("--advertise", f"http://{socket.gethostname()}:{port}")
-    if there and is_loopback(f"http://{f'[{host}]' if ':' in host else host}"):
+    if there and is_loopback(f"http://{bracketed(host)}"):
         fail(
             f"{there[0]} cannot reach {host} of this machine. Listen where it can, and say where: "
             "--host 0.0.0.0 --advertise http://THIS-HOST:7900.",

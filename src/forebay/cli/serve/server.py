@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from forebay.cli.invocation import with_url
+from forebay.cli.invocation import local_url, with_url
 from forebay.cli.output.console import counted, say
 from forebay.cli.serve.event_loop import loop_factory
 from forebay.clock import LoopClock
@@ -163,8 +163,7 @@ def _on_signals(gateway: Gateway, stop: asyncio.Event) -> None:
 def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     """Say where it is and what to try next."""
     settings = gateway.parts.settings
-    scheme = "https" if settings.server.tls_cert else "http"
-    url = f"{scheme}://{_shown_host(settings.server.host)}:{gateway.port}"
+    url = local_url(settings.server, gateway.port, "localhost")
     models = gateway.parts.nodes.models("openai")
     say("")
     say(f"Forebay is listening on {url}")
@@ -192,9 +191,3 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     say(f"  OPENAI_BASE_URL={url}/v1  for any OpenAI client;  open {url}/ in a browser")
     say(f"  {with_url('chat', url)}  to talk with it in a terminal")
     say("")
-
-
-def _shown_host(host: str) -> str:
-    if host in ("0.0.0.0", "::", ""):
-        return "localhost"
-    return f"[{host}]" if ":" in host else host

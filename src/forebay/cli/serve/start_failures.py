@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from forebay.cli.invocation import as_called, with_url
+from forebay.cli.invocation import as_called, bracketed, local_url, with_url
 
 if TYPE_CHECKING:
     from forebay.settings import ServerSettings
@@ -18,7 +18,7 @@ FIRST_FREE_PORT = 1024
 
 def explain_listen_error(error: OSError, host: str, port: int, command: str) -> str:
     """Say why an address cannot be listened on; `command` is the verb to try with another port."""
-    place = f"{f'[{host}]' if ':' in host else host}:{port}"
+    place = f"{bracketed(host)}:{port}"
     if error.errno == errno.EADDRINUSE:
         other = port + 1 if port < 65535 else port - 1
         return (
@@ -51,7 +51,7 @@ def explain_start_error(error: OSError, server: ServerSettings) -> StartFailure:
         return StartFailure(problem, True)
     words = explain_listen_error(error, server.host, server.port, "serve")
     if error.errno == errno.EADDRINUSE:
-        look = with_url("status", _url(server))
+        look = with_url("status", local_url(server, server.port))
         words += f" If that is Forebay already, `{look}` shows it."
     return StartFailure(f"{words} In the settings: server.port, server.host.", False)
 
@@ -77,9 +77,3 @@ def explain_tls_error(error: OSError) -> tuple[str, str]:
         "both must be PEM files, the certificate before its chain, the key without a password and "
         "of the same certificate",
     )
-
-
-def _url(server: ServerSettings) -> str:
-    scheme = "https" if server.tls_cert else "http"
-    host = "127.0.0.1" if server.host in ("0.0.0.0", "::", "") else server.host
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}"
