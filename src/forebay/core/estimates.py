@@ -155,19 +155,22 @@ class ServiceTimes:
 
     def _free_s(self, index: int, slots: int, elapsed_s: Sequence[float], mean_s: float) -> float:
         """Return when the slot number `index` frees up, the soonest being 0."""
-        if slots == 1 and elapsed_s:
-            return self._residual_s(elapsed_s[0], mean_s)
         if not elapsed_s or slots > RESIDUALS_MAX:
             return mean_s * (index + 0.5) / slots
-        residuals = [self._residual_s(seconds, mean_s) for seconds in elapsed_s]
+        residuals = self._residuals_s(elapsed_s, mean_s)
         residuals += [mean_s * (other + 0.5) / slots for other in range(slots - len(residuals))]
         residuals.sort()
         return residuals[index]
 
-    def _residual_s(self, elapsed_s: float, mean_s: float) -> float:
-        """Return the median of what is left of a service that has run this long."""
+    def _residuals_s(self, elapsed_s: Sequence[float], mean_s: float) -> list[float]:
+        """Return the median of what is left of each service that has run this long."""
         ordered = self._recent.ordered()
-        longer = bisect_right(ordered, elapsed_s)
-        if longer == len(ordered):  # longer than anything seen: as long again, by rule of thumb
-            return max(mean_s, elapsed_s) / 2
-        return ordered[(longer + len(ordered)) // 2] - elapsed_s
+        count = len(ordered)
+        residuals: list[float] = []
+        for seconds in elapsed_s:
+            longer = bisect_right(ordered, seconds)
+            if longer < count:
+                residuals.append(ordered[(longer + count) // 2] - seconds)
+            else:  # longer than anything seen: as long again, by rule of thumb
+                residuals.append(max(mean_s, seconds) / 2)
+        return residuals

@@ -50,7 +50,13 @@ def make_call(job: Job, ticket_id: str, model: str, fallbacks: tuple[str, ...]) 
     route = ROUTES[job.task_type]
     rewritten = model != job.model or fallbacks
     arrival = Arrived(
-        id=ticket_id, model=model, family=FAMILY.name, priority="low", job=True, fallbacks=fallbacks
+        id=ticket_id,
+        model=model,
+        family=FAMILY.name,
+        priority="low",
+        size_bytes=len(body),
+        job=True,
+        fallbacks=fallbacks,
     )
     return Call(
         arrival,

@@ -19,6 +19,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -44,9 +46,8 @@ _INPUT = re.compile(rb'"(?:prompt_tokens|input_tokens|prompt_eval_count)"\s*:\s*
 _OUTPUT = re.compile(rb'"(?:completion_tokens|output_tokens|eval_count)"\s*:\s*(\d{1,9})')
 _USAGE: Final = b'"usage"'
 _COUNT: Final = b"eval_count"
-_OPENAI: Final = b'"usage":{"prompt_tokens":'
-_ANTHROPIC: Final = b'"usage":{"input_tokens":'
-_DIGITS_MAX: Final = 9
+_COUNTS: Final = msgspec.json.Decoder(dict[str, int])
+_TOKENS_MAX: Final = 1_000_000_000
 _NO_ROUTE = re.compile(
     rb"not found|not_found|cannot post|no route|nothing at|method not allowed"
     rb"|(?:unknown|invalid|unexpected|unsupported) (?:endpoint|route|path|url)"
@@ -95,48 +96,32 @@ def read_usage(tail: bytes | bytearray) -> tuple[int, int]:
             return -1, -1
         start = max(0, start - 1024)  # Ollama has no object around its counts
     elif isinstance(tail, bytes):
-        both = _as_usual(tail, start)
+        both = _read_flat(tail, start)
         if both[0] >= 0:
             return both
     prompt, output = _INPUT.search(tail, start), _OUTPUT.search(tail, start)
     return int(prompt[1]) if prompt else -1, int(output[1]) if output else -1
 
 
-def _as_usual(tail: bytes, start: int) -> tuple[int, int]:
-    """Read `usage` as most engines write it, without blanks and in this order; else -1, -1.
+def _read_flat(tail: bytes, start: int) -> tuple[int, int]:
+    """Read a `usage` that has nothing but whole numbers in it, as most have; else -1, -1.
 
-    With what calls it this takes 0.36 µs of a request, compiled; a regular expression took 1.25.
+    That takes a third of what the two regular expressions take.
 
-    >>> _as_usual(b'"usage":{"prompt_tokens":12,"total_tokens":46,"completion_tokens":34}', 0)
+    >>> _read_flat(b'"usage":{"prompt_tokens":12,"total_tokens":46,"completion_tokens":34}', 0)
     (12, 34)
-    >>> _as_usual(b'"usage":{"input_tokens":12,"output_tokens":34}', 0)
+    >>> _read_flat(b'"usage":{"input_tokens":12,"output_tokens":34}', 0)
     (12, 34)
     """
-    unknown = (-1, -1)
-    if tail[start : start + 25] == _OPENAI:
-        prompt, at = _number(tail, start + 25)
-        if tail[at : at + 16] == b',"total_tokens":':
-            at = _number(tail, at + 16)[1]
-        if tail[at : at + 21] != b',"completion_tokens":':
-            return unknown
-        output = _number(tail, at + 21)[0]
-    elif tail[start : start + 24] == _ANTHROPIC:
-        prompt, at = _number(tail, start + 24)
-        if tail[at : at + 17] != b',"output_tokens":':
-            return unknown
-        output = _number(tail, at + 17)[0]
-    else:
-        return unknown
-    return unknown if prompt < 0 or output < 0 else (prompt, output)
-
-
-def _number(tail: bytes, start: int) -> tuple[int, int]:
-    """Return the number of at most nine digits that begins here, and where it ends; -1 if none."""
-    at, end, number = start, min(len(tail), start + _DIGITS_MAX), 0
-    while at < end and 48 <= tail[at] <= 57:
-        number = 10 * number + tail[at] - 48
-        at += 1
-    return number if at > start else -1, at
+    try:
+        counts = _COUNTS.decode(tail[start + len(_USAGE) + 1 : tail.find(b"}", start) + 1])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return -1, -1
+    prompt = counts.get("prompt_tokens", -1)
+    output = counts.get("completion_tokens", -1)
+    if prompt < 0 or output < 0:
+        prompt, output = counts.get("input_tokens", -1), counts.get("output_tokens", -1)
+    return (prompt, output) if 0 <= prompt < _TOKENS_MAX and 0 <= output < _TOKENS_MAX else (-1, -1)
 
 
 # -- errors and refusals
@@ -150,11 +135,6 @@ def is_json(pieces: list[bytes]) -> bool:
     if first.startswith(b"{") or first.startswith(b"["):  # noqa: PIE810 - each is one C call
         return True
     return b"".join(pieces).lstrip()[:1] in (b"{", b"[")
-
-
-def is_server_error(status: int) -> bool:
-    """Say whether it is a 5xx that may be the request's own fault; 501 is a plain refusal."""
-    return status >= 500 and status != 501
 
 
 def said(status: int, body: bytes) -> str:

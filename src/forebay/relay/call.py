@@ -69,9 +69,7 @@ class Call:
         """What the body takes of the memory that bodies may take."""
 
     def body_for(self, model: str) -> bytes | list[bytes | memoryview]:
-        """Return the body to send: as it came, unless an alias or fallback changes the model."""
-        if model == self.asked_model:
-            return self.body
+        """Return the body to send where an alias or fallback changes the model."""
         if len(self.body) < COPIED_BYTES_MAX:
             return replace_model(self.body, self.model_span, model, self.frame)
         return cut_at_model(self.body, self.model_span, model, self.frame)

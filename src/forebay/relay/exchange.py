@@ -28,7 +28,6 @@ from forebay.relay.answer import (
     count_tokens,
     extend_tail,
     is_json,
-    is_server_error,
     not_a_stream,
     route_missing,
     what_is_absent,
@@ -158,7 +157,7 @@ class Exchange(AnswerListener):
                 return
         else:
             self.started_s = self.arrived_s  # without asking the clock again
-        relay.runs.add_at(self, self.started_s)
+        relay.runs.add(self, self.started_s)
         if self.call.arrival.stream:
             relay.first_bytes.add(self)
         self._backend = backend = relay.nodes.get(action.node)
@@ -225,7 +224,7 @@ class Exchange(AnswerListener):
     def _send(self, connection: NodeConnection) -> None:
         backend, call, self._connection = self._backend, self.call, connection
         assert backend is not None
-        body = call.body_for(self.model)
+        body = call.body if self.model == call.asked_model else call.body_for(self.model)
         size = len(body) if isinstance(body, bytes) else sum(map(len, body))
         head = backend.request(call.target, call.header_block, call.credentials, size)
         connection.send(head, body, self)
@@ -286,6 +285,7 @@ class Exchange(AnswerListener):
             if head.status == 503:
                 self._node_is_unavailable(None)
             elif self.answer_bytes > HOLD_BYTES or head.is_media:
+                self.call.drop_body()
                 self._flow(head)
 
     def _take_event(self, data: bytes) -> None:
@@ -307,6 +307,7 @@ class Exchange(AnswerListener):
                 return
         self._held.append(data)
         if not relay.buffers_streams or self.answer_bytes > BUFFER_BYTES:
+            self.call.drop_body()
             self._flow(head)
 
     def answer_ends(self) -> None:
@@ -317,7 +318,7 @@ class Exchange(AnswerListener):
         status = head.status
         if self._is_stream and not head.framed and not self._tail.endswith(b"\n"):
             self._break("lost", "the connection was lost")  # that ends such a stream, in mid-event
-        elif status < 300 and not self.flowing and self._is_garbage():
+        elif not (self.flowing or status >= 300 or self._makes_sense()):
             if connection is not None:
                 connection.spoil()
             self._attempt_failed("garbage", "the node's answer is empty or not JSON")
@@ -325,14 +326,14 @@ class Exchange(AnswerListener):
             status >= 404 or (backend is not None and backend.hides_absences)
         ) and self._is_absent(status):
             pass
-        elif not is_server_error(status) or not self._try_once_more(head):
+        elif status < 500 or not self._try_once_more(head):
             self._conclude(head)
 
-    def _is_garbage(self) -> bool:
-        """Say whether an answer is empty or not JSON; only a transcript may be plain text."""
+    def _makes_sense(self) -> bool:
+        """Say whether a whole answer is neither empty nor, if it should be JSON, something else."""
         if self._held if self._is_stream else is_json(self._held):
-            return False
-        return self.call.route not in self.call.family.media_routes
+            return True
+        return self.call.route in self.call.family.media_routes  # a transcript may be plain text
 
     def _is_absent(self, status: int) -> bool:
         """Deal with a node that has not what is asked for; False where its answer says it best."""
@@ -362,6 +363,8 @@ class Exchange(AnswerListener):
     def _try_once_more(self, head: AnswerHead) -> bool:
         """Go back with a whole 5xx, once: elsewhere if possible, else to the same node."""
         relay = self._relay
+        if head.status == 501:  # a plain refusal
+            return False
         self._blame("status")
         self.note(f"{self.node} answered {head.status}", relay.now_s())
         again = self._kept is not None or self.flowing
@@ -386,11 +389,11 @@ class Exchange(AnswerListener):
             self._flow(head)
             if self.ended:
                 return
-        ok, backend = head.status < 400, self._backend
+        status, backend, ok = head.status, self._backend, head.status < 400
         try:
             self._count_tokens()
             self._end("served" if ok else "passed_through")
-            if backend is not None and not is_server_error(head.status):
+            if backend is not None and (status < 500 or status == 501):
                 backend.answered(self.model, ok=ok)
             self._sink.end()
         finally:  # whatever fails on our side, the slot comes back
@@ -536,7 +539,6 @@ class Exchange(AnswerListener):
         """Let the answer reach the sink, from its head on."""
         relay = self._relay
         self.flowing = True
-        self.call.drop_body()
         self.status = head.status
         if not self.first_byte_s:
             self.first_byte_s = relay.now_s()

@@ -97,7 +97,6 @@ class Relay:
         self._watchers: list[Callable[[Snapshot], None]] = []
         self._audits: list[Audit] = []  # a list: compiled code would believe that None stays None
         self._performers: dict[type, Callable[..., None]] = {
-            Route: self._route,
             Wait: self._wait,
             Reject: self._reject,
             Expire: self._expire,
@@ -270,7 +269,13 @@ class Relay:
         """
         try:
             if type(action) is Route:  # nearly always
-                self._route(action)
+                exchange = self.exchanges.get(action.id)
+                if exchange is None:
+                    self._route_reservation(action)
+                    return
+                exchange.run(action)
+                if self.freed is not None:  # its place in the queue
+                    self.freed("", "")
             else:
                 self._performers[type(action)](action)
         except Exception:
@@ -286,15 +291,10 @@ class Relay:
         elif (reservation := self.reservations.get(action.id)) is not None:
             reservation.give_up()
 
-    def _route(self, action: Route) -> None:
-        exchange = self.exchanges.get(action.id)
-        if exchange is not None:
-            exchange.run(action)
-            if self.freed is not None:  # its place in the queue
-                self.freed("", "")
-        elif (reservation := self.reservations.get(action.id)) is not None:
+    def _route_reservation(self, action: Route) -> None:
+        reservation = self.reservations.get(action.id)
+        if reservation is not None:  # else its owner gave it up, and has said so
             reservation.route(action)
-        # else its owner gave it up, and has said so
 
     def _wait(self, action: Wait) -> None:
         exchange = self.exchanges.get(action.id)

@@ -41,12 +41,10 @@ class Deadlines(Generic[T]):
     def __len__(self) -> int:
         return len(self._since_s)
 
-    def add(self, member: T) -> None:
-        """Start the member's time, or start it anew."""
-        self.add_at(member, self._now_s())
-
-    def add_at(self, member: T, now_s: float) -> None:
-        """Like `add`, for those who know what time it is."""
+    def add(self, member: T, now_s: float = -1.0) -> None:
+        """Start the member's time, or start it anew; `now_s` for those who know what time it is."""
+        if now_s < 0.0:
+            now_s = self._now_s()
         since = self._since_s
         if member in since:
             del since[member]
@@ -56,9 +54,7 @@ class Deadlines(Generic[T]):
 
     def discard(self, member: T) -> None:
         """Stop the member's time; nothing happens if it is not in."""
-        since = self._since_s
-        if member in since:
-            del since[member]
+        self._since_s.pop(member, None)
 
     def eldest(self) -> T | None:
         """Return the member that has been in the longest."""

@@ -56,7 +56,7 @@ async def test_a_served_request_is_one_line_with_its_timings(rig: Rig) -> None:
     assert (line["stream"], line["queued"], line["attempt"]) == (True, True, 1)
     timings = (line["waited_ms"], line["first_byte_ms"], line["run_ms"])
     assert timings == (2000, 1000, 4000)
-    assert line["answer_bytes"] == 9
+    assert (line["request_bytes"], line["answer_bytes"]) == (len(call.body), 9)
 
 
 async def test_at_a_terminal_a_request_is_a_short_line_for_people(rig: Rig) -> None:

@@ -67,7 +67,7 @@ class AccessLog:
                 int((now_s - started_s) * 1000) if started_s else 0,
                 max(0, exchange.prompt_tokens),
                 max(0, exchange.output_tokens),
-                len(call.body),
+                call.arrival.size_bytes,
                 exchange.answer_bytes,
             )
         )
