@@ -11,7 +11,7 @@ from sqlalchemy import text
 from forebay.jobs.batches import steps as batch_steps
 from forebay.jobs.batches.batch import NewBatch
 from forebay.jobs.batches.files import Files
-from forebay.jobs.batches.service import Batches
+from forebay.jobs.batches.service import BatchService
 from forebay.jobs.batches.steps import BatchSteps, Interrupted
 from forebay.jobs.job import Failure
 from forebay.jobs.store.job_store import JobStore
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from forebay.jobs.batches.batch import Batch
+    from forebay.jobs.batches.batch import StoredBatch
     from forebay.jobs.batches.file import StoredFile
-    from forebay.jobs.job import Change, Job
+    from forebay.jobs.job import Change, StoredJob
 
 CHAT = "/v1/chat/completions"
 
@@ -38,7 +38,7 @@ def jsonl(lines: Iterable[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(one).encode() + b"\n" for one in lines)
 
 
-def answer_of(job: Job) -> str:
+def answer_of(job: StoredJob) -> str:
     """What a node would say: what it was asked, so that a mix-up shows."""
     said = json.loads(job.params)["messages"][0]["content"]
     body = {"choices": [{"message": {"content": said}}]}
@@ -60,7 +60,7 @@ class Desk:
         self.store = JobStore(self.database)
         self.files = Files(self.database, folder)
         self.files.open()
-        self.batches = Batches(self.store)
+        self.batches = BatchService(self.store)
         self.aborted: list[int] = []
         self.store.changes.listeners.append(self._hear)
         self.steps = BatchSteps(self.batches, self.files, may_use, keeper)
@@ -80,11 +80,11 @@ class Desk:
         upload.write(data)
         return self.files.store(upload, owner, "input.jsonl", purpose)
 
-    def create(self, lines: Iterable[dict[str, Any]] | bytes, owner: str = "") -> Batch:
+    def create(self, lines: Iterable[dict[str, Any]] | bytes, owner: str = "") -> StoredBatch:
         data = lines if isinstance(lines, bytes) else jsonl(lines)
         return self.batches.create(owner, NewBatch(self.upload(data, owner).name, CHAT))
 
-    def get(self, batch: Batch) -> Batch:
+    def get(self, batch: StoredBatch) -> StoredBatch:
         found = self.batches.get(batch.name, batch.owner).result()
         assert found is not None
         return found
@@ -102,7 +102,7 @@ class Desk:
             for batch_id in due:
                 self.steps.advance(batch_id)
 
-    def claim(self, limit: int = 1, queue: str = "model:m") -> list[Job]:
+    def claim(self, limit: int = 1, queue: str = "model:m") -> list[StoredJob]:
         return self.store.claim(queue, "w1", 60.0, limit).result()
 
     def run(self, limit: int | None = None, queue: str = "model:m") -> int:
@@ -134,7 +134,7 @@ class Desk:
         found = self.sql("SELECT custom_id, line, status FROM jobs ORDER BY line")
         return [(row[0], row[1], row[2]) for row in found]
 
-    def stop_while_loading(self, total: int, chunks: int) -> Batch:
+    def stop_while_loading(self, total: int, chunks: int) -> StoredBatch:
         """Make a batch, and stop after so many chunks of it are rows."""
         made = self.create([line(f"c{i}") for i in range(total)])
         seen = 0
@@ -151,10 +151,10 @@ class Desk:
         self.store.changes.listeners.remove(count)
         return made
 
-    def expire(self, batch: Batch) -> None:
+    def expire(self, batch: StoredBatch) -> None:
         """Let its time be up."""
         self.sql("UPDATE batches SET expires_at = created_at - 1 WHERE id = :id", id=batch.id)
 
 
-def counts(found: Batch) -> tuple[str, int, int, int]:
+def counts(found: StoredBatch) -> tuple[str, int, int, int]:
     return found.status, found.total, found.completed, found.failed

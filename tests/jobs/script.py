@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from forebay.jobs import Task, TaskRunner
-    from forebay.jobs.job import Job
+    from forebay.jobs.job import StoredJob
 
 LIMIT_S = 30.0
 """For waits that end at once when all is well."""
@@ -59,7 +59,7 @@ def idle(runner: TaskRunner) -> None:
     assert runner.wait_idle(LIMIT_S)
 
 
-def job(runner: TaskRunner, job_id: int) -> Job:
+def job(runner: TaskRunner, job_id: int) -> StoredJob:
     found = runner.get(job_id)
     assert found is not None
     return found

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.errors import StoreFailed
 from forebay.jobs.claims import ClaimSet
-from forebay.jobs.job import Change, Job
+from forebay.jobs.job import Change, StoredJob
 
 if TYPE_CHECKING:
     from forebay.jobs.claims import ClaimedJob
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from forebay.jobs.store.job_store import JobStore
 
 
-def job(id_: int, fence: int = 1) -> Job:
-    given = dict.fromkeys(Job.__struct_fields__)
-    return Job(**cast("Any", given | {"id": id_, "fence": fence, "status": "running"}))
+def job(id_: int, fence: int = 1) -> StoredJob:
+    given = dict.fromkeys(StoredJob.__struct_fields__)
+    return StoredJob(**cast("Any", given | {"id": id_, "fence": fence, "status": "running"}))
 
 
 class SlowStore:
     """A store whose answers the test gives, in any order."""
 
     def __init__(self) -> None:
-        self.claims: list[Future[list[Job]]] = []
+        self.claims: list[Future[list[StoredJob]]] = []
         self.beats: list[Future[set[Claim]]] = []
         self.given_back: list[int] = []
         self.released: list[set[Claim]] = []
 
-    def claim(self, *_: object) -> Future[list[Job]]:
+    def claim(self, *_: object) -> Future[list[StoredJob]]:
         self.claims.append(Future())
         return self.claims[-1]
 
@@ -39,7 +39,7 @@ class SlowStore:
         self.beats.append(Future())
         return self.beats[-1]
 
-    def give_back(self, returned: Job, *, tried: bool) -> None:
+    def give_back(self, returned: StoredJob, *, tried: bool) -> None:
         assert not tried
         self.given_back.append(returned.id)
 
@@ -58,7 +58,7 @@ def claims(store: SlowStore) -> ClaimSet:
     return ClaimSet(cast("JobStore", store), "w1", 30.0)
 
 
-def claimed(claims: ClaimSet, store: SlowStore, taken: Job) -> ClaimedJob:
+def claimed(claims: ClaimSet, store: SlowStore, taken: StoredJob) -> ClaimedJob:
     answer = claims.claim("letter")
     store.claims[-1].set_result([taken])
     found = answer.result(0)

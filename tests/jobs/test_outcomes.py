@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from forebay.errors import InvariantBroken, StoreFailed
 from forebay.jobs.claims import ClaimedJob
-from forebay.jobs.job import Failure, Job
+from forebay.jobs.job import Failure, StoredJob
 from forebay.jobs.outcomes import (
     RETRY_S_FIRST,
     RETRY_S_MAX,
@@ -32,22 +32,22 @@ class NotingStore:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def complete(self, _: Job, result: str) -> None:
+    def complete(self, _: StoredJob, result: str) -> None:
         self.asked.append(result)
 
-    def fail(self, _: Job, failure: Failure) -> None:
+    def fail(self, _: StoredJob, failure: Failure) -> None:
         self.asked.append(failure)
 
-    def give_back(self, _: Job, *, tried: bool) -> None:
+    def give_back(self, _: StoredJob, *, tried: bool) -> None:
         self.asked.append(tried)
 
-    def cancel_held(self, _: Job) -> None:
+    def cancel_held(self, _: StoredJob) -> None:
         self.asked.append("cancel")
 
 
 def recording(outcome: Outcome) -> tuple[Recording, NotingStore]:
-    given = dict.fromkeys(Job.__struct_fields__) | {"id": 7}
-    store, claimed = NotingStore(), ClaimedJob(Job(**cast("Any", given)))
+    given = dict.fromkeys(StoredJob.__struct_fields__) | {"id": 7}
+    store, claimed = NotingStore(), ClaimedJob(StoredJob(**cast("Any", given)))
     return Recording(cast("JobStore", store), claimed, outcome, lambda _: UNSTORABLE), store
 
 

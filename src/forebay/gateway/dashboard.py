@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.gateway.hot.accounting import Accounting
-    from forebay.gateway.jobs.service import Jobs
+    from forebay.gateway.jobs.service import JobService
 
 WAITED: Final = frozenset({"served", "passed_through", "cancelled", "queue_timeout"})
 BATCHES_S: Final = 2.0
@@ -70,7 +70,7 @@ class RateLimit:
 class JobsFigures:
     """Jobs from counters in memory; the progress of batches, from the database now and then."""
 
-    def __init__(self, jobs: Jobs, clock: Timers) -> None:
+    def __init__(self, jobs: JobService, clock: Timers) -> None:
         self._jobs = jobs
         self._batches = BatchProgress()
         self._limit = RateLimit(BATCHES_S, clock)
@@ -79,7 +79,7 @@ class JobsFigures:
         """Return what there is."""
         figures = self._jobs.figures
         types: dict[str, dict[str, int]] = {}
-        for (task_type, status), count in figures.counts.by_status.items():
+        for (task_type, status), count in figures.by_status.items():
             types.setdefault(task_type, {})[status] = count
         return JobsPicture(
             types=[JobType(name, **counts) for name, counts in sorted(types.items())],

@@ -165,7 +165,7 @@ class Metrics:
         jobs = GaugeMetricFamily(
             "forebay_jobs", "Jobs in the store, by type and status.", labels=["type", "status"]
         )
-        for (task_type, status), count in self._jobs.counts.by_status.items():
+        for (task_type, status), count in self._jobs.by_status.items():
             jobs.add_metric([task_type, status], count)
         yield jobs
         yield _histogram(

@@ -28,8 +28,7 @@ from forebay.gateway.hot.proxies import TrustedProxies
 from forebay.gateway.http.authorization import Authorizer
 from forebay.gateway.http.json_body import RequestReader
 from forebay.gateway.jobs.admission import JobAdmission
-from forebay.gateway.jobs.service import Jobs
-from forebay.gateway.jobs.service import Surroundings as JobSurroundings
+from forebay.gateway.jobs.service import JobDeps, JobService
 from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.readiness import Readiness
@@ -109,8 +108,8 @@ class Parts:
         self.job_admission = JobAdmission(self.admission, self.nodes, self.models)
         secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
         resolve = self.admission.resolve
-        self.jobs = Jobs(
-            JobSurroundings(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
+        self.jobs = JobService(
+            JobDeps(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
         )
         self.sessions = self._make_sessions(clock)
         self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)

@@ -12,7 +12,7 @@ from forebay.relay.openai import OPENAI
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.jobs.job import Job
+    from forebay.jobs.job import StoredJob
 
     Resolve: TypeAlias = Callable[[str], tuple[str, tuple[str, ...]]]
     """From a model as callers name it to the model, and what may run instead."""
@@ -44,7 +44,7 @@ def model_of(queue: str) -> str | None:
     return queue[len(_PREFIX) :] if queue.startswith(_PREFIX) else None
 
 
-def make_call(job: Job, ticket_id: str, model: str, fallbacks: tuple[str, ...]) -> Call:
+def make_call(job: StoredJob, ticket_id: str, model: str, fallbacks: tuple[str, ...]) -> Call:
     """Return the request that a job is; raises InvalidBody where its model cannot be replaced."""
     body = job.params.encode()
     route = ROUTES[job.task_type]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.jobs.job import Change, Claim, Job
+    from forebay.jobs.job import Change, Claim, StoredJob
     from forebay.jobs.store.job_store import JobStore
 
 logger = logging.getLogger("forebay.jobs")
@@ -40,7 +40,7 @@ Reason: TypeAlias = Literal["", "was cancelled", "was taken over", "was stopped"
 class ClaimedJob:
     """One claimed job, until its outcome is recorded. May be used from any thread."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: StoredJob) -> None:
         self.job = job
         self.revoked: Reason = ""
         """Why the job is no longer ours to run; empty while it is."""
@@ -151,7 +151,7 @@ class ClaimSet:
     # -- the store's answers, on its thread
 
     def _answer(
-        self, number: int, asked: Future[list[Job]], answer: Future[ClaimedJob | None]
+        self, number: int, asked: Future[list[StoredJob]], answer: Future[ClaimedJob | None]
     ) -> None:
         abandoned = not answer.set_running_or_notify_cancel()
         error = None if asked.cancelled() else asked.exception()
@@ -212,5 +212,5 @@ class ClaimSet:
         return all(one > number for one in self._in_flight)
 
 
-def _key(job: Job) -> Claim:
+def _key(job: StoredJob) -> Claim:
     return job.id, job.fence

@@ -66,7 +66,7 @@ class NewJob(Struct, frozen=True):
     """Whether the operator's server is told of its end."""
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class StoredJob(Struct, frozen=True, kw_only=True):
     """One row, as it was when it was read."""
 
     id: int

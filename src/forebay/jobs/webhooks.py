@@ -5,14 +5,22 @@ job and the duty to tell of it are one commit, and nothing is forgotten in a cra
 fails is due again later, ever more slowly, and is given up after `ATTEMPTS`. It may come twice
 (the answer was lost), under the same `webhook-id`; never with a prompt or a result in it.
 
+Signatures follow the Standard Webhooks specification, which the `openai` SDK checks: HMAC-SHA256
+over `id.timestamp.body`, keyed with what follows `whsec_` in base64, or with any other text as it
+is.
+
 Off unless `jobs.webhook_url` is set: callers cannot make the gateway call anybody.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import ssl
+from base64 import b64decode, b64encode
+from binascii import Error
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -21,7 +29,6 @@ from msgspec import Struct
 from sqlalchemy import func, select, update
 
 from forebay.errors import BackendFailed, StoreFailed
-from forebay.jobs.signing import sign
 from forebay.jobs.store.change_bus import LoopListener
 from forebay.jobs.store.schema import batches, jobs
 from forebay.storage.schema import now_s, only
@@ -46,6 +53,7 @@ PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0)
 ATTEMPTS = len(PAUSES_S) + 1
 LOOK_S = 60.0
 """How long at most until the store is looked at again."""
+SECRET_PREFIX = "whsec_"
 
 ENDED = {
     "job": (jobs, ("completed", "failed", "cancelled")),
@@ -236,3 +244,22 @@ def _next_due_s(connection: Connection) -> float | None:
         if found is not None:
             soonest.append(float(found))
     return min(soonest, default=None)
+
+
+def sign(secret: str, event_id: str, timestamp: int, body: bytes) -> str:
+    """Return the value of `webhook-signature`.
+
+    >>> sign("text", "evt_1", 1700000000, b"{}")
+    'v1,PbCEwMnV6qAJkWh+LqdBEFEQEWqD6cV8ZM2ptgh57Wk='
+    """
+    signed = b"%b.%d.%b" % (event_id.encode(), timestamp, body)
+    return "v1," + b64encode(hmac.new(_key(secret), signed, sha256).digest()).decode()
+
+
+def _key(secret: str) -> bytes:
+    if secret.startswith(SECRET_PREFIX):
+        try:
+            return b64decode(secret[len(SECRET_PREFIX) :], validate=True)
+        except Error:
+            pass  # not one of those after all
+    return secret.encode()

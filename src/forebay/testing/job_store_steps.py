@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, update
 
-from forebay.jobs.job import Job, NewJob
+from forebay.jobs.job import NewJob, StoredJob
 from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.schema import gpu_holds, jobs
 
@@ -30,18 +30,18 @@ def submit(store: JobStore, *new: NewJob, depth_max: int | None = None) -> list[
     return [added.id for added in store.add(new, depth_max).result(10)]
 
 
-def claim(store: JobStore, queue: str = "letter", worker: str = "w1") -> Job | None:
+def claim(store: JobStore, queue: str = "letter", worker: str = "w1") -> StoredJob | None:
     taken = store.claim(queue, worker, LEASE_S).result(10)
     return taken[0] if taken else None
 
 
-def claimed(store: JobStore, queue: str = "letter", worker: str = "w1") -> Job:
+def claimed(store: JobStore, queue: str = "letter", worker: str = "w1") -> StoredJob:
     job = claim(store, queue, worker)
     assert job is not None
     return job
 
 
-def found(store: JobStore, job_id: int) -> Job:
+def found(store: JobStore, job_id: int) -> StoredJob:
     job = store.get(job_id).result(10)
     assert job is not None
     return job

@@ -25,7 +25,7 @@ from .conftest import FIRST, SECOND, FaultRig, bearer, key
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from forebay.jobs.job import Job
+    from forebay.jobs.job import StoredJob
 
 OK: dict[str, object] = {"choices": []}
 LEASE_S = 30.0
@@ -56,7 +56,7 @@ async def until_seen(rig: FaultRig, job_id: int, status: str) -> dict[str, Any]:
     raise AssertionError(f"{job_id} is not {status}: {reply.json}")
 
 
-async def taken_elsewhere(store: JobStore, worker: str) -> Job:
+async def taken_elsewhere(store: JobStore, worker: str) -> StoredJob:
     (taken,) = await asyncio.wrap_future(store.claim("model:m", worker, LEASE_S))
     return taken
 

@@ -13,7 +13,7 @@ import pytest
 
 from forebay.errors import StoreFailed
 from forebay.jobs import get_runner
-from forebay.jobs.runner.modules import BadModule
+from forebay.jobs.runner.singleton import BadModule
 
 from .job_steps import job, post, submit, until, until_metrics_say
 

@@ -160,7 +160,7 @@ async def test_only_a_form_is_a_form(rig: Rig, kind: str) -> None:
 async def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files.Upload.write, "__defaults__", (2_000_000,))
+    monkeypatch.setattr(files.FolderUpload.write, "__defaults__", (2_000_000,))
     await rig.start()
     reply = await send(rig, form(PURPOSE, file(b"x" * 3_000_000)))
     assert (reply.status, reply.json["error"]["code"]) == (413, "file_too_large")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay.jobs.batches import steps as batch_steps
-from forebay.jobs.batches.files import Upload
+from forebay.jobs.batches.files import FolderUpload
 from forebay.jobs.batches.steps import BatchSteps
 from forebay.jobs.store.recovery import Recovery
 from forebay.storage.database import Database
@@ -54,8 +54,8 @@ def mortal(moments: int, *, between_lines: bool) -> None:
 
     Database._commit = around(Database._commit)  # type: ignore[method-assign]
     if between_lines:
-        BatchSteps._go_on = around(BatchSteps._go_on)  # type: ignore[method-assign]
-    Upload.keep = around(Upload.keep)  # type: ignore[method-assign]
+        BatchSteps._check_stopping = around(BatchSteps._check_stopping)  # type: ignore[method-assign]
+    FolderUpload.keep = around(FolderUpload.keep)  # type: ignore[method-assign]
 
 
 def live(url: str, folder: Path, moments: int) -> None:

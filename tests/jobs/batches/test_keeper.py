@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from forebay.jobs.batches.batch import Batch
+    from forebay.jobs.batches.batch import StoredBatch
 
 LIMIT_S = 20.0  # only turns a hang into a failure
 
@@ -32,7 +32,7 @@ async def kept(desk: Desk) -> AsyncIterator[BatchKeeper]:
         await keeper.stop()
 
 
-async def until(desk: Desk, made: Batch, status: str) -> Batch:
+async def until(desk: Desk, made: StoredBatch, status: str) -> StoredBatch:
     async with asyncio.timeout(LIMIT_S):
         while True:
             found = await asyncio.wrap_future(desk.batches.get(made.name, made.owner))

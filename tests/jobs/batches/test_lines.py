@@ -12,10 +12,10 @@ from forebay.jobs.batches import lines as batch_lines
 from forebay.jobs.batches.lines import (
     LINE_BYTES_MAX,
     MODELS_MAX,
-    Line,
+    BatchLine,
     LineError,
     Validation,
-    places,
+    raw_lines,
 )
 
 from ..desk import CHAT, jsonl, line
@@ -25,19 +25,19 @@ GOOD = line("good")
 
 def validate(data: bytes, endpoint: str = CHAT) -> Validation:
     checked = Validation(endpoint, lambda model: model != "secret")
-    checked.run(places(io.BytesIO(data)))
+    checked.run(raw_lines(io.BytesIO(data)))
     return checked
 
 
-def lines(data: bytes) -> list[Line | None]:
-    return [batch_lines.read(place, CHAT) for place in places(io.BytesIO(data))]
+def lines(data: bytes) -> list[BatchLine | None]:
+    return [batch_lines.read(place, CHAT) for place in raw_lines(io.BytesIO(data))]
 
 
 def test_a_line_is_read_with_its_body_as_it_is() -> None:
     body = '{ "model" : "m",\t"messages":[1.0, "\\u00e9\\n"], "seed":00000000000000000001e0}'
     body = body.replace("00000000000000000001e0", "12345678901234567890123456789")
     text = f'{{"body": {body} , "custom_id": "\\u00e9", "method": "POST", "url": "{CHAT}"}}'
-    assert lines(text.encode()) == [Line(1, "é", "m", body)]
+    assert lines(text.encode()) == [BatchLine(1, "é", "m", body)]
 
 
 def test_blank_lines_count_but_are_not_requests() -> None:
@@ -53,11 +53,11 @@ def test_the_last_line_needs_no_end() -> None:
 
 def test_places_say_where_the_next_line_begins() -> None:
     data = jsonl([line("a"), line("b"), line("c")])
-    found = list(places(io.BytesIO(data)))
+    found = list(raw_lines(io.BytesIO(data)))
     assert found[-1].end == len(data)
     file = io.BytesIO(data)
     file.seek(found[0].end)
-    assert list(places(file, 1)) == found[1:]
+    assert list(raw_lines(file, 1)) == found[1:]
 
 
 def changed(**members: Any) -> bytes:
@@ -178,7 +178,7 @@ def test_a_stop_ends_it_between_two_lines() -> None:
 
     checked = Validation(CHAT, lambda _: True)
     with pytest.raises(InterruptedError):
-        checked.run(places(io.BytesIO(jsonl([line("a")]))), stop)
+        checked.run(raw_lines(io.BytesIO(jsonl([line("a")]))), stop)
 
 
 def test_a_batch_asks_a_bounded_number_of_models() -> None:

@@ -22,7 +22,7 @@ from ..desk import Desk, counts, line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.jobs.batches.batch import Batch
+    from forebay.jobs.batches.batch import StoredBatch
 
 
 # -- restarts and several gateways
@@ -50,7 +50,7 @@ def test_long_lines_are_loaded_a_few_at_a_time(desk: Desk, monkeypatch: pytest.M
     sizes: list[int] = []
     real = batch_steps._add_lines
 
-    def counted(connection: Any, found: Batch, lines: list[Any]) -> Any:
+    def counted(connection: Any, found: StoredBatch, lines: list[Any]) -> Any:
         sizes.append(len(lines))
         return real(connection, found, lines)
 
@@ -70,7 +70,7 @@ def test_finalizing_again_writes_the_same_and_leaves_no_rubbish(
     written: list[bytes] = []
     real = batch_steps.BatchSteps._finish
 
-    def crash(self: Any, connection: Any, found: Batch, files: batch_files.Written) -> bool:
+    def crash(self: Any, connection: Any, found: StoredBatch, files: batch_files.Written) -> bool:
         assert files.output is not None
         written.append(desk.files.path(files.output.name).read_bytes())
         if len(written) == 1:

@@ -18,7 +18,7 @@ from ..script import LIMIT_S, Script, idle, job
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.jobs.job import Job
+    from forebay.jobs.job import StoredJob
     from forebay.jobs.store.job_store import JobStore
 
 
@@ -75,7 +75,7 @@ def test_a_job_claimed_without_our_knowing_is_given_back(
     store = work.runner._store
     honest, lost = store.claim, threading.Event()
 
-    def claim(*given: Any) -> Future[list[Job]]:
+    def claim(*given: Any) -> Future[list[StoredJob]]:
         answer = honest(*given)
         if not lost.is_set() and answer.result(LIMIT_S):
             lost.set()

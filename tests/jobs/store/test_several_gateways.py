@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
-    from forebay.jobs.job import Job
+    from forebay.jobs.job import StoredJob
     from forebay.storage.database import Database
 
     from ..desk import Desk
@@ -82,7 +82,9 @@ def grouped(database: Database, ask: Callable[[], list[Future[Any]]]) -> list[Fu
     return futures
 
 
-def two_batches(open_desk: Callable[..., Desk]) -> tuple[Desk, Desk, list[Job], list[Job]]:
+def two_batches(
+    open_desk: Callable[..., Desk],
+) -> tuple[Desk, Desk, list[StoredJob], list[StoredJob]]:
     one, two = open_desk(keeper="k1"), open_desk(keeper="k2")
     for model in ("a", "b"):
         one.create([line(f"{model}{i}", model) for i in range(2)])
@@ -96,7 +98,7 @@ def test_lines_of_two_batches_end_in_opposite_orders_without_a_deadlock(
     one, two, a, b = two_batches(open_desk)
     crossing = Crossing()
 
-    def end(desk: Desk, place: int, first: Job, last: Job) -> list[Future[Any]]:
+    def end(desk: Desk, place: int, first: StoredJob, last: StoredJob) -> list[Future[Any]]:
         return grouped(
             desk.database,
             lambda: [
@@ -292,8 +294,8 @@ def test_gateways_that_claim_at_once_get_every_job_once_and_in_order(
     new = [NewJob("chat", str(n), queue="model:m", priority=n % 3) for n in range(60)]
     desks[0].store.add(new).result()
 
-    def claim_all(desk: Desk) -> list[Job]:
-        taken: list[Job] = []
+    def claim_all(desk: Desk) -> list[StoredJob]:
+        taken: list[StoredJob] = []
         while some := desk.claim():
             taken += some
         return taken

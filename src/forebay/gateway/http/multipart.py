@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from forebay.jobs.batches.file_rows import RowsUpload
-    from forebay.jobs.batches.files import Files, Upload
+    from forebay.jobs.batches.files import Files, FolderUpload
 
 PIECE_BYTES = 1024 * 1024
 """Collected before a thread writes it: a thread for each packet would cost more than the disk."""
@@ -44,7 +44,7 @@ class UploadForm:
     def __init__(self, files: Files) -> None:
         self._files = files
         self.fields: dict[str, str] = {}
-        self.upload: Upload | RowsUpload | None = None
+        self.upload: FolderUpload | RowsUpload | None = None
         self.filename = ""
         self._piece = bytearray()
         self._header = (bytearray(), bytearray())

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 
 from forebay.jobs.batches.files import Files
 from forebay.jobs.batches.keeper import BatchKeeper
-from forebay.jobs.batches.service import Batches
+from forebay.jobs.batches.service import BatchService
 from forebay.jobs.batches.steps import BatchSteps
 from forebay.jobs.builtin import ROUTES, model_of
 from forebay.jobs.idle.slot_runner import IdleSlotRunner
 from forebay.jobs.job import Failure
-from forebay.jobs.runner.modules import load_task_types
 from forebay.jobs.runner.runner import TaskRunner
-from forebay.jobs.runner.singleton import disown_runner
+from forebay.jobs.runner.singleton import disown_runner, load_task_types
 from forebay.jobs.store.change_bus import LoopListener
 from forebay.jobs.store.followers import JobFollowers
 from forebay.jobs.store.job_store import JobStore
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle
-    from forebay.gateway.jobs.service import Surroundings
+    from forebay.gateway.jobs.service import JobDeps
     from forebay.jobs.job import Status
     from forebay.settings import JobsSettings
 
@@ -51,22 +50,22 @@ RECOUNT_S = 60.0
 class JobEngine:
     """The store, and those who work on it; made once, opened as often as it takes."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._settings = settings = around.settings
+    def __init__(self, deps: JobDeps) -> None:
+        self._deps = deps
+        self._settings = settings = deps.settings
         self._database = Database(settings.database, JOBS)
         self._lock = FileLock(self._database.path) if self._database.path is not None else None
         self.store = JobStore(self._database)
         folder = Path(settings.files_folder) if settings.files_folder else None
         self.files = Files(self._database, folder)
-        self.batches = Batches(self.store, webhook=bool(settings.webhook_url))
+        self.batches = BatchService(self.store, webhook=bool(settings.webhook_url))
         keeper = secrets.token_hex(8)
         steps = BatchSteps(
-            self.batches, self.files, around.may_use, keeper, settings.lease_seconds
+            self.batches, self.files, deps.may_use, keeper, settings.lease_seconds
         )  # fmt: skip
         self._keeper = BatchKeeper(self.batches, steps)
         self.followers = JobFollowers(self.store)
-        self._listener = LoopListener(self.store, around.figures.counts.take_in)
+        self._listener = LoopListener(self.store, deps.figures.take_in)
         self._recounting: TimerHandle | None = None
         self.idle_slots: IdleSlotRunner | None = None
         self.webhooks: Webhooks | None = None
@@ -87,9 +86,9 @@ class JobEngine:
             raise
 
     async def _start(self) -> None:
-        around = self._around
+        deps = self._deps
         await self._recover()
-        around.figures.counts.begin(await asyncio.wrap_future(self.store.counts()))
+        deps.figures.recount(await asyncio.wrap_future(self.store.counts()))
         self.followers.start()
         self._listener.start()
         await self._start_idle_slots()
@@ -97,10 +96,10 @@ class JobEngine:
         if self._runner is not None:
             await asyncio.to_thread(self._runner.start)
             runner = self._runner
-            around.figures.vram_reserved_gb = lambda: runner.reserved_vram_gb
+            deps.figures.vram_reserved_gb = lambda: runner.reserved_vram_gb
         url = self._settings.webhook_url
         if url:
-            self.webhooks = Webhooks(self.store, url, around.webhook_secret, around.clock)
+            self.webhooks = Webhooks(self.store, url, deps.webhook_secret, deps.clock)
             self.webhooks.start()
             self._keeper.moved = self.webhooks.look
         if not self._database.is_sqlite:
@@ -134,11 +133,11 @@ class JobEngine:
                     pass
 
     async def _start_idle_slots(self) -> None:
-        around, settings = self._around, self._settings
+        deps, settings = self._deps, self._settings
         known = tuple(self.task_types())
         recovery = Recovery(self._retry, settings.attempts, True, self._never_again(), known)
         self.idle_slots = IdleSlotRunner(
-            self.store, around.relay, around.resolve, around.clock, settings.lease_seconds, recovery
+            self.store, deps.relay, deps.resolve, deps.clock, settings.lease_seconds, recovery
         )
         await self.idle_slots.start()
 
@@ -198,12 +197,11 @@ class JobEngine:
 
     def _count_again(self) -> None:
         """Beside PostgreSQL: see now and then what others have changed."""
-        clock = self._around.clock
+        clock = self._deps.clock
 
         def begin(counted: Future[dict[tuple[str, Status], int]]) -> None:
             if counted.exception() is None:
-                counts = self._around.figures.counts
-                loop.call_soon_threadsafe(counts.begin, counted.result())
+                loop.call_soon_threadsafe(self._deps.figures.recount, counted.result())
 
         loop = asyncio.get_running_loop()
         self.store.counts().add_done_callback(begin)

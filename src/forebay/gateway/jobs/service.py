@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.gateway.jobs.engine import JobEngine
     from forebay.jobs.batches.files import Files
-    from forebay.jobs.batches.service import Batches
+    from forebay.jobs.batches.service import BatchService
     from forebay.jobs.builtin import Resolve
     from forebay.jobs.store.followers import JobFollowers
     from forebay.jobs.store.job_store import JobStore
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class JobDeps:
     """What the jobs need of the gateway."""
 
     settings: JobsSettings
@@ -50,16 +50,16 @@ class Surroundings:
     figures: JobFigures = field(default_factory=JobFigures)
 
 
-class Jobs:
+class JobService:
     """One gateway's jobs; `ready()` before anything of the store is touched."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self.settings = around.settings
-        self.figures = around.figures
-        self._around = around
+    def __init__(self, deps: JobDeps) -> None:
+        self.settings = deps.settings
+        self.figures = deps.figures
+        self._deps = deps
         self._engine: JobEngine | None = None
         self._loading: asyncio.Task[JobEngine] | None = None
-        self._opening = LazyOpen("the job database", self._open, around.clock)
+        self._opening = LazyOpen("the job database", self._open, deps.clock)
 
     # -- once it is ready
 
@@ -80,7 +80,7 @@ class Jobs:
         return self.engine.files
 
     @property
-    def batches(self) -> Batches:
+    def batches(self) -> BatchService:
         """Many requests in a file."""
         return self.engine.batches
 
@@ -133,7 +133,7 @@ class Jobs:
 
     async def _load(self) -> JobEngine:
         make = await asyncio.to_thread(_engine_class)
-        self._engine = make(self._around)
+        self._engine = make(self._deps)
         if self.settings.modules:
             await asyncio.to_thread(self._engine.load_modules)
         return self._engine

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
-    from forebay.gateway.jobs.service import Jobs
-    from forebay.jobs.batches.batch import Batch
+    from forebay.gateway.jobs.service import JobService
+    from forebay.jobs.batches.batch import StoredBatch
 
 BODY_BYTES_MAX = 65_536
 LIST_DEFAULT = 20
@@ -50,7 +50,7 @@ class BatchRoutes:
 
     authorizer: Authorizer
     reader: RequestReader
-    jobs: Jobs
+    jobs: JobService
 
     def routes(self) -> list[Route]:
         return [
@@ -98,13 +98,13 @@ class BatchRoutes:
         return _answer(batch)
 
 
-def _answer(batch: Batch | None) -> Response:
+def _answer(batch: StoredBatch | None) -> Response:
     if batch is None:
         raise HttpError("not_found", "there is no batch of that id", "batch_id")
     return json_answer(batch_object(batch))
 
 
-def batch_object(batch: Batch) -> dict[str, object]:
+def batch_object(batch: StoredBatch) -> dict[str, object]:
     """Return a batch as OpenAI shows it."""
     shown: dict[str, object] = {
         "id": batch.name,

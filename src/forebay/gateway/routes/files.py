@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
-    from forebay.gateway.jobs.service import Jobs
+    from forebay.gateway.jobs.service import JobService
     from forebay.gateway.readiness import Readiness
     from forebay.jobs.batches.file import StoredFile
 
@@ -48,7 +48,7 @@ class FileRoutes:
     authorizer: Authorizer
     reader: RequestReader
     readiness: Readiness
-    jobs: Jobs
+    jobs: JobService
     _uploading: Counter[str] = field(default_factory=Counter)
 
     def routes(self) -> list[Route]:
@@ -153,7 +153,7 @@ class FileRoutes:
         return file
 
 
-async def owner_of(request: Request, authorizer: Authorizer, jobs: Jobs) -> str:
+async def owner_of(request: Request, authorizer: Authorizer, jobs: JobService) -> str:
     """Return whose files and batches a caller asks for, once the database is open."""
     caller = authorizer.caller(request)
     await jobs.ready()

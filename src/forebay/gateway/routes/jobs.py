@@ -18,10 +18,9 @@ from forebay.gateway.http.json_body import decode_body
 from forebay.gateway.http.sse import EventStreamResponse, head_response
 from forebay.gateway.http.store_timeout import in_time
 from forebay.gateway.jobs.service import from_store
-from forebay.gateway.jobs.views import job_detail, job_line
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.jobs.builtin import ROUTES, queue_of
-from forebay.jobs.job import PRIORITIES, STATUSES, Job, NewJob, Status
+from forebay.jobs.job import PRIORITIES, STATUSES, NewJob, Status, StoredJob
 from forebay.jobs.runner.validation import warn_if_full
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
     from forebay.gateway.jobs.admission import JobAdmission
-    from forebay.gateway.jobs.service import Jobs
+    from forebay.gateway.jobs.service import JobService
     from forebay.gateway.readiness import Readiness
 
 BODY_BYTES_MAX = 8_388_608
@@ -44,6 +43,7 @@ STATUS_LENGTH_MAX = 32
 HEARTBEAT_S = 15.0
 LOOK_AGAIN_S = 2.0
 """How often a followed job is looked at, should another gateway have changed it."""
+_PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 FINAL: tuple[Status, ...] = ("completed", "failed", "cancelled")
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -68,7 +68,7 @@ class JobRoutes:
     authorizer: Authorizer
     reader: RequestReader
     readiness: Readiness
-    jobs: Jobs
+    jobs: JobService
     admission: JobAdmission
 
     def routes(self) -> list[Route]:
@@ -118,12 +118,12 @@ class JobRoutes:
                 limit=_number(query.get("limit"), "limit", LIMIT_MAX) or 100,
             )
         )
-        return json_answer({"data": [job_line(job) for job in found]})
+        return json_answer({"data": [_job_line(job) for job in found]})
 
     async def show(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
         job = await self._find(request, caller)
-        return json_answer(job_detail(job))
+        return json_answer(_job_detail(job))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a job for real, queued or running."""
@@ -172,7 +172,7 @@ class JobRoutes:
             raise HttpError("too_many_connections", "too many follow jobs already")
         return EventStreamResponse(_followed(self.jobs, job))
 
-    async def _find(self, request: Request, caller: Caller) -> Job:
+    async def _find(self, request: Request, caller: Caller) -> StoredJob:
         job_id = _job_id(request)
         await self.jobs.ready()
         job = await from_store(self.jobs.store.get(job_id, seen_by(caller)))
@@ -208,7 +208,7 @@ class JobRoutes:
         )
 
 
-async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
+async def _followed(jobs: JobService, job: StoredJob) -> AsyncIterator[bytes]:
     followers = jobs.followers
     with followers.follow(job.id) as follower:
         seen: tuple[object, ...] = ()
@@ -219,7 +219,7 @@ async def _followed(jobs: Jobs, job: Job) -> AsyncIterator[bytes]:
                 seen, silent_s = now, 0.0
                 yield b"event: %b\ndata: %b\n\n" % (
                     job.status.encode(),
-                    msgspec.json.encode(job_line(job)),
+                    msgspec.json.encode(_job_line(job)),
                 )
             if job.status in FINAL or followers.stopped:
                 return
@@ -266,3 +266,38 @@ def _number(given: str | None, name: str, most: int) -> int | None:
     if not (given.isascii() and given.isdigit()) or len(given) > 19 or not 1 <= int(given) <= most:
         raise invalid(f"`{name}` must be a whole number from 1 to {most}", name)
     return int(given)
+
+
+def _job_line(job: StoredJob) -> dict[str, object]:
+    """Return what a list shows: everything that is small."""
+    return {
+        "id": job.id,
+        "type": job.task_type,
+        "status": job.status,
+        "job_id": job.job_id,
+        "model": job.model or None,
+        "priority": _PRIORITY_NAMES.get(job.priority, "normal"),
+        "idempotency_key": job.idempotency_key,
+        "stage": job.stage,
+        "attempt": job.attempt,
+        "error": job.error,
+        "error_code": job.error_code,
+        "created_at": _seconds(job.created_at),
+        "started_at": _seconds(job.started_at),
+        "finished_at": _seconds(job.finished_at),
+    }
+
+
+def _job_detail(job: StoredJob) -> dict[str, object]:
+    """Return all that there is to know, the result included."""
+    return {
+        **_job_line(job),
+        "params": Raw(job.params.encode()),
+        "result": None if job.result is None else Raw(job.result.encode()),
+        "traceback": job.traceback,
+    }
+
+
+def _seconds(time: float | None) -> float | None:
+    """Return seconds since 1970, to the millisecond."""
+    return None if time is None else round(time, 3)

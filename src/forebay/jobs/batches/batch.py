@@ -80,7 +80,7 @@ class NewBatch(Struct, frozen=True):
     metadata: dict[str, str] | None = None
 
 
-class Batch(Struct, frozen=True, kw_only=True):
+class StoredBatch(Struct, frozen=True, kw_only=True):
     """One row, as it was when it was read."""
 
     id: int

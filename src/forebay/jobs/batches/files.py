@@ -110,12 +110,12 @@ class Files:
 
     # -- storing
 
-    def begin(self) -> Upload | RowsUpload:
-        """Start a file; blocks, as all of `Upload` does."""
-        return RowsUpload(self._database) if self._in_rows else Upload(self.folder)
+    def begin(self) -> FolderUpload | RowsUpload:
+        """Start a file; blocks, as all of `FolderUpload` does."""
+        return RowsUpload(self._database) if self._in_rows else FolderUpload(self.folder)
 
     def store(
-        self, upload: Upload | RowsUpload, owner: str, filename: str, purpose: str
+        self, upload: FolderUpload | RowsUpload, owner: str, filename: str, purpose: str
     ) -> StoredFile:
         """Keep an upload for good; raises FilesFull or StoreFailed and keeps nothing. Blocks."""
         name = upload.keep()
@@ -215,7 +215,7 @@ class Files:
                         logger.warning("removed a file that a crash left", extra={"file": name})
 
 
-class Upload:
+class FolderUpload:
     """A file that is not one yet; used by one thread at a time."""
 
     def __init__(self, folder: Path) -> None:

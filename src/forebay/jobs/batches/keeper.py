@@ -21,7 +21,7 @@ from forebay.jobs.batches.steps import Interrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.jobs.batches.service import Batches
+    from forebay.jobs.batches.service import BatchService
     from forebay.jobs.batches.steps import BatchSteps
     from forebay.jobs.job import Change
 
@@ -38,7 +38,7 @@ TIMER_S_MAX = 86_400.0
 class BatchKeeper:
     """Runs the steps of batches in the background of one gateway."""
 
-    def __init__(self, batches: Batches, steps: BatchSteps) -> None:
+    def __init__(self, batches: BatchService, steps: BatchSteps) -> None:
         self._batches = batches
         self._steps = steps
         self._woken = asyncio.Event()

@@ -43,7 +43,7 @@ class LineError(Struct, frozen=True):
     param: str | None = None
 
 
-class Line(Struct, frozen=True):
+class BatchLine(Struct, frozen=True):
     """One request of a batch."""
 
     number: int
@@ -54,7 +54,7 @@ class Line(Struct, frozen=True):
     """JSON, as it is in the file."""
 
 
-class Place(Struct, frozen=True):
+class RawLine(Struct, frozen=True):
     """A line as it lies in the file."""
 
     number: int
@@ -89,7 +89,7 @@ _BODY = msgspec.json.Decoder(_Body)
 _ANY = msgspec.json.Decoder()
 
 
-def places(file: BinaryIO, number: int = 0) -> Iterator[Place]:
+def raw_lines(file: BinaryIO, number: int = 0) -> Iterator[RawLine]:
     """Yield the lines of a file from where it stands, `number` lines being behind it."""
     end = file.tell()
     while True:
@@ -104,24 +104,24 @@ def places(file: BinaryIO, number: int = 0) -> Iterator[Place]:
             if not rest:
                 break
             end += len(rest)
-        yield Place(number, end, text.rstrip(b"\r\n"))
+        yield RawLine(number, end, text.rstrip(b"\r\n"))
 
 
-def read(place: Place, endpoint: str) -> Line | None:
+def read(raw: RawLine, endpoint: str) -> BatchLine | None:
     """Return what a line asks for; None for a blank one. Raises WrongLine."""
-    if len(place.text) > LINE_BYTES_MAX:
+    if len(raw.text) > LINE_BYTES_MAX:
         raise WrongLine("line_too_long", f"The line is longer than {LINE_BYTES_MAX} bytes.")
-    if place.number == 1 and place.text.startswith(BOM):
+    if raw.number == 1 and raw.text.startswith(BOM):
         raise WrongLine(
             "invalid_encoding", "The file begins with a byte order mark; save it without."
         )
     try:
-        place.text.decode()
+        raw.text.decode()
     except UnicodeDecodeError:
         raise WrongLine("invalid_encoding", "The line is not valid UTF-8.") from None
-    if not place.text.strip():
+    if not raw.text.strip():
         return None
-    request = _decoded(_REQUEST, place.text, "The line is not a JSON object", None)
+    request = _decoded(_REQUEST, raw.text, "The line is not a JSON object", None)
     custom_id = _text(request.custom_id, "custom_id", CUSTOM_ID_MAX)
     if _text(request.method, "method", None) != "POST":
         raise WrongLine("invalid_method", "The method must be POST.", "method")
@@ -131,8 +131,8 @@ def read(place: Place, endpoint: str) -> Line | None:
         )
     if request.body is UNSET:
         raise _missing("body")
-    raw = bytes(request.body)
-    return Line(place.number, custom_id, _model(raw), raw.decode())
+    body = bytes(request.body)
+    return BatchLine(raw.number, custom_id, _model(body), body.decode())
 
 
 class Validation:
@@ -147,23 +147,23 @@ class Validation:
         self.errors: list[LineError] = []
 
     def run(
-        self, found: Iterator[Place], going_on: Callable[[], object] = lambda: None
+        self, found: Iterator[RawLine], check_stopping: Callable[[], object] = lambda: None
     ) -> list[LineError]:
-        """Return what is wrong; `going_on` is called before each line and may raise."""
-        for place in found:
-            going_on()
+        """Return what is wrong; `check_stopping` is called before each line and may raise."""
+        for raw in found:
+            check_stopping()
             try:
-                self._check(place)
+                self._check(raw)
             except WrongLine as wrong:
-                self._note(wrong, place.number)
+                self._note(wrong, raw.number)
             if len(self.errors) >= ERRORS_MAX or self.total > LINES_MAX:
                 return self.errors
         if not self.total and not self.errors:
             self._note(WrongLine("empty_file", "The file holds no requests."), None)
         return self.errors
 
-    def _check(self, place: Place) -> None:
-        line = read(place, self._endpoint)
+    def _check(self, raw: RawLine) -> None:
+        line = read(raw, self._endpoint)
         if line is None:
             return
         self.total += 1

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from forebay.jobs.batches.batch import Batch
+    from forebay.jobs.batches.batch import StoredBatch
     from forebay.jobs.batches.file_rows import RowsUpload
-    from forebay.jobs.batches.files import Files, Upload
+    from forebay.jobs.batches.files import Files, FolderUpload
     from forebay.storage.database import Database
 
 PAGE_LINES = 500
@@ -38,7 +38,7 @@ _SIZE = (
 )  # fmt: skip
 
 
-class _Error(Struct, frozen=True):
+class _LineFailure(Struct, frozen=True):
     code: str
     message: str
 
@@ -47,25 +47,25 @@ class _Answer(Struct, frozen=True):
     id: str
     custom_id: str
     response: Raw | None
-    error: _Error | None
+    error: _LineFailure | None
 
 
 @dataclass(frozen=True)
 class Written:
     """What is kept, and has no rows yet."""
 
-    output: Upload | RowsUpload | None
-    error: Upload | RowsUpload | None
+    output: FolderUpload | RowsUpload | None
+    error: FolderUpload | RowsUpload | None
 
 
 def write(
-    database: Database, files: Files, batch: Batch, going_on: Callable[[], object]
+    database: Database, files: Files, batch: StoredBatch, check_stopping: Callable[[], object]
 ) -> Written:
-    """Write both files; one that would be empty is left out. Raises what `going_on` raises."""
-    uploads: dict[str, Upload | RowsUpload] = {}
+    """Write both files, leaving out an empty one; raises what `check_stopping` raises."""
+    uploads: dict[str, FolderUpload | RowsUpload] = {}
     try:
         for row in _rows(database, batch.id):
-            going_on()
+            check_stopping()
             kind = "output" if row.status == "completed" else "error"
             if kind not in uploads:
                 uploads[kind] = files.begin()
@@ -130,11 +130,11 @@ def _page(batch_id: int, last: int, end: int, connection: Connection) -> list[An
     return list(connection.execute(query))
 
 
-def _answer(batch: Batch, row: Any) -> bytes:
+def _answer(batch: StoredBatch, row: Any) -> bytes:
     """Return a line as OpenAI writes it; a result is JSON already, and stays what it is."""
     error = None
     if row.status != "completed":
-        error = _Error(row.error_code or "failed", row.error or "The request failed.")
+        error = _LineFailure(row.error_code or "failed", row.error or "The request failed.")
     # Line feeds are only between the tokens of JSON, where a blank is as good.
     response = None if row.result is None else Raw(row.result.replace("\n", " ").encode())
     mark = sha256(f"{batch.name}:{row.line}".encode()).hexdigest()[:32]

@@ -11,7 +11,7 @@ and PostgreSQL would have to undo one of the two. Whoever finds a batch between 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -23,14 +23,13 @@ from forebay.jobs.batches.batch import (
     LIST_MAX,
     OPEN_MAX,
     BadBatch,
-    Batch,
     BatchesFull,
     NewBatch,
     NotCancellable,
+    StoredBatch,
     check,
     window_s,
 )
-from forebay.jobs.batches.rows import COLUMNS, to_batch
 from forebay.jobs.job import Change
 from forebay.jobs.store.rows import count_lines
 from forebay.jobs.store.schema import UNENDED, batches, jobs
@@ -47,16 +46,17 @@ if TYPE_CHECKING:
 
 CHUNK = 500
 """Lines ended in one transaction."""
+COLUMNS = [batches.c[name] for name in StoredBatch.__struct_fields__]
 
 
 class BatchPage(Struct, frozen=True):
     """Some of an owner's batches."""
 
-    batches: list[Batch]
+    batches: list[StoredBatch]
     has_more: bool
 
 
-class Batches:
+class BatchService:
     """Every method may be called from any thread; those without a future block."""
 
     def __init__(self, store: JobStore, *, webhook: bool = False) -> None:
@@ -65,13 +65,13 @@ class Batches:
         self.changed: Callable[[], None] = lambda: None
         """Called when a batch was made or is being cancelled; on any thread."""
 
-    def create(self, owner: str, new: NewBatch) -> Batch:
+    def create(self, owner: str, new: NewBatch) -> StoredBatch:
         """Make a batch; raises BadBatch or BatchesFull."""
         check(new)
         name = f"batch_{secrets.token_hex(12)}"
         metadata = None if new.metadata is None else msgspec.json.encode(new.metadata).decode()
 
-        def work(connection: Connection) -> Batch:
+        def work(connection: Connection) -> StoredBatch:
             file = stored.find(connection, new.input_file, owner, lock=True)
             if file is None:
                 raise BadBatch("there is no file of that id", "input_file_id")
@@ -98,7 +98,7 @@ class Batches:
         self.changed()
         return batch
 
-    def get(self, name: str, owner: str) -> Future[Batch | None]:
+    def get(self, name: str, owner: str) -> Future[StoredBatch | None]:
         """Return one of an owner's batches."""
         return self.store.database.read(lambda connection: _find(connection, name, owner))
 
@@ -132,13 +132,13 @@ class Batches:
 
         return self.store.database.read(work)
 
-    def cancel(self, name: str, owner: str) -> Batch | None:
+    def cancel(self, name: str, owner: str) -> StoredBatch | None:
         """Cancel a batch; None when there is none. Raises NotCancellable.
 
         A batch that is being cancelled, or was, stays as it is.
         """
 
-        def work(connection: Connection) -> Batch | None:
+        def work(connection: Connection) -> StoredBatch | None:
             batch = _find(connection, name, owner, lock=True)
             if batch is None or batch.status in ("cancelling", "cancelled"):
                 return batch
@@ -159,7 +159,7 @@ class Batches:
         self.changed()
         return batch
 
-    def end_lines(self, batch: Batch) -> None:
+    def end_lines(self, batch: StoredBatch) -> None:
         """End the lines of a batch that are not done, as its outcome says; once or often."""
         status, code, message = ENDED_EARLY[batch.outcome]
 
@@ -195,7 +195,14 @@ class Batches:
             self.store.changes.announce(changes)
 
 
-def _find(connection: Connection, name: str, owner: str, *, lock: bool = False) -> Batch | None:
+def to_batch(row: Any) -> StoredBatch:
+    """Return a row of `COLUMNS` as a batch."""
+    return StoredBatch(**row._mapping)
+
+
+def _find(
+    connection: Connection, name: str, owner: str, *, lock: bool = False
+) -> StoredBatch | None:
     query = select(*COLUMNS).where(batches.c.name == name, batches.c.owner == owner)
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     return None if row is None else to_batch(row)

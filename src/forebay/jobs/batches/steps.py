@@ -25,10 +25,10 @@ from sqlalchemy import and_, delete, func, insert, or_, select, update
 from forebay.errors import Rejected
 from forebay.jobs.batches import lines as batch_lines
 from forebay.jobs.batches import output as batch_files
-from forebay.jobs.batches.batch import ENDED_EARLY, Batch
+from forebay.jobs.batches.batch import ENDED_EARLY, StoredBatch
 from forebay.jobs.batches.files import OPEN, add_row
-from forebay.jobs.batches.lines import Line, LineError, Validation
-from forebay.jobs.batches.rows import COLUMNS, to_batch
+from forebay.jobs.batches.lines import BatchLine, LineError, Validation
+from forebay.jobs.batches.service import COLUMNS, to_batch
 from forebay.jobs.builtin import TYPES
 from forebay.jobs.job import PRIORITIES, Change
 from forebay.jobs.store.schema import batches, jobs
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from forebay.jobs.batches.files import Files
-    from forebay.jobs.batches.lines import Place
-    from forebay.jobs.batches.service import Batches
+    from forebay.jobs.batches.lines import RawLine
+    from forebay.jobs.batches.service import BatchService
 
 CHUNK_LINES = 500
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -59,7 +59,7 @@ class Interrupted(Rejected):
 class _Chunk(Struct, frozen=True):
     """Lines that become rows together."""
 
-    lines: list[Line]
+    lines: list[BatchLine]
     end: int
     """Where the next line begins, in bytes."""
     number: int
@@ -72,7 +72,7 @@ class BatchSteps:
 
     def __init__(
         self,
-        batches: Batches,
+        batches: BatchService,
         files: Files,
         may_use: Callable[[str, str], bool],
         keeper: str,
@@ -135,7 +135,7 @@ class BatchSteps:
                 lambda connection: connection.execute(update(batches).where(mine).values(keeper=""))
             )
 
-    def _step(self, batch: Batch) -> Batch | None:
+    def _step(self, batch: StoredBatch) -> StoredBatch | None:
         """Do one step; return the batch after it, or None when there is nothing more to do."""
         expired = self._expire(batch)
         if expired is not None:
@@ -158,7 +158,7 @@ class BatchSteps:
 
     # -- the steps
 
-    def _expire(self, batch: Batch) -> Batch | None:
+    def _expire(self, batch: StoredBatch) -> StoredBatch | None:
         """End the waiting of a batch whose time is up; None where it is not."""
         values: dict[str, Any] = {"outcome": "expired"}
         if batch.status == "validating":
@@ -173,11 +173,11 @@ class BatchSteps:
         )
         return self._change(batch, values, and_(batches.c.expires_at <= now_s(), unfinished))
 
-    def _validate(self, batch: Batch) -> Batch | None:
+    def _validate(self, batch: StoredBatch) -> StoredBatch | None:
         checked = Validation(batch.endpoint, partial(self._may_use, batch.owner))
         try:
             with self._files.read(batch.input_file) as file:
-                errors = checked.run(batch_lines.places(file), self._go_on)
+                errors = checked.run(batch_lines.raw_lines(file), self._check_stopping)
         except FileNotFoundError:
             errors = [_gone()]
         if errors:
@@ -185,14 +185,14 @@ class BatchSteps:
         values = {"status": "in_progress", "in_progress_at": now_s(), "total": checked.total}
         return self._change(batch, values)
 
-    def _load(self, batch: Batch) -> Batch | None:
+    def _load(self, batch: StoredBatch) -> StoredBatch | None:
         """Load one chunk after the other; a batch that is cancelled meanwhile is noticed."""
         try:
             with self._files.read(batch.input_file) as file:
                 file.seek(batch.cursor_bytes)
-                found = batch_lines.places(file, batch.cursor_line)
+                found = batch_lines.raw_lines(file, batch.cursor_line)
                 while batch.loaded_at is None:
-                    self._go_on()
+                    self._check_stopping()
                     batch = self._add(batch, _next_chunk(batch, found))
         except FileNotFoundError:
             return self._fail(batch, [_gone()])
@@ -200,13 +200,13 @@ class BatchSteps:
             return self._fail(batch, [LineError("file_changed", f"The file has changed: {wrong}")])
         return batch
 
-    def _add(self, batch: Batch, chunk: _Chunk) -> Batch:
+    def _add(self, batch: StoredBatch, chunk: _Chunk) -> StoredBatch:
         """Add rows and move the cursor past them; the batch's row is locked first."""
         values: dict[str, Any] = {"cursor_bytes": chunk.end, "cursor_line": chunk.number}
         if chunk.is_last:
             values["loaded_at"] = now_s()
 
-        def work(connection: Connection) -> tuple[Batch, list[Change]]:
+        def work(connection: Connection) -> tuple[StoredBatch, list[Change]]:
             where = and_(self._is_ours(batch.id), batches.c.cursor_bytes == batch.cursor_bytes)
             moved = update(batches).where(where, batches.c.status.in_(OPEN)).values(values)
             row = connection.execute(moved.returning(*COLUMNS)).one_or_none()
@@ -220,21 +220,23 @@ class BatchSteps:
         self._batches.store.changes.announce(changes)
         return after
 
-    def _begin_finalizing(self, batch: Batch) -> Batch | None:
+    def _begin_finalizing(self, batch: StoredBatch) -> StoredBatch | None:
         """Go on when every line has ended; until then, whoever ends the last one wakes us."""
         all_done = batches.c.completed + batches.c.failed >= batches.c.total
         values = {"status": "finalizing", "finalizing_at": now_s()}
         return self._change(batch, values, all_done)
 
-    def _finalize(self, batch: Batch) -> None:
-        written = batch_files.write(self._database, self._files, batch, self._go_on)
+    def _finalize(self, batch: StoredBatch) -> None:
+        written = batch_files.write(self._database, self._files, batch, self._check_stopping)
         # Should the commit fail, whether it took place is not known: the next start finds out.
         done = self._write(lambda connection: self._finish(connection, batch, written))
         if not done:
             batch_files.discard(self._files, written)
             raise Interrupted("the batch is somebody else's now")
 
-    def _finish(self, connection: Connection, batch: Batch, written: batch_files.Written) -> bool:
+    def _finish(
+        self, connection: Connection, batch: StoredBatch, written: batch_files.Written
+    ) -> bool:
         """End the batch in one transaction; False when it is not ours to end."""
         values: dict[str, Any] = {
             "status": batch.outcome,
@@ -253,7 +255,7 @@ class BatchSteps:
         connection.execute(delete(jobs).where(jobs.c.batch_id == batch.id))
         return True
 
-    def _fail(self, batch: Batch, errors: list[LineError]) -> Batch | None:
+    def _fail(self, batch: StoredBatch, errors: list[LineError]) -> StoredBatch | None:
         """End a batch that cannot run."""
         told = msgspec.json.encode({"object": "list", "data": errors}).decode()
         values = {"status": "failed", "failed_at": now_s(), "errors": told}
@@ -262,7 +264,7 @@ class BatchSteps:
 
     # -- inside
 
-    def _take(self, batch_id: int) -> Batch | None:
+    def _take(self, batch_id: int) -> StoredBatch | None:
         """Take the lease; None when someone else has it, or there is no such batch."""
         taken = (
             update(batches)
@@ -274,13 +276,13 @@ class BatchSteps:
         return None if row is None else to_batch(row)
 
     def _change(
-        self, batch: Batch, values: dict[str, Any], where: Any = None, also: Any = None
-    ) -> Batch | None:
+        self, batch: StoredBatch, values: dict[str, Any], where: Any = None, also: Any = None
+    ) -> StoredBatch | None:
         """Change a batch that is still as it was read, and ours; None where it is not."""
         same = and_(self._is_ours(batch.id), batches.c.status == batch.status)
         changed = update(batches).where(same if where is None else and_(same, where))
 
-        def work(connection: Connection) -> Batch | None:
+        def work(connection: Connection) -> StoredBatch | None:
             done = connection.execute(changed.values(values).returning(*COLUMNS))
             row = done.one_or_none()
             if row is not None and also is not None:
@@ -292,7 +294,7 @@ class BatchSteps:
     def _write(self, work: Callable[[Connection], Any]) -> Any:
         return self._database.write(work).result()
 
-    def _go_on(self) -> None:
+    def _check_stopping(self) -> None:
         if self.stopping.is_set():
             raise Interrupted("the gateway is stopping")
 
@@ -304,13 +306,13 @@ class BatchSteps:
         return or_(keeper.in_(("", self._keeper)), batches.c.keeper_until < now_s())
 
 
-def _next_chunk(batch: Batch, found: Iterator[Place]) -> _Chunk:
+def _next_chunk(batch: StoredBatch, found: Iterator[RawLine]) -> _Chunk:
     """Read on until there is enough for a transaction, or nothing more."""
     end, number = batch.cursor_bytes, batch.cursor_line
-    lines: list[Line] = []
-    for place in found:
-        line = batch_lines.read(place, batch.endpoint)
-        end, number = place.end, place.number
+    lines: list[BatchLine] = []
+    for raw in found:
+        line = batch_lines.read(raw, batch.endpoint)
+        end, number = raw.end, raw.number
         if line is not None:
             lines.append(line)
         if len(lines) >= CHUNK_LINES or end - batch.cursor_bytes >= CHUNK_BYTES:
@@ -319,8 +321,8 @@ def _next_chunk(batch: Batch, found: Iterator[Place]) -> _Chunk:
 
 
 def _add_lines(
-    connection: Connection, batch: Batch, lines: list[Line]
-) -> tuple[Batch, list[Change]]:
+    connection: Connection, batch: StoredBatch, lines: list[BatchLine]
+) -> tuple[StoredBatch, list[Change]]:
     """Add lines as rows: to be run, or ended already where the batch is ending."""
     task_type = TYPES[batch.endpoint]
     early = ENDED_EARLY.get(batch.outcome)

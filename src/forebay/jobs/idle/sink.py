@@ -14,7 +14,7 @@ from forebay.relay.answer import said
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
-    from forebay.jobs.job import Job
+    from forebay.jobs.job import StoredJob
     from forebay.jobs.outcomes import Outcome
     from forebay.relay.exchange import Exchange
     from forebay.wire.heads import AnswerHead
@@ -92,7 +92,7 @@ class JobSink:
             self.answer.set_result(answer)
 
 
-def to_outcome(job: Job, request_id: str, answer: Answered | Problem) -> Outcome:
+def to_outcome(job: StoredJob, request_id: str, answer: Answered | Problem) -> Outcome:
     """Return what is recorded of an answer, or of the reason there is none."""
     match answer:
         case Problem(code="shutting_down"):
@@ -114,7 +114,7 @@ def _answered(status: int, body: bytes, result: str | None) -> Outcome:
     return Completed(result)
 
 
-def _result(job: Job, request_id: str, status: int, body: bytes) -> str | None:
+def _result(job: StoredJob, request_id: str, status: int, body: bytes) -> str | None:
     """Return what is stored of an answer; None when it is not JSON.
 
     For a job that is the answer itself, for a line of a batch what its output file will say.

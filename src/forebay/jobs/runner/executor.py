@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from forebay.jobs.claims import ClaimedJob, ClaimSet
-    from forebay.jobs.job import Job
+    from forebay.jobs.job import StoredJob
     from forebay.jobs.outcomes import Outcome
     from forebay.jobs.runner.handler_loop import HandlerLoop
     from forebay.jobs.runner.task_types import TaskType
@@ -138,7 +138,7 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def _params(job: Job) -> Any:
+def _params(job: StoredJob) -> Any:
     try:
         return json.loads(job.params)
     except ValueError as error:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from forebay.clock import Clock, SystemClock
 from forebay.errors import NotAllowed, Rejected
-from forebay.jobs.job import Change, Failure, Job, Status
+from forebay.jobs.job import Change, Failure, Status, StoredJob
 from forebay.jobs.runner.options import RunnerOptions
 from forebay.jobs.runner.scheduler import STOP_S, TaskScheduler
 from forebay.jobs.runner.task_types import TaskType, TaskTypes
@@ -180,7 +180,7 @@ class TaskRunner:
             self._scheduler.job_queued(retried.job.task_type)
         return retried.done
 
-    def get(self, job_id: int) -> Job | None:
+    def get(self, job_id: int) -> StoredJob | None:
         """Return a job as it is now."""
         return self._opened().get(job_id).result()
 
@@ -191,7 +191,7 @@ class TaskRunner:
         task_type: str | None = None,
         before: int | None = None,
         limit: int = 100,
-    ) -> Sequence[Job]:
+    ) -> Sequence[StoredJob]:
         """Return jobs, the newest first, without their params, results and tracebacks."""
         found = self._opened().list(
             status=status, task_type=task_type, before=before, limit=limit

@@ -1,12 +1,23 @@
-"""The one runner of a program, for those who would rather not pass it around."""
+"""The one runner of a program, for those who would rather not pass it around.
+
+Inside the gateway that is the gateway's own: it imports an app's modules (`jobs.modules`), which
+register their task types with `get_runner()`. So the same module works in the app by itself and in
+the gateway.
+"""
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from forebay.errors import NotAllowed
 from forebay.jobs.runner.runner import TaskRunner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DATABASE = "sqlite:///forebay.db"
 """Where jobs are kept unless told otherwise, as in the settings."""
@@ -57,3 +68,28 @@ def disown_runner(runner: TaskRunner) -> None:
     with _lock:
         if _runner is runner:
             _runner = None
+
+
+class BadModule(NotAllowed):
+    """A module of `jobs.modules` cannot be imported."""
+
+    code = "bad_module"
+
+
+def load_task_types(runner: TaskRunner, modules: Sequence[str]) -> None:
+    """Import the modules for the types they register; raises BadModule.
+
+    They are looked for where Python looks, and in the current folder, as the app's own programs
+    would find them.
+    """
+    adopt_runner(runner)
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever the app's code raises while it is imported
+            raise BadModule(
+                f"jobs.modules: {name} cannot be imported: {type(error).__name__}: {error}"
+            ) from error

@@ -22,9 +22,9 @@ from forebay.jobs.job import (
     Change,
     Claim,
     Failure,
-    Job,
     NewJob,
     Status,
+    StoredJob,
     Verb,
     sources,
 )
@@ -95,15 +95,17 @@ class JobStore:
 
     # -- running
 
-    def claim(self, queue: str, worker: str, lease_s: float, limit: int = 1) -> Future[list[Job]]:
+    def claim(
+        self, queue: str, worker: str, lease_s: float, limit: int = 1
+    ) -> Future[list[StoredJob]]:
         """Take the next jobs of a queue, in order; nobody else gets them while the lease lasts."""
         given = {"wanted": queue, "holder": worker, "lease_s": lease_s, "limit": limit}
 
-        def work(connection: Connection) -> list[Job]:
+        def work(connection: Connection) -> list[StoredJob]:
             taken = [to_job(row) for row in connection.execute(_CLAIM, given)]
             return sorted(taken, key=lambda job: (job.priority, job.id))
 
-        def changes(taken: list[Job]) -> list[Change]:
+        def changes(taken: list[StoredJob]) -> list[Change]:
             return [
                 _change_of(job, "queued", max(0.0, (job.started_at or job.created_at)
                                              - job.created_at))
@@ -112,12 +114,12 @@ class JobStore:
 
         return self._write(work, changes)
 
-    def complete(self, job: Job, result: str) -> Future[bool]:
+    def complete(self, job: StoredJob, result: str) -> Future[bool]:
         """Record a result; False when the job is no longer ours to end."""
         values = {"result": _storable(result), "error": None, "error_code": None, "traceback": None}
         return self._end(job, "complete", values)
 
-    def fail(self, job: Job, failure: Failure) -> Future[bool]:
+    def fail(self, job: StoredJob, failure: Failure) -> Future[bool]:
         """Record a failure; False when the job is no longer ours to end."""
         values = {
             "error": _storable(failure.error),
@@ -127,17 +129,17 @@ class JobStore:
         }
         return self._end(job, "fail", values)
 
-    def give_back(self, job: Job, *, tried: bool) -> Future[bool]:
+    def give_back(self, job: StoredJob, *, tried: bool) -> Future[bool]:
         """Put a job back into its place; one that was not really tried keeps its attempt."""
         attempt = job.attempt if tried else job.attempt - 1
         values = {"lease_until": None, "worker": "", "attempt": attempt, "started_at": None}
         return self._move(job, "return", values)
 
-    def cancel_held(self, job: Job) -> Future[bool]:
+    def cancel_held(self, job: StoredJob) -> Future[bool]:
         """Record that a job of ours was cancelled while it ran."""
         return self._end(job, "cancel", {})
 
-    def stage(self, job: Job, stage: str) -> Future[bool]:
+    def stage(self, job: StoredJob, stage: str) -> Future[bool]:
         """Say how far a job is."""
 
         def work(connection: Connection) -> bool:
@@ -198,20 +200,20 @@ class JobStore:
 
     # -- for those who asked
 
-    def cancel(self, job_id: int, owner: str | None = None) -> Future[Job | None]:
+    def cancel(self, job_id: int, owner: str | None = None) -> Future[StoredJob | None]:
         """Cancel a job for good; return it as it was before, or None where there is none.
 
         Its worker must be told by whoever runs it; what that says later is refused.
         """
 
-        def work(connection: Connection) -> Job | None:
+        def work(connection: Connection) -> StoredJob | None:
             job = find(connection, job_id, owner, lock=True)
             if job is not None and job.status in sources("cancel"):
                 values = {"status": "cancelled", "finished_at": now_s(), "lease_until": None}
                 connection.execute(update(jobs).where(jobs.c.id == job_id).values(**values))
             return job
 
-        def changes(job: Job | None) -> list[Change]:
+        def changes(job: StoredJob | None) -> list[Change]:
             if job is None or job.status not in sources("cancel"):
                 return []
             return [_change_of(job, job.status, status="cancelled")]
@@ -246,7 +248,7 @@ class JobStore:
 
         return self._write(work, changes)
 
-    def get(self, job_id: int, owner: str | None = None) -> Future[Job | None]:
+    def get(self, job_id: int, owner: str | None = None) -> Future[StoredJob | None]:
         """Return a job; with an owner, only one of theirs. Lines of batches are not found."""
         return self.database.read(lambda connection: find(connection, job_id, owner, lock=False))
 
@@ -259,7 +261,7 @@ class JobStore:
         before: int | None = None,
         job_id: int | None = None,
         limit: int = 100,
-    ) -> Future[list[Job]]:
+    ) -> Future[list[StoredJob]]:
         """Return jobs, the newest first, without their params, results and tracebacks."""
         hidden = {"params": "", "result": None, "traceback": None}
         columns = [column for column in COLUMNS if column.name not in hidden]
@@ -277,12 +279,12 @@ class JobStore:
         wanted = wanted.order_by(jobs.c.id.desc()).limit(min(limit, LIST_MAX))
         return self.database.read(
             lambda connection: [
-                Job(**row._mapping, **hidden)  # type: ignore[arg-type] # the columns are its fields
+                StoredJob(**row._mapping, **hidden)  # type: ignore[arg-type] # the columns are its fields
                 for row in connection.execute(wanted)
             ]
         )
 
-    def look(self, job_id: int) -> Future[Job | None]:
+    def look(self, job_id: int) -> Future[StoredJob | None]:
         """Return a job as `list` does: without what may be large."""
         return _mapped(self.list(job_id=job_id, limit=1), lambda found: found[0] if found else None)
 
@@ -306,10 +308,10 @@ class JobStore:
 
     # -- inside
 
-    def _end(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:
+    def _end(self, job: StoredJob, verb: Verb, values: dict[str, Any]) -> Future[bool]:
         return self._move(job, verb, {**values, "finished_at": now_s(), "lease_until": None})
 
-    def _move(self, job: Job, verb: Verb, values: dict[str, Any]) -> Future[bool]:
+    def _move(self, job: StoredJob, verb: Verb, values: dict[str, Any]) -> Future[bool]:
         """Take a held job to where a verb leads, unless it is no longer held by us."""
         status = TRANSITIONS["running", verb]
 
@@ -346,7 +348,7 @@ class JobStore:
 class Retried(msgspec.Struct, frozen=True):
     """What became of a wish to try again."""
 
-    job: Job | None
+    job: StoredJob | None
     """As it was before."""
     done: bool = False
     twin: int | None = None
@@ -356,11 +358,11 @@ class Retried(msgspec.Struct, frozen=True):
     """Its params were too large to be kept when it was refused."""
 
 
-def _held(job: Job) -> tuple[Any, ...]:
+def _held(job: StoredJob) -> tuple[Any, ...]:
     return (jobs.c.id == job.id, RUNNING, jobs.c.fence == job.fence)
 
 
-def _refused_retry(connection: Connection, job: Job | None, depth_max: int) -> Retried | None:
+def _refused_retry(connection: Connection, job: StoredJob | None, depth_max: int) -> Retried | None:
     """Say why a job is not queued again; None when it is."""
     if job is None or job.status not in sources("retry"):
         return Retried(job)
@@ -375,7 +377,7 @@ def _refused_retry(connection: Connection, job: Job | None, depth_max: int) -> R
 
 
 def _change_of(
-    job: Job, before: Status, waited_s: float | None = None, status: Status | None = None
+    job: StoredJob, before: Status, waited_s: float | None = None, status: Status | None = None
 ) -> Change:
     """Return the change that a job has just gone through."""
     now = status or job.status

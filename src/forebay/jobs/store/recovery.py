@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from sqlalchemy import select, update
 
-from forebay.jobs.job import Change, Failure, Job, Status
+from forebay.jobs.job import Change, Failure, Status, StoredJob
 from forebay.jobs.store.rows import COLUMNS, count_line, to_job
 from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
 from forebay.storage.schema import now_s, only
@@ -52,7 +52,7 @@ def recover(connection: Connection, how: Recovery) -> list[Change]:
     return [_interrupt(connection, to_job(row), how) for row in found.all()]
 
 
-def _interrupt(connection: Connection, job: Job, how: Recovery) -> Change:
+def _interrupt(connection: Connection, job: StoredJob, how: Recovery) -> Change:
     again = (how.retry or job.batch_id is not None) and job.task_type not in how.never_again
     values: dict[str, Any] = {"worker": "", "lease_until": None}
     if again and job.attempt < how.attempts:
@@ -70,7 +70,7 @@ def _interrupt(connection: Connection, job: Job, how: Recovery) -> Change:
     )  # fmt: skip
 
 
-def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int) -> list[Job]:
+def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int) -> list[StoredJob]:
     """Fail the next queued jobs of a queue that can never run; return them."""
     wanted = (
         select(jobs.c.id)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, update
 
-from forebay.jobs.job import Job, NewJob, Status
+from forebay.jobs.job import NewJob, Status, StoredJob
 from forebay.jobs.store.insert import fingerprint
 from forebay.jobs.store.schema import QUEUED, UNENDED, batches, jobs
 from forebay.storage.database import defer
@@ -14,15 +14,15 @@ from forebay.storage.database import defer
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row
 
-COLUMNS = [jobs.c[name] for name in Job.__struct_fields__]
+COLUMNS = [jobs.c[name] for name in StoredJob.__struct_fields__]
 
 
-def to_job(row: Row[Any]) -> Job:
+def to_job(row: Row[Any]) -> StoredJob:
     """Return a row of `COLUMNS` as a job."""
-    return Job(**row._mapping)
+    return StoredJob(**row._mapping)
 
 
-def find(connection: Connection, job_id: int, owner: str | None, *, lock: bool) -> Job | None:
+def find(connection: Connection, job_id: int, owner: str | None, *, lock: bool) -> StoredJob | None:
     """Return a job; with an owner, only one of theirs. Lines of batches are not found."""
     wanted = select(*COLUMNS).where(jobs.c.id == job_id, jobs.c.batch_id.is_(None))
     if owner is not None:
@@ -39,7 +39,7 @@ def queue_depths(connection: Connection) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in connection.execute(wanted)}
 
 
-def twin_of(connection: Connection, job: Job) -> int | None:
+def twin_of(connection: Connection, job: StoredJob) -> int | None:
     """Return the same work that is queued or running already."""
     new = NewJob(job.task_type, job.params, job.job_id, owner=job.owner)
     same = jobs.c.fingerprint == fingerprint(new)
@@ -69,7 +69,7 @@ def count_lines(connection: Connection, batch_id: int, *, completed: int, failed
     ended.failed += failed
 
 
-def count_line(connection: Connection, job: Job, status: Status) -> None:
+def count_line(connection: Connection, job: StoredJob, status: Status) -> None:
     """Count a job that has ended, where it is a line of a batch."""
     if job.batch_id is not None:
         done = int(status == "completed")
