@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from forebay.dashboard.history import MINUTE, SAMPLES_MAX
 from forebay.dashboard.problems import SHOWN_MAX, Problems
+from forebay.gateway.dashboard import remedy_of
 from forebay.gateway.errors.codes import CODES
-from forebay.gateway.errors.remedies import remedy_of
 
 
 def test_a_problem_is_shown_with_its_remedy_until_fifteen_minutes_have_passed() -> None:

@@ -1,16 +1,21 @@
-"""The Starlette application: everything that is not an inference route."""
+"""The Starlette application: every route that is not inference, its errors and its middleware."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from forebay.gateway.error_handlers import ErrorHandlers
+from forebay.gateway.errors.http_error import HttpError
+from forebay.gateway.errors.rendering import family_of, preferred_language
+from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.hot.callers import EXPOSED, plain_id
+from forebay.gateway.hot.model_names import nearest
 from forebay.gateway.hot.paths import PATH_BYTES_MAX, spellings
 from forebay.gateway.routes.acp import AcpRoutes
 from forebay.gateway.routes.admin import AdminRoutes
@@ -22,20 +27,25 @@ from forebay.gateway.routes.jobs import JobRoutes
 from forebay.gateway.routes.model_queries import ModelQueryRoutes
 from forebay.gateway.routes.models import ModelRoutes
 from forebay.gateway.routes.queue import QueueRoutes
-from forebay.gateway.routes.sessions import SessionRoutes
+from forebay.gateway.routes.sessions import SessionRoutes, queue_full
 from forebay.gateway.routes.status import StatusRoutes
 from forebay.gateway.sessions.service import SessionService
 from forebay.relay.problem import Problem
+from forebay.sessions.errors import PromptQueueFull, SessionRejected
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute, Router
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from forebay.gateway.errors.rendering import ErrorRenderer
     from forebay.gateway.hot.admission import Admission
     from forebay.gateway.parts import Parts
     from forebay.wire.hosts import HostGuard
 
+logger = logging.getLogger("forebay.gateway")
+
 REQUEST_ID = b"x-request-id"
+CODES_OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
 def make_application(parts: Parts) -> ASGIApp:
@@ -79,6 +89,65 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         DashboardRoutes(authorizer, parts.watch),
     )  # fmt: skip
     return [route for group in groups for route in group.routes()]
+
+
+class ErrorHandlers:
+    """Turns exceptions into responses."""
+
+    def __init__(self, renderer: ErrorRenderer) -> None:
+        self._renderer = renderer
+        self.by_type: dict[Any, Any] = {
+            HttpError: self.http_error,
+            SessionRejected: self.session_error,
+            HTTPException: self.no_route,
+            Exception: self.internal_error,
+        }
+
+    def response(self, problem: Problem, request: Request) -> Response:
+        """Return an error in the form of the route's API family."""
+        family = family_of(request.url.path, "anthropic-version" in request.headers)
+        language = preferred_language(request.headers.get("accept-language", "").encode("latin-1"))
+        rendered = self._renderer.render(problem, family, language)
+        headers = {name.decode(): value.decode() for name, value in rendered.headers}
+        return Response(rendered.body, rendered.status, headers)
+
+    async def http_error(self, request: Request, error: HttpError) -> Response:
+        return self.response(error.problem, request)
+
+    async def session_error(self, request: Request, error: SessionRejected) -> Response:
+        """Answer what a session rejects; a full queue has a body of its own."""
+        if isinstance(error, PromptQueueFull):
+            return queue_full(error)
+        return self.response(error.problem, request)
+
+    async def no_route(self, request: Request, error: HTTPException) -> Response:
+        """Answer a request for a path or a method that does not exist."""
+        code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
+        is_hot = request.url.path.encode() in HOT_ROUTES
+        if is_hot:
+            code = "method_not_allowed"
+        answer = self.response(Problem(code, _words(code, request)), request)
+        allow = (error.headers or {}).get("Allow") or ("POST" if is_hot else "")
+        if allow and code == "method_not_allowed":
+            answer.headers["allow"] = allow
+        return answer
+
+    async def internal_error(self, request: Request, error: Exception) -> Response:
+        """Log a bug with its traceback; callers get nothing that could help an attacker."""
+        logger.error("internal error in a route", exc_info=error, extra={"path": request.url.path})
+        problem = Problem("internal_error", "an internal error; the log has the details")
+        return self.response(problem, request)
+
+
+def _words(code: str, request: Request) -> str:
+    path = request.url.path[:128]
+    if code == "method_not_allowed":
+        return f"{request.method} is not allowed for {path}"
+    known = [route.decode() for route in HOT_ROUTES]
+    known += [route.path for route in request.app.routes if "{" not in route.path]
+    near = nearest(path, known)[:1]
+    meant = f"did you mean {near[0]}? See" if near else "see"
+    return f"there is nothing at {path}; {meant} /openapi.json"
 
 
 class RequestIdMiddleware:

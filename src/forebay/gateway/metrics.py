@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -13,11 +14,12 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import generate_latest
 
-from forebay.gateway.fleet.metrics import fleet_families
+from forebay.coordination.protocol.fleet import Mode, ReplicaState
+from forebay.dashboard.fleet import draw_fleet
 from forebay.gateway.hot.accounting import BUCKETS_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from forebay.coordination import FleetPicture
     from forebay.core import Snapshot
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from forebay.nodes.registry import Nodes
     from forebay.sessions.deps import SessionFigures
 
-    Labelled = tuple[tuple[str, ...], Histogram]
+    Samples: TypeAlias = Mapping[Any, float]
+    """By the value of the one label, or a tuple of the values of all labels."""
 
+MODES: tuple[str, ...] = get_args(Mode)
+STATES: tuple[str, ...] = get_args(ReplicaState)
 OF_THE_FLEET = frozenset(
     {
         "forebay_queue_depth", "nexus_queue_depth", "forebay_queue_max_size",
@@ -41,12 +46,12 @@ OF_THE_FLEET = frozenset(
         "forebay_replicas_differing", "forebay_fleet_epoch", "forebay_fleet_failovers_total",
     }
 )  # fmt: skip
-"""Metrics that every gateway of a fleet tells of the whole: adding them up over gateways would
-count everything several times."""
+"""Metrics that every gateway reports for the whole fleet: summed over gateways they would count
+everything several times."""
 
 
 class Metrics:
-    """Draws the metrics from plain integers when someone asks for them."""
+    """Makes the metrics from plain integers when they are asked for."""
 
     def __init__(
         self,
@@ -73,20 +78,17 @@ class Metrics:
     ) -> list[Metric]:
         """Return all metrics there are, those without a sample included."""
         snapshot = look.snapshot
-        # What a leader has counted must not seem to fall, and then to leap, while there is none.
+        # Counters of the leader must not seem to fall, and then to leap, while there is none.
         totals = snapshot.totals if fleet is None or fleet.mode == "coordinated" else None
         return [*self._queue(snapshot), *_queue_totals(totals), *self._traffic(retries),
                 *self._of_nodes(snapshot), *self._of_jobs(), *self._of_sessions(),
-                *_of_itself(held),
-                *(fleet_families(fleet, look.age_s) if fleet else ())]  # fmt: skip
+                *_of_resources(held),
+                *(_of_fleet(fleet, look.age_s) if fleet else ())]  # fmt: skip
 
     def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
-        depth = GaugeMetricFamily(
-            "forebay_queue_depth", "Requests waiting now.", labels=["priority"]
+        yield _gauges(
+            "forebay_queue_depth", "Requests waiting now.", "priority", snapshot.by_priority
         )
-        for priority, waiting in snapshot.by_priority.items():
-            depth.add_metric([priority], waiting)
-        yield depth
         yield _gauge(
             "nexus_queue_depth",
             "Requests waiting now, in all; the name that Nexus used.",
@@ -95,23 +97,21 @@ class Metrics:
         yield _gauge(
             "forebay_queue_max_size", "Requests that may wait (queue.max_size).", snapshot.max_size
         )
-        yield _histogram(
+        yield _histograms(
             "forebay_queue_wait_seconds",
             "Time spent waiting, with the zeros of those that did not.",
-            ["priority", "outcome"],
+            "priority outcome",
             self._accounting.waits.items(),
         )
 
     def _traffic(self, retries: int) -> Iterator[Metric]:
         counts = self._accounting
-        requests = CounterMetricFamily(
+        yield _counters(
             "forebay_requests_total",
             "Requests at their end; outcomes as in the access log.",
-            labels=["route", "outcome"],
+            "route outcome",
+            counts.requests,
         )
-        for labels, count in counts.requests.items():
-            requests.add_metric(list(labels), count)
-        yield requests
         for name, what, histogram in (
             ("forebay_first_byte_seconds", "From the node's start to its first byte.",
              counts.first_bytes),
@@ -119,59 +119,60 @@ class Metrics:
             ("forebay_estimate_error_seconds", "How far the promised wait was off.",
              counts.estimate_errors),
         ):  # fmt: skip
-            yield _histogram(name, what, [], [((), histogram)])
-        tokens = CounterMetricFamily(
+            yield _histograms(name, what, "", [((), histogram)])
+        yield _counters(
             "forebay_tokens_total",
             "Tokens, as the nodes count them, else estimated.",
-            labels=["kind"],
+            "kind",
+            {"prompt": counts.prompt_tokens, "output": counts.output_tokens},
         )
-        tokens.add_metric(["prompt"], counts.prompt_tokens)
-        tokens.add_metric(["output"], counts.output_tokens)
-        yield tokens
         yield _counter(
             "forebay_retries_total", "Attempts beyond the first, after failures.", retries
         )
 
     def _of_nodes(self, snapshot: Snapshot) -> Iterator[Metric]:
-        in_flight = _per_node("forebay_node_in_flight", "Requests running on the node.")
-        pending = GaugeMetricFamily(
+        in_flight = {node.name: node.in_flight for node in snapshot.nodes}
+        yield _gauges("forebay_node_in_flight", "Requests running on the node.", "node", in_flight)
+        yield _gauges(
             "nexus_backend_pending_requests",
             "Requests running on the node; the name that Nexus used.",
-            labels=["backend"],
+            "backend",
+            in_flight,
         )
-        slots = _per_node("forebay_node_slots", "Requests that may run there at once.")
-        up = _per_node(
+        yield _gauges(
+            "forebay_node_slots",
+            "Requests that may run there at once.",
+            "node",
+            {node.name: node.slots for node in snapshot.nodes},
+        )
+        yield _gauges(
             "forebay_node_up",
             "1 while this gateway finds it online; 0 offline, loading or draining.",
+            "node",
+            {backend.name: float(backend.told.state == "online") for backend in self._nodes},
         )
-        for node in snapshot.nodes:
-            in_flight.add_metric([node.name], node.in_flight)
-            pending.add_metric([node.name], node.in_flight)
-            slots.add_metric([node.name], node.slots)
-        for backend in self._nodes:
-            up.add_metric([backend.name], float(backend.told.state == "online"))
-        yield from (in_flight, pending, slots, up)
-        failures = CounterMetricFamily(
+        yield _counters(
             "forebay_node_failures_total",
             "Requests that failed there, by what happened.",
-            labels=["node", "kind"],
+            "node kind",
+            {
+                (backend.name, kind): count
+                for backend in self._nodes
+                for kind, count in backend.failures.items()
+            },
         )
-        for backend in self._nodes:
-            for kind, count in backend.failures.items():
-                failures.add_metric([backend.name, kind], count)
-        yield failures
 
     def _of_jobs(self) -> Iterator[Metric]:
-        jobs = GaugeMetricFamily(
-            "forebay_jobs", "Jobs in the store, by type and status.", labels=["type", "status"]
+        yield _gauges(
+            "forebay_jobs",
+            "Jobs in the store, by type and status.",
+            "type status",
+            self._jobs.by_status,
         )
-        for (task_type, status), count in self._jobs.by_status.items():
-            jobs.add_metric([task_type, status], count)
-        yield jobs
-        yield _histogram(
+        yield _histograms(
             "forebay_job_wait_seconds",
             "Time that jobs were queued before they started.",
-            ["type"],
+            "type",
             self._jobs.waits.items(),
         )
         yield _gauge(
@@ -188,42 +189,38 @@ class Metrics:
             "Prompts pending in all sessions, the running ones included.",
             figures.pending(),
         )
-        ended = CounterMetricFamily(
+        yield _counters(
             "forebay_session_prompts_total",
             "Prompts that ended: completed, or an error code.",
-            labels=["outcome"],
+            "outcome",
+            figures.outcomes,
         )
-        for outcome, count in figures.outcomes.items():
-            ended.add_metric([outcome], count)
-        yield ended
 
 
 def _queue_totals(totals: Totals | None) -> Iterator[Metric]:
-    """Draw what the scheduler has counted; without a sample where nobody has."""
+    """Yield the counters of the scheduler; without a sample where there are none."""
     for name, what, field in (
         ("enqueued", "Requests that had to wait.", "enqueued"),
         ("timeouts", "Requests that waited too long.", "expired"),
         ("cancelled", "Requests given up by their clients, or cancelled.", "cancelled"),
     ):
         count = None if totals is None else getattr(totals, field)
-        yield CounterMetricFamily(f"forebay_queue_{name}_total", what, value=count)
-    rejected = CounterMetricFamily(
+        yield _counter(f"forebay_queue_{name}_total", what, count)
+    yield _counters(
         "forebay_queue_rejected_total",
         "Requests that the scheduler refused, by code.",
-        labels=["reason"],
+        "reason",
+        totals.rejected if totals is not None else {},
     )
-    for reason, count in totals.rejected.items() if totals else ():
-        rejected.add_metric([reason], count)
-    yield rejected
-    yield CounterMetricFamily(
+    yield _counter(
         "forebay_model_swaps_total",
         "Model loads caused by dispatching.",
-        value=None if totals is None else totals.swaps,
+        None if totals is None else totals.swaps,
     )
 
 
-def _of_itself(held: Holdings) -> Iterator[Metric]:
-    """Draw what this gateway holds; without a request, no lease and no body."""
+def _of_resources(held: Holdings) -> Iterator[Metric]:
+    """Yield what this gateway holds; without a request, no lease and no body."""
     yield _gauge("forebay_leases", "Slots of nodes that this gateway holds now.", held.leases)
     yield _counter(
         "forebay_leases_orphaned_total",
@@ -231,20 +228,65 @@ def _of_itself(held: Holdings) -> Iterator[Metric]:
         "given back. Anything but 0 is a bug.",
         held.orphaned,
     )
-    connections = GaugeMetricFamily(
-        "forebay_connections", "Connections open now, the idle ones included.", labels=["side"]
+    yield _gauges(
+        "forebay_connections",
+        "Connections open now, the idle ones included.",
+        "side",
+        {"client": held.client_connections, "node": held.node_connections},
     )
-    connections.add_metric(["client"], held.client_connections)
-    connections.add_metric(["node"], held.node_connections)
-    yield connections
     yield _gauge(
         "forebay_body_bytes", "Bytes of request bodies that are counted now.", held.body_bytes
     )
     yield _gauge("forebay_tasks", "Tasks of the event loop, this answer's included.", held.tasks)
 
 
+def _of_fleet(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]:
+    """Yield the state of the fleet as this gateway knows it."""
+    drawn = draw_fleet(fleet).replicas
+    alive = [one for one in drawn if one.state != "lost"]
+    here = next((one.version for one in alive if one.name == fleet.me), None)
+    by_state = Counter(replica.state for replica in drawn)
+    yield _gauges(
+        "forebay_replicas",
+        "Gateways that share the queue; `lost` for a while after one has vanished.",
+        "state",
+        {state: by_state[state] for state in STATES},
+    )
+    yield _gauges(
+        "forebay_replicas_differing",
+        "Gateways of the fleet whose settings or version are not this one's.",
+        "what",
+        {
+            "settings": sum(not one.same_settings for one in alive),
+            "version": sum(here is not None and one.version != here for one in alive),
+        },
+    )
+    yield _gauges(
+        "forebay_fleet_mode",
+        "1 for the mode that this gateway is in.",
+        "mode",
+        {mode: float(mode == fleet.mode) for mode in MODES},
+    )
+    yield _gauge("forebay_fleet_epoch", "How many leaders there have been.", fleet.epoch)
+    yield _gauge(
+        "forebay_fleet_counted_seconds_ago",
+        "How old the figures of the fleet are here; 0 while the leader answers in time.",
+        age_s,
+    )
+    yield _counter(
+        "forebay_fleet_failovers_total",
+        "Changes of leader that this gateway has seen.",
+        fleet.failovers,
+    )
+    yield _counter(
+        "forebay_store_outages_total",
+        "Times that this gateway lost the shared store.",
+        fleet.outages,
+    )
+
+
 class _Collected:
-    """A collector of what has been drawn already."""
+    """A collector of metrics that exist already."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -253,27 +295,37 @@ class _Collected:
         return self._families
 
 
-def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
+def _gauge(name: str, what: str, value: float | None) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, what, value=value)
 
 
-def _counter(name: str, what: str, value: float) -> CounterMetricFamily:
+def _counter(name: str, what: str, value: float | None) -> CounterMetricFamily:
     return CounterMetricFamily(name, what, value=value)
 
 
-def _per_node(name: str, what: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, what, labels=["node"])
+def _gauges(name: str, what: str, labels: str, samples: Samples) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, what, labels=labels.split())
+    for key, value in samples.items():
+        family.add_metric([key] if isinstance(key, str) else key, value)
+    return family
 
 
-def _histogram(
-    name: str, what: str, labels: list[str], histograms: Iterable[Labelled]
+def _counters(name: str, what: str, labels: str, samples: Samples) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, what, labels=labels.split())
+    for key, value in samples.items():
+        family.add_metric([key] if isinstance(key, str) else key, value)
+    return family
+
+
+def _histograms(
+    name: str, what: str, labels: str, samples: Iterable[tuple[tuple[str, ...], Histogram]]
 ) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(name, what, labels=labels)
-    for values, histogram in histograms:
+    family = HistogramMetricFamily(name, what, labels=labels.split())
+    for values, histogram in samples:
         seen = 0
         buckets: list[tuple[str, float]] = []
         for bound, count in zip((*BUCKETS_S, float("inf")), histogram.counts, strict=True):
             seen += count
             buckets.append(("+Inf" if bound == float("inf") else str(bound), seen))
-        family.add_metric(list(values), buckets, histogram.total)
+        family.add_metric(values, buckets, histogram.total)
     return family

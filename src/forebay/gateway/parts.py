@@ -10,8 +10,14 @@ from forebay.core import OptionsChanged
 from forebay.dashboard.lookout import Lookout
 from forebay.dashboard.picture import SessionsPicture
 from forebay.dashboard.watch import Status, Surroundings, Watch
-from forebay.gateway.dashboard import GPUS_S, JobsFigures, RateLimit, bad_ends, waits_by_bucket
-from forebay.gateway.errors.remedies import remedy_of
+from forebay.gateway.dashboard import (
+    GPUS_S,
+    JobsFigures,
+    RateLimit,
+    bad_ends,
+    remedy_of,
+    waits_by_bucket,
+)
 from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
 from forebay.gateway.fleet.membership import Membership, make_coordinator

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.gateway.errors.http_error import HttpError
-from forebay.gateway.fleet.acp_forwarding import ask_replica
+from forebay.gateway.fleet.peers import HEAD_S
 from forebay.gateway.http.json_body import check_text, in_turns
 from forebay.gateway.http.sse import while_connected
 from forebay.gateway.routes.json_answer import json_answer
@@ -45,6 +45,8 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 REFUSED = -32000
 """Every rejection by a session; `data.errorKind` says which."""
+ANSWER_BYTES_MAX = 1_048_576
+"""What the answers of a peer to a batch may weigh: each has the caller's id and a few fields."""
 ABOUT_PARAMS = ("invalid_request", "unsupported", "history_too_large")
 
 Answer = dict[str, Any]
@@ -124,7 +126,7 @@ class AcpRoutes:
     async def _there(self, calls: list[Answer], request: Request, name: str) -> list[Answer | None]:
         """Have another gateway run these calls; where it cannot, each fails."""
         try:
-            return await ask_replica(self._peers, request, name, calls)
+            return await _forwarded(self._peers, request, name, calls)
         except HttpError as error:
             rejection = _rejection(error)
             return [_failed(_id_of(call), rejection) if "id" in call else None for call in calls]
@@ -244,3 +246,43 @@ def _failed(call_id: object, error: RpcError) -> Answer:
 
 def _answered(answer: object) -> Response:
     return Response(status_code=204) if answer is None else json_answer(answer)
+
+
+# -- calls that another gateway runs
+
+
+class _PeerError(msgspec.Struct):
+    code: str
+    message: str
+
+
+class _PeerErrorBody(msgspec.Struct):
+    error: _PeerError
+
+
+async def _forwarded(
+    peers: Peers, request: Request, name: str, calls: list[Answer]
+) -> list[Answer | None]:
+    """Return a peer's answer to each call, None for notifications; raises HttpError.
+
+    The calls are valid, so that exactly those with an id are answered, and in their order.
+    """
+    waits = any(call["method"] == "session/branch" for call in calls)
+    body = msgspec.json.encode(calls)
+    limit_s = None if waits else HEAD_S
+    status, answer = await peers.ask(request, name, body, ANSWER_BYTES_MAX, limit_s)
+    try:
+        if status not in (200, 204):  # all of it failed: the key, the Host, the time
+            error = msgspec.json.decode(answer, type=_PeerErrorBody).error
+            raise HttpError(error.code, error.message)
+        answers = msgspec.json.decode(answer, type=list[Answer]) if answer else []
+    except msgspec.DecodeError:
+        raise _invalid_answer(name) from None
+    if len(answers) != sum("id" in call for call in calls):
+        raise _invalid_answer(name)
+    left = iter(answers)
+    return [next(left) if "id" in call else None for call in calls]
+
+
+def _invalid_answer(name: str) -> HttpError:
+    return HttpError("replica_unavailable", f"gateway {name} gave an invalid answer")
