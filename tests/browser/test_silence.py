@@ -100,7 +100,7 @@ async def test_a_page_that_nobody_looks_at_gives_its_connection_back(site: Site)
     await page.clock.fast_forward(16_000)
     await expect(state).to_have_text("Paused while hidden")
     async with asyncio.timeout(10):
-        while gateway.parts.watch.followers:  # noqa: ASYNC110 - told by a socket that closes
+        while gateway.parts.dashboard_feed.subscribers:  # noqa: ASYNC110 - told by a socket that closes
             await asyncio.sleep(0)
     await page.evaluate("hide(false)")
     await expect(state).to_have_text("Live")

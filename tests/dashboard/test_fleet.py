@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.dashboard.fleet import LONG_SEEKING_S, REPLICAS_MAX, draw_fleet, fleet_troubles
+from forebay.dashboard.fleet import LONG_SEEKING_S, REPLICAS_MAX, fleet_snapshot, fleet_troubles
 from harness.shown_fleet import ME, ShownFleet, replica
 
 
 def troubles(*others: Any, mode_s: float = 40.0, **changed: Any) -> dict[str, str]:
     """Return what is said of a fleet, by code."""
-    drawn = draw_fleet(ShownFleet(*others, **changed).picture(), mode_s=mode_s)
+    drawn = fleet_snapshot(ShownFleet(*others, **changed).picture(), mode_s=mode_s)
     found = list(fleet_troubles(drawn))
     assert all(one.text.ja and one.advice.ja and one.advice.en for one in found)
     return {one.code: one.text.en for one in found}
@@ -55,9 +55,9 @@ def test_settings_are_held_against_this_gateways_own_and_else_the_leaders() -> N
     assert troubles(replica("2", settings="other", state="lost")).keys() == {"replica_lost"}
     leader, stray = replica("2", state="leading", settings="new"), replica("3", settings="old")
     not_here = ShownFleet(replicas=(stray, leader)).picture()
-    assert [one.same_settings for one in draw_fleet(not_here).replicas] == [True, False]
+    assert [one.same_settings for one in fleet_snapshot(not_here).replicas] == [True, False]
     unled = ShownFleet(replicas=(stray, replace(leader, state="following"))).picture()
-    assert all(one.same_settings for one in draw_fleet(unled).replicas)
+    assert all(one.same_settings for one in fleet_snapshot(unled).replicas)
 
 
 def test_several_versions_are_noted_while_they_last() -> None:
@@ -67,7 +67,7 @@ def test_several_versions_are_noted_while_they_last() -> None:
 
 def test_a_very_large_fleet_shows_some_and_the_living_first() -> None:
     others = [replica(f"{n:08x}", state="lost" if n % 2 else "following") for n in range(200)]
-    drawn = draw_fleet(ShownFleet(*others).picture())
+    drawn = fleet_snapshot(ShownFleet(*others).picture())
     assert len(drawn.replicas) == REPLICAS_MAX
     assert all(one.state != "lost" for one in drawn.replicas)
     assert drawn.me == ME
@@ -75,5 +75,5 @@ def test_a_very_large_fleet_shows_some_and_the_living_first() -> None:
 
 @pytest.mark.parametrize("mode", ["seeking", "alone", "cut_off"])
 def test_without_a_leader_nobody_is_shown_to_lead(mode: str) -> None:
-    drawn = draw_fleet(ShownFleet(replica("2", state="lost"), mode=mode).picture())
+    drawn = fleet_snapshot(ShownFleet(replica("2", state="lost"), mode=mode).picture())
     assert [one.state for one in drawn.replicas] == ["following", "lost"]

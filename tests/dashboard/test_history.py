@@ -7,19 +7,25 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.dashboard.history import MINUTE, SAMPLES_MAX, WAITS_WINDOW, History, Reading
+from forebay.dashboard.history import (
+    MINUTE,
+    SAMPLES_MAX,
+    WAITS_WINDOW,
+    HistoryReading,
+    SampleHistory,
+)
 
 BOUNDS_S = (0.001, 1.0, 10.0)
 
 
-def reading(**given: Any) -> Reading:
+def reading(**given: Any) -> HistoryReading:
     depth = {"high": 0, "normal": given.pop("waiting", 0)}
     values = {"processing": 0, "served": 0, "rejected": 0, "waits": (0, 0, 0, 0), **given}
-    return Reading(depth=depth, **values)
+    return HistoryReading(depth=depth, **values)
 
 
 def test_a_sample_says_what_happened_since_the_one_before() -> None:
-    history = History(BOUNDS_S)
+    history = SampleHistory(BOUNDS_S)
     history.add(reading(waiting=4, processing=2, served=10, rejected=1))
     history.add(reading(waiting=3, processing=2, served=13, rejected=1))
     assert history.newest is not None
@@ -28,7 +34,7 @@ def test_a_sample_says_what_happened_since_the_one_before() -> None:
 
 
 def test_waits_are_told_over_the_window_and_then_forgotten() -> None:
-    history = History(BOUNDS_S)
+    history = SampleHistory(BOUNDS_S)
     history.add(reading(waits=(0, 0, 4, 0)))
     for _ in range(WAITS_WINDOW - 1):
         history.add(reading(waits=(0, 0, 4, 0)))
@@ -39,7 +45,7 @@ def test_waits_are_told_over_the_window_and_then_forgotten() -> None:
 
 
 def test_the_columns_hold_the_last_fifteen_minutes_oldest_first() -> None:
-    history = History(BOUNDS_S)
+    history = SampleHistory(BOUNDS_S)
     for second in range(SAMPLES_MAX + 50):
         history.add(reading(processing=second))
     columns: Any = history.columns(["high", "normal", "low"])
@@ -52,7 +58,7 @@ def test_the_columns_hold_the_last_fifteen_minutes_oldest_first() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=3 * MINUTE))
 def test_a_minute_is_what_its_seconds_add_up_to(seconds: list[tuple[int, int]]) -> None:
-    history, served, rejected = History(BOUNDS_S), 0, 0
+    history, served, rejected = SampleHistory(BOUNDS_S), 0, 0
     for more_served, more_rejected in seconds:
         served, rejected = served + more_served, rejected + more_rejected
         history.add(reading(served=served, rejected=rejected))
@@ -62,7 +68,7 @@ def test_a_minute_is_what_its_seconds_add_up_to(seconds: list[tuple[int, int]]) 
 
 
 def test_totals_that_another_counts_are_no_news() -> None:
-    history = History(BOUNDS_S)
+    history = SampleHistory(BOUNDS_S)
     served = []
     for total, leader in ((3, 1), (5, 1), (4000, 2), (4001, 2), (2, 3), (3, 3)):
         history.add(reading(served=total, source=("coordinated", leader)))
@@ -72,7 +78,7 @@ def test_totals_that_another_counts_are_no_news() -> None:
 
 
 def test_totals_that_fall_are_never_told_as_less_than_nothing() -> None:
-    history = History(BOUNDS_S)
+    history = SampleHistory(BOUNDS_S)
     history.add(reading(served=10))
     history.add(reading(served=4))
     assert history.newest is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.dashboard.quantiles import quantile
+from forebay.dashboard.history import quantile
 from forebay.gateway.hot.accounting import BUCKETS_S
 
 WAITS = st.lists(st.floats(0.0, 700.0), min_size=1, max_size=200)

@@ -7,33 +7,38 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.dashboard.picture import ModelPicture, NodePicture, QueuePicture, Trouble
-from forebay.dashboard.troubles import SHOWN_MAX, Moment, find_troubles
-from forebay.dashboard.words import Words
+from forebay.dashboard.snapshot import (
+    ModelSnapshot,
+    NodeSnapshot,
+    QueueSnapshot,
+    TroubleSnapshot,
+    Words,
+)
+from forebay.dashboard.troubles import SHOWN_MAX, ObservedState, find_troubles
 
-NODE = NodePicture(
+NODE = NodeSnapshot(
     name="gpu1", kind="ollama", state="online", state_seconds=100.0, slots=2, in_flight=1,
     models=["m"], models_total=1, loaded=["m"], failing=[], gpu_load=None, vram_used_bytes=None,
     vram_total_bytes=None, failures={}, last_error=None, simulated=False,
 )  # fmt: skip
-MODEL = ModelPicture("m", ["openai"], 0, 1, 2, 1.0, 2.0)
-QUEUE = QueuePicture(
+MODEL = ModelSnapshot("m", ["openai"], 0, 1, 2, 1.0, 2.0)
+QUEUE = QueueSnapshot(
     enabled=True, waiting=0, processing=1, max_size=10, average_wait_seconds=None,
     average_service_seconds=None, by_priority={"normal": 0}, served_per_minute=0,
     rejected_per_minute=0, served_total=0, rejected_total=0, timeouts_total=0, cancelled_total=0,
     retries_total=0, model_swaps_total=0, waiting_jobs=0, processing_jobs=0,
 )  # fmt: skip
-WELL = Moment(
+WELL = ObservedState(
     queue=QUEUE, models=[MODEL], nodes=[NODE], draining=False, searching=False, wait_s_max=60.0,
     refused={}, remedy=Words("do this", "こうする"),
 )  # fmt: skip
 
 
-def troubles(**changes: Any) -> dict[str, Trouble]:
+def troubles(**changes: Any) -> dict[str, TroubleSnapshot]:
     return {trouble.code: trouble for trouble in find_troubles(replace(WELL, **changes))}
 
 
-def node(**changes: Any) -> NodePicture:
+def node(**changes: Any) -> NodeSnapshot:
     return replace(NODE, **changes)
 
 

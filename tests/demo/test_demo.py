@@ -15,7 +15,7 @@ from forebay.demo.users import DemoAnswer, DemoUser
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forebay.dashboard.words import Words
+    from forebay.dashboard.snapshot import Words
 
 PACE = 0.04
 
@@ -47,7 +47,7 @@ async def test_every_scene_shows_what_its_caption_says(tmp_path: Path) -> None:
     async with DemoSetup(tmp_path, said.append, pace=PACE) as stage:
         await play(stage, random.Random(1), once=True)
         swaps, retries, left = await stage.swaps(), stage.retries, await stage.waiting()
-        assert stage.gateway.parts.watch.caption is said[-1]
+        assert stage.gateway.parts.dashboard_feed.caption is said[-1]
         assert stage.state_of("gpu2") == "online"
     script = next(one for one in Recorder.everyone if one.name == "script")
     people = [one for one in Recorder.everyone if one is not script]

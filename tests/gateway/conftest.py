@@ -166,7 +166,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         rig = Rig(stack, tmp_path)
         yield rig
         if hasattr(rig, "gateway") and not rig.gateway.parts.readiness.draining:
-            snapshot = await rig.gateway.parts.lookout.snapshot()
+            snapshot = await rig.gateway.parts.queue_observer.snapshot()
             relay = rig.gateway.parts.relay
             tickets = snapshot.running + snapshot.waiting
             tickets += snapshot.running_jobs + snapshot.waiting_jobs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from forebay.clock import SystemClock
 from forebay.coordination import FleetPicture
 from forebay.core import Observed, Scheduler, Snapshot
-from forebay.dashboard.lookout import Look
+from forebay.dashboard.observer import QueueObservation
 from forebay.gateway.holdings import Holdings
 from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
 from forebay.gateway.jobs.figures import JobFigures
@@ -99,7 +99,10 @@ def described() -> list[Described]:
     assert isinstance(snapshot, Snapshot)
     metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures())
     fleet = FleetPicture("coordinated", 1, "", ())
-    return [_described(family) for family in metrics.families(Look(snapshot), 0, Holdings(), fleet)]
+    return [
+        _described(family)
+        for family in metrics.families(QueueObservation(snapshot), 0, Holdings(), fleet)
+    ]
 
 
 def _described(family: Metric) -> Described:

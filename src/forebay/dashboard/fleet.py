@@ -1,14 +1,19 @@
-"""The gateways that share one queue, as they are shown: who they are, and what is wrong with them.
+"""The gateways that share one queue, for the page: who they are, and what is wrong with them.
 
-Addresses stay out: whoever may look at totals need not learn how the inner network is laid out.
+Addresses stay out: who may see totals need not learn how the inner network is laid out.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from forebay.dashboard.picture import FleetPicture, ReplicaPicture, Trouble
-from forebay.dashboard.words import Words, duration
+from forebay.dashboard.snapshot import (
+    FleetSnapshot,
+    ReplicaSnapshot,
+    TroubleSnapshot,
+    Words,
+    duration,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,17 +28,19 @@ LONG_SEEKING_S: Final = 15.0
 """A leader is found within two leases (of 5 s, by default); longer than this is not a handover."""
 
 
-def draw_fleet(known: Known, *, mode_s: float = 0.0, age_s: float | None = 0.0) -> FleetPicture:
-    """Show a fleet; `mode_s` is for how long it has been as it is, `age_s` how old the counts."""
+def fleet_snapshot(
+    known: Known, *, mode_s: float = 0.0, age_s: float | None = 0.0
+) -> FleetSnapshot:
+    """Return a fleet; `mode_s` is how long it has had its mode, `age_s` the age of the counts."""
     settings = _settings_here(known)
     listed = sorted(known.replicas, key=lambda one: (one.state == "lost", one.name))
-    return FleetPicture(
+    return FleetSnapshot(
         mode=known.mode,
         mode_seconds=round(mode_s, 1),
         epoch=known.epoch,
         me=known.me,
         replicas=[
-            _drawn(replica, settings, is_led=known.mode == "coordinated")
+            _replica_snapshot(replica, settings, is_led=known.mode == "coordinated")
             for replica in listed[:REPLICAS_MAX]
         ],
         failovers_total=known.failovers,
@@ -42,9 +49,11 @@ def draw_fleet(known: Known, *, mode_s: float = 0.0, age_s: float | None = 0.0) 
     )
 
 
-def _drawn(replica: ReplicaView, settings: str | None, *, is_led: bool) -> ReplicaPicture:
-    """Show one gateway; who led the fleet last does so no more where it has no leader."""
-    return ReplicaPicture(
+def _replica_snapshot(
+    replica: ReplicaView, settings: str | None, *, is_led: bool
+) -> ReplicaSnapshot:
+    """Return one gateway; the last leader is shown as a follower while there is no leader."""
+    return ReplicaSnapshot(
         name=replica.name,
         state=replica.state if is_led or replica.state != "leading" else "following",
         version=replica.version,
@@ -57,7 +66,7 @@ def _drawn(replica: ReplicaView, settings: str | None, *, is_led: bool) -> Repli
 
 
 def _settings_here(known: Known) -> str | None:
-    """Return what the others' settings are held against: this gateway's own, else the leader's."""
+    """Return the settings to compare with: this gateway's own, else the leader's."""
     by_rank = sorted(known.replicas, key=lambda one: (one.name != known.me, one.state != "leading"))
     if not by_rank or (by_rank[0].name != known.me and by_rank[0].state != "leading"):
         return None
@@ -67,21 +76,21 @@ def _settings_here(known: Known) -> str | None:
 # -- what is wrong
 
 
-def fleet_troubles(fleet: FleetPicture) -> Iterator[Trouble]:
+def fleet_troubles(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     """Return what is wrong with the fleet, seen from this gateway."""
     yield from _MODES[fleet.mode](fleet)
 
 
-def _coordinated(fleet: FleetPicture) -> Iterator[Trouble]:
-    """Say what is wrong with the others; who has no leader cannot say that."""
+def _coordinated(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
+    """Return what is wrong with the others, which only the leader's followers know."""
     yield from _lost(fleet)
     yield from _other_settings(fleet)
     yield from _other_versions(fleet)
 
 
-def _cut_off(fleet: FleetPicture) -> Iterator[Trouble]:
+def _cut_off(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     lasted = duration(fleet.mode_seconds)
-    yield Trouble(
+    yield TroubleSnapshot(
         "error", "cut_off",
         Words(f"This gateway has been cut off from the shared store for {lasted.en}, and others "
               "may not be: nothing new starts here.",
@@ -95,9 +104,9 @@ def _cut_off(fleet: FleetPicture) -> Iterator[Trouble]:
     )  # fmt: skip
 
 
-def _alone(fleet: FleetPicture) -> Iterator[Trouble]:
+def _alone(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     lasted = duration(fleet.mode_seconds)
-    yield Trouble(
+    yield TroubleSnapshot(
         "error", "store_lost",
         Words(f"The shared store has been out of reach for {lasted.en}: each gateway works alone, "
               "with its share of the slots.",
@@ -111,11 +120,11 @@ def _alone(fleet: FleetPicture) -> Iterator[Trouble]:
     )  # fmt: skip
 
 
-def _seeking(fleet: FleetPicture) -> Iterator[Trouble]:
+def _seeking(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     if fleet.mode_seconds < LONG_SEEKING_S:
         return
     lasted = duration(fleet.mode_seconds)
-    yield Trouble(
+    yield TroubleSnapshot(
         "warning", "leaderless",
         Words(f"No gateway has led the fleet for {lasted.en}: newcomers wait.",
               f"{lasted.ja}間、リーダーとなるゲートウェイがありません。"
@@ -126,7 +135,7 @@ def _seeking(fleet: FleetPicture) -> Iterator[Trouble]:
     )  # fmt: skip
 
 
-_MODES: Final[dict[str, Callable[[FleetPicture], Iterator[Trouble]]]] = {
+_MODES: Final[dict[str, Callable[[FleetSnapshot], Iterator[TroubleSnapshot]]]] = {
     "coordinated": _coordinated,
     "alone": _alone,
     "cut_off": _cut_off,
@@ -134,13 +143,13 @@ _MODES: Final[dict[str, Callable[[FleetPicture], Iterator[Trouble]]]] = {
 }
 
 
-def _lost(fleet: FleetPicture) -> Iterator[Trouble]:
+def _lost(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     lost = [replica for replica in fleet.replicas if replica.state == "lost"]
     if not lost:
         return
     names, heard = _named(lost), duration(min(replica.heard_seconds for replica in lost))
     have = "has" if len(lost) == 1 else "have"
-    yield Trouble(
+    yield TroubleSnapshot(
         "warning", "replica_lost",
         Words(f"{len(lost)} of {len(fleet.replicas)} gateways {have} not been heard of for "
               f"{heard.en}: {names.en}.",
@@ -152,13 +161,13 @@ def _lost(fleet: FleetPicture) -> Iterator[Trouble]:
     )  # fmt: skip
 
 
-def _other_settings(fleet: FleetPicture) -> Iterator[Trouble]:
+def _other_settings(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     other = [one for one in fleet.replicas if one.state != "lost" and not one.same_settings]
     if not other:
         return
     names = _named(other)
     has = "has" if len(other) == 1 else "have"
-    yield Trouble(
+    yield TroubleSnapshot(
         "warning", "settings_differ",
         Words(f"{len(other)} of {len(fleet.replicas)} gateways {has} other settings than this one: "
               f"{names.en}.",
@@ -171,12 +180,12 @@ def _other_settings(fleet: FleetPicture) -> Iterator[Trouble]:
     )  # fmt: skip
 
 
-def _other_versions(fleet: FleetPicture) -> Iterator[Trouble]:
+def _other_versions(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     versions = sorted({one.version for one in fleet.replicas if one.state != "lost"})
     if len(versions) < 2:
         return
     said = ", ".join(versions[:NAMED_MAX]) + (", …" if len(versions) > NAMED_MAX else "")
-    yield Trouble(
+    yield TroubleSnapshot(
         "info", "versions_differ",
         Words(f"The gateways of this fleet run {len(versions)} versions: {said}.",
               f"このフリートでは {len(versions)} つのバージョンが動作しています: {said}。"),
@@ -185,7 +194,7 @@ def _other_versions(fleet: FleetPicture) -> Iterator[Trouble]:
     )  # fmt: skip
 
 
-def _named(replicas: Sequence[ReplicaPicture]) -> Words:
+def _named(replicas: Sequence[ReplicaSnapshot]) -> Words:
     names, more = _first(replica.name for replica in replicas), len(replicas) - NAMED_MAX
     if more <= 0:
         return Words(names, names)

@@ -2,7 +2,9 @@
 
 A sample keeps what was true at its moment (depth, processing) and what has happened since the one
 before (served, rejected). Waits are quantiles over the 30 seconds before it, from the differences
-of the buckets that the metrics keep anyway: nothing is added to the path of a request.
+of the buckets that the metrics keep anyway: nothing is added to the path of a request. A quantile
+lies somewhere inside its bucket, and is taken to lie where it would if the values there were spread
+evenly (linear interpolation, as Prometheus does it).
 
 Bounds: 900 samples of about a dozen numbers, and 30 rows of buckets; adding one is O(buckets).
 """
@@ -16,8 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from forebay.dashboard.picture import SamplePicture
-from forebay.dashboard.quantiles import quantile
+from forebay.dashboard.snapshot import TimelineSample
 
 STEP_S: Final = 1.0
 SAMPLES_MAX: Final = 900
@@ -27,7 +28,32 @@ WAITS_WINDOW: Final = 30
 MINUTE: Final = 60
 
 
-class Reading(Struct, frozen=True):
+def quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
+    """Return the value below which a share of what was counted lies; None where nothing was.
+
+    `counts` has one entry more than `bounds`: what lay above the last. What lies in the first
+    bucket did not wait at all, so 0 is said of it.
+
+    >>> quantile([0, 10, 0], (1.0, 2.0), 0.5)
+    1.5
+    """
+    total = sum(counts)
+    if total == 0:
+        return None
+    wanted, seen = share * total, 0.0
+    for index, count in enumerate(counts):
+        if count and seen + count >= wanted:
+            if index == 0:
+                return 0.0
+            if index == len(bounds):
+                break
+            low = bounds[index - 1]
+            return low + (bounds[index] - low) * (wanted - seen) / count
+        seen += count
+    return bounds[-1]
+
+
+class HistoryReading(Struct, frozen=True):
     """What is read at one moment; totals and counts are since the start."""
 
     depth: dict[str, int]
@@ -40,12 +66,12 @@ class Reading(Struct, frozen=True):
     """Who counted the totals: where that is another than before, they began anew."""
 
 
-class History:
+class SampleHistory:
     """The samples. Pure: time is when `add` is called."""
 
     def __init__(self, bounds_s: Sequence[float]) -> None:
         self._bounds_s = bounds_s
-        self._samples: deque[SamplePicture] = deque(maxlen=SAMPLES_MAX)
+        self._samples: deque[TimelineSample] = deque(maxlen=SAMPLES_MAX)
         self._waits: deque[Sequence[int]] = deque(maxlen=WAITS_WINDOW + 1)
         self._waits.append([0] * (len(bounds_s) + 1))
         self._served = self._rejected = 0
@@ -54,18 +80,17 @@ class History:
         """How many samples there have been since the start."""
 
     @property
-    def newest(self) -> SamplePicture | None:
+    def newest(self) -> TimelineSample | None:
         """The last whole second; None in the first."""
         return self._samples[-1] if self._samples else None
 
-    def add(self, reading: Reading) -> None:
-        """Take one second in."""
+    def add(self, reading: HistoryReading) -> None:
         self._waits.append(reading.waits)
         if reading.source != self._source:  # nothing happened: another leader, or none, counts
             self._source = reading.source
             self._served, self._rejected = reading.served, reading.rejected
         recent = [now - then for now, then in zip(reading.waits, self._waits[0], strict=True)]
-        sample = SamplePicture(
+        sample = TimelineSample(
             depth=reading.depth,
             processing=reading.processing,
             served=max(0, reading.served - self._served),
@@ -78,11 +103,9 @@ class History:
         self.number += 1
 
     def served_per_minute(self) -> int:
-        """Return how many were served in the last minute."""
         return sum(sample.served for sample in self._last(MINUTE))
 
     def rejected_per_minute(self) -> int:
-        """Return how many were refused in the last minute."""
         return sum(sample.rejected for sample in self._last(MINUTE))
 
     def columns(self, priorities: Sequence[str]) -> dict[str, object]:
@@ -99,7 +122,7 @@ class History:
             "wait_p95_seconds": [one.wait_p95_seconds for one in samples],
         }
 
-    def _last(self, samples: int) -> Sequence[SamplePicture]:
+    def _last(self, samples: int) -> Sequence[TimelineSample]:
         return list(islice(reversed(self._samples), samples))
 
     def _quantile(self, counts: Sequence[int], share: float) -> float | None:

@@ -1,8 +1,8 @@
-"""What is wrong now, and what to do about it, in words.
+"""What is wrong now, and what to do about it.
 
-A pure function of one moment. Each rule looks at one kind of trouble; the worst come first, and
-only as many are told as anyone would read. A rule speaks only of what lasts: what happened once is
-in the list of problems.
+A pure function of one state. Each rule covers one kind of trouble; the worst come first, and only
+as many are returned as anyone would read. Rules cover what lasts: what happened once is in the list
+of recent errors.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from forebay.dashboard.fleet import fleet_troubles
-from forebay.dashboard.picture import FleetPicture, ModelPicture, NodePicture, QueuePicture, Trouble
-from forebay.dashboard.words import Words, duration
+from forebay.dashboard.snapshot import (
+    FleetSnapshot,
+    ModelSnapshot,
+    NodeSnapshot,
+    QueueSnapshot,
+    TroubleSnapshot,
+    Words,
+    duration,
+)
 
 SHOWN_MAX: Final = 8
 NAMED_MAX: Final = 3
-"""Nodes that are told of one by one; when more are offline at once, it is one trouble."""
+"""Nodes that are named one by one; when more are offline at once, it is one trouble."""
 NEARLY_FULL: Final = 0.8
 JUST_NOW_S: Final = 2.0
 LONG_LOAD_S: Final = 120.0
@@ -27,28 +34,28 @@ ERROR_CHARS_MAX: Final = 200
 _LEVELS: Final = ("error", "warning", "info")
 
 
-class Moment(Struct, frozen=True):
-    """All that the rules look at."""
+class ObservedState(Struct, frozen=True):
+    """The input of the rules."""
 
-    queue: QueuePicture
-    models: Sequence[ModelPicture]
-    nodes: Sequence[NodePicture]
+    queue: QueueSnapshot
+    models: Sequence[ModelSnapshot]
+    nodes: Sequence[NodeSnapshot]
     draining: bool
     searching: bool
     """Whether nodes are still being looked for or started."""
     wait_s_max: float
     refused: dict[str, int]
-    """What the queue refused in the last minute, by code, the most common first."""
+    """What the queue rejected in the last minute, by code, the most common first."""
     remedy: Words
     """What to do about the most common of these."""
-    fleet: FleetPicture | None = None
+    fleet: FleetSnapshot | None = None
     """The gateways that share the queue, where it is shared."""
 
 
-Troubles: TypeAlias = Iterator[Trouble]
+Troubles: TypeAlias = Iterator[TroubleSnapshot]
 
 
-def find_troubles(moment: Moment) -> list[Trouble]:
+def find_troubles(moment: ObservedState) -> list[TroubleSnapshot]:
     """Return what is wrong, the worst first."""
     found = [
         *_gateway(moment),
@@ -67,9 +74,9 @@ def find_troubles(moment: Moment) -> list[Trouble]:
     return sorted(found, key=lambda trouble: _LEVELS.index(trouble.level))[:SHOWN_MAX]
 
 
-def _gateway(moment: Moment) -> Troubles:
+def _gateway(moment: ObservedState) -> Troubles:
     if moment.draining:
-        yield Trouble(
+        yield TroubleSnapshot(
             "warning", "shutting_down",
             Words("This gateway is shutting down: it takes nothing new.",
                   "このゲートウェイは停止処理中です。新しいリクエストは受け付けません。"),
@@ -78,11 +85,11 @@ def _gateway(moment: Moment) -> Troubles:
         )  # fmt: skip
 
 
-def _no_node(moment: Moment) -> Troubles:
+def _no_node(moment: ObservedState) -> Troubles:
     if moment.searching or any(node.state in ("online", "loading") for node in moment.nodes):
         return
     if not moment.nodes:
-        yield Trouble(
+        yield TroubleSnapshot(
             "error", "no_node",
             Words("There is no node: nothing can be answered.",
                   "ノードがありません。リクエストに応答できません。"),
@@ -91,7 +98,7 @@ def _no_node(moment: Moment) -> Troubles:
                   "forebay nodes add URL"),
         )  # fmt: skip
     else:
-        yield Trouble(
+        yield TroubleSnapshot(
             "error", "no_node",
             Words("No node is up: new requests wait at first, later ones are refused (503 no_node).",
                   "稼働中のノードがありません。新しいリクエストはしばらく待機し、"
@@ -101,14 +108,14 @@ def _no_node(moment: Moment) -> Troubles:
         )  # fmt: skip
 
 
-def _offline(moment: Moment) -> Troubles:
+def _offline(moment: ObservedState) -> Troubles:
     offline = [node for node in moment.nodes if node.state == "offline"]
     if moment.searching:
         offline = [node for node in offline if node.last_error]
     if len(offline) > NAMED_MAX:
         names = ", ".join(node.name for node in offline[:NAMED_MAX])
         count, of = len(offline), len(moment.nodes)
-        yield Trouble(
+        yield TroubleSnapshot(
             "error", "nodes_offline",
             Words(f"{count} of {of} nodes are offline: {names} and {count - NAMED_MAX} more.",
                   f"{of} 台中 {count} 台のノードがオフラインです: {names} ほか"
@@ -120,7 +127,7 @@ def _offline(moment: Moment) -> Troubles:
         return
     for node in offline:
         since, error = _offline_since(node), _last_error(node)
-        yield Trouble(
+        yield TroubleSnapshot(
             "error", "node_offline",
             Words(since.en + error.en, since.ja + error.ja),
             Words("Start its server again (it comes back by itself), or take it out with: "
@@ -131,7 +138,7 @@ def _offline(moment: Moment) -> Troubles:
         )  # fmt: skip
 
 
-def _offline_since(node: NodePicture) -> Words:
+def _offline_since(node: NodeSnapshot) -> Words:
     if node.state_seconds < JUST_NOW_S:
         return Words(f"Node {node.name} has just gone offline.",
                      f"ノード {node.name} がオフラインになりました。")  # fmt: skip
@@ -140,17 +147,17 @@ def _offline_since(node: NodePicture) -> Words:
                  f"ノード {node.name} は {lasted.ja}前からオフラインです。")  # fmt: skip
 
 
-def _last_error(node: NodePicture) -> Words:
+def _last_error(node: NodeSnapshot) -> Words:
     if not node.last_error:
         return Words("", "")
     error = node.last_error[:ERROR_CHARS_MAX]
     return Words(f" Last error: {error}", f"最後のエラー: {error}")
 
 
-def _stranded(moment: Moment) -> Troubles:
+def _stranded(moment: ObservedState) -> Troubles:
     for model in moment.models:
         if model.waiting and not model.slots and not moment.searching:
-            yield Trouble(
+            yield TroubleSnapshot(
                 "error", "model_offline",
                 Words(f"{model.waiting} requests wait for {model.model}, and no node that has it "
                       "is up.",
@@ -163,7 +170,7 @@ def _stranded(moment: Moment) -> Troubles:
             )  # fmt: skip
 
 
-def _full(moment: Moment) -> Troubles:
+def _full(moment: ObservedState) -> Troubles:
     queue = moment.queue
     if not queue.enabled or not queue.max_size or queue.waiting < NEARLY_FULL * queue.max_size:
         return
@@ -172,7 +179,7 @@ def _full(moment: Moment) -> Troubles:
         "ノードかスロットを増やすか、queue.max_size で待機数の上限を上げてください。",
     )
     if queue.waiting >= queue.max_size:
-        yield Trouble(
+        yield TroubleSnapshot(
             "error", "queue_full",
             Words(f"The queue is full ({queue.waiting} of {queue.max_size}): newcomers are told "
                   "to try again later.",
@@ -181,7 +188,7 @@ def _full(moment: Moment) -> Troubles:
             advice,
         )  # fmt: skip
     else:
-        yield Trouble(
+        yield TroubleSnapshot(
             "warning", "queue_nearly_full",
             Words(f"The queue is nearly full: {queue.waiting} of {queue.max_size}.",
                   f"キューがまもなく満杯になります: {queue.waiting} / {queue.max_size}。"),
@@ -189,12 +196,12 @@ def _full(moment: Moment) -> Troubles:
         )  # fmt: skip
 
 
-def _refusing(moment: Moment) -> Troubles:
+def _refusing(moment: ObservedState) -> Troubles:
     if moment.refused:
         count = sum(moment.refused.values())
         reasons = ", ".join(f"{code} {n}" for code, n in list(moment.refused.items())[:NAMED_MAX])
         were = "request was" if count == 1 else "requests were"
-        yield Trouble(
+        yield TroubleSnapshot(
             "warning", "refusing",
             Words(f"{count} {were} refused in the last minute: {reasons}.",
                   f"直近 1 分間に {count} 件のリクエストを拒否しました: {reasons}。"),
@@ -202,13 +209,13 @@ def _refusing(moment: Moment) -> Troubles:
         )  # fmt: skip
 
 
-def _long_waits(moment: Moment) -> Troubles:
+def _long_waits(moment: ObservedState) -> Troubles:
     for model in moment.models:
         wait_s = model.wait_p50_seconds
         if wait_s is None or not moment.wait_s_max or wait_s <= moment.wait_s_max:
             continue
         wait, limit = duration(wait_s), duration(moment.wait_s_max)
-        yield Trouble(
+        yield TroubleSnapshot(
             "warning", "long_waits",
             Words(f"A newcomer for {model.model} would wait about {wait.en}, longer than the "
                   f"limit of {limit.en}.",
@@ -218,11 +225,11 @@ def _long_waits(moment: Moment) -> Troubles:
         )  # fmt: skip
 
 
-def _failing(moment: Moment) -> Troubles:
+def _failing(moment: ObservedState) -> Troubles:
     for node in moment.nodes:
         if node.failing:
             models = ", ".join(node.failing[:NAMED_MAX])
-            yield Trouble(
+            yield TroubleSnapshot(
                 "warning", "model_failing",
                 Words(f"Node {node.name} keeps failing with {models}, which rests for some seconds.",
                       f"ノード {node.name} で {models} の失敗が続いています。"
@@ -233,11 +240,11 @@ def _failing(moment: Moment) -> Troubles:
             )  # fmt: skip
 
 
-def _loading(moment: Moment) -> Troubles:
+def _loading(moment: ObservedState) -> Troubles:
     for node in moment.nodes:
         if node.state == "loading" and node.state_seconds > LONG_LOAD_S:
             lasted = duration(node.state_seconds)
-            yield Trouble(
+            yield TroubleSnapshot(
                 "warning", "node_loading",
                 Words(f"Node {node.name} has been loading for {lasted.en}.",
                       f"ノード {node.name} は {lasted.ja}間、読み込み中のままです。"),
@@ -247,11 +254,11 @@ def _loading(moment: Moment) -> Troubles:
             )  # fmt: skip
 
 
-def _drained(moment: Moment) -> Troubles:
+def _drained(moment: ObservedState) -> Troubles:
     for node in moment.nodes:
         if node.state == "draining" and not moment.draining:
             runs = node.in_flight
-            yield Trouble(
+            yield TroubleSnapshot(
                 "info", "node_draining",
                 Words(f"Node {node.name} is draining: nothing new starts there, {runs} still "
                       f"{'runs' if runs == 1 else 'run'}.",
@@ -263,9 +270,9 @@ def _drained(moment: Moment) -> Troubles:
             )  # fmt: skip
 
 
-def _simulated(moment: Moment) -> Troubles:
+def _simulated(moment: ObservedState) -> Troubles:
     if moment.nodes and all(node.simulated for node in moment.nodes):
-        yield Trouble(
+        yield TroubleSnapshot(
             "info", "simulated",
             Words("Every answer is SIMULATED: no real model is running.",
                   "すべての応答はシミュレーションです。実際のモデルは動作していません。"),

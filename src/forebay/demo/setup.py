@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from forebay.dashboard.words import Words
+from forebay.dashboard.snapshot import Words
 from forebay.gateway.gateway import Gateway
 from forebay.nodes.adapters.simulated import Simulated
 from forebay.nodes.sim.engine import SimOptions
@@ -32,7 +32,12 @@ class DemoSetup:
     """Nodes that can die and come back, the gateway, and what is said about them."""
 
     def __init__(
-        self, folder: Path, say: Callable[[Words], None], *, port: int = 0, pace: float = 1.0
+        self,
+        folder: Path,
+        say: Callable[[Words], None],
+        *,
+        port: int = 0,
+        pace: float = 1.0,
     ) -> None:
         """`pace` multiplies every duration: 1 is for people to watch, less for tests."""
         self.pace = pace
@@ -115,16 +120,16 @@ class DemoSetup:
 
     async def swaps(self) -> int:
         """Return how often a model had to be loaded to go on."""
-        return (await self.gateway.parts.lookout.snapshot()).totals.swaps
+        return (await self.gateway.parts.queue_observer.snapshot()).totals.swaps
 
     async def waiting(self) -> int:
         """Return how many are in line."""
-        return (await self.gateway.parts.lookout.snapshot()).waiting
+        return (await self.gateway.parts.queue_observer.snapshot()).waiting
 
     def caption(self, en: str, ja: str) -> None:
         """Say what is going on, on the page and on the console."""
         words = Words(en, ja)
-        self.gateway.parts.watch.caption = words
+        self.gateway.parts.dashboard_feed.caption = words
         self._say(words)
 
     async def _close(self) -> None:

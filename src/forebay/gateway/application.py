@@ -62,7 +62,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
     session_service = SessionService(parts.sessions, parts.job_admission, readiness, parts.callers)
 
     async def metrics_text() -> bytes:
-        look, fleet = await parts.lookout.taken(), parts.membership.fleet
+        look, fleet = await parts.queue_observer.observation(), parts.membership.fleet
         picture = None if fleet is None else fleet.picture()
         held = parts.holdings.count()
         return parts.metrics.text(look, parts.relay.retries_total, held, picture)
@@ -70,7 +70,8 @@ def _routes(parts: Parts) -> list[BaseRoute]:
     groups = (
         StatusRoutes(authorizer, readiness, parts.membership, parts.live, metrics_text),
         QueueRoutes(
-            authorizer, parts.relay, parts.lookout, parts.membership, parts.peers, parts.sessions
+            authorizer, parts.relay, parts.queue_observer, parts.membership, parts.peers,
+            parts.sessions,
         ),
         ModelRoutes(authorizer, parts.nodes, parts.models),
         ModelQueryRoutes(
@@ -78,7 +79,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
             parts.accounting,
         ),
         AdminRoutes(
-            authorizer, reader, parts.nodes, parts.node_commands, parts.lookout, parts.live
+            authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live
         ),
         GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
         JobRoutes(authorizer, reader, readiness, parts.jobs, parts.job_admission),
@@ -86,7 +87,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         BatchRoutes(authorizer, reader, parts.jobs),
         SessionRoutes(authorizer, reader, parts.peers, session_service),
         AcpRoutes(authorizer, reader, parts.peers, session_service),
-        DashboardRoutes(authorizer, parts.watch),
+        DashboardRoutes(authorizer, parts.dashboard_feed),
     )  # fmt: skip
     return [route for group in groups for route in group.routes()]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from forebay.dashboard.picture import BatchProgress, JobsPicture, JobType
-from forebay.dashboard.problems import Remedy
-from forebay.dashboard.words import Words
+from forebay.dashboard.recent_errors import Remedy
+from forebay.dashboard.snapshot import JobsSnapshot, JobTypeCounts, OpenBatches, Words
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.hot.accounting import BUCKETS_S
 
@@ -86,17 +85,17 @@ class JobsFigures:
 
     def __init__(self, jobs: JobService, clock: Timers) -> None:
         self._jobs = jobs
-        self._batches = BatchProgress()
+        self._batches = OpenBatches()
         self._limit = RateLimit(BATCHES_S, clock)
 
-    def picture(self) -> JobsPicture:
+    def picture(self) -> JobsSnapshot:
         """Return what there is."""
         figures = self._jobs.figures
         types: dict[str, dict[str, int]] = {}
         for (task_type, status), count in figures.by_status.items():
             types.setdefault(task_type, {})[status] = count
-        return JobsPicture(
-            types=[JobType(name, **counts) for name, counts in sorted(types.items())],
+        return JobsSnapshot(
+            types=[JobTypeCounts(name, **counts) for name, counts in sorted(types.items())],
             batches=self._batches,
             vram_reserved_bytes=int(figures.vram_reserved_gb() * 2**30),
         )
@@ -109,7 +108,7 @@ class JobsFigures:
     def _take(self, asked: Future[tuple[int, int, int, int]]) -> None:
         """Take the answer in, on the database's thread; one assignment, so no lock."""
         if not asked.cancelled() and asked.exception() is None:
-            self._batches = BatchProgress(*asked.result())
+            self._batches = OpenBatches(*asked.result())
 
 
 @cache

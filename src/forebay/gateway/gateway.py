@@ -83,7 +83,7 @@ class Gateway:
         await self.parts.membership.start(self.parts.settings, self.port)
         await self.parts.jobs.start()
         await self.parts.sessions.start()
-        self.parts.watch.start()
+        self.parts.dashboard_feed.start()
         self.parts.watchdog.start()
 
     @property
@@ -118,7 +118,7 @@ class Gateway:
             parts.relay.revoke(exchange.id, "shutting_down")
         await parts.sessions.finish()
         parts.peers.stop()
-        parts.watch.stop()
+        parts.dashboard_feed.stop()
         parts.watchdog.stop()
         self._server.stop()
         await self._cold.stop(CLOSING_S)

@@ -15,7 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 
 from forebay.coordination.protocol.fleet import Mode, ReplicaState
-from forebay.dashboard.fleet import draw_fleet
+from forebay.dashboard.fleet import fleet_snapshot
 from forebay.gateway.hot.accounting import BUCKETS_S
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from forebay.coordination import FleetPicture
     from forebay.core import Snapshot
     from forebay.core.snapshot import Totals
-    from forebay.dashboard.lookout import Look
+    from forebay.dashboard.observer import QueueObservation
     from forebay.gateway.holdings import Holdings
     from forebay.gateway.hot.accounting import Accounting, Histogram
     from forebay.gateway.jobs.figures import JobFigures
@@ -66,7 +66,11 @@ class Metrics:
         self._sessions = sessions
 
     def text(
-        self, look: Look, retries: int, held: Holdings, fleet: FleetPicture | None = None
+        self,
+        look: QueueObservation,
+        retries: int,
+        held: Holdings,
+        fleet: FleetPicture | None = None,
     ) -> bytes:
         """Return all metrics in the text format."""
         registry = CollectorRegistry(auto_describe=False)
@@ -74,7 +78,7 @@ class Metrics:
         return generate_latest(registry)
 
     def families(
-        self, look: Look, retries: int, held: Holdings, fleet: FleetPicture | None
+        self, look: QueueObservation, retries: int, held: Holdings, fleet: FleetPicture | None
     ) -> list[Metric]:
         """Return all metrics there are, those without a sample included."""
         snapshot = look.snapshot
@@ -242,7 +246,7 @@ def _of_resources(held: Holdings) -> Iterator[Metric]:
 
 def _of_fleet(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]:
     """Yield the state of the fleet as this gateway knows it."""
-    drawn = draw_fleet(fleet).replicas
+    drawn = fleet_snapshot(fleet).replicas
     alive = [one for one in drawn if one.state != "lost"]
     here = next((one.version for one in alive if one.name == fleet.me), None)
     by_state = Counter(replica.state for replica in drawn)

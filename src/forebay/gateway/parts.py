@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from forebay import __version__
 from forebay.core import OptionsChanged
-from forebay.dashboard.lookout import Lookout
-from forebay.dashboard.picture import SessionsPicture
-from forebay.dashboard.watch import Status, Surroundings, Watch
+from forebay.dashboard.feed import DashboardDeps, DashboardFeed, LifecycleStatus
+from forebay.dashboard.observer import QueueObserver
+from forebay.dashboard.snapshot import SessionsSnapshot
 from forebay.gateway.dashboard import (
     GPUS_S,
     JobsFigures,
@@ -123,8 +123,10 @@ class Parts:
         self.metrics = Metrics(
             self.accounting, self.nodes, self.jobs.figures, self.sessions.figures
         )
-        self.lookout = Lookout(self.relay.observe, lambda: self.settings.queue.options(), clock)
-        self.watch = self._make_watch(clock)
+        self.queue_observer = QueueObserver(
+            self.relay.observe, lambda: self.settings.queue.options(), clock
+        )
+        self.dashboard_feed = self._make_dashboard_feed(clock)
 
     @property
     def settings(self) -> Settings:
@@ -152,7 +154,7 @@ class Parts:
         database = self.settings.jobs.database
         return SessionHost(self.settings.sessions, database, deps, lambda: self.membership.name)
 
-    def _make_watch(self, clock: Timers) -> Watch:
+    def _make_dashboard_feed(self, clock: Timers) -> DashboardFeed:
         jobs = JobsFigures(self.jobs, clock)
         sessions = self.sessions.figures
         gpus = RateLimit(GPUS_S, clock)
@@ -162,9 +164,9 @@ class Parts:
             if gpus.due():
                 self.nodes.read_gpus()
 
-        def status() -> Status:
+        def status() -> LifecycleStatus:
             queue = self.settings.queue
-            return Status(
+            return LifecycleStatus(
                 draining=self.readiness.draining,
                 ready=self.readiness.problem() is None,
                 queue_enabled=queue.enabled,
@@ -173,9 +175,9 @@ class Parts:
                 retries=self.relay.retries_total,
             )
 
-        return Watch(
-            Surroundings(
-                look=self.lookout.look,
+        return DashboardFeed(
+            DashboardDeps(
+                observe=self.queue_observer.observe,
                 nodes=self.nodes,
                 clock=clock,
                 waits=lambda: waits_by_bucket(self.accounting),
@@ -184,9 +186,9 @@ class Parts:
                 remedy_of=remedy_of,
                 status=status,
                 jobs=jobs.picture,
-                sessions=lambda: SessionsPicture(sessions.held(), sessions.pending()),
+                sessions=lambda: SessionsSnapshot(sessions.held(), sessions.pending()),
                 fleet=lambda: self.membership.fleet,
-                watched=watched,
+                refresh=watched,
                 epoch=random.SystemRandom().randbytes(4).hex(),
                 gateway=__version__,
             )

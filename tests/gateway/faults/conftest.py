@@ -97,7 +97,7 @@ class FaultRig(Rig):
         if not parts.readiness.draining:
             await self.healthy()
             await self.until(lambda: not parts.relay.exchanges, "a request outlived its client")
-            seen = await parts.lookout.snapshot()
+            seen = await parts.queue_observer.snapshot()
             assert (seen.running, seen.waiting) == (0, 0)
             assert [node.name for node in seen.nodes if node.in_flight] == []
         assert set(self.limits_counted().values()) == {0}

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from forebay.core import Observed
-from forebay.dashboard.lookout import PATIENCE_S
-from forebay.dashboard.watch import LOOK_S
+from forebay.dashboard.feed import INTERVAL_S
+from forebay.dashboard.observer import TIMEOUT_S
 from harness.shown_fleet import ME, ShownFleet, replica
 
 from ..routes.test_dashboard import LIMIT_S, look
@@ -43,7 +43,7 @@ class LateAnswers:
 
     def __init__(self, rig: Rig, *, watched: bool = False) -> None:
         if not watched:
-            rig.gateway.parts.watch.stop()
+            rig.gateway.parts.dashboard_feed.stop()
         self._relay = rig.gateway.parts.relay
         self._post = self._relay.post
         self._relay.post = self._hold
@@ -137,7 +137,7 @@ async def test_a_picture_that_comes_late_is_waited_for_and_shared(rig: Rig) -> N
     with LateAnswers(rig) as late:
         first = asyncio.ensure_future(rig.queue())
         await late.asked()
-        second = asyncio.ensure_future(rig.gateway.parts.lookout.snapshot())
+        second = asyncio.ensure_future(rig.gateway.parts.queue_observer.snapshot())
         await asyncio.sleep(0)
         assert len(late.held) == 1
         late.answer()
@@ -152,11 +152,11 @@ async def test_after_a_second_the_last_picture_is_shown_with_its_age(rig: Rig) -
     _, call = await rig.run(node)
     assert (await rig.queue())["processing"] == 1
     with LateAnswers(rig) as late:
-        rig.clock.advance(3.0 - PATIENCE_S)
+        rig.clock.advance(3.0 - TIMEOUT_S)
         for _ in range(3):  # nor do the questions pile up
             asked = asyncio.ensure_future(rig.queue())
             await late.asked()
-            rig.clock.advance(PATIENCE_S)
+            rig.clock.advance(TIMEOUT_S)
             seen = await asked
             assert seen["processing"] == 1
         assert seen["fleet"]["counted_seconds_ago"] == 5.0
@@ -167,11 +167,11 @@ async def test_after_a_second_the_last_picture_is_shown_with_its_age(rig: Rig) -
 
 async def test_where_nothing_was_ever_answered_the_figures_are_zero_and_say_so(rig: Rig) -> None:
     await start(rig, ShownFleet(mode="seeking", epoch=0), queue={"max_size": 7})
-    rig.gateway.parts.lookout._last = None
+    rig.gateway.parts.queue_observer._last = None
     with LateAnswers(rig) as late:
         asked = asyncio.ensure_future(rig.queue())
         await late.asked()
-        rig.clock.advance(PATIENCE_S)
+        rig.clock.advance(TIMEOUT_S)
         seen = await asked
         assert (seen["waiting"], seen["max_size"]) == (0, 7)
         assert seen["fleet"]["counted_seconds_ago"] is None
@@ -187,8 +187,8 @@ async def test_the_page_gets_its_first_picture_as_soon_as_it_is_answered(
         await late.asked()
         late.answer()
         assert (await looker.snapshot())["fleet"]["counted_seconds_ago"] == 0.0
-        rig.clock.advance(LOOK_S)
-        rig.clock.advance(PATIENCE_S)  # and then an old one, rather than none
+        rig.clock.advance(INTERVAL_S)
+        rig.clock.advance(TIMEOUT_S)  # and then an old one, rather than none
         assert (await looker.snapshot())["fleet"]["counted_seconds_ago"] > 0
 
 
@@ -258,10 +258,10 @@ async def test_the_picture_shows_the_fleet_and_what_is_wrong_with_it(
     assert "address" not in seen["fleet"]["replicas"][0]
     assert [one["code"] for one in seen["troubles"]] == ["replica_lost"]
     fleet.change(mode="alone")
-    rig.clock.advance(LOOK_S)
+    rig.clock.advance(INTERVAL_S)
     await looker.snapshot()
-    rig.clock.advance(LOOK_S)
+    rig.clock.advance(INTERVAL_S)
     seen = await looker.snapshot()
     assert seen["ready"]
-    assert seen["fleet"]["mode_seconds"] == LOOK_S
+    assert seen["fleet"]["mode_seconds"] == INTERVAL_S
     assert [one["code"] for one in seen["troubles"]] == ["store_lost"]

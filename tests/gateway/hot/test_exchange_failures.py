@@ -68,7 +68,7 @@ def submit(rig: Rig, sink: BrokenSink, name: str = "it", *, stream: bool = False
 
 async def nothing_is_left(rig: Rig) -> None:
     assert rig.gateway.parts.relay.exchanges == {}
-    seen = await rig.gateway.parts.lookout.snapshot()
+    seen = await rig.gateway.parts.queue_observer.snapshot()
     assert (seen.running, seen.waiting) == (0, 0)
 
 

@@ -285,7 +285,7 @@ async def test_a_503_that_says_nothing_of_loading_is_a_node_that_is_busy(rig: Ri
     await call.answer({"error": "server busy, please try again"}, 503)
     await rig.wait_until("waiting", 1)
     assert backend.told.state == "online"
-    assert (await gateway.parts.lookout.snapshot()).nodes[0].slots == 3
+    assert (await gateway.parts.queue_observer.snapshot()).nodes[0].slots == 3
     rig.clock.advance(1.0)
     await serve(rig, node, client)
 

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from forebay.dashboard import watch
+from forebay.dashboard.feed import INTERVAL_S
 from forebay.dashboard.files import page_files
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
@@ -90,7 +90,7 @@ async def test_a_change_is_in_the_next_picture_half_a_second_later(
     await node.next_call()
     await rig.ask(headers={"x-forebay-priority": "high"})
     await rig.wait_until("waiting", 1)
-    rig.clock.advance(watch.LOOK_S)
+    rig.clock.advance(INTERVAL_S)
     picture = await looker.snapshot()
     assert (picture["queue"]["waiting"], picture["queue"]["processing"]) == (1, 1)
     assert picture["queue"]["by_priority"]["high"] == 1
@@ -182,7 +182,7 @@ async def test_public_status_lets_anyone_look_but_not_touch(
 async def test_there_are_only_so_many_lookers_and_one_that_leaves_makes_room(
     rig: Rig, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.gateway.routes.dashboard.FOLLOWERS_MAX", 1)
+    monkeypatch.setattr("forebay.gateway.routes.dashboard.SUBSCRIBERS_MAX", 1)
     await rig.start(await rig.node())
     first = await look(rig, http)
     await first.next()
@@ -192,7 +192,7 @@ async def test_there_are_only_so_many_lookers_and_one_that_leaves_makes_room(
     assert "too_many_connections" in refused.text
     await first.answer.aclose()
     for _ in range(2000):
-        if not rig.gateway.parts.watch.followers:
+        if not rig.gateway.parts.dashboard_feed.subscribers:
             break
         await rig.queue()  # until the loop has seen that it left
     await (await look(rig, http)).next()
@@ -202,8 +202,8 @@ async def test_a_slow_looker_gets_the_newest_picture_not_all_of_them(
     rig: Rig, http: httpx.AsyncClient
 ) -> None:
     await rig.start(await rig.node())
-    watcher = rig.gateway.parts.watch
-    follower = watcher.follow(admin=False, keys=False)
+    watcher = rig.gateway.parts.dashboard_feed
+    follower = watcher.subscribe(admin=False, keys=False)
     with follower:
         hello = await follower.next()
         assert hello is not None
@@ -215,7 +215,7 @@ async def test_a_slow_looker_gets_the_newest_picture_not_all_of_them(
         waiting = asyncio.ensure_future(follower.next())
         await asyncio.sleep(0)
         assert not waiting.done()
-        rig.clock.advance(watch.LOOK_S)
+        rig.clock.advance(INTERVAL_S)
         assert await waiting is not None
 
 
@@ -231,23 +231,23 @@ async def test_when_the_gateway_stops_lookers_are_let_go(rig: Rig, http: httpx.A
 async def test_without_lookers_the_time_line_still_grows_and_nothing_is_drawn(rig: Rig) -> None:
     await rig.start(await rig.node())
     rig.clock.advance(10.0)
-    assert rig.gateway.parts.watch.frame == b""
-    assert len(rig.gateway.parts.watch._history._samples) == 10
+    assert rig.gateway.parts.dashboard_feed.frame == b""
+    assert len(rig.gateway.parts.dashboard_feed._history._samples) == 10
 
 
 async def test_a_newcomer_sees_at_once_and_the_others_are_not_told_because_of_it(rig: Rig) -> None:
     await rig.start(await rig.node())
-    watcher = rig.gateway.parts.watch
-    with watcher.follow(admin=False, keys=False) as first:
+    watcher = rig.gateway.parts.dashboard_feed
+    with watcher.subscribe(admin=False, keys=False) as first:
         assert await first.next()
         assert await first.next()
         waiting = asyncio.ensure_future(first.next())
         for _ in range(50):
-            with watcher.follow(admin=False, keys=False) as newcomer:
+            with watcher.subscribe(admin=False, keys=False) as newcomer:
                 assert b"event: hello" in (await newcomer.next() or b"")
                 assert b"event: snapshot" in (await newcomer.next() or b"")
         assert not waiting.done()
-        rig.clock.advance(watch.LOOK_S)
+        rig.clock.advance(INTERVAL_S)
         assert await waiting
 
 
@@ -260,7 +260,7 @@ async def test_whoever_asks_only_for_the_head_holds_no_place(
         answer = await http.head(url)
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
-    assert rig.gateway.parts.watch.followers == 0
+    assert rig.gateway.parts.dashboard_feed.subscribers == 0
 
 
 async def test_a_key_that_is_revoked_sees_no_more(rig: Rig, http: httpx.AsyncClient) -> None:
@@ -273,7 +273,7 @@ async def test_a_key_that_is_revoked_sees_no_more(rig: Rig, http: httpx.AsyncCli
         await looker.snapshot()
     rig.given["keys"] = keys[:1]
     rig.gateway.parts.live.reload()
-    rig.clock.advance(watch.LOOK_S)
+    rig.clock.advance(INTERVAL_S)
     assert await staying.snapshot()
     async with asyncio.timeout(LIMIT_S):
         assert [line async for line in revoked.lines if line] == []
@@ -290,13 +290,13 @@ async def test_a_newcomer_waits_for_nothing_while_a_slot_is_free(
     (model, *_) = (await looker.snapshot())["models"]
     assert (model["wait_p50_seconds"], model["wait_p90_seconds"]) == (0.0, 0.0)
     await rig.run(node)
-    rig.clock.advance(watch.LOOK_S)
+    rig.clock.advance(INTERVAL_S)
     (model, *_) = (await looker.snapshot())["models"]
     assert model["wait_p50_seconds"] > 0
     backend = rig.gateway.parts.nodes.get("n1")
     assert backend is not None
     backend.drain()
-    rig.clock.advance(watch.LOOK_S)
+    rig.clock.advance(INTERVAL_S)
     (model, *_) = (await looker.snapshot())["models"]
     assert (model["slots"], model["wait_p50_seconds"]) == (0, None)
 
@@ -361,7 +361,7 @@ async def test_while_someone_looks_the_gpu_is_read_every_second(
                 break
             await rig.queue()  # the answer of the node is under way
         await looker.snapshot()
-        rig.clock.advance(watch.LOOK_S)
+        rig.clock.advance(INTERVAL_S)
         (shown,) = (await looker.snapshot())["nodes"]
     assert shown["gpu_load"] == 0.5
     assert (shown["vram_used_bytes"], shown["vram_total_bytes"]) == (6 << 30, 8 << 30)

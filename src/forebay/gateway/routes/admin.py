@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from forebay.core.snapshot import NodeView
-    from forebay.dashboard.lookout import Lookout
+    from forebay.dashboard.observer import QueueObserver
     from forebay.gateway.fleet.node_commands import NodeCommandLog
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
@@ -43,7 +43,7 @@ class AdminRoutes:
     reader: RequestReader
     nodes: Nodes
     commands: NodeCommandLog
-    lookout: Lookout
+    observer: QueueObserver
     settings: LiveSettings
 
     def routes(self) -> list[Route]:
@@ -116,7 +116,7 @@ class AdminRoutes:
         return f"there is no node of that name; there are {known or 'none'}{more}"
 
     async def _views(self) -> dict[str, NodeView]:
-        return {view.name: view for view in (await self.lookout.snapshot()).nodes}
+        return {view.name: view for view in (await self.observer.snapshot()).nodes}
 
     async def _node_settings(self, request: Request) -> NodeSettings:
         given = await self.reader.decode(request, BODY_BYTES_MAX, dict[str, Any])

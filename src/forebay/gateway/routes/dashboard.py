@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 from starlette.routing import Route
 
+from forebay.dashboard.feed import SUBSCRIBERS_MAX
 from forebay.dashboard.files import SECURITY_HEADERS, page_files
-from forebay.dashboard.watch import FOLLOWERS_MAX
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.sse import EventStreamResponse, head_response
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from forebay.dashboard.feed import DashboardFeed
     from forebay.dashboard.files import PageFile
-    from forebay.dashboard.watch import Watch
     from forebay.gateway.http.authorization import Authorizer
 
 
@@ -28,7 +28,7 @@ class DashboardRoutes:
     """`/`, `/dashboard/...` and `/events`."""
 
     authorizer: Authorizer
-    watch: Watch
+    feed: DashboardFeed
 
     def routes(self) -> list[Route]:
         return [
@@ -50,27 +50,27 @@ class DashboardRoutes:
         return _answer(file, request)
 
     async def events(self, request: Request) -> Response:
-        """Stream a picture of the gateway twice a second."""
+        """Stream a snapshot of the gateway twice a second."""
         self.authorizer.observer(request)
         if (head := head_response(request)) is not None:
             return head
-        if self.watch.followers >= FOLLOWERS_MAX:
-            words = f"{FOLLOWERS_MAX} look at this gateway already"
+        if self.feed.subscribers >= SUBSCRIBERS_MAX:
+            words = f"{SUBSCRIBERS_MAX} look at this gateway already"
             raise HttpError("too_many_connections", words)
         admin = self.authorizer.is_admin(request)
-        follower = self.watch.follow(admin=admin, keys=self.authorizer.needs_keys)
+        subscriber = self.feed.subscribe(admin=admin, keys=self.authorizer.needs_keys)
         generation = self.authorizer.keys_generation
 
-        async def pictures() -> AsyncIterator[bytes]:
+        async def snapshots() -> AsyncIterator[bytes]:
             nonlocal generation
-            while (event := await follower.next()) is not None:
+            while (event := await subscriber.next()) is not None:
                 if generation != self.authorizer.keys_generation:  # a key may have been revoked
                     generation = self.authorizer.keys_generation
                     if not self._sees_the_same(request, admin):
                         return
                 yield event
 
-        return EventStreamResponse(pictures(), follower)
+        return EventStreamResponse(snapshots(), subscriber)
 
     def _sees_the_same(self, request: Request, admin: bool) -> bool:
         try:

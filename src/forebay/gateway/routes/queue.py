@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.core import NO_ROOM
-from forebay.dashboard.fleet import draw_fleet
+from forebay.dashboard.fleet import fleet_snapshot
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.routes.json_answer import json_answer
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from forebay.core import Describe
-    from forebay.dashboard.lookout import Look, Lookout
+    from forebay.dashboard.observer import QueueObservation, QueueObserver
     from forebay.gateway.fleet.membership import Membership
     from forebay.gateway.fleet.peers import Peers
     from forebay.gateway.http.authorization import Authorizer
@@ -49,7 +49,7 @@ class QueueRoutes:
 
     authorizer: Authorizer
     relay: Relay
-    lookout: Lookout
+    observer: QueueObserver
     membership: Membership
     peers: Peers
     sessions: SessionHost
@@ -64,7 +64,7 @@ class QueueRoutes:
     async def queue(self, request: Request) -> Response:
         """Return the state of the whole queue, in aggregates only."""
         self.authorizer.observer(request)
-        look = await self.lookout.taken()
+        look = await self.observer.observation()
         seen = look.snapshot
         return json_answer(
             {
@@ -82,12 +82,12 @@ class QueueRoutes:
             }
         )
 
-    def _fleet(self, look: Look, request: Request) -> dict[str, object]:
+    def _fleet(self, look: QueueObservation, request: Request) -> dict[str, object]:
         """Show the gateways that share the queue; to an admin, with their addresses."""
         if self.membership.fleet is None:
             return {}
         known = self.membership.fleet.picture()
-        drawn = draw_fleet(known, age_s=look.age_s)
+        drawn = fleet_snapshot(known, age_s=look.age_s)
         replicas = [msgspec.structs.asdict(replica) for replica in drawn.replicas]
         if self.authorizer.is_admin(request):
             addresses = {replica.name: replica.address for replica in known.replicas}

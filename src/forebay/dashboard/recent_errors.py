@@ -1,6 +1,6 @@
-"""How requests have ended badly lately, by code: in the last minute, in the last 15, and when.
+"""How requests have failed lately, by error code: in the last minute, in the last 15, and when.
 
-Fed once a second with totals by code; keeps sums over two windows, so that telling them costs the
+Fed once a second with totals by code; keeps sums over two windows, so that reading them costs the
 number of codes, which is ours and small.
 """
 
@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from forebay.dashboard.history import MINUTE, SAMPLES_MAX
-from forebay.dashboard.picture import ProblemPicture
-from forebay.dashboard.words import Words
+from forebay.dashboard.snapshot import RecentError, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
 
 SHOWN_MAX: Final = 16
 
 
 class Remedy(Struct, frozen=True):
-    """What an error code means to whoever looks at the page."""
+    """What to do about an error code."""
 
     kind: str
     """`rejection`, `error` or `caller`: who has to do something about it."""
     words: Words
 
 
-class Problems:
-    """The bad ends of the last 15 minutes."""
+class RecentErrors:
+    """The failures of the last 15 minutes."""
 
     def __init__(self, remedy_of: Callable[[str], Remedy]) -> None:
         self._remedy_of = remedy_of
@@ -40,7 +40,7 @@ class Problems:
         self._last_s: dict[str, float] = {}
 
     def add(self, totals: Mapping[str, int], now_s: float) -> None:
-        """Take in one second: how many ended in each way since the start."""
+        """Add one second; `totals` are since the start."""
         before = self._totals
         new = {code: n for code, total in totals.items() if (n := total - before.get(code, 0))}
         self._totals = totals
@@ -50,23 +50,22 @@ class Problems:
             self._last_s[code] = now_s
 
     def rejected(self) -> int:
-        """Return how many the queue has refused since the start."""
+        """Return how many the queue has rejected since the start."""
         return sum(total for code, total in self._totals.items() if self._kind(code) == "rejection")
 
     def last_minute(self, kind: str) -> dict[str, int]:
-        """Return how many ended in each way of a kind in the last minute, the most common first."""
+        """Return the counts of one kind in the last minute, the most common first."""
         found = self._minute.sums.most_common()
         return {code: count for code, count in found if self._kind(code) == kind}
 
     def remedy(self, code: str) -> Words:
-        """Return what to do about a code."""
         return self._remedy_of(code).words
 
-    def shown(self, now_s: float) -> list[ProblemPicture]:
-        """Return the problems of the last 15 minutes, the most recent first."""
+    def shown(self, now_s: float) -> list[RecentError]:
+        """Return the errors of the last 15 minutes, the most recent first."""
         recent = sorted(self._quarter.sums, key=lambda code: (-self._last_s[code], code))
         return [
-            ProblemPicture(
+            RecentError(
                 code=code,
                 kind=self._kind(code),
                 last_minute=self._minute.sums[code],

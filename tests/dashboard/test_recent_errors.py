@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.dashboard.history import MINUTE, SAMPLES_MAX
-from forebay.dashboard.problems import SHOWN_MAX, Problems
+from forebay.dashboard.recent_errors import SHOWN_MAX, RecentErrors
 from forebay.gateway.dashboard import remedy_of
 from forebay.gateway.errors.codes import CODES
 
 
 def test_a_problem_is_shown_with_its_remedy_until_fifteen_minutes_have_passed() -> None:
-    problems = Problems(remedy_of)
+    problems = RecentErrors(remedy_of)
     problems.add({"queue_full": 3}, 10.0)
     (shown,) = problems.shown(12.5)
     assert (shown.code, shown.kind) == ("queue_full", "rejection")
@@ -31,7 +31,7 @@ def test_a_problem_is_shown_with_its_remedy_until_fifteen_minutes_have_passed() 
 
 
 def test_the_most_recent_come_first_and_the_list_is_bounded() -> None:
-    problems = Problems(remedy_of)
+    problems = RecentErrors(remedy_of)
     totals: dict[str, int] = {}
     for second, code in enumerate(CODES):
         totals = {**totals, code: 1}
@@ -44,7 +44,7 @@ def test_the_most_recent_come_first_and_the_list_is_bounded() -> None:
 
 @given(st.lists(st.sampled_from(["queue_full", "node_failed", "unauthorized"]), max_size=200))
 def test_windows_add_up_however_codes_come(codes: list[str]) -> None:
-    problems, totals = Problems(remedy_of), Counter[str]()
+    problems, totals = RecentErrors(remedy_of), Counter[str]()
     for second, code in enumerate(codes):
         totals[code] += 1
         problems.add(dict(totals), float(second))
