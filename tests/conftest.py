@@ -50,16 +50,13 @@ SLOW = ("fleet", "end_to_end", "browser", "docs", "sdk", "guard", "demo")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    items.sort(key=lambda item: not item.path.is_relative_to(here) or _folder(item) not in SLOW)
+    here = len(Path(__file__).parent.parts)
+    slow = {path: path.parts[here] in SLOW for path in {item.path for item in items}}
+    items.sort(key=lambda item: not slow[item.path])
     if not config.getoption("--long"):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="takes long: make long"))
-
-
-def _folder(item: pytest.Item) -> str:
-    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 @pytest.fixture(scope="session")

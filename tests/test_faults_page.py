@@ -46,13 +46,14 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def numbers_of(name: str) -> list[int]:
-    """Return the rows that a test says it shows.
-
-    >>> numbers_of("test_faults_47_49_no_job_is_lost"), numbers_of("test_1_of_2")
-    ([47, 49], [])
-    """
+    """Return the rows that a test says it shows."""
     found = NUMBERED.match(name)
     return [int(number) for number in found[1].split("_")[:-1]] if found else []
+
+
+def test_the_name_of_a_test_says_which_rows_it_shows() -> None:
+    assert numbers_of("test_faults_47_49_no_job_is_lost") == [47, 49]
+    assert numbers_of("test_1_of_2") == []
 
 
 def test_every_file_with_a_test_of_a_row_is_named_in_that_row() -> None:

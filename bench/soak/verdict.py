@@ -41,7 +41,7 @@ PAIRS_OF = 200
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """Return the Theil-Sen slope.
 
-    >>> slope([(0, 1), (1, 2), (2, 3), (3, 100)])
+    >>> slope([(0, 1), (1, 2), (2, 3), (3, 4), (4, 100)])
     1.0
     """
     thinned = points[:: max(1, len(points) // PAIRS_OF)]

@@ -58,7 +58,7 @@ class Desk:
 
 @pytest.fixture(scope="session", autouse=True)
 def _commands_made_once() -> Iterator[None]:
-    """Make the commands once: reading their signatures takes most of the time of a call."""
+    """Make the commands once, not at every call: reading their signatures takes longest."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("typer.testing._get_command", cache(get_command))
         yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx
 import ollama
 import openai
@@ -32,6 +31,8 @@ async def test_real_llama_cpp_counts_tokens_without_a_slot(stage: Stage, engine:
         assert joined.headers["x-forebay-node"] == "n1"
 
     def count() -> int:
+        import anthropic  # which takes two seconds
+
         with anthropic.Anthropic(base_url=stage.url, api_key="none") as client:
             return client.messages.count_tokens(model=MODEL, messages=MESSAGES).input_tokens
 

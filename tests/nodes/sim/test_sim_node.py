@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import httpx
 import msgspec
 import pytest
-from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from forebay.nodes import ADAPTERS, NodeReport
@@ -15,6 +15,9 @@ from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 
 from ..asking import LIMIT_S, HttpxFetch
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
 
 PROMPT = "How long is the queue?"
 FOR_EVER_S = 3600.0
@@ -62,7 +65,9 @@ async def openai(fast: SimNode) -> AsyncIterator[AsyncOpenAI]:
 
 
 @pytest.fixture
-async def anthropic(fast: SimNode) -> AsyncIterator[AsyncAnthropic]:
+async def anthropic(fast: SimNode) -> AsyncIterator["AsyncAnthropic"]:
+    from anthropic import AsyncAnthropic  # which takes two seconds
+
     async with AsyncAnthropic(base_url=fast.url, api_key="none", max_retries=0) as client:
         yield client
 
@@ -170,7 +175,7 @@ async def test_openai_responses_as_a_stream(openai: AsyncOpenAI) -> None:
     assert "simulated answer" in final.output_text
 
 
-async def test_anthropic_messages(anthropic: AsyncAnthropic) -> None:
+async def test_anthropic_messages(anthropic: "AsyncAnthropic") -> None:
     answer = await anthropic.messages.create(
         model="a", max_tokens=3, messages=[{"role": "user", "content": PROMPT}]
     )
@@ -179,7 +184,7 @@ async def test_anthropic_messages(anthropic: AsyncAnthropic) -> None:
     assert answer.usage.output_tokens == 3
 
 
-async def test_anthropic_messages_as_a_stream(anthropic: AsyncAnthropic) -> None:
+async def test_anthropic_messages_as_a_stream(anthropic: "AsyncAnthropic") -> None:
     async with anthropic.messages.stream(
         model="a", max_tokens=1000, messages=[{"role": "user", "content": PROMPT}]
     ) as stream:
