@@ -6,10 +6,13 @@ from typing import Any, Final
 
 from forebay.gateway.openapi.operation import Operation
 from forebay.gateway.openapi.schemas import (
+    BOOLEAN,
     COUNT,
+    INTEGER_OR_NULL,
     TEXT,
     TEXT_OR_NULL,
     Schema,
+    closed,
     listed,
     record,
     reference,
@@ -34,93 +37,75 @@ _STATUSES: Final = [
 ]  # fmt: skip
 
 BATCH_SCHEMAS: Final[dict[str, Schema]] = {
-    "FileUpload": {
-        **record(
-            {
-                "purpose": {"const": "batch"},
-                "file": said("One request in JSON on each line.",
-                             {"type": "string", "format": "binary"}),
-            }
-        ),
-        "additionalProperties": False,
-    },
-    "File": record(
-        {
-            "id": _FILE_ID,
-            "object": {"const": "file"},
-            "bytes": COUNT,
-            "created_at": COUNT,
-            "expires_at": {"type": "null"},
-            "filename": TEXT,
-            "purpose": {"enum": ["batch", "batch_output"]},
-            "status": {"const": "processed"},
-            "status_details": {"type": "null"},
-        }
-    ),
+    "FileUpload": closed({
+        "purpose": {"const": "batch"},
+        "file": said("One request in JSON on each line.",
+            {"type": "string", "format": "binary"}),
+    }),
+    "File": record({
+        "id": _FILE_ID,
+        "object": {"const": "file"},
+        "bytes": COUNT,
+        "created_at": COUNT,
+        "expires_at": {"type": "null"},
+        "filename": TEXT,
+        "purpose": {"enum": ["batch", "batch_output"]},
+        "status": {"const": "processed"},
+        "status_details": {"type": "null"},
+    }),
     "FileDeleted": record(
         {"id": _FILE_ID, "object": {"const": "file"}, "deleted": {"const": True}}
     ),
-    "NewBatch": {
-        **record(
-            {
-                "input_file_id": said("An uploaded file of purpose `batch`.", _FILE_ID),
-                "endpoint": {"enum": list(TYPES)},
-                "completion_window": said(
-                    "`24h`, or any number of hours or days up to `14d`.",
-                    {"type": "string", "pattern": "^[1-9][0-9]{0,3}[hd]$"},
-                ),
-                "metadata": _METADATA,
-            },
-            optional=("metadata",),
+    "NewBatch": closed({
+        "input_file_id": said("An uploaded file of purpose `batch`.", _FILE_ID),
+        "endpoint": {"enum": list(TYPES)},
+        "completion_window": said(
+            "`24h`, or any number of hours or days up to `14d`.",
+            {"type": "string", "pattern": "^[1-9][0-9]{0,3}[hd]$"}),
+        "metadata?": _METADATA,
+    }),
+    "Batch": record({
+        "id": {"type": "string", "pattern": "^batch_[0-9a-f]{24}$"},
+        "object": {"const": "batch"},
+        "endpoint": {"enum": list(TYPES)},
+        "errors": {
+            "anyOf": [
+                {"type": "null"},
+                record({"object": {"const": "list"}, "data": listed(
+                    record({"code": TEXT, "message": TEXT, "param": TEXT_OR_NULL,
+                        "line": INTEGER_OR_NULL})
+                )}),
+            ],
+            "description": "What is wrong with the input, of a batch that `failed`.",
+        },
+        "input_file_id": _FILE_ID,
+        "completion_window": TEXT,
+        "status": {"enum": _STATUSES},
+        "output_file_id": said("The answers; null while there are none.", TEXT_OR_NULL),
+        "error_file_id": said("The failures; null while there are none.", TEXT_OR_NULL),
+        "created_at": COUNT,
+        "in_progress_at": _TIME,
+        "expires_at": COUNT,
+        "finalizing_at": _TIME,
+        "completed_at": _TIME,
+        "failed_at": _TIME,
+        "expired_at": _TIME,
+        "cancelling_at": _TIME,
+        "cancelled_at": _TIME,
+        "request_counts": said(
+            "`failed` counts what is in the error file, cancelled and expired lines included.",
+            record({"total": COUNT, "completed": COUNT, "failed": COUNT}),
         ),
-        "additionalProperties": False,
-    },
-    "Batch": record(
-        {
-            "id": {"type": "string", "pattern": "^batch_[0-9a-f]{24}$"},
-            "object": {"const": "batch"},
-            "endpoint": {"enum": list(TYPES)},
-            "errors": {
-                "anyOf": [
-                    {"type": "null"},
-                    record({"object": {"const": "list"}, "data": listed(
-                        record({"code": TEXT, "message": TEXT, "param": TEXT_OR_NULL,
-                                "line": {"type": ["integer", "null"]}})
-                    )}),
-                ],
-                "description": "What is wrong with the input, of a batch that `failed`.",
-            },
-            "input_file_id": _FILE_ID,
-            "completion_window": TEXT,
-            "status": {"enum": _STATUSES},
-            "output_file_id": said("The answers; null while there are none.", TEXT_OR_NULL),
-            "error_file_id": said("The failures; null while there are none.", TEXT_OR_NULL),
-            "created_at": COUNT,
-            "in_progress_at": _TIME,
-            "expires_at": COUNT,
-            "finalizing_at": _TIME,
-            "completed_at": _TIME,
-            "failed_at": _TIME,
-            "expired_at": _TIME,
-            "cancelling_at": _TIME,
-            "cancelled_at": _TIME,
-            "request_counts": said(
-                "`failed` counts what is in the error file, cancelled and expired lines included.",
-                record({"total": COUNT, "completed": COUNT, "failed": COUNT}),
-            ),
-            "metadata": _METADATA,
-        }
-    ),
+        "metadata": _METADATA,
+    }),
     **{
-        f"{name}List": record(
-            {
-                "object": {"const": "list"},
-                "data": listed(reference(name)),
-                "first_id": TEXT_OR_NULL,
-                "last_id": TEXT_OR_NULL,
-                "has_more": {"type": "boolean"},
-            }
-        )
+        f"{name}List": record({
+            "object": {"const": "list"},
+            "data": listed(reference(name)),
+            "first_id": TEXT_OR_NULL,
+            "last_id": TEXT_OR_NULL,
+            "has_more": BOOLEAN,
+        })
         for name in ("File", "Batch")
     },
 }  # fmt: skip
@@ -128,15 +113,15 @@ BATCH_SCHEMAS: Final[dict[str, Schema]] = {
 
 def _query(name: str, description: str, schema: Schema) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "description": description,
-            "schema": schema}  # fmt: skip
+        "schema": schema}  # fmt: skip
 
 
 QUERY_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "limit": _query("limit", f"Most to list: up to {batch.LIST_MAX}.",
-                    {"type": "integer", "minimum": 1, "maximum": batch.LIST_MAX, "default": 20}),
+        {"type": "integer", "minimum": 1, "maximum": batch.LIST_MAX, "default": 20}),
     "files_limit": _query("limit", f"Most to list: up to {files.LIST_MAX}.",
-                          {"type": "integer", "minimum": 1, "maximum": files.LIST_MAX,
-                           "default": files.LIST_MAX}),
+        {"type": "integer", "minimum": 1, "maximum": files.LIST_MAX,
+            "default": files.LIST_MAX}),
     "after": _query("after", "The id of the last one seen.", TEXT),
     "order": _query("order", "By age.", {"enum": ["asc", "desc"], "default": "desc"}),
     "purpose": _query("purpose", "Only files of this purpose.", TEXT),
@@ -146,23 +131,23 @@ BATCH_PATH_PARAMETERS: Final = {"file_id": "The id of a file.", "batch_id": "The
 
 BATCH_OPERATIONS: Final = (
     Operation("/v1/files", "get", "The caller's files", "batches", "FileList", _WITH_A_KEY,
-              query=("files_limit", "after", "order", "purpose")),
+        query=("files_limit", "after", "order", "purpose")),
     Operation("/v1/files", "post", "Store a file for a batch", "batches", "File",
-              (*_WITH_A_KEY, "file_too_large", "files_full", "shutting_down"),
-              body="FileUpload", body_media="multipart/form-data"),
+        (*_WITH_A_KEY, "file_too_large", "files_full", "shutting_down"),
+        body="FileUpload", body_media="multipart/form-data"),
     Operation("/v1/files/{file_id}", "get", "One file", "batches", "File",
-              (*_WITH_A_KEY, "not_found")),
+        (*_WITH_A_KEY, "not_found")),
     Operation("/v1/files/{file_id}", "delete", "Delete a file", "batches", "FileDeleted",
-              (*_WITH_A_KEY, "not_found", "conflict")),
+        (*_WITH_A_KEY, "not_found", "conflict")),
     Operation("/v1/files/{file_id}/content", "get", "What is in a file", "batches",
-              codes=(*_WITH_A_KEY, "not_found"), media="application/octet-stream"),
+        codes=(*_WITH_A_KEY, "not_found"), media="application/octet-stream"),
     Operation("/v1/batches", "get", "The caller's batches, the newest first", "batches",
-              "BatchList", _WITH_A_KEY, query=("limit", "after")),
+        "BatchList", _WITH_A_KEY, query=("limit", "after")),
     Operation("/v1/batches", "post", "Run every request of a file", "batches", "Batch",
-              (*_WITH_A_KEY, "batches_full"), body="NewBatch"),
+        (*_WITH_A_KEY, "batches_full"), body="NewBatch"),
     Operation("/v1/batches/{batch_id}", "get", "One batch", "batches", "Batch",
-              (*_WITH_A_KEY, "not_found")),
+        (*_WITH_A_KEY, "not_found")),
     Operation("/v1/batches/{batch_id}/cancel", "post",
-              "Cancel a batch; what is done is kept", "batches", "Batch",
-              (*_WITH_A_KEY, "not_found", "conflict")),
+        "Cancel a batch; what is done is kept", "batches", "Batch",
+        (*_WITH_A_KEY, "not_found", "conflict")),
 )  # fmt: skip

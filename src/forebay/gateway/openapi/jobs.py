@@ -7,12 +7,14 @@ from typing import Any, Final
 from forebay.gateway.openapi.errors import WITH_A_KEY
 from forebay.gateway.openapi.operation import Operation
 from forebay.gateway.openapi.schemas import (
+    BOOLEAN,
     COUNT,
     SECONDS,
     SECONDS_OR_NULL,
     TEXT,
     TEXT_OR_NULL,
     Schema,
+    closed,
     listed,
     record,
     reference,
@@ -35,21 +37,21 @@ JOB_QUERY_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
 
 JOB_OPERATIONS: Final = (
     Operation(path="/jobs", method="post", summary="Take in a job", tag="jobs",
-     answer="JobAccepted", body="JobSubmission", status=202,
-     codes=(*_STORE, "job_queue_full", "forbidden", "model_not_found")),
+        answer="JobAccepted", body="JobSubmission", status=202,
+        codes=(*_STORE, "job_queue_full", "forbidden", "model_not_found")),
     Operation(path="/jobs", method="get", summary="Jobs, the newest first", tag="jobs",
-     answer="JobList", codes=_STORE, query=tuple(JOB_QUERY_PARAMETERS)),
+        answer="JobList", codes=_STORE, query=tuple(JOB_QUERY_PARAMETERS)),
     Operation(path="/jobs/{job_id}", method="get", summary="One job, with its result",
-     tag="jobs", answer="Job", codes=_ONE),
+        tag="jobs", answer="Job", codes=_ONE),
     Operation(path="/jobs/{job_id}", method="delete",
-     summary="Cancel a job for real, queued or running", tag="jobs", answer="JobState",
-     codes=(*_ONE, "conflict")),
+        summary="Cancel a job for real, queued or running", tag="jobs", answer="JobState",
+        codes=(*_ONE, "conflict")),
     Operation(path="/jobs/{job_id}/retry", method="post",
-     summary="Queue a failed or cancelled job again", tag="jobs", answer="JobState",
-     status=202, codes=(*_ONE, "conflict", "job_queue_full")),
+        summary="Queue a failed or cancelled job again", tag="jobs", answer="JobState",
+        status=202, codes=(*_ONE, "conflict", "job_queue_full")),
     Operation(path="/jobs/{job_id}/events", method="get",
-     summary="Follow a job until it has ended: one event per change, named by the status",
-     tag="jobs", media="text/event-stream", codes=_ONE),
+        summary="Follow a job until it has ended: one event per change, named by the status",
+        tag="jobs", media="text/event-stream", codes=_ONE),
 )  # fmt: skip
 
 _ID: Final = said("The job's id.", COUNT)
@@ -72,30 +74,21 @@ _LINE: Final[dict[str, Schema]] = {
 }
 
 JOB_SCHEMAS: Final[dict[str, Schema]] = {
-    "JobSubmission": {
-        **record(
-            {
-                "type": said(
-                    "`chat`, `completion`, `embedding`, `response`, or one of the operator's own.",
-                    {"type": "string", "minLength": 1, "maxLength": 256},
-                ),
-                "params": said("For the built-in types the body of the request.", {}),
-                "job_id": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
-                "model": {"type": ["string", "null"], "minLength": 1, "maxLength": 256},
-                "priority": {"enum": [*PRIORITIES, None]},
-                "idempotency_key": {
-                    "type": ["string", "null"], "minLength": 1, "maxLength": 256,
-                },
-            },
-            optional=("params", "job_id", "model", "priority", "idempotency_key"),
-        ),
-        "additionalProperties": False,
-    },
+    "JobSubmission": closed({
+        "type": said(
+            "`chat`, `completion`, `embedding`, `response`, or one of the operator's own.",
+            {"type": "string", "minLength": 1, "maxLength": 256}),
+        "params?": said("For the built-in types the body of the request.", {}),
+        "job_id?": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+        "model?": {"type": ["string", "null"], "minLength": 1, "maxLength": 256},
+        "priority?": {"enum": [*PRIORITIES, None]},
+        "idempotency_key?": {"type": ["string", "null"], "minLength": 1, "maxLength": 256},
+    }),
     "JobAccepted": record({
         "id": _ID,
         "status": _STATUS,
         "is_new": said("False when the same work was queued or running already.",
-                       {"type": "boolean"}),
+            BOOLEAN),
     }),
     "JobState": record({"id": _ID, "status": _STATUS}),
     "JobLine": record(_LINE),

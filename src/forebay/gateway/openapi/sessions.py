@@ -7,11 +7,14 @@ from typing import Final
 from forebay.gateway.openapi.errors import WITH_A_KEY
 from forebay.gateway.openapi.operation import Operation
 from forebay.gateway.openapi.schemas import (
+    BOOLEAN,
     COUNT,
+    INTEGER_OR_NULL,
     SECONDS,
     TEXT,
     TEXT_OR_NULL,
     Schema,
+    closed,
     listed,
     record,
     reference,
@@ -27,41 +30,41 @@ _FOLLOW_HEADERS: Final = ("Accept-Language", "Last-Event-ID")
 
 SESSION_OPERATIONS: Final = (
     Operation(path="/session", method="post", summary="Make a session", tag="sessions",
-     answer="SessionMade", body="SessionRequest", status=201,
-     codes=(*_STORE, "too_many_sessions", "forbidden", "model_not_found")),
+        answer="SessionMade", body="SessionRequest", status=201,
+        codes=(*_STORE, "too_many_sessions", "forbidden", "model_not_found")),
     Operation(path="/session/{session_id}", method="get", summary="How a session stands",
-     tag="sessions", answer="Session", codes=_ONE),
+        tag="sessions", answer="Session", codes=_ONE),
     Operation(path="/session/{session_id}", method="delete",
-     summary="End a session and everything in it", tag="sessions", answer="SessionClosed",
-     codes=(*_ONE, "session_closing")),
+        summary="End a session and everything in it", tag="sessions", answer="SessionClosed",
+        codes=(*_ONE, "session_closing")),
     Operation(path="/session/{session_id}/prompt", method="post",
-     summary="Accept a prompt; its end comes as an event", tag="sessions",
-     answer="PromptAccepted", body="Prompt", status=202, headers=_PROMPT_HEADERS,
-     codes=(*_ONE, "session_closing", "history_too_large", "prompt_queue_full")),
+        summary="Accept a prompt; its end comes as an event", tag="sessions",
+        answer="PromptAccepted", body="Prompt", status=202, headers=_PROMPT_HEADERS,
+        codes=(*_ONE, "session_closing", "history_too_large", "prompt_queue_full")),
     Operation(path="/session/{session_id}/events", method="get",
-     summary="Follow a session; see the reference of events", tag="sessions",
-     media="text/event-stream", codes=_ONE, headers=_FOLLOW_HEADERS),
+        summary="Follow a session; see the reference of events", tag="sessions",
+        media="text/event-stream", codes=_ONE, headers=_FOLLOW_HEADERS),
     Operation(path="/session/{session_id}/messages", method="get",
-     summary="What the session remembers", tag="sessions", answer="SessionMessages",
-     codes=_ONE),
+        summary="What the session remembers", tag="sessions", answer="SessionMessages",
+        codes=_ONE),
     Operation(path="/session/{session_id}/pending-prompts", method="get",
-     summary="The prompts that wait or run", tag="sessions", answer="PendingPrompts",
-     codes=_ONE),
+        summary="The prompts that wait or run", tag="sessions", answer="PendingPrompts",
+        codes=_ONE),
     Operation(path="/session/{session_id}/pending-prompts/{prompt_id}", method="delete",
-     summary="Take a queued prompt out; its place in the count drains with the line",
-     tag="sessions", answer="PromptRemoved", codes=(*_ONE, "prompt_not_found", "conflict")),
+        summary="Take a queued prompt out; its place in the count drains with the line",
+        tag="sessions", answer="PromptRemoved", codes=(*_ONE, "prompt_not_found", "conflict")),
     Operation(path="/session/{session_id}/cancel", method="post",
-     summary="End the prompt that runs; those behind it go on", tag="sessions",
-     answer="PromptCancelled", body="CancelRequest", needs_body=False, codes=_ONE),
+        summary="End the prompt that runs; those behind it go on", tag="sessions",
+        answer="PromptCancelled", body="CancelRequest", needs_body=False, codes=_ONE),
     Operation(path="/session/{session_id}/branch", method="post",
-     summary="Make a session that goes on from this one; answers when its turn comes",
-     tag="sessions", answer="SessionMade", status=201,
-     codes=(*_ONE, "session_closing", "too_many_sessions", "branch_queue_full")),
+        summary="Make a session that goes on from this one; answers when its turn comes",
+        tag="sessions", answer="SessionMade", status=201,
+        codes=(*_ONE, "session_closing", "too_many_sessions", "branch_queue_full")),
     Operation(path="/session/{session_id}/turns/{prompt_id}", method="get",
-     summary="What became of a prompt", tag="sessions", answer="SessionTurn",
-     codes=(*_ONE, "prompt_not_found")),
+        summary="What became of a prompt", tag="sessions", answer="SessionTurn",
+        codes=(*_ONE, "prompt_not_found")),
     Operation(path="/acp", method="post", summary="Sessions over JSON-RPC 2.0",
-     tag="sessions", answer="RpcAnswer", body="RpcCall", codes=WITH_A_KEY, may_be_empty=True),
+        tag="sessions", answer="RpcAnswer", body="RpcCall", codes=WITH_A_KEY, may_be_empty=True),
 )  # fmt: skip
 
 SESSION_PATH_PARAMETERS: Final = {
@@ -70,19 +73,14 @@ SESSION_PATH_PARAMETERS: Final = {
 }
 
 _ID: Final = {"sessionId": TEXT}
-_LIMIT: Final = said(
-    "Prompts that may be pending; null is no limit.", {"type": ["integer", "null"]}
-)
+_LIMIT: Final = said("Prompts that may be pending; null is no limit.", INTEGER_OR_NULL)
 _EVENT: Final[dict[str, Schema]] = {
     "lastEventId": said("Events after this number are what is still to come.", COUNT),
     "eventEpoch": said("Changes when the gateway has been restarted.", TEXT),
 }
 _ERROR: Final[Schema] = {
     "anyOf": [
-        record(
-            {"code": TEXT, "message": TEXT, "retryAfterMs": {"type": ["integer", "null"]}},
-            optional=("retryAfterMs",),
-        ),
+        record({"code": TEXT, "message": TEXT, "retryAfterMs?": INTEGER_OR_NULL}),
         {"type": "null"},
     ]
 }
@@ -92,32 +90,25 @@ _MESSAGE: Final = record({
 })  # fmt: skip
 
 SESSION_SCHEMAS: Final[dict[str, Schema]] = {
-    "SessionRequest": {
-        **record(
-            {
-                "model": {"type": "string", "minLength": 1, "maxLength": 512},
-                "system": said("What the model is told first, always.", TEXT_OR_NULL),
-                "maxTokens": said("The most that one answer may take.",
-                                  {"type": ["integer", "null"], "minimum": 1,
-                                   "maximum": 10_000_000}),
-                "options": {
-                    "type": "object",
-                    "description": "What else the node is asked with.",
-                    "properties": {name: {} for name in OPTIONS},
-                    "additionalProperties": False,
-                },
-            },
-            optional=("system", "maxTokens", "options"),
-        ),
-        "additionalProperties": False,
-    },
+    "SessionRequest": closed({
+        "model": {"type": "string", "minLength": 1, "maxLength": 512},
+        "system?": said("What the model is told first, always.", TEXT_OR_NULL),
+        "maxTokens?": said("The most that one answer may take.",
+            {"type": ["integer", "null"], "minimum": 1, "maximum": 10_000_000}),
+        "options?": {
+            "type": "object",
+            "description": "What else the node is asked with.",
+            "properties": {name: {} for name in OPTIONS},
+            "additionalProperties": False,
+        },
+    }),
     "SessionMade": record(_ID),
     "SessionClosed": record({**_ID, "state": {"const": "closed"}}),
     "Session": record({
         **_ID,
         "model": TEXT,
         "system": TEXT_OR_NULL,
-        "maxTokens": {"type": ["integer", "null"]},
+        "maxTokens": INTEGER_OR_NULL,
         "options": {"type": "object"},
         "state": {"enum": ["open", "closing"]},
         "pendingCount": said("Prompts that count against the limit.", COUNT),
@@ -127,29 +118,19 @@ SESSION_SCHEMAS: Final[dict[str, Schema]] = {
         "turns": said("Completed turns that are remembered.", COUNT),
         "droppedTurns": said("Turns that no longer fitted.", COUNT),
         "contextTokens": said("What fits into the model's context; null where no node says.",
-                              {"type": ["integer", "null"]}),
+            INTEGER_OR_NULL),
         "createdAt": said("Seconds since 1970.", SECONDS),
         **_EVENT,
     }),
-    "Prompt": {
-        **record(
-            {
-                "prompt": said("What the user says; or give `messages`.", TEXT_OR_NULL),
-                "messages": {"type": ["array", "null"], "items": _MESSAGE},
-                "deadlineMs": said("May only shorten `sessions.prompt_deadline_ms`.",
-                                   {"type": ["number", "null"], "exclusiveMinimum": 0}),
-            },
-            optional=("prompt", "messages", "deadlineMs"),
-        ),
-        "additionalProperties": False,
-    },
-    "CancelRequest": {
-        **record(
-            {"promptId": said("End this prompt only, if it is the one that runs.", TEXT_OR_NULL)},
-            optional=("promptId",),
-        ),
-        "additionalProperties": False,
-    },
+    "Prompt": closed({
+        "prompt?": said("What the user says; or give `messages`.", TEXT_OR_NULL),
+        "messages?": {"type": ["array", "null"], "items": _MESSAGE},
+        "deadlineMs?": said("May only shorten `sessions.prompt_deadline_ms`.",
+            {"type": ["number", "null"], "exclusiveMinimum": 0}),
+    }),
+    "CancelRequest": closed({
+        "promptId?": said("End this prompt only, if it is the one that runs.", TEXT_OR_NULL),
+    }),
     "PromptAccepted": record({"promptId": TEXT, **_EVENT}),
     "PromptQueueFull": record({
         "code": {"const": "prompt_queue_full"}, "error": TEXT, **_ID, "limit": COUNT,
@@ -173,9 +154,9 @@ SESSION_SCHEMAS: Final[dict[str, Schema]] = {
     }),
     "PromptRemoved": record({
         "promptId": TEXT,
-        "removed": said("False where it was over already.", {"type": "boolean"}),
+        "removed": said("False where it was over already.", BOOLEAN),
     }),
-    "PromptCancelled": record({"promptId": TEXT_OR_NULL, "cancelled": {"type": "boolean"}}),
+    "PromptCancelled": record({"promptId": TEXT_OR_NULL, "cancelled": BOOLEAN}),
     "SessionTurn": record({
         "promptId": TEXT,
         "status": {"enum": ["queued", "running", "completed", "failed", "cancelled"]},
@@ -188,16 +169,13 @@ SESSION_SCHEMAS: Final[dict[str, Schema]] = {
         "description": "A call, or a batch of at most 64 of them.",
         "anyOf": [reference("RpcRequest"), listed(reference("RpcRequest"))],
     },
-    "RpcRequest": record(
-        {
-            "jsonrpc": {"const": "2.0"},
-            "id": {"type": ["string", "number", "null"]},
-            "method": said("`session/new`, `session/prompt`, `session/cancel`, `session/branch`.",
-                           TEXT),
-            "params": {"type": "object"},
-        },
-        optional=("id", "params"),
-    ),
+    "RpcRequest": record({
+        "jsonrpc": {"const": "2.0"},
+        "id?": {"type": ["string", "number", "null"]},
+        "method": said("`session/new`, `session/prompt`, `session/cancel`, `session/branch`.",
+            TEXT),
+        "params?": {"type": "object"},
+    }),
     "RpcAnswer": {
         "description": "An answer for each call that has an id; 204 where none has.",
         "anyOf": [{"type": "object"}, listed({"type": "object"})],
