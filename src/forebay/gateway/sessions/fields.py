@@ -59,7 +59,7 @@ class CancelFields(Struct, forbid_unknown_fields=True, rename="camel"):
     prompt_id: str | None = None
 
 
-class SentPrompt(Struct, frozen=True):
+class PromptInput(Struct, frozen=True):
     """A valid prompt."""
 
     messages: tuple[Message, ...]
@@ -97,7 +97,7 @@ def _is_deeper(value: object, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
-def read_prompt(fields: dict[str, Any]) -> SentPrompt:
+def read_prompt(fields: dict[str, Any]) -> PromptInput:
     """Return the messages and the deadline of a prompt; raises HttpError, naming the field."""
     asked = convert_fields(fields, PromptFields)
     if asked.prompt is not None and asked.messages is not None:
@@ -110,7 +110,7 @@ def read_prompt(fields: dict[str, Any]) -> SentPrompt:
         if not asked.prompt.strip():
             raise invalid("`prompt` is empty", "prompt")
         messages = (Message("user", asked.prompt),)
-    return SentPrompt(messages, _deadline_s(asked.deadline_ms))
+    return PromptInput(messages, _deadline_s(asked.deadline_ms))
 
 
 def _messages(given: list[_Message]) -> tuple[Message, ...]:
