@@ -198,7 +198,7 @@ class Storm:
             batch = await client.batches.create(
                 input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
             )
-        return batch.id
+        return str(batch.id)
 
     async def batch_output(self, batch_id: str) -> list[Any]:
         """Return what a batch has answered, and what it gave up, once it is completed."""

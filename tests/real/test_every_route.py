@@ -34,7 +34,7 @@ async def test_real_llama_cpp_counts_tokens_without_a_slot(stage: Stage, engine:
         import anthropic  # which takes two seconds
 
         with anthropic.Anthropic(base_url=stage.url, api_key="none") as client:
-            return client.messages.count_tokens(model=MODEL, messages=MESSAGES).input_tokens
+            return int(client.messages.count_tokens(model=MODEL, messages=MESSAGES).input_tokens)
 
     assert await asyncio.to_thread(count) > 0
 

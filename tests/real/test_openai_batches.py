@@ -155,9 +155,8 @@ async def test_a_batch_is_cancelled_and_errors_are_read(stage: Stage, tmp_path: 
         assert codes == ["batch_cancelled"] * 2
         with pytest.raises(openai.BadRequestError) as caught:
             await client.batches.create(
-                input_file_id=file.id, endpoint="/v1/rerank",  # type: ignore[arg-type]
-                completion_window="24h",
-            )  # fmt: skip
+                input_file_id=file.id, endpoint="/v1/rerank", completion_window="24h"
+            )
         assert caught.value.param == "endpoint"
 
 
