@@ -146,11 +146,9 @@ class Directory:
 
     @property
     def me(self) -> str:
-        """The name of this replica."""
         return self._replica.about.name
 
     def picture(self) -> FleetPicture:
-        """Return the fleet as it is known here; costs no round trip."""
         replica = self._replica
         now_s, statuses, leader = replica.statuses()
         views = self._roster.views(statuses, leader, now_s)
@@ -159,15 +157,12 @@ class Directory:
         )
 
     def address_of(self, name: str) -> str | None:
-        """Return where a replica is reached; None for this one and for those unknown."""
         return self._roster.address_of(name)
 
     def broadcast(self, topic: str, payload: bytes) -> None:
-        """Send something to every other replica, at most once: one that is away misses it."""
         self._replica.send(Broadcast(topic, payload))
 
     async def owner_of(self, ticket_id: str) -> str | None:
-        """Ask the leader which replica has a ticket; None when it has ended or nobody leads."""
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         waiting = self._asked.setdefault(ticket_id, [])
         waiting.append(answer)

@@ -158,7 +158,6 @@ class Replica:
     # -- lifecycle
 
     def introduce(self, about: About) -> None:
-        """Set what the other replicas know of this one: before `start`, and after a reload."""
         self.about = self._follower.about = about
         self._ids.member = about.member
         self._roster.introduce(about)
@@ -168,7 +167,6 @@ class Replica:
         await self._store_tasks.start()
 
     def stop(self) -> None:
-        """Perform nothing any more; may be called twice."""
         self._executor.stop()
         self._store_tasks.stop()
         self.fleet.stop()
@@ -196,7 +194,6 @@ class Replica:
 
     @property
     def leads(self) -> bool:
-        """Whether this replica is the leader."""
         return self._leader is not None
 
     @property
@@ -206,7 +203,6 @@ class Replica:
 
     @property
     def mode(self) -> Mode:
-        """How it works now."""
         return self._follower.mode
 
     def has_outgoing(self) -> bool:
@@ -352,7 +348,6 @@ class Replica:
         self._executor.submit(lambda now_s: self._follower.set_cut_off(off=cut_off, now_s=now_s))
 
     def addresses(self) -> list[str]:
-        """Return the addresses of the other replicas."""
         return self._roster.addresses()
 
     # -- for the directory of the fleet

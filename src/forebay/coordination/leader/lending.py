@@ -109,7 +109,6 @@ class Loans:
         return {node: self._drop(member, node).slots for node in nodes}
 
     def nodes(self) -> list[str]:
-        """Return the nodes of which anything is lent."""
         return list(self._loans)
 
     def of(self, nodes: Mapping[str, NodeChanged]) -> list[NodeChanged]:
@@ -147,7 +146,6 @@ class Loans:
         return orders
 
     def lent_to(self, member: str) -> int:
-        """Return how many slots a replica has, used or not."""
         return sum(loans[member].slots for loans in self._loans.values() if member in loans)
 
     def idle_of(self, node: str) -> int:

@@ -41,7 +41,6 @@ class Members:
         return name in self._members
 
     def get(self, name: str) -> Member | None:
-        """Return a replica that has announced itself."""
         return self._members.get(name)
 
     def add(self, member: Member) -> None:

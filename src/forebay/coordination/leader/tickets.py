@@ -93,7 +93,6 @@ class FleetTickets:
         return ticket
 
     def remove(self, ticket: FleetTicket) -> None:
-        """Close a ticket."""
         del self._by_id[ticket.id], ticket.member.tickets[ticket.id]
         namesakes = self._by_request[ticket.request_id]
         namesakes.remove(ticket)
@@ -138,7 +137,6 @@ class FleetTickets:
         ticket.node, ticket.lent = "", False
 
     def busy(self, node: str) -> int:
-        """Return how many leases there are on a node."""
         return self._busy.get(node, 0)
 
     def is_wanted(self, node: NodeChanged) -> bool:

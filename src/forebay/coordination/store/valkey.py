@@ -154,7 +154,6 @@ class ValkeyStore:
         self.bytes_sent = 0
 
     async def heartbeat(self, registration: Registration) -> StoreReply:
-        """Register, renew the lease or take a free one, and learn who is there."""
         member = registration.about.member
         holder, left_ms, abouts = await self._call(
             lambda: self._heartbeat(
@@ -174,7 +173,6 @@ class ValkeyStore:
         return StoreReply(int(epoch or 0), leader, max(0, left_ms) / 1000, members)
 
     async def send_up(self, epoch: int, payloads: Sequence[bytes]) -> None:
-        """Append to the stream of the leader of an epoch."""
         stream = keys.up(epoch)
         self.bytes_sent += sum(map(len, payloads))
         if len(payloads) == 1 and epoch == self._lingers:  # a pipeline costs nearly twice as much
@@ -190,7 +188,6 @@ class ValkeyStore:
     async def send_down(
         self, token: str, payloads: Sequence[tuple[str, bytes]], *, last: bool = False
     ) -> bool:
-        """Append to the streams of replicas, if the token still holds the lease; else False."""
         self.bytes_sent += sum(len(payload) for _, payload in payloads)
         linger_ms = keys.LINGER * self._lease_ms
         sent = await self._call(
@@ -205,11 +202,9 @@ class ValkeyStore:
         return bool(sent)
 
     async def read_up(self, epoch: int, after: bytes, wait_s: float) -> list[StreamEntry]:
-        """Wait for what comes after an entry of a leader's stream; empty when nothing came."""
         return await self._read(0, keys.up(epoch), after, wait_s)
 
     async def read_down(self, member: str, after: bytes, wait_s: float) -> list[StreamEntry]:
-        """Wait for what comes after an entry of a replica's stream; empty when nothing came."""
         return await self._read(1, keys.down(member), after, wait_s)
 
     async def _read(
@@ -228,13 +223,11 @@ class ValkeyStore:
         return [StreamEntry(entry_id, fields.get(b"d", b"")) for entry_id, fields in entries]
 
     async def leave(self, member: str) -> None:
-        """Be forgotten at once."""
         await self._call(
             lambda: self._leave(keys=[keys.MEMBERS, keys.ABOUT, keys.down(member)], args=[member])
         )
 
     async def close(self) -> None:
-        """Close all connections; may be called twice."""
         for client in (self._client, *self._readers):
             await client.aclose()
             sentinels = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
