@@ -1,7 +1,7 @@
 """What users may import, and what the packages may import of each other, is pinned.
 
-`surface.txt` lists every name that one package takes from a module of another. The rest of a package
-is private to it. Whoever needs another name adds it there, and the review sees it
+`surface.txt` lists every name that one package takes from a module of another. The rest of a
+package is private to it. Whoever needs another name adds it there, and the review sees it
 (docs/decisions/0032-a-pinned-surface-per-package.md).
 """
 

@@ -92,7 +92,6 @@ class VerbGroup(typer.core.TyperGroup):
         self._is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, in the order of the table."""
         return list(self._lazy)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -100,7 +99,6 @@ class VerbGroup(typer.core.TyperGroup):
         return self._lazy.placeholder(cmd_name) if self._is_listing else self._lazy.get(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
         if not _is_terminal():
             self.rich_markup_mode = None  # no boxes in a pipe
         self._is_listing = True
@@ -123,7 +121,6 @@ class VerbGroup(typer.core.TyperGroup):
             return super().make_context(*given, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with _quiet_if_pipe_closes():
             return super().invoke(ctx)
 

@@ -54,7 +54,6 @@ class DemoCast:
         return next(self._jobs)
 
     async def pause(self, seconds: float) -> None:
-        """Leave time to look."""
         await asyncio.sleep(seconds * self.setup.pace)
 
     async def until(self, happened: Callable[[], bool], limit_s: float) -> bool:

@@ -68,7 +68,6 @@ class DemoSetup:
 
     @property
     def url(self) -> str:
-        """Where the gateway listens."""
         return f"http://127.0.0.1:{self.gateway.port}"
 
     async def __aenter__(self) -> Self:
@@ -104,18 +103,15 @@ class DemoSetup:
         await self._nodes[name].kill()
 
     def running_on(self, name: str) -> int:
-        """Return how many requests a node is working on."""
         return self._nodes[name].engine.busy
 
     def state_of(self, name: str) -> str:
-        """Return the state in which the gateway holds a node."""
         backend = self.gateway.parts.nodes.get(name)
         assert backend is not None
         return backend.told.state
 
     @property
     def retries(self) -> int:
-        """How many requests have been run again elsewhere."""
         return self.gateway.parts.relay.retries_total
 
     async def swaps(self) -> int:
@@ -123,7 +119,6 @@ class DemoSetup:
         return (await self.gateway.parts.queue_observer.snapshot()).totals.swaps
 
     async def waiting(self) -> int:
-        """Return how many are in line."""
         return (await self.gateway.parts.queue_observer.snapshot()).waiting
 
     def caption(self, en: str, ja: str) -> None:

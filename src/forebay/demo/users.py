@@ -61,7 +61,6 @@ class DemoUser:
         return answer
 
     async def ask_many(self, count: int, model: str, *, tokens: int = 40) -> list[DemoAnswer]:
-        """Send so many at once, and wait for all."""
         return await asyncio.gather(*(self.ask(model, tokens=tokens) for _ in range(count)))
 
     async def chat_now_and_then(self, model: str, pause_s: float, chance: random.Random) -> None:
@@ -71,7 +70,6 @@ class DemoUser:
             await self.ask(model, words=chance.choice(QUESTIONS))
 
     def take_answers(self) -> list[DemoAnswer]:
-        """Return the answers since the last time."""
         taken, self.answers = self.answers, []
         return taken
 

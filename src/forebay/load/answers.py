@@ -118,7 +118,6 @@ class MeasuredAnswer:
         self.retry_after_s = _retry_after_s(headers)
 
     def body(self, data: bytes, now_s: float) -> None:
-        """Take the next bytes."""
         if self.sample.code:
             return
         if not self._is_stream:
@@ -133,7 +132,6 @@ class MeasuredAnswer:
             self._fail("answer_too_large")
 
     def end(self, now_s: float) -> None:
-        """Take the end of the answer."""
         sample = self.sample
         sample.total_s = now_s - self._origin_s
         if not self._is_stream:

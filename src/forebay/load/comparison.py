@@ -53,7 +53,6 @@ class Row(Struct, frozen=True):
 
     @property
     def ratio(self) -> float | None:
-        """Return b / a."""
         return self.b / self.a if self.a and self.b is not None else None
 
 

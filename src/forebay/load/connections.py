@@ -66,7 +66,6 @@ class LoadConnection(asyncio.Protocol):
             self._done = None
 
     def close(self) -> None:
-        """Hang up."""
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
@@ -74,12 +73,10 @@ class LoadConnection(asyncio.Protocol):
     # -- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and note when."""
         if self._answer is None:
             self.close()  # it speaks without being asked
             return
@@ -104,7 +101,6 @@ class LoadConnection(asyncio.Protocol):
     # -- what the parser calls
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
         self._headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -120,7 +116,6 @@ class LoadConnection(asyncio.Protocol):
             self._answer.head(status, self._headers)
 
     def on_body(self, data: bytes) -> None:
-        """Hand a piece of the body on."""
         self._silent_bytes = 0
         if self._answer is not None:
             self._answer.body(data, self._now_s)
@@ -192,7 +187,6 @@ class LoadPool:
                 self._open.discard(connection)
 
     async def close(self) -> None:
-        """Hang up everywhere."""
         for connection in self._open:
             connection.close()
         self._open.clear()

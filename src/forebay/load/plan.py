@@ -39,7 +39,6 @@ class Mix(Struct, frozen=True):
     weights: tuple[float, ...]
 
     def draw(self, source: random.Random) -> str:
-        """Return one of the names."""
         sums = list(accumulate(self.weights))
         place = bisect(sums, source.random() * sums[-1])
         return self.names[min(place, len(self.names) - 1)]

@@ -140,7 +140,6 @@ class LoadRun:
         self._news.set()
 
     def now_s(self) -> float:
-        """Return how long it has run."""
         return self._clock.monotonic_s() - self._start_s
 
     # -- sending
@@ -268,9 +267,7 @@ class AccessDenied(BackendFailed):
 class Watcher(Protocol):
     """Who is told how far it is."""
 
-    def update(self, live: RunProgress) -> None:
-        """Take how far it is."""
-        ...
+    def update(self, live: RunProgress) -> None: ...
 
 
 class FineClock(SystemClock):

@@ -42,7 +42,6 @@ class CallbackQueue:
         return pass_on
 
     def end(self, _: object) -> None:
-        """Say that no more will come."""
         self._waiting.put(None)
 
     def run_all(self) -> None:
@@ -63,7 +62,6 @@ class _Work(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     def begin(self) -> None:
-        """Start it."""
         self._loop.call_soon_threadsafe(self._begin)
 
     def refuse(self, error: Exception) -> None:

@@ -100,7 +100,6 @@ class BatchApi:
         return await self._transport.ask(ApiCall("POST", "/v1/batches", body), Batch)
 
     async def get(self, batch_id: str) -> Batch:
-        """Return a batch as it stands."""
         return await self._transport.get(f"/v1/batches/{quote(batch_id)}", Batch)
 
     async def end(self, batch_id: str) -> Batch:
@@ -110,7 +109,6 @@ class BatchApi:
         )
 
     async def delete_file(self, file_id: str) -> None:
-        """Delete an input or an output."""
         await self._transport.fetch(ApiCall("DELETE", f"/v1/files/{quote(file_id)}"))
 
     async def wait(

@@ -45,7 +45,6 @@ class ChatRequest(NamedTuple):
     params: Mapping[str, Any]
 
     def call(self, request_id: str) -> ApiCall:
-        """Return it as it is sent."""
         if self.params.get("n", 1) != 1:
             raise ValueError("n: one answer at a time; ask several times for several")
         body = {
@@ -207,7 +206,6 @@ class AnswerBuilder:
         return self._add(choice.get("message") or {})
 
     def answer(self) -> Answer:
-        """Return all that came."""
         return Answer(
             text="".join(self._texts),
             reasoning="".join(self._reasoning),

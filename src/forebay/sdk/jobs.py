@@ -60,21 +60,17 @@ class JobApi:
         )
 
     async def get(self, job_id: int) -> Job:
-        """Return all about one."""
         return await self._transport.get(f"/jobs/{job_id}", Job)
 
     async def list(self, query: dict[str, object]) -> list[Job]:
-        """Return the newest first."""
         asked = urlencode({name: value for name, value in query.items() if value is not None})
         return (await self._transport.get(f"/jobs?{asked}", JobList)).data
 
     async def end(self, job_id: int) -> Job:
-        """Cancel one, queued or running, and return it."""
         await self._transport.fetch(ApiCall("DELETE", f"/jobs/{job_id}"))
         return await self.get(job_id)
 
     async def retry(self, job_id: int) -> Job:
-        """Let one that failed or was cancelled run again, and return it."""
         await self._transport.fetch(ApiCall("POST", f"/jobs/{job_id}/retry"))
         return await self.get(job_id)
 

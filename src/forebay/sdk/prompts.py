@@ -143,7 +143,6 @@ class OpenPrompts:
         return prompt
 
     def take_event(self, event: SessionEvent) -> None:
-        """Take any event of the session."""
         epoch = event.data.get("eventEpoch")
         if event.type == "gap":
             self._is_uncertain = True
@@ -247,7 +246,6 @@ class AsyncSentPrompt:
     # -- for those who bring the events
 
     def take_event(self, event: SessionEvent) -> None:
-        """Take one of its events."""
         if self.done:
             return
         self._buffer.add(event)

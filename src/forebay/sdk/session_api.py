@@ -60,7 +60,6 @@ class PromptRequest(NamedTuple):
     priority: str | None = None
 
     def call(self, session_id: str) -> ApiCall:
-        """Return it as it is sent."""
         said = "prompt" if isinstance(self.prompt, str) else "messages"
         body: dict[str, Any] = {
             said: self.prompt if isinstance(self.prompt, str) else list(self.prompt)
@@ -97,11 +96,9 @@ class SessionApi:
         self._transport = transport
 
     async def make(self, body: dict[str, Any]) -> str:
-        """Make a session and return its id."""
         return (await self._transport.ask(ApiCall("POST", "/session", body), _Made)).session_id
 
     async def state(self, session_id: str) -> SessionState:
-        """Return a session as the gateway sees it."""
         return await self._transport.get(session_path(session_id), SessionState)
 
     async def messages(self, session_id: str) -> list[Message]:
@@ -117,7 +114,6 @@ class SessionApi:
         return decoded(content, Accepted)
 
     async def pending(self, session_id: str) -> PendingPrompts:
-        """Return the prompts that wait or run."""
         return await self._transport.get(
             session_path(session_id, "pending-prompts"), PendingPrompts
         )
@@ -139,7 +135,6 @@ class SessionApi:
         return (await self._transport.ask(call, _Made)).session_id
 
     async def delete(self, session_id: str) -> None:
-        """End a session, with all that waits in it."""
         await self._transport.fetch(ApiCall("DELETE", session_path(session_id)))
 
 
@@ -154,9 +149,7 @@ def _legacy_turn(content: bytes) -> Turn:
 class SessionListener(Protocol):
     """Whoever the events are for."""
 
-    def take_event(self, event: SessionEvent) -> None:
-        """Take the next event."""
-        ...
+    def take_event(self, event: SessionEvent) -> None: ...
 
     def mark_uncertain(self) -> None:
         """Note that events may have been lost."""

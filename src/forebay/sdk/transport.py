@@ -121,7 +121,6 @@ class Transport:
         await self._http.aclose()
 
     async def get(self, path: str, kind: type[T]) -> T:
-        """Return what is there; raises SdkError."""
         return await self.ask(ApiCall("GET", path, is_repeatable=True), kind)
 
     async def ask(self, call: ApiCall, kind: type[T]) -> T:
@@ -187,7 +186,6 @@ class Transport:
         self.check_open()
 
     def check_open(self) -> None:
-        """Raise ClientClosed once it is."""
         if self.is_closed:
             raise ClientClosed("the client is closed")
 
@@ -395,22 +393,16 @@ class Tasks:
 class Pace(Protocol):
     """What the client asks about time."""
 
-    def monotonic_s(self) -> float:
-        """Return seconds that never run backwards."""
-        ...
+    def monotonic_s(self) -> float: ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        ...
+    async def sleep(self, seconds: float) -> None: ...
 
 
 class LoopPace:
     """The event loop's own clock."""
 
     def monotonic_s(self) -> float:
-        """Return the running loop's time, in seconds."""
         return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         await asyncio.sleep(seconds)

@@ -43,17 +43,11 @@ EVENT_BYTES_MAX = 4 * 1024 * 1024
 class Listener(Protocol):
     """Whoever the events are for."""
 
-    def take_hello(self, hello: LiveHello) -> None:
-        """Begin anew with what a connection says first."""
-        ...
+    def take_hello(self, hello: LiveHello) -> None: ...
 
-    def take_snapshot(self, snapshot: LiveSnapshot) -> None:
-        """Take the next picture."""
-        ...
+    def take_snapshot(self, snapshot: LiveSnapshot) -> None: ...
 
-    def lose(self, reason: str) -> None:
-        """Note that the connection is lost, and why."""
-        ...
+    def lose(self, reason: str) -> None: ...
 
 
 class GaveUp(Exception):
@@ -94,7 +88,6 @@ class Feed:
         self._transport = Transport(TransportOptions(url, key, ASK_S), random, pace)
 
     async def close(self) -> None:
-        """End every connection."""
         await self._transport.close()
 
     async def first(self) -> First:

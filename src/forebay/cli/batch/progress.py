@@ -39,7 +39,6 @@ class Throughput:
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES_MAX)
 
     def note(self, now_s: float, done: int) -> None:
-        """Take in how much is done by now."""
         self._samples.append((now_s, done))
         while len(self._samples) > 2 and self._samples[1][0] <= now_s - WINDOW_S:
             self._samples.popleft()
@@ -102,7 +101,6 @@ class BatchProgressBar:
                 self._bar = self._task = None
 
     def update(self, batch: Batch) -> None:
-        """Show how far it is."""
         counts = batch.request_counts
         total, done = counts.total, counts.completed + counts.failed
         if total:

@@ -281,7 +281,6 @@ class BatchRun:
         return True
 
     def follow(self) -> Batch:
-        """Return the batch when it has ended."""
         path = self._batch_path()
         pause_s = POLL_S
         with self._progress.running():

@@ -112,7 +112,6 @@ class BatchSession:
             say(f"Going on with batch {self._state.batch_id}.")
 
     def cancel(self) -> None:
-        """End the batch."""
         run = self._run
         if run.state is None:
             fail(f"no batch of {self._file} is known here: there is nothing to cancel.", code=USAGE)

@@ -64,7 +64,6 @@ class BenchProgressBar:
             self._bar.stop()
 
     def update(self, live: RunProgress) -> None:
-        """Show how far it is."""
         if self._bar is not None and self._task is not None:
             over = live.ok + live.failed + live.not_sent
             self._bar.update(

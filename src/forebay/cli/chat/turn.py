@@ -39,7 +39,6 @@ class WaitingLine:
             self._is_shown = True
 
     def clear(self) -> None:
-        """Take it away."""
         if self._is_shown:
             self._stream.write(ERASE)
             self._stream.flush()
@@ -180,7 +179,6 @@ class TurnView:
         self._shown: list[str] = []
 
     def note(self, news: SessionEvent | Place) -> None:
-        """Show what has happened."""
         if isinstance(news, Place):
             if news.position is not None:
                 wait_s = news.estimated_wait_seconds.p50

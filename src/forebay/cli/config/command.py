@@ -147,11 +147,9 @@ class CheckReport(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether somebody should look again."""
         return bool(self.warnings) or any(node.state == "offline" for node in self.nodes or ())
 
     def lines(self) -> Iterable[str]:
-        """Yield it for people."""
         source = str(self.path) if self.path is not None else "No settings file, so defaults"
         yield f"{source}: fine. With these settings the gateway would do this:"
         yield from self.meaning
@@ -161,7 +159,6 @@ class CheckReport(NamedTuple):
             yield from (f"  {warning}" for warning in self.warnings)
 
     def as_json(self, strict: bool) -> dict[str, Any]:
-        """Return it for programs."""
         shown: dict[str, Any] = {
             "ok": not (strict and self.is_doubtful),
             "meaning": self.meaning,
