@@ -99,7 +99,6 @@ class Roster:
         return self._seen[name][0].address or None
 
     def addresses(self) -> list[str]:
-        """Return where all others are reached."""
         names = [name for name in self._seen if name != self._about.name]
         return [address for address in map(self.address_of, names) if address is not None]
 

@@ -198,7 +198,6 @@ class Replica:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the leader that this replica follows."""
         return self._follower.epoch
 
     @property
@@ -275,7 +274,6 @@ class Replica:
         return []
 
     def _update_leadership(self, reply: StoreReply, asked_s: float, now_s: float) -> None:
-        """Lead if and only if the store says so."""
         leads, leader = reply.leader == self.about.member, self._leader
         if leader is not None and (not leads or reply.epoch != leader.epoch):
             self.on_lease_lost()
@@ -302,8 +300,6 @@ class Replica:
             _log_following(reply.epoch, reply.leader)
 
     def on_batches(self, batches: Sequence[ReplicaBatch]) -> None:
-        """Take what other replicas send to the leader."""
-
         def receive(now_s: float) -> list[Action]:
             for batch in batches:
                 if self._leader is not None and batch.member != self.about.member:
@@ -313,8 +309,6 @@ class Replica:
         self._executor.submit(receive)
 
     def on_orders(self, orders: Sequence[Orders]) -> None:
-        """Take what the leader sends to this replica."""
-
         def receive(now_s: float) -> list[Action]:
             actions: list[Action] = []
             for one in orders:

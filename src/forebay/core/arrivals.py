@@ -164,7 +164,6 @@ class Arrivals:
         book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s))
 
     def reason(self, lane: Lane, excluded: frozenset[str] = NOWHERE) -> WaitReason:
-        """Say why entries of a lane wait."""
         open_nodes = self._book.cluster.open
         if open_nodes and any(name in open_nodes and name not in excluded for name in lane.nodes):
             return "turn"

@@ -106,7 +106,6 @@ class Book:
         return self.options.normal_rank() if rank is None else rank
 
     def key_unfinished(self, key: str) -> int:
-        """Return how much a key that has a cap has unfinished."""
         return self._keys.get(key, 0)
 
     def accept(self, arrival: Arrived, lane: Lane, queue: WaitQueue | None = None) -> Entry:
@@ -128,7 +127,6 @@ class Book:
         return entry
 
     def start(self, entry: Entry, node: Node) -> None:
-        """Give an entry a slot and say so."""
         now_s, queue, arrival = self.now_s, entry.queue, entry.arrival
         if entry.state == "waiting":
             self._stop_waiting(entry)

@@ -43,7 +43,6 @@ class Retries:
         self.count -= 1
 
     def first_for(self, node: str) -> Entry | None:
-        """Return the oldest that may run on a node."""
         first: Entry | None = None
         for excluded, group in self._groups.items():
             if node not in excluded and (first is None or group[0].seq < first.seq):
@@ -59,7 +58,6 @@ class Retries:
         return [(nodes, [*group]) for nodes, group in self._groups.items() if node in nodes]
 
     def readmit(self, entry: Entry, node: str) -> None:
-        """Keep an entry off a node no more."""
         self.remove(entry)
         entry.excluded -= {node}
         if entry.unreached:

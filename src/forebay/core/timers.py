@@ -55,7 +55,6 @@ class TimerQueue:
             self.add(at_s, "wake", node)
 
     def due(self, now_s: float) -> Due:
-        """Take out what is due."""
         heap = self._heap
         # Dicts, because a deadline that is set twice to the same time is in the heap twice.
         due = Due({}, {}, {})

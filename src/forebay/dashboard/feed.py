@@ -159,7 +159,6 @@ class DashboardFeed:
             self._arm()
 
     def _add_sample(self, observed: QueueObservation) -> None:
-        """Add one second to the history."""
         deps, seen, totals = self._deps, observed.snapshot, observed.snapshot.totals
         self._recent_errors.add(deps.outcomes(), deps.clock.monotonic_s())
         fleet = self._fleet(observed)

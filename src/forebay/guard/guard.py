@@ -115,7 +115,6 @@ class Guard:
 
     @property
     def url(self) -> str:
-        """Where gateways reach it."""
         host = self.options.host
         if host in WILDCARDS:
             host = "127.0.0.1"
@@ -124,7 +123,6 @@ class Guard:
 
     @property
     def name(self) -> str:
-        """Its name in the gateways."""
         return self.options.name or name_of_url(self.url)
 
     @property

@@ -115,7 +115,6 @@ class ProxiedRequest:
         self._upstream: NodeConnection | None = None
 
     def begin(self, request: bytes, body: bytes) -> None:
-        """Send it to the backend."""
         self._request, self._body = request, body
         upstream = self._proxy.pool.take()
         if upstream is None:
@@ -279,7 +278,6 @@ class GuardProxy:
         return make_request_head(lines)
 
     def takes(self, head: RequestHead) -> bool:
-        """Answer everything here."""
         return True
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:

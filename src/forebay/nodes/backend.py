@@ -131,7 +131,6 @@ class Backend:
         )  # fmt: skip
 
     def failed(self, kind: str, model: str, user: str) -> None:
-        """Take note of a request of that user that failed here."""
         self.failures[kind] = self.failures.get(kind, 0) + 1
         self.last_error = f"a request failed: {WAYS_TO_FAIL.get(kind, kind)}"
         known = _HEALTH_KINDS.get(kind)
@@ -144,12 +143,10 @@ class Backend:
             self._tell(self.health.request_answered(model, self._clock.monotonic_s(), ok=ok))
 
     def began(self, model: str) -> None:
-        """Take note of a stream that has begun."""
         if not self.health.is_steady:
             self._tell(self.health.stream_began(model, self._clock.monotonic_s()))
 
     def loads(self) -> None:
-        """Take note of a node that says it is loading its model."""
         self._tell(self.health.found_loading(self._clock.monotonic_s()))
 
     def busy(self) -> None:
@@ -173,13 +170,11 @@ class Backend:
             self.vram_used_bytes, self.vram_total_bytes = gpu.used_bytes, gpu.total_bytes
 
     def learn_absence(self, route: str, model: str) -> None:
-        """Believe for a while that it does not have a route for a model."""
         if len(self.absences) >= ABSENCES_MAX:
             self.absences.clear()
         self.absences[route, model] = self._clock.monotonic_s() + ABSENCE_S
 
     def lacks(self, route: str, model: str) -> bool:
-        """Say whether it is known not to have a route."""
         until_s = self.absences.get((route, model)) if self.absences else None
         if until_s is None:
             return False
@@ -227,7 +222,6 @@ class Backend:
         self._tell(self.health.drained(self._clock.monotonic_s()))
 
     def resume(self) -> None:
-        """Use it again."""
         self.draining = False
         self._tell(self.health.resumed(self._clock.monotonic_s()))
 

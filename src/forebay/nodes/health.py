@@ -147,7 +147,6 @@ class NodeHealth:
 
     @property
     def phase(self) -> Phase:
-        """Return where the breaker stands."""
         return self._phase
 
     @property
@@ -162,13 +161,11 @@ class NodeHealth:
 
     @property
     def state(self) -> NodeState:
-        """Return the state as the core and the page know it."""
         if self.is_silent or self._phase in {"new", "offline"}:
             return "offline"
         return self._report.state if self._drained_since_s is None else "draining"
 
     def next_probe_s(self) -> float:
-        """Return when to probe next."""
         return self._probe_at_s
 
     def next_wake_s(self) -> float:

@@ -183,7 +183,6 @@ class Nodes:
             self._expect_no_more(name)
 
     def refresh(self, name: str) -> None:
-        """Ask a node anew now."""
         backend = self._backends.get(name)
         if backend is not None:
             backend.refresh()
@@ -213,7 +212,6 @@ class Nodes:
         return unasked
 
     def learn_absence(self, name: str, route: str, model: str) -> None:
-        """Know for a while that a node does not have a route for a model."""
         backend = self._backends.get(name)
         if backend is not None:
             backend.learn_absence(route, model)
@@ -295,7 +293,6 @@ class Nodes:
         return kinds == {Simulated.kind}
 
     def any_up(self) -> bool:
-        """Say whether at least one node can serve."""
         return any(backend.told.state == "online" for backend in self._backends.values())
 
 

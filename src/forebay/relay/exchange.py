@@ -132,7 +132,6 @@ class Exchange(AnswerListener):
     # -- for the relay: what the core decided
 
     def wait(self, action: Wait) -> None:
-        """Take note of its place in the queue."""
         self.queued = True
         self.position = action.position
         self.estimate_s = action.estimate_s
@@ -289,7 +288,6 @@ class Exchange(AnswerListener):
                 self._flow(head)
 
     def _take_event(self, data: bytes) -> None:
-        """Take a piece of a stream."""
         relay, family, head = self._relay, self.call.family, self._head
         assert head is not None
         self.stream_limits = True
@@ -432,7 +430,6 @@ class Exchange(AnswerListener):
     # -- what becomes of it
 
     def is_held_back(self) -> bool:
-        """Say whether it is we who do not listen to the node."""
         return self._connection is not None and self._connection.paused
 
     def time_out(self, code: str, message: str) -> None:

@@ -50,7 +50,6 @@ class Family(Struct, frozen=True):
         return data.startswith(begins) or any(begin.startswith(data) for begin in begins)
 
     def is_stream(self, fields: Fields, route: str) -> bool:
-        """Say whether the caller wants a stream."""
         stream = fields.stream
         if route in self.unary_routes:
             return False

@@ -80,7 +80,6 @@ class Frame:
         self.in_json = in_json
 
     def write(self, model: str) -> bytes:
-        """Return the bytes that name a model."""
         return (
             self.before + (_ENCODER.encode(model) if self.in_json else model.encode()) + self.after
         )
@@ -213,7 +212,6 @@ class _Names:
         return ""
 
     def refuse_twice(self, name: str) -> InvalidBody:
-        """Return the refusal of a name that is given twice."""
         path = self._path + name
         return InvalidBody(f"`{path}` is given more than once", path)
 

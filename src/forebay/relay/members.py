@@ -170,7 +170,6 @@ def _scan_at_once(body: bytes) -> Generator[int | Member, None, None]:
 
 
 def _read_values(body: bytes) -> list[msgspec.Raw]:
-    """Return the values of all members in their order."""
     names = _seen.names = []
     try:
         return list(decode_json(_VALUES, body).values())

@@ -231,7 +231,6 @@ class Relay:
             self.post(NodeRested(name, rest_s))
 
     def stop_clocks(self, exchange: Exchange) -> None:
-        """Stop what limits an attempt."""
         self.runs.discard(exchange)
         if exchange.stream_limits:
             self.gaps.discard(exchange)

@@ -27,9 +27,7 @@ class Holder(Protocol):
         """Take the slot: call `begin` soon, or `give_up`."""
         ...
 
-    def refused(self, reservation: Reservation, problem: Problem) -> None:
-        """Know that there will be no slot."""
-        ...
+    def refused(self, reservation: Reservation, problem: Problem) -> None: ...
 
 
 class Reservation:

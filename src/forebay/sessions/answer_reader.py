@@ -52,7 +52,6 @@ class AnswerReader:
 
     @property
     def text(self) -> str:
-        """All of the answer so far."""
         return "".join(self._pieces)
 
     def feed(self, data: bytes) -> tuple[str, str]:

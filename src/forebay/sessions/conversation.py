@@ -52,7 +52,6 @@ class CompletedTurn(Struct, frozen=True):
     answer: str
 
     def whole(self) -> tuple[Message, ...]:
-        """Return all of its messages."""
         return (*self.messages, Message("assistant", self.answer))
 
 
@@ -93,7 +92,6 @@ class Conversation:
         return self._forgotten + self._left_out
 
     def copy(self) -> Conversation:
-        """Return another that goes on from here."""
         other = Conversation(self.system)
         other._bytes = self._bytes
         other._turns, other._sizes = self._turns.copy(), self._sizes.copy()
@@ -131,7 +129,6 @@ class Conversation:
         return needed if is_too_large else 0
 
     def fit(self, prompt: Sequence[Message], budget: ContextBudget) -> list[Message]:
-        """Return what to send."""
         ratio = self._tokens_per_byte
         always = [*self._opening(), *prompt]
         left = budget.tokens - _tokens(size_bytes(always), len(always), ratio)

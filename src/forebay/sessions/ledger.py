@@ -328,7 +328,6 @@ class SessionLedger:
         return self._write(_END if prompt.status == "completed" else _END_WITHOUT, values)
 
     def flush(self) -> Future[None]:
-        """Return a future that is done when all earlier writes are."""
         return self._database.write(lambda connection: None)
 
     def _write(self, statement: Executable, values: dict[str, Any]) -> Future[None]:

@@ -212,7 +212,6 @@ def _in_query(parts: SplitResult) -> str:
 
 
 def _host(text: str, default: int) -> tuple[str, int]:
-    """Return a host and its port."""
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
         port = rest.removeprefix(":") if rest else ""

@@ -371,7 +371,6 @@ def _fail(future: Future[Any], error: Exception) -> None:
 
 
 def _refuse_all(queue: WorkQueue) -> None:
-    """Answer what nobody will do any more."""
     while not queue.empty():
         item = queue.get()
         if item is not None and item[1].set_running_or_notify_cancel():

@@ -49,7 +49,6 @@ class PgListener:
         self._thread = threading.Thread(target=self._run, name="forebay-listen", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self, limit_s: float = STOP_S) -> None:

@@ -203,7 +203,6 @@ class TopApp(App[int]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to read and to draw."""
         self._panels = list(self.query(TextPanel))
         self.set_interval(DRAW_EVERY_S, self._draw_in_turn)
         self.run_worker(self._read(), exit_on_error=True)
@@ -276,7 +275,6 @@ class TopApp(App[int]):
             self.refresh_bindings()
 
     def _place(self) -> None:
-        """Give each panel its rows."""
         cells, rows = self.size
         body = self._body
         may_be_big = not self._ascii.enabled

@@ -304,7 +304,6 @@ def _replica_state(found: FleetStatus, replica: ReplicaStatus) -> tuple[tuple[st
 
 
 def _flaws(found: FleetStatus, replica: ReplicaStatus) -> str:
-    """Say what of a gateway is not as at the one that we look at."""
     here = next((one for one in found.replicas if one.name == found.me), replica)
     flaws = [] if replica.same_settings else ["other settings"]
     return ", ".join(flaws + ([] if replica.version == here.version else ["other version"]))

@@ -56,7 +56,6 @@ class Timeline:
 
     @property
     def peak_by_priority(self) -> int:
-        """Return the most that waited in any one priority."""
         return max((second.most for second in self._seconds), default=0)
 
     def depth(self, columns: int) -> list[int]:

@@ -46,7 +46,6 @@ class FakeClock:
         return timer
 
     def next_timer_s(self) -> float | None:
-        """Return when the next live timer is due."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -210,7 +210,6 @@ class FakeNode:
 
     @property
     def probes(self) -> int:
-        """How many probes came."""
         return len(self.probe_requests)
 
     @property
@@ -245,7 +244,6 @@ class FakeNode:
             raise AssertionError(f"a malformed request reached the node: {self.malformed[0]}")
 
     async def next_call(self, timeout_s: float = DEADLINE_S) -> Call:
-        """Wait for the next call that no one has taken."""
         call: Call = await within(self._arrived.get(), timeout_s, "no request reached the node")
         return call
 
@@ -291,7 +289,6 @@ class FakeNode:
             connection.abort(reset=reset)
 
     def admit(self, connection: Connection) -> int:
-        """Note a new connection and return its number."""
         self._connections.add(connection)
         self.accepted += 1
         if self._left:
@@ -299,13 +296,11 @@ class FakeNode:
         return self.accepted
 
     def forget(self, connection: Connection) -> None:
-        """Note that a connection ended."""
         self._connections.discard(connection)
         self._latest.pop(connection, None)
         self._changed.set()
 
     def refuse(self, error: MalformedRequest) -> None:
-        """Note what is not HTTP."""
         self.malformed.append(str(error))
 
     def receive(self, request: Request, connection: Connection) -> None:

@@ -56,7 +56,6 @@ class BodyFraming:
 
     @property
     def is_chunked(self) -> bool:
-        """Whether the body comes in chunks."""
         return self._chunks >= 0
 
     def take(self, data: bytes, at: int, pieces: list[bytes]) -> int:
@@ -177,7 +176,6 @@ class RequestBody:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def clear(self) -> None:
-        """Forget what has come."""
         if self.size_bytes:
             self._parts, self._large = [], None
             self.size_bytes = 0

@@ -74,9 +74,7 @@ class Waiter(Protocol):
 
     __slots__ = ()
 
-    def has_room(self, charge: Charge) -> None:
-        """Take the bytes that were waited for."""
-        ...
+    def has_room(self, charge: Charge) -> None: ...
 
 
 class Budget:
@@ -201,7 +199,6 @@ class Budget:
         return not held or held + size_bytes <= self.limit_bytes // 4
 
     def _others_wait(self, owner: str) -> bool:
-        """Say whether another waits for what is its share."""
         return any(
             other != owner and self._is_within_share(other, line[0][0])
             for other, line in self._lines.items()

@@ -61,9 +61,7 @@ class AnswerListener(Protocol):
         """Take the head, and the length of the body where the answer tells it."""
         ...
 
-    def answer_goes_on(self, data: bytes) -> None:
-        """Take a piece of the body."""
-        ...
+    def answer_goes_on(self, data: bytes) -> None: ...
 
     def answer_ends(self) -> None:
         """Know that the answer is whole; the connection goes back to the pool after this call."""
@@ -154,7 +152,6 @@ class NodeConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Go on reading."""
         self.paused = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -169,7 +166,6 @@ class NodeConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
         return not self._lost and self._transport is not None and not self._transport.is_closing()
 
     def is_quiet(self) -> bool:
@@ -180,7 +176,6 @@ class NodeConnection(asyncio.Protocol):
         return poller is None or not poller.poll(0)
 
     def carries(self, listener: AnswerListener) -> bool:
-        """Say whether the answer that comes here is for this listener."""
         return self._listener is listener
 
     def spoil(self) -> None:
@@ -193,7 +188,6 @@ class NodeConnection(asyncio.Protocol):
         self.abort()
 
     def close(self) -> None:
-        """Close an idle connection."""
         if self._transport is not None and not self._lost:
             self._transport.close()
 
@@ -213,7 +207,6 @@ class NodeConnection(asyncio.Protocol):
         self,
         transport: asyncio.Transport,  # type: ignore[override] # sockets have no other kind
     ) -> None:
-        """Remember the transport."""
         self._transport = transport
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -268,7 +261,6 @@ class NodeConnection(asyncio.Protocol):
         self._blocked = True
 
     def resume_writing(self) -> None:
-        """Send on."""
         self._blocked = False
         self._send_on()
 
@@ -339,7 +331,6 @@ class NodeConnection(asyncio.Protocol):
         listener.answer_begins(head, heads.length)
 
     def on_body(self, data: bytes) -> None:
-        """Hand on a piece of the body."""
         if self._listener is not None:
             self._listener.answer_goes_on(data)
 
@@ -485,7 +476,6 @@ class ConnectionPool:
         return connection
 
     def keep(self, connection: NodeConnection) -> None:
-        """Keep a connection for the next exchange."""
         if self._closed or not self.reuses or len(self._idle) >= self._idle_max:
             connection.close()
         else:
@@ -500,7 +490,6 @@ class ConnectionPool:
             self._close_idle()
 
     def forget(self, connection: NodeConnection) -> None:
-        """Know that a connection is no more."""
         self._idle.pop(connection, None)
 
     def close(self) -> None:

@@ -145,7 +145,6 @@ class ServerConnection(asyncio.Protocol):
             self.close()
 
     def abort(self) -> None:
-        """Close at once."""
         self.is_closing = True
         if not self._lost:
             self.transport.abort()
@@ -349,7 +348,6 @@ class ServerConnection(asyncio.Protocol):
         return ""
 
     def on_headers_complete(self) -> None:
-        """Take what only the parser knows."""
         assert self._parser is not None
         self._is_head_whole = True
         self._keeps_alive = self._parser.should_keep_alive()
@@ -433,7 +431,6 @@ class ServerConnection(asyncio.Protocol):
             self._refuse(BUSY)
 
     def has_room(self, charge: Charge) -> None:
-        """Go on with a body for which there is room."""
         is_first = not self.charge.held_bytes
         self.charge = charge if is_first else self.charge.joined(charge)
         self._server.paces.add(self)

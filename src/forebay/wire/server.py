@@ -49,9 +49,7 @@ class Responder(Protocol):
         """Hold back: more has been written than the client reads."""
         ...
 
-    def client_keeps_up(self) -> None:
-        """Go on."""
-        ...
+    def client_keeps_up(self) -> None: ...
 
 
 class Delegate(Protocol):
@@ -78,9 +76,7 @@ class Delegate(Protocol):
         """Hold back: more has been written than the client reads."""
         ...
 
-    def client_keeps_up(self) -> None:
-        """Go on."""
-        ...
+    def client_keeps_up(self) -> None: ...
 
 
 class Site(Protocol):
@@ -135,7 +131,6 @@ class Server:
         self.lingering = Deadlines(LINGER_S, ServerConnection.abort, clock)
 
     def protocol(self) -> ServerConnection:
-        """Make the protocol of one more connection."""
         return ServerConnection(self)
 
     def make_room(self) -> bool:
@@ -150,7 +145,6 @@ class Server:
         return True
 
     def forget(self, connection: ServerConnection) -> None:
-        """Know that a connection is closed."""
         self.connections.discard(connection)
         for deadlines in (
             self.idle, self.heads, self.bodies, self.paces, self.writes, self.lingering

@@ -59,7 +59,6 @@ class BorrowedSlots:
         return sum(loan.slots for loan in self._loans.values())
 
     def lend(self, node: str, slots: int, now_s: float) -> None:
-        """Take more slots of a node."""
         loan = self._loans.setdefault(node, BorrowedNode())
         loan.slots += slots
         self.idle += slots

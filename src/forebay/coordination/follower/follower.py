@@ -307,7 +307,6 @@ class Follower:
         return self._wait_limits.next_s if self.mode == "coordinated" else None
 
     def join(self, epoch: int, leader: str, now_s: float) -> None:
-        """Follow a leader and announce everything to it."""
         self.epoch, self.leader, self.mode = epoch, leader, "coordinated"
         self._received = 0
         self._stamp_s = now_s  # orders that follow from this announcement are younger than it
@@ -324,7 +323,6 @@ class Follower:
         self._outbox.begin((*views, *tickets, *last))
 
     def follows(self, epoch: int, leader: str) -> bool:
-        """Say whether it follows that leader already."""
         return (self.mode, self.epoch, self.leader) == ("coordinated", epoch, leader)
 
     def seek(self) -> None:

@@ -108,7 +108,6 @@ class Standalone:
         return 0 if self.cut_off else share_of(self._me, self._members, view.name, view.slots)
 
     def _explained(self, action: Action) -> Action:
-        """Say why there is no queue."""
         if isinstance(action, Reject) and action.code in ("queue_disabled", "stream_not_queued"):
             why = CUT_OFF if self.cut_off else NO_SHARE
             return replace(action, code="coordination_lost", reasons=(why,))

@@ -73,7 +73,6 @@ class DeferredRejections:
         return True
 
     def answer(self, ticket: FleetTicket, event: Event, now_s: float) -> Reject | Describe | None:
-        """Answer an event about one of them as if it waited."""
         match event:
             case Revoked(code=code):
                 return Reject(ticket.id, code)

@@ -115,7 +115,6 @@ class Members:
         )
 
     def has_outgoing(self) -> bool:
-        """Say whether there are orders for other replicas."""
         if self._greeted or self._unknown:
             return True
         for name, member in self._members.items():  # noqa: SIM110  # after each event: be cheap
@@ -134,7 +133,6 @@ class Members:
         return Orders(self._epoch, self.me, member.generation, number, items)
 
     def take_orders(self) -> list[tuple[str, Orders]]:
-        """Take the orders for all other replicas."""
         epoch, me = self._epoch, self.me
         taken = [(name, Orders(epoch, me, 0, -1, ())) for name in self._greeted]
         taken += [

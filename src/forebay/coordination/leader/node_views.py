@@ -100,7 +100,6 @@ class NodeViews:
         return NodeRemoved(node)
 
     def forget(self, member: str, now_s: float) -> list[NodeChanged | NodeRemoved]:
-        """Forget all reports of a replica."""
         changes = [self.remove(member, node, now_s) for node in list(self._views)]
         return [change for change in changes if change is not None]
 

@@ -35,7 +35,6 @@ class Member:
         self.out: list[Down] = []
 
     def has_gap_before(self, batch: ReplicaBatch) -> bool:
-        """Say whether a batch before this one is missing."""
         if batch.generation != self.generation:
             return batch.generation > self.generation
         return batch.number > self.received
@@ -57,7 +56,6 @@ class FleetTicket:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """All models that it may run with."""
         return (self.arrival.model, *self.arrival.fallbacks)
 
     @property
@@ -140,7 +138,6 @@ class FleetTickets:
         return self._busy.get(node, 0)
 
     def is_wanted(self, node: NodeChanged) -> bool:
-        """Say whether anything waits for a node."""
         return bool(self._waiting) and any(
             model in node.models and family in node.families for model, family in self._waiting
         )

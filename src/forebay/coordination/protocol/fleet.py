@@ -56,9 +56,7 @@ class Fleet(Protocol):
     """The replicas that share one queue."""
 
     @property
-    def me(self) -> str:
-        """The name of this replica."""
-        ...
+    def me(self) -> str: ...
 
     on_broadcast: Callable[[str, bytes], None]
     """Called with the topic and the payload of another replica's broadcast."""

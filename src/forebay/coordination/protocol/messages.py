@@ -257,7 +257,6 @@ class Orders(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def are_last(self) -> bool:
-        """Whether the leader resigns with them."""
         return bool(self.items) and type(self.items[-1]) is Resigned
 
 

@@ -72,9 +72,7 @@ class Store(Protocol):
         """Wait for what comes after an entry of a replica's stream; empty when nothing came."""
         ...
 
-    async def leave(self, member: str) -> None:
-        """Be forgotten at once."""
-        ...
+    async def leave(self, member: str) -> None: ...
 
     async def close(self) -> None:
         """Close all connections; may be called twice."""

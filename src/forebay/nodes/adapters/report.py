@@ -81,9 +81,7 @@ class Adapter(Protocol):
     """One kind of backend: how to ask it what it is and has."""
 
     @property
-    def kind(self) -> str:
-        """Name the kind as the settings do."""
-        ...
+    def kind(self) -> str: ...
 
     @property
     def families(self) -> tuple[Family, ...]:

@@ -55,7 +55,6 @@ class EmbeddedNode:
 
     @property
     def is_running(self) -> bool:
-        """Say whether the child is alive."""
         return self._child is not None and self._child.returncode is None
 
     @property

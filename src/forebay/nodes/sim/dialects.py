@@ -26,24 +26,19 @@ class SimAnswer(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return the whole text."""
         return "".join(self.words)
 
 
 class Dialect(Protocol):
     """How one route writes its answers."""
 
-    def whole(self, answer: SimAnswer) -> object:
-        """Return the body of an answer that is not streamed."""
-        ...
+    def whole(self, answer: SimAnswer) -> object: ...
 
     def opening(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield what goes out with the first word."""
         ...
 
-    def word(self, answer: SimAnswer, word: str) -> bytes:
-        """Return the event of one word."""
-        ...
+    def word(self, answer: SimAnswer, word: str) -> bytes: ...
 
     def closing(self, answer: SimAnswer) -> Iterator[bytes]:
         """Yield what follows the last word."""
@@ -82,7 +77,6 @@ class Chat:
         yield self._chunk(answer, {"role": "assistant", "content": ""}, None)
 
     def word(self, answer: SimAnswer, word: str) -> bytes:
-        """Return a chunk."""
         return self._chunk(answer, {"content": word}, None)
 
     def closing(self, answer: SimAnswer) -> Iterator[bytes]:
@@ -124,7 +118,6 @@ class Completion:
         yield from ()
 
     def word(self, answer: SimAnswer, word: str) -> bytes:
-        """Return a chunk."""
         return event(self._body(answer, word, None))
 
     def closing(self, answer: SimAnswer) -> Iterator[bytes]:
@@ -168,7 +161,6 @@ class Messages:
         yield event({"type": "ping"}, "ping")
 
     def word(self, answer: SimAnswer, word: str) -> bytes:
-        """Return a delta of the block."""
         delta = {"type": "text_delta", "text": word}
         body = {"type": "content_block_delta", "index": 0, "delta": delta}
         return event(body, "content_block_delta")

@@ -57,7 +57,6 @@ class SimEngine:
 
     @property
     def busy(self) -> int:
-        """Return the slots in use."""
         return sum(self.running.values())
 
     @property

@@ -25,7 +25,6 @@ class Responses:
         yield self._part_event("response.content_part.added", answer, part=_part(""))
 
     def word(self, answer: SimAnswer, word: str) -> bytes:
-        """Return a delta of the text."""
         return self._part_event("response.output_text.delta", answer, delta=word, logprobs=[])
 
     def closing(self, answer: SimAnswer) -> Iterator[bytes]:

@@ -136,7 +136,6 @@ class Inference:
         self._write = write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """SimAnswer one request."""
         try:
             body = await json_body(Request(scope, receive))
             asked = parse(body, self._required)
@@ -199,7 +198,6 @@ class Embedder:
         self._engine = engine
 
     async def write(self, asked: SimRequest, send: Send) -> None:
-        """Send the vectors."""
         async for _ in self._engine.ticks(asked.model, 1):
             pass
         texts = asked.input if isinstance(asked.input, list) else [asked.input]

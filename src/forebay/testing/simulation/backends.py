@@ -79,7 +79,6 @@ class SimulatedNode:
     # Being told
 
     def start(self, ask: SentRequest, attempt: int) -> None:
-        """Take a request that was routed here."""
         run = self._runs[ask.arrived.id] = Run(ask, attempt)
         if not self._alive:
             self._after(run, FAILS_WITHIN_S * self._random.random(), self._fail_before)
@@ -138,7 +137,6 @@ class SimulatedNode:
         self.change(plan=replace(self.plan, models=models))
 
     def remove(self) -> None:
-        """Leave the configuration."""
         if not self._removed:
             self._removed = True
             self._stage.post(NodeRemoved(self.plan.name))

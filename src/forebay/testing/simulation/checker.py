@@ -73,7 +73,6 @@ class Census:
         self._check_totals(seen, mirror)
 
     def check_leases(self, seen: Audit, mirror: Mirror) -> None:
-        """Compare the leases with what runs."""
         found = {lease.id: lease.node for lease in seen.leases}
         running = (one for one in mirror.tickets.values() if one.state == "running")
         expected = {ticket.arrived.id: ticket.node for ticket in running}

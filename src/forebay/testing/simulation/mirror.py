@@ -147,7 +147,6 @@ class Mirror:
         return any(node.is_up() for node in self.nodes_of(lane))
 
     def unreported(self) -> list[SeenNode]:
-        """Return the nodes of which it is not known what they have."""
         return [
             node for node in self.nodes.values() if not node.removed and not node.has_reported()
         ]
@@ -187,7 +186,6 @@ class Mirror:
     # Changing
 
     def accept(self, ticket: SeenTicket) -> None:
-        """Take in a ticket that was not refused."""
         arrived = ticket.arrived
         self.accepted += 1
         self.tickets[arrived.id] = ticket
@@ -203,7 +201,6 @@ class Mirror:
         self._count(ticket, 1)
 
     def start(self, ticket: SeenTicket, node: SeenNode) -> None:
-        """Give it a lease."""
         if ticket.state == "waiting":
             self._stop_waiting(ticket)
         ticket.state = "running"

@@ -202,7 +202,6 @@ class ReportRecorder:
         self.steps = 0
 
     def note(self, event: Event, now_s: float, actions: Sequence[Action]) -> None:
-        """Take in one step."""
         self.steps += 1
         if self._open or isinstance(event, Arrived):
             self._integrate(now_s)
@@ -269,7 +268,6 @@ class ReportRecorder:
             self._closed.append(seen.close(outcome, tokens if outcome == "served" else 0))
 
     def report(self, seed: int, loads: int, digest: str) -> Report:
-        """Sum up."""
         records = sorted(
             (record for record in self._closed if record.arrived_s >= self._warmup_s),
             key=lambda record: record.arrived_s,

@@ -112,7 +112,6 @@ def _rank_at_best(ticket: SeenTicket, options: Options, now_s: float) -> int:
 
 
 def _rank_at_worst(ticket: SeenTicket, options: Options, now_s: float) -> int:
-    """Return the class that it has at least."""
     if not options.aging_s or ticket.state != "waiting":
         return ticket.rank
     waited_s = now_s - ticket.waiting_since_s

@@ -29,5 +29,4 @@ class SimulationStage:
         return self.clock.monotonic_s()
 
     def after(self, delay_s: float, action: Callable[[], None]) -> FakeTimer:
-        """Do something later."""
         return self.clock.call_at(self.clock.monotonic_s() + delay_s, action)
