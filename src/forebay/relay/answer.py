@@ -17,14 +17,11 @@ method".
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from forebay.relay.problem import Problem
-
-if TYPE_CHECKING:
-    from forebay.wire.heads import AnswerHead
 
 HOLD_BYTES: Final = 262_144
 """How much of a unary answer is held back until it is whole: nearly all of them are smaller."""
@@ -53,15 +50,6 @@ _NO_ROUTE = re.compile(
     rb"|(?:unknown|invalid|unexpected|unsupported) (?:endpoint|route|path|url)"
 )
 _UNEXPECTED: Final = b"unexpected endpoint or method"
-
-
-class KeptAnswer(NamedTuple):
-    """A whole 5xx, kept while the request is tried once more."""
-
-    head: AnswerHead
-    length: bytes | None
-    pieces: list[bytes]
-    node: str
 
 
 # -- tokens

@@ -23,7 +23,6 @@ from forebay.relay.answer import (
     BUFFER_BYTES,
     HOLD_BYTES,
     TAIL_BYTES,
-    KeptAnswer,
     busy_s,
     count_tokens,
     extend_tail,
@@ -37,12 +36,16 @@ from forebay.relay.retries import AFTER_ANSWER
 from forebay.wire.client import AnswerListener
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from forebay.core import Describe, Route, Wait
     from forebay.nodes.backend import Backend
     from forebay.relay.call import Call, Sink
     from forebay.relay.relay import Relay
     from forebay.wire.client import NodeConnection, PendingConnect
     from forebay.wire.heads import AnswerHead
+
+    KeptAnswer: TypeAlias = tuple[AnswerHead, bytes | None, list[bytes], str]  # the last: its node
 
 logger = logging.getLogger("forebay.relay")
 
@@ -91,7 +94,7 @@ class Exchange(AnswerListener):
         self._paused = False  # the sink cannot keep up
         self._failures = 0  # attempts that failed; a node that was merely busy is none
         self._missing: tuple[str, ...] = ()  # nodes that turned out not to have the model
-        self._kept: KeptAnswer | None = None  # while it is tried once more
+        self._kept: KeptAnswer | None = None  # a whole 5xx, while it is tried once more
 
         # the present attempt
         self._backend: Backend | None = None
@@ -102,8 +105,7 @@ class Exchange(AnswerListener):
         self._is_stream = False
         self._held: list[bytes] = []  # pieces of the answer, until it may reach the sink
         self._tail = b""
-        self._events = 0
-        self.answer_bytes = 0
+        self._events = self.answer_bytes = 0
 
     # -- for the sink
 
@@ -365,21 +367,20 @@ class Exchange(AnswerListener):
             return False
         self._blame("status")
         self.note(f"{self.node} answered {head.status}", relay.now_s())
-        again = self._kept is not None or self.flowing
-        if again or not relay.may_retry(self._failures + 1, AFTER_ANSWER):
+        if self._kept or self.flowing or not relay.may_retry(self._failures + 1, AFTER_ANSWER):
             return False
         relay.stop_clocks(self)
         self._failures += 1
-        self._kept = KeptAnswer(head, self._length, self._held, self.node)
+        self._kept = (head, self._length, self._held, self.node)
         self._go_back(exclude=relay.others_have(self, (self.node,)))
         return True
 
     def _conclude_with(self, kept: KeptAnswer) -> None:
         """End with the answer of an earlier attempt."""
         self._drop_answer()
-        self._head, self._length, self._held, self.node = kept
-        self.answer_bytes = sum(map(len, kept.pieces))
-        self._conclude(kept.head)
+        head, self._length, self._held, self.node = kept
+        self.answer_bytes = sum(map(len, self._held))
+        self._conclude(head)
 
     def _conclude(self, head: AnswerHead) -> None:
         """End with a whole answer, whatever it says; the slot comes back."""
@@ -449,10 +450,9 @@ class Exchange(AnswerListener):
 
     def _leave_node(self, why: str) -> None:
         """End the present attempt."""
-        relay = self._relay
         self._drop_connection()
-        relay.stop_clocks(self)
-        self.note(f"{self.node} {why}", relay.now_s())
+        self._relay.stop_clocks(self)
+        self.note(f"{self.node} {why}", self._relay.now_s())
 
     def _node_is_unavailable(self, retry_after: bytes | None) -> None:
         """Keep the place in the queue: a node that is full, or loads its model, has not failed."""
@@ -576,8 +576,7 @@ class Exchange(AnswerListener):
         """Forget what has come of an answer: another attempt makes another."""
         self._head = self._length = None
         self._is_stream = False
-        self._held = []
-        self._tail = b""
+        self._held, self._tail = [], b""
         self._events = self.answer_bytes = 0
 
     def _drop_connection(self) -> None:
