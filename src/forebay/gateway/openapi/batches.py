@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from forebay.gateway.openapi.operation import Operation
+from forebay.gateway.openapi.operations import Operation, query
 from forebay.gateway.openapi.schemas import (
     BOOLEAN,
     COUNT,
@@ -36,7 +36,7 @@ _STATUSES: Final = [
     "cancelled",
 ]  # fmt: skip
 
-BATCH_SCHEMAS: Final[dict[str, Schema]] = {
+SCHEMAS: Final[dict[str, Schema]] = {
     "FileUpload": closed({
         "purpose": {"const": "batch"},
         "file": said("One request in JSON on each line.",
@@ -111,27 +111,26 @@ BATCH_SCHEMAS: Final[dict[str, Schema]] = {
 }  # fmt: skip
 
 
-def _query(name: str, description: str, schema: Schema) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "description": description,
-        "schema": schema}  # fmt: skip
+_AFTER: Final = query("after", TEXT, "The id of the last one seen.")
+_LIMIT: Final = query(
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": batch.LIST_MAX, "default": 20},
+    f"Most to list: up to {batch.LIST_MAX}.",
+)
+_FILES_QUERY: Final = (
+    query(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": files.LIST_MAX, "default": files.LIST_MAX},
+        f"Most to list: up to {files.LIST_MAX}.",
+    ),
+    _AFTER,
+    query("order", {"enum": ["asc", "desc"], "default": "desc"}, "By age."),
+    query("purpose", TEXT, "Only files of this purpose."),
+)
 
-
-QUERY_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
-    "limit": _query("limit", f"Most to list: up to {batch.LIST_MAX}.",
-        {"type": "integer", "minimum": 1, "maximum": batch.LIST_MAX, "default": 20}),
-    "files_limit": _query("limit", f"Most to list: up to {files.LIST_MAX}.",
-        {"type": "integer", "minimum": 1, "maximum": files.LIST_MAX,
-            "default": files.LIST_MAX}),
-    "after": _query("after", "The id of the last one seen.", TEXT),
-    "order": _query("order", "By age.", {"enum": ["asc", "desc"], "default": "desc"}),
-    "purpose": _query("purpose", "Only files of this purpose.", TEXT),
-}  # fmt: skip
-
-BATCH_PATH_PARAMETERS: Final = {"file_id": "The id of a file.", "batch_id": "The id of a batch."}
-
-BATCH_OPERATIONS: Final = (
+OPERATIONS: Final = (
     Operation("/v1/files", "get", "The caller's files", "batches", "FileList", _WITH_A_KEY,
-        query=("files_limit", "after", "order", "purpose")),
+        query=_FILES_QUERY),
     Operation("/v1/files", "post", "Store a file for a batch", "batches", "File",
         (*_WITH_A_KEY, "file_too_large", "files_full", "shutting_down"),
         body="FileUpload", body_media="multipart/form-data"),
@@ -142,7 +141,7 @@ BATCH_OPERATIONS: Final = (
     Operation("/v1/files/{file_id}/content", "get", "What is in a file", "batches",
         codes=(*_WITH_A_KEY, "not_found"), media="application/octet-stream"),
     Operation("/v1/batches", "get", "The caller's batches, the newest first", "batches",
-        "BatchList", _WITH_A_KEY, query=("limit", "after")),
+        "BatchList", _WITH_A_KEY, query=(_LIMIT, _AFTER)),
     Operation("/v1/batches", "post", "Run every request of a file", "batches", "Batch",
         (*_WITH_A_KEY, "batches_full"), body="NewBatch"),
     Operation("/v1/batches/{batch_id}", "get", "One batch", "batches", "Batch",

@@ -7,17 +7,15 @@ test compares it with the routes that exist.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from forebay import __version__
-from forebay.gateway.openapi.batches import BATCH_SCHEMAS
+from forebay.gateway.openapi import batches, general, guards, jobs, sessions
 from forebay.gateway.openapi.errors import shared_responses
-from forebay.gateway.openapi.guards import GUARD_SCHEMAS
 from forebay.gateway.openapi.headers import REQUEST_HEADERS, RESPONSE_HEADERS
 from forebay.gateway.openapi.inference import inference_paths
-from forebay.gateway.openapi.jobs import JOB_SCHEMAS
 from forebay.gateway.openapi.operations import operation_paths
 from forebay.gateway.openapi.schemas import SCHEMAS
-from forebay.gateway.openapi.sessions import SESSION_SCHEMAS
 
 DESCRIPTION = """\
 The queue in front of your LLMs: one endpoint that speaks the OpenAI, Anthropic and Ollama \
@@ -47,6 +45,8 @@ TAGS = {
     "`guard.token_env`, not with a key.",
 }
 
+AREAS = (general, guards, jobs, batches, sessions)
+
 
 @cache
 def document() -> dict[str, object]:
@@ -64,13 +64,7 @@ def document() -> dict[str, object]:
         "security": [{}, {"bearer": []}, {"apiKey": []}],
         "paths": _paths(),
         "components": {
-            "schemas": {
-                **SCHEMAS,
-                **GUARD_SCHEMAS,
-                **JOB_SCHEMAS,
-                **BATCH_SCHEMAS,
-                **SESSION_SCHEMAS,
-            },
+            "schemas": SCHEMAS | {k: v for area in AREAS for k, v in area.SCHEMAS.items()},
             "parameters": REQUEST_HEADERS,
             "headers": RESPONSE_HEADERS,
             "responses": shared_responses(),
@@ -92,5 +86,5 @@ def routes() -> list[str]:
     return sorted(_paths())
 
 
-def _paths() -> dict[str, object]:
-    return {**inference_paths(), **operation_paths()}
+def _paths() -> dict[str, dict[str, Any]]:
+    return inference_paths() | operation_paths(one for area in AREAS for one in area.OPERATIONS)

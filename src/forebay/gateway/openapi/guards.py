@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from forebay.gateway.openapi.operation import Operation
+from forebay.gateway.openapi.operations import Operation, query
 from forebay.gateway.openapi.schemas import (
     SECONDS,
     STATE,
@@ -19,26 +19,21 @@ _HEADERS: Final = ("Accept-Language", "X-Forebay-Guard-Token")
 _SHORT: Final = {"type": "string", "maxLength": 256}
 _BYTES_OR_NULL: Final = {"type": ["integer", "null"], "minimum": 0, "maximum": 2**60}
 
-GUARD_QUERY_PARAMETERS: Final = {
-    "guard_instance": {
-        "name": "instance",
-        "in": "query",
-        "description": "Which guard goes, where another may have taken over its name.",
-        "schema": _SHORT,
-    }
-}
+_INSTANCE: Final = query(
+    "instance", _SHORT, "Which guard goes, where another may have taken over its name."
+)
 
-GUARD_OPERATIONS: Final = (
+OPERATIONS: Final = (
     Operation(path="/guard/nodes", method="post", tag="guards", status=200,
         summary="A heartbeat of a guard; the first one registers its node, and is answered 201",
         answer="GuardHeard", body="GuardBeat", headers=_HEADERS,
         codes=("guard_refused", "conflict", "shutting_down")),
     Operation(path="/guard/nodes/{name}", method="delete", tag="guards", status=204,
         summary="Forget a node whose guard goes; what runs there may finish", headers=_HEADERS,
-        media="", codes=("guard_refused", "not_found"), query=("guard_instance",)),
+        media="", codes=("guard_refused", "not_found"), query=(_INSTANCE,)),
 )  # fmt: skip
 
-GUARD_SCHEMAS: Final[dict[str, Schema]] = {
+SCHEMAS: Final[dict[str, Schema]] = {
     "GuardBeat": record({
         "name": said("The node's name.", {"type": "string", "maxLength": 64}),
         "url": said("Where the gateway reaches the guard: http or https, a host and a port.",

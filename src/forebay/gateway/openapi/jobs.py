@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from forebay.gateway.openapi.errors import WITH_A_KEY
-from forebay.gateway.openapi.operation import Operation
+from forebay.gateway.openapi.operations import Operation, query
 from forebay.gateway.openapi.schemas import (
     BOOLEAN,
     COUNT,
@@ -25,22 +25,19 @@ from forebay.jobs.job import PRIORITIES, STATUSES
 _STORE: Final = (*WITH_A_KEY, "store_unavailable", "shutting_down")
 _ONE: Final = (*_STORE, "not_found")
 
-JOB_QUERY_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
-    f"job_{name}": {"name": name, "in": "query", "schema": schema}
-    for name, schema in {
-        "status": {"enum": list(STATUSES)},
-        "type": TEXT,
-        "before": {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
-    }.items()
-}
+_LIST_QUERY: Final = (
+    query("status", {"enum": list(STATUSES)}),
+    query("type", TEXT),
+    query("before", {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}),
+    query("limit", {"type": "integer", "minimum": 1, "maximum": 1000}),
+)
 
-JOB_OPERATIONS: Final = (
+OPERATIONS: Final = (
     Operation(path="/jobs", method="post", summary="Take in a job", tag="jobs",
         answer="JobAccepted", body="JobSubmission", status=202,
         codes=(*_STORE, "job_queue_full", "forbidden", "model_not_found")),
     Operation(path="/jobs", method="get", summary="Jobs, the newest first", tag="jobs",
-        answer="JobList", codes=_STORE, query=tuple(JOB_QUERY_PARAMETERS)),
+        answer="JobList", codes=_STORE, query=_LIST_QUERY),
     Operation(path="/jobs/{job_id}", method="get", summary="One job, with its result",
         tag="jobs", answer="Job", codes=_ONE),
     Operation(path="/jobs/{job_id}", method="delete",
@@ -73,7 +70,7 @@ _LINE: Final[dict[str, Schema]] = {
     "finished_at": SECONDS_OR_NULL,
 }
 
-JOB_SCHEMAS: Final[dict[str, Schema]] = {
+SCHEMAS: Final[dict[str, Schema]] = {
     "JobSubmission": closed({
         "type": said(
             "`chat`, `completion`, `embedding`, `response`, or one of the operator's own.",

@@ -1,84 +1,23 @@
-"""The other routes of `/openapi.json`: looking in, models, and what operators do."""
+"""One method of one path in `/openapi.json`, and the path items made of them."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from forebay.gateway.openapi.batches import (
-    BATCH_OPERATIONS,
-    BATCH_PATH_PARAMETERS,
-    QUERY_PARAMETERS,
-)
-from forebay.gateway.openapi.errors import FOR_ADMINS, WITH_A_KEY, error_responses
-from forebay.gateway.openapi.guards import GUARD_OPERATIONS, GUARD_QUERY_PARAMETERS
+from forebay.gateway.openapi.errors import error_responses
 from forebay.gateway.openapi.headers import parameter_references
-from forebay.gateway.openapi.jobs import JOB_OPERATIONS, JOB_QUERY_PARAMETERS
-from forebay.gateway.openapi.operation import Operation
 from forebay.gateway.openapi.schemas import reference
-from forebay.gateway.openapi.sessions import SESSION_OPERATIONS, SESSION_PATH_PARAMETERS
 
-_AS_LISTED: Final = ("Accept-Language", "anthropic-version")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-_OPERATIONS: Final = (
-    Operation("/", "get", "The page", "status", media="text/html"),
-    Operation("/dashboard/{name}", "get", "A file of the page", "status",
-               codes=("not_found",), media="*/*"),
-    Operation("/events", "get", "What the page draws, twice a second, as server-sent events",
-               "status", codes=(*WITH_A_KEY, "too_many_connections"), media="text/event-stream"),
-    Operation("/health", "get", "Whether the gateway is alive; touches no node", "status",
-               "Health"),
-    Operation("/ready", "get", "Whether requests should be sent here", "status", "Ready",
-               ("shutting_down", "no_node", "coordination_lost")),
-    Operation("/metrics", "get", "Metrics in Prometheus' text format", "status",
-               codes=WITH_A_KEY, media="text/plain"),
-    Operation("/capabilities", "get", "What this gateway offers, and its limits", "status",
-               "Capabilities"),
-    Operation("/openapi.json", "get", "This description", "status", media="application/json"),
-    Operation("/v1/queue", "get", "The whole queue, in aggregates only", "queue", "Queue",
-               WITH_A_KEY),
-    Operation("/v1/queue/{ticket_id}", "get", "Where one request stands, and why it waits",
-               "queue", "Ticket", (*WITH_A_KEY, "not_found", "replica_unavailable")),
-    Operation("/v1/queue/{ticket_id}", "delete", "Cancel a request, waiting or running", "queue",
-               "Cancelled",
-               (*WITH_A_KEY, "not_found", "store_unavailable", "replica_unavailable",
-                "replica_lost")),
-    Operation("/v1/models", "get", "The models there are, aliases included", "models",
-               "ModelList", WITH_A_KEY, headers=_AS_LISTED),
-    Operation("/v1/models/{model}", "get", "One model", "models", "ModelCard",
-               (*WITH_A_KEY, "model_not_found"), headers=_AS_LISTED),
-    Operation("/api/tags", "get", "The models there are, as Ollama lists them", "models", "Tags",
-               WITH_A_KEY),
-    Operation("/api/ps", "get", "The models in memory, as Ollama lists them, of all its nodes",
-               "models", "Tags", WITH_A_KEY),
-    Operation("/api/version", "get", "The gateway's version, where Ollama's clients ask", "models",
-               "OllamaVersion"),
-    Operation("/admin/nodes", "get", "The nodes, with all that is known of them", "admin",
-               "NodeList", FOR_ADMINS),
-    Operation("/admin/nodes", "post", "Take in a node", "admin", "Node",
-               (*FOR_ADMINS, "conflict"), 201, "NodeDescription"),
-    Operation("/admin/nodes/{name}", "delete", "Take a node out; what runs there may finish",
-               "admin", codes=(*FOR_ADMINS, "not_found"), status=204, media=""),
-    Operation("/admin/nodes/{name}/drain", "post", "Let nothing new start on a node", "admin",
-               "Node", (*FOR_ADMINS, "not_found")),
-    Operation("/admin/nodes/{name}/resume", "post", "Use a drained node again", "admin",
-               "Node", (*FOR_ADMINS, "not_found")),
-    Operation("/admin/reload", "post", "Read the settings anew and apply what has changed",
-               "admin", "Reloaded", FOR_ADMINS),
-    *GUARD_OPERATIONS,
-    *JOB_OPERATIONS,
-    *BATCH_OPERATIONS,
-    *SESSION_OPERATIONS,
-)  # fmt: skip
-
-_QUERY_PARAMETERS: Final = {
-    **QUERY_PARAMETERS,
-    **JOB_QUERY_PARAMETERS,
-    **GUARD_QUERY_PARAMETERS,
-}
+    from forebay.gateway.openapi.schemas import Schema
 
 _PATH_PARAMETERS: Final = {
-    **BATCH_PATH_PARAMETERS,
-    **SESSION_PATH_PARAMETERS,
+    "file_id": "The id of a file.",
+    "batch_id": "The id of a batch.",
+    "session_id": "The session's id.",
+    "prompt_id": "The prompt's id.",
     "ticket_id": "The id of the request: the `X-Request-Id` that it was answered with or sent.",
     "model": "The model's name; it may contain slashes.",
     "name": "The node's name.",
@@ -86,10 +25,43 @@ _PATH_PARAMETERS: Final = {
 }
 
 
-def operation_paths() -> dict[str, dict[str, Any]]:
-    """Return every route that is not inference."""
+class Operation(NamedTuple):
+    """One method of one path."""
+
+    path: str
+    method: str
+    summary: str
+    tag: str
+    answer: str = ""
+    """The schema of a good answer; "" for one without JSON."""
+    codes: tuple[str, ...] = ()
+    """What can go wrong, beside what can always go wrong."""
+    status: int = 200
+    body: str = ""
+    """The schema of the request body; "" for none."""
+    headers: tuple[str, ...] = ("Accept-Language",)
+    media: str = "application/json"
+    """The content type of a good answer; "" for none."""
+    body_media: str = "application/json"
+    """The content type of the request body."""
+    needs_body: bool = True
+    """Whether the request body, where there is one, must be sent."""
+    may_be_empty: bool = False
+    """Whether there may be nothing to say: 204."""
+    query: tuple[dict[str, Any], ...] = ()
+    """Its query parameters, as `query` makes them."""
+
+
+def query(name: str, schema: Schema, description: str = "") -> dict[str, Any]:
+    """Return an optional query parameter."""
+    described = {"description": description} if description else {}
+    return {"name": name, "in": "query", "required": False, **described, "schema": schema}
+
+
+def operation_paths(operations: Iterable[Operation]) -> dict[str, dict[str, Any]]:
+    """Return the path items of these operations."""
     paths: dict[str, dict[str, Any]] = {}
-    for operation in _OPERATIONS:
+    for operation in operations:
         paths.setdefault(operation.path, {})[operation.method] = _described(operation)
     return paths
 
@@ -101,7 +73,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         "summary": operation.summary,
         "parameters": [
             *_path_parameters(operation.path),
-            *(_QUERY_PARAMETERS[name] for name in operation.query),
+            *operation.query,
             *parameter_references(operation.headers),
         ],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from forebay.gateway.openapi.errors import WITH_A_KEY
-from forebay.gateway.openapi.operation import Operation
+from forebay.gateway.openapi.operations import Operation
 from forebay.gateway.openapi.schemas import (
     BOOLEAN,
     COUNT,
@@ -28,7 +28,7 @@ _ONE: Final = (*_STORE, "session_not_found", "replica_unavailable", "replica_los
 _PROMPT_HEADERS: Final = ("Accept-Language", "X-Forebay-Priority", "X-Forebay-Max-Wait")
 _FOLLOW_HEADERS: Final = ("Accept-Language", "Last-Event-ID")
 
-SESSION_OPERATIONS: Final = (
+OPERATIONS: Final = (
     Operation(path="/session", method="post", summary="Make a session", tag="sessions",
         answer="SessionMade", body="SessionRequest", status=201,
         codes=(*_STORE, "too_many_sessions", "forbidden", "model_not_found")),
@@ -67,11 +67,6 @@ SESSION_OPERATIONS: Final = (
         tag="sessions", answer="RpcAnswer", body="RpcCall", codes=WITH_A_KEY, may_be_empty=True),
 )  # fmt: skip
 
-SESSION_PATH_PARAMETERS: Final = {
-    "session_id": "The session's id.",
-    "prompt_id": "The prompt's id.",
-}
-
 _ID: Final = {"sessionId": TEXT}
 _LIMIT: Final = said("Prompts that may be pending; null is no limit.", INTEGER_OR_NULL)
 _EVENT: Final[dict[str, Schema]] = {
@@ -89,7 +84,7 @@ _MESSAGE: Final = record({
     "content": said("A text, or a list of parts of type `text`.", {}),
 })  # fmt: skip
 
-SESSION_SCHEMAS: Final[dict[str, Schema]] = {
+SCHEMAS: Final[dict[str, Schema]] = {
     "SessionRequest": closed({
         "model": {"type": "string", "minLength": 1, "maxLength": 512},
         "system?": said("What the model is told first, always.", TEXT_OR_NULL),

@@ -1,0 +1,208 @@
+"""Status, queue, models and admin in `/openapi.json`."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from forebay.coordination.protocol.fleet import Mode, ReplicaState
+from forebay.gateway.openapi.errors import FOR_ADMINS, WITH_A_KEY
+from forebay.gateway.openapi.operations import Operation
+from forebay.gateway.openapi.schemas import (
+    BOOLEAN,
+    COUNT,
+    COUNTS,
+    INTEGER_OR_NULL,
+    SECONDS,
+    SECONDS_OR_NULL,
+    STATE,
+    TEXT,
+    TEXT_OR_NULL,
+    Schema,
+    closed,
+    listed,
+    record,
+    reference,
+    said,
+)
+
+_AS_LISTED: Final = ("Accept-Language", "anthropic-version")
+
+OPERATIONS: Final = (
+    Operation("/", "get", "The page", "status", media="text/html"),
+    Operation("/dashboard/{name}", "get", "A file of the page", "status",
+               codes=("not_found",), media="*/*"),
+    Operation("/events", "get", "What the page draws, twice a second, as server-sent events",
+               "status", codes=(*WITH_A_KEY, "too_many_connections"), media="text/event-stream"),
+    Operation("/health", "get", "Whether the gateway is alive; touches no node", "status",
+               "Health"),
+    Operation("/ready", "get", "Whether requests should be sent here", "status", "Ready",
+               ("shutting_down", "no_node", "coordination_lost")),
+    Operation("/metrics", "get", "Metrics in Prometheus' text format", "status",
+               codes=WITH_A_KEY, media="text/plain"),
+    Operation("/capabilities", "get", "What this gateway offers, and its limits", "status",
+               "Capabilities"),
+    Operation("/openapi.json", "get", "This description", "status", media="application/json"),
+    Operation("/v1/queue", "get", "The whole queue, in aggregates only", "queue", "Queue",
+               WITH_A_KEY),
+    Operation("/v1/queue/{ticket_id}", "get", "Where one request stands, and why it waits",
+               "queue", "Ticket", (*WITH_A_KEY, "not_found", "replica_unavailable")),
+    Operation("/v1/queue/{ticket_id}", "delete", "Cancel a request, waiting or running", "queue",
+               "Cancelled",
+               (*WITH_A_KEY, "not_found", "store_unavailable", "replica_unavailable",
+                "replica_lost")),
+    Operation("/v1/models", "get", "The models there are, aliases included", "models",
+               "ModelList", WITH_A_KEY, headers=_AS_LISTED),
+    Operation("/v1/models/{model}", "get", "One model", "models", "ModelCard",
+               (*WITH_A_KEY, "model_not_found"), headers=_AS_LISTED),
+    Operation("/api/tags", "get", "The models there are, as Ollama lists them", "models", "Tags",
+               WITH_A_KEY),
+    Operation("/api/ps", "get", "The models in memory, as Ollama lists them, of all its nodes",
+               "models", "Tags", WITH_A_KEY),
+    Operation("/api/version", "get", "The gateway's version, where Ollama's clients ask", "models",
+               "OllamaVersion"),
+    Operation("/admin/nodes", "get", "The nodes, with all that is known of them", "admin",
+               "NodeList", FOR_ADMINS),
+    Operation("/admin/nodes", "post", "Take in a node", "admin", "Node",
+               (*FOR_ADMINS, "conflict"), 201, "NodeDescription"),
+    Operation("/admin/nodes/{name}", "delete", "Take a node out; what runs there may finish",
+               "admin", codes=(*FOR_ADMINS, "not_found"), status=204, media=""),
+    Operation("/admin/nodes/{name}/drain", "post", "Let nothing new start on a node", "admin",
+               "Node", (*FOR_ADMINS, "not_found")),
+    Operation("/admin/nodes/{name}/resume", "post", "Use a drained node again", "admin",
+               "Node", (*FOR_ADMINS, "not_found")),
+    Operation("/admin/reload", "post", "Read the settings anew and apply what has changed",
+               "admin", "Reloaded", FOR_ADMINS),
+)  # fmt: skip
+
+_MODEL_CARD = record({
+    "id": TEXT,
+    "object": {"const": "model"},
+    "created": COUNT,
+    "owned_by": said("As a node says; `forebay-sim` where only simulated nodes have it.", TEXT),
+    "max_model_len?": said("Tokens that fit into its context, as vLLM says; other servers say it "
+        "in other words, and more of what they say is here too.", COUNT),
+})  # fmt: skip
+_ANTHROPIC_CARD = record(
+    {"type": {"const": "model"}, "id": TEXT, "display_name": TEXT, "created_at": TEXT}
+)
+
+_MODE: Final = said(
+    "`coordinated`: a leader decides for all; `seeking`: there is none yet; `alone`: the store is "
+    "out of reach; `cut_off`: for this gateway only.",
+    {"enum": list(get_args(Mode))},
+)
+_REPLICA: Final = record({
+    "name": said("Eight hexadecimal digits, the same after a restart.", TEXT),
+    "state": {"enum": list(get_args(ReplicaState))},
+    "version": TEXT,
+    "waiting": COUNT,
+    "running": COUNT,
+    "lent": said("Slots that it may use without asking.", COUNT),
+    "heard_seconds": said("How long ago it was last heard of.", SECONDS),
+    "same_settings": said("Whether its settings are those of the one that answers.",
+        BOOLEAN),
+    "address?": said("Where the others reach it; for admins only.", TEXT),
+})  # fmt: skip
+_FLEET: Final = said(
+    "The gateways that share this queue; absent where it is not shared.",
+    record({
+        "mode": _MODE,
+        "epoch": said("How many leaders there have been.", COUNT),
+        "me": said("The name of the one that answers.", TEXT),
+        "counted_seconds_ago": said(
+            "How old the figures of the queue are: 0 when the leader has just told them, null "
+            "when it never has.", SECONDS_OR_NULL),
+        "replicas": listed(_REPLICA),
+    }),
+)  # fmt: skip
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "NodeDescription": closed({
+        "name?": said(
+            "Its name in headers and metrics; left out, made of the host and the port.",
+            {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
+        "url": said("http or https, a host and a port, no path.",
+            {"type": "string", "pattern": "^https?://"}),
+        "kind?": said('Such as "ollama"; "auto" finds out.',
+            {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}),
+        "slots?": said("Requests at once; 0 asks the node.",
+            {"type": "integer", "minimum": 0, "maximum": 10_000}),
+        "models?": said("Models it serves; empty asks the node.", listed(TEXT)),
+        "connect_seconds?": said("Longest time for a connection to open.",
+            {"type": "number", "exclusiveMinimum": 0}),
+    }),
+    "Queue": record({
+        "waiting": COUNT,
+        "processing": said("Live requests that run now.", COUNT),
+        "max_size": COUNT,
+        "average_wait_seconds": said("Over the last 100.", SECONDS),
+        "average_service_seconds": said("Over the last 100.", SECONDS),
+        "by_priority": said("Waiting, by class.", COUNTS),
+        "processing_jobs": said("Jobs that run now.", COUNT),
+        "rejected_total": said("Refused because there was no room.", COUNT),
+        "timeouts_total": COUNT,
+        "served_total": COUNT,
+        "fleet?": _FLEET,
+    }),
+    "Ticket": record({
+        "id": TEXT,
+        "state": TEXT,
+        "position": said("1 is next; null while it runs.", INTEGER_OR_NULL),
+        "estimated_wait_seconds": record({"p50": SECONDS_OR_NULL, "p90": SECONDS_OR_NULL}),
+        "waited_seconds": SECONDS,
+        "reason": said("Why it waits, in words.", TEXT),
+        "reason_code": {
+            "type": ["string", "null"],
+            "enum": ["busy", "turn", "offline", "loading", "starting", None],
+            "description": "The same for programs; null while it runs.",
+        },
+        "attempt": COUNT,
+        "timeline": listed(record({"seconds_ago": {"type": "number"}, "event": TEXT})),
+    }),
+    "Cancelled": record({"id": TEXT, "state": {"const": "cancelled"}}),
+    "ModelCard": {"anyOf": [_MODEL_CARD, _ANTHROPIC_CARD]},
+    "ModelList": {
+        "anyOf": [
+            record({"object": {"const": "list"}, "data": listed(_MODEL_CARD)}),
+            record({"data": listed(_ANTHROPIC_CARD), "has_more": {"const": False},
+                "first_id": TEXT_OR_NULL, "last_id": TEXT_OR_NULL}),
+        ],
+        "description": "OpenAI's form, or Anthropic's where `anthropic-version` is sent.",
+    },
+    "Tags": record({"models": listed(record({"name": TEXT, "model": TEXT}))}),
+    "OllamaVersion": record({"version": said("The gateway's own.", TEXT)}),
+    "Health": record({"status": {"const": "ok"}, "version": TEXT}),
+    "Ready": record({"status": {"const": "ready"}, "mode?": _MODE}),
+    "Capabilities": record({
+        "version": TEXT,
+        "families": said("The routes of each dialect.",
+            {"type": "object", "additionalProperties": listed(TEXT)}),
+        "priorities": said("The classes, most urgent first.", listed(TEXT)),
+        "versions": {"type": "object", "additionalProperties": TEXT},
+        "routes": said("Every path there is.", listed(TEXT)),
+        "limits": said("Null is no limit.", record({
+            "maxPendingPromptsPerSession?": INTEGER_OR_NULL,
+            "promptDeadlineMs?": INTEGER_OR_NULL,
+        })),
+    }),
+    "Node": record({
+        "name": TEXT,
+        "url": TEXT,
+        "kind": TEXT_OR_NULL,
+        "version": TEXT_OR_NULL,
+        "guarded": said("Whether a guard stands before it.", BOOLEAN),
+        "state": STATE,
+        "slots": COUNT,
+        "in_flight": COUNT,
+        "families": listed(TEXT),
+        "models": listed(TEXT),
+        "loaded": said("Models in memory; null where the node does not say.",
+            {"type": ["array", "null"], "items": TEXT}),
+        "failing": said("Models that rest there for seconds: they failed.", listed(TEXT)),
+        "gpu_load": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "failures": said("Requests that failed there, by kind.", COUNTS),
+        "last_error": TEXT_OR_NULL,
+    }),
+    "NodeList": record({"data": listed(reference("Node"))}),
+    "Reloaded": record({"changed": said("What has changed, in dotted names.", listed(TEXT))}),
+}  # fmt: skip
