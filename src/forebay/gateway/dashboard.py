@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 WAITED: Final = frozenset({"served", "passed_through", "cancelled", "queue_timeout"})
 BATCHES_S: Final = 2.0
-"""How old the progress of batches may be: it is the one thing that is asked of the database."""
+"""How old the progress of batches may be: the one figure that needs the database."""
 GPUS_S: Final = 1.0
-"""How old the figures of a GPU may be while someone looks; else they come with the probes."""
+"""How old the figures of a GPU may be while someone watches; else probes bring them."""
 
 GOOD_ENDS: Final = frozenset({"served"})
 """Outcomes that are no problem."""
@@ -36,9 +36,9 @@ _PASSED_ON: Final = Remedy(
 
 
 def waits_by_bucket(accounting: Accounting) -> list[int]:
-    """Return how long requests waited since the start: for a slot, or until they gave up.
+    """Return the waiting times of all requests since the start, by bucket.
 
-    What was refused at once is left out: it would make the waits of the others look short.
+    Without those that were rejected at once: they would make the other waits look short.
     """
     total = [0] * (len(BUCKETS_S) + 1)
     for (_, outcome), histogram in accounting.waits.items():
@@ -50,12 +50,12 @@ def waits_by_bucket(accounting: Accounting) -> list[int]:
 
 
 def _waits(outcome: str) -> bool:
-    """Say whether what ended so was in line, or had its slot."""
+    """Say whether requests with this outcome had queued, or had a slot."""
     return outcome in WAITED or remedy_of(outcome).kind == "error"
 
 
 def bad_ends(accounting: Accounting) -> dict[str, int]:
-    """Return how many requests did not end well since the start, by code."""
+    """Return how many requests failed since the start, by code."""
     ends: dict[str, int] = {}
     for (_, outcome), count in accounting.requests.items():
         if outcome not in GOOD_ENDS:
@@ -72,7 +72,7 @@ class RateLimit:
         self._last_s = clock.monotonic_s() - every_s
 
     def due(self) -> bool:
-        """Say whether it is time, and count from now if it is."""
+        """Say whether it is due, and restart the interval if it is."""
         now_s = self._clock.monotonic_s()
         if now_s - self._last_s < self._every_s:
             return False
@@ -101,19 +101,19 @@ class JobsFigures:
         )
 
     def refresh(self) -> None:
-        """Ask for the progress of the batches, unless that was done just now."""
+        """Query the progress of the batches, unless that was done just now."""
         if self._limit.due():
             self._jobs.ask_batch_progress(self._take)
 
     def _take(self, asked: Future[tuple[int, int, int, int]]) -> None:
-        """Take the answer in, on the database's thread; one assignment, so no lock."""
+        """Store the result, on the database's thread: one assignment needs no lock."""
         if not asked.cancelled() and asked.exception() is None:
             self._batches = OpenBatches(*asked.result())
 
 
 @cache
 def remedy_of(code: str) -> Remedy:
-    """Return what the page says about a code."""
+    """Return what the dashboard says about an error code."""
     known = CODES.get(code)
     if known is None:  # `passed_through`: the only outcome that is no code of ours
         return _PASSED_ON
@@ -123,7 +123,7 @@ def remedy_of(code: str) -> Remedy:
 
 
 def _kind(code: str, status: int) -> str:
-    """Say whose matter it is: the queue's, a node's or ours, or the caller's."""
+    """Return the cause: a full queue, a node or a bug, or the caller."""
     if status in (429, 503) or code == "queue_timeout":
         return "error" if code == "store_unavailable" else "rejection"
     return "error" if status >= 500 else "caller"

@@ -1,8 +1,8 @@
-"""What a gateway without configured nodes uses: what it finds, else a model of its own.
+"""The nodes of a gateway that has none configured: discovered ones, else a model of its own.
 
 In order: servers on the usual loopback ports; llama.cpp in a child process with the given GGUF or
 the small built-in model; and only where llama.cpp is not installed, or has no weights to run, a
-simulated node, plainly said to be one.
+simulated node, which says that it is one.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ SIMULATED_MODEL = "simulated"
 
 
 class DefaultNodes(Struct):
-    """Nodes that nobody configured, and what of them must be stopped with the gateway."""
+    """Nodes that nobody configured, and the servers to stop with the gateway."""
 
     settings: list[NodeSettings]
     explanation: str
-    """What is being used and why, for the console."""
+    """What is used and why, for the console."""
     embedded: EmbeddedNode | None = None
     simulated: SimNode | None = None
 
     async def stop(self) -> None:
-        """Stop what was started here; may be called twice."""
+        """Stop the servers; may be called twice."""
         if self.embedded is not None:
             await self.embedded.stop()
         if self.simulated is not None:

@@ -1,4 +1,4 @@
-"""One gateway: its parts, its listening socket, how it starts and how it stops."""
+"""The gateway: its parts, its listening socket, its start and its shutdown."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from forebay.settings import ServerSettings, Settings
 
 BACKLOG = 4096
-"""Connections that the kernel may hold for us while we are busy accepting others."""
+"""Connections that the kernel queues until they are accepted."""
 CLOSING_S = 1.0
-"""How long the last bytes may take to leave, once everything has been answered."""
+"""How long the last bytes may take to be sent, once everything has been answered."""
 
 
 class Gateway:
-    """Everything of one process.
+    """One gateway process.
 
-    `start` returns once it listens and every configured node has been asked once; `stop` answers
-    every waiter at once, lets what runs finish for a while, and returns when all is stopped.
+    `start` returns once it listens and has probed every configured node once. `stop` rejects
+    waiting requests at once, lets running ones finish up to a limit, and returns when all has
+    stopped.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Gateway:
         self._hurried = asyncio.Event()
 
     async def start(self, *, probe_s: float = 5.0) -> None:
-        """Listen, and ask every configured node once; raises OSError when the port is taken."""
+        """Listen, and probe every configured node once; raises OSError when the port is taken."""
         server = self.parts.settings.server
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(
@@ -78,7 +79,7 @@ class Gateway:
         self.parts.guarded.start()
         for node in self.parts.settings.nodes:
             self.parts.nodes.add(node)
-        with contextlib.suppress(TimeoutError):  # it will be found later, by its next probe
+        with contextlib.suppress(TimeoutError):  # a later probe will find it
             await self.parts.nodes.first_probes(probe_s)
         await self.parts.membership.start(self.parts.settings, self.port)
         await self.parts.jobs.start()
@@ -88,12 +89,12 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """The port it listens on, which may have been chosen by the system."""
+        """The port it listens on, chosen by the system where the settings say 0."""
         assert self._listening is not None
         return int(self._listening.sockets[0].getsockname()[1])
 
     async def drain(self) -> None:
-        """Take nothing more: waiters are answered 503 at once, what runs may finish."""
+        """Accept nothing more: waiting requests get 503 at once, running ones may finish."""
         self.parts.readiness.draining = True
         self.parts.jobs.drain()
         self.parts.sessions.drain()
@@ -102,7 +103,7 @@ class Gateway:
         self.parts.coordinator.resign()
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Drain, wait for what runs up to a limit, and close everything; may be called twice."""
+        """Drain, wait for running requests up to a limit, and close all; may be called twice."""
         if self._stopping:
             return
         self._stopping = True
@@ -138,7 +139,7 @@ class Gateway:
             self._log.stop()
 
     def check_itself(self, broken: Callable[[list[str]], None]) -> None:
-        """Compare core, relay and sockets once a second; `broken` hears what does not agree."""
+        """Compare core, relay and sockets once a second; call `broken` where they disagree."""
 
         def looked(audit: Audit, orphans: Collection[Orphan]) -> None:
             if faults := self.parts.holdings.faults(audit, orphans):
@@ -147,7 +148,7 @@ class Gateway:
         self.parts.watchdog.on_look = looked
 
     def hurry(self) -> None:
-        """Stop without waiting for what runs."""
+        """Stop without waiting for running requests."""
         self._hurried.set()
 
     async def _finished_or_hurried(self, limit_s: float) -> None:

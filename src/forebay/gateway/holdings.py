@@ -1,8 +1,7 @@
-"""What one gateway holds now: slots, connections, bytes and tasks; and whether the sums agree.
+"""What one gateway holds now (slots, connections, bytes, tasks), and whether the counts agree.
 
-Each of these is taken for a request or a client and given back when that ends, so an idle gateway
-holds no lease and no body, and everything else is as it was before. `/metrics` shows them, and
-`forebay serve --self-check` compares them with each other once a second.
+Each is acquired for a request or a client and released at its end, so an idle gateway holds no
+lease and no body. `/metrics` shows them; `forebay serve --self-check` compares them once a second.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Holdings(Struct, frozen=True):
-    """One count of everything."""
+    """The counts at one moment."""
 
     leases: int = 0
     orphaned: int = 0
@@ -34,7 +33,7 @@ class Holdings(Struct, frozen=True):
     client_connections: int = 0
     node_connections: int = 0
     body_bytes: int = 0
-    """Of requests whose answer has not begun."""
+    """Of requests whose response has not begun."""
     tasks: int = 0
 
 
@@ -51,10 +50,9 @@ class HoldingsAudit:
         self._nodes = nodes
         self._watchdog = watchdog
         self._membership = membership
-        self._ceilings: dict[str, int] = {}  # by node: what may have been running at the last look
+        self._ceilings: dict[str, int] = {}  # by node: what could run at the last check
 
     def count(self) -> Holdings:
-        """Count now."""
         audit = self._relay.audit()
         return Holdings(
             len(audit.leases) if audit is not None else 0,
@@ -66,7 +64,7 @@ class HoldingsAudit:
         )
 
     def faults(self, audit: Audit, orphans: Collection[Orphan]) -> list[str]:
-        """Say what cannot be, in words; nothing where all is well."""
+        """Return the inconsistencies in words; an empty list where all is well."""
         relay, server = self._relay, self.server
         held = [connection.charge.held_bytes for connection in server.connections]
         in_use = connections_in_use(relay.exchanges)
@@ -89,7 +87,7 @@ class HoldingsAudit:
 
 
 def ticket_faults(audit: Audit, exchanges: int, reservations: int) -> list[str]:
-    """Everything unfinished in the core is unfinished in the relay, and the other way round."""
+    """Core and relay have the same number of unfinished requests."""
     if audit.tickets == exchanges + reservations:
         return []
     return [
@@ -99,7 +97,7 @@ def ticket_faults(audit: Audit, exchanges: int, reservations: int) -> list[str]:
 
 
 def byte_faults(counted: int, held: Iterable[int]) -> list[str]:
-    """The bytes of bodies that were counted are those that somebody holds."""
+    """The budget counts the bytes that connections hold."""
     held_bytes = sum(held)
     if counted == held_bytes:
         return []
@@ -107,7 +105,7 @@ def byte_faults(counted: int, held: Iterable[int]) -> list[str]:
 
 
 def connection_faults(opened: int, in_use: int) -> list[str]:
-    """Nobody uses a connection to a node that is not open."""
+    """No more connections to nodes are used than are open."""
     if opened >= in_use:
         return []
     return [f"{opened} connections to nodes are open, {in_use} are in use"]
@@ -116,10 +114,10 @@ def connection_faults(opened: int, in_use: int) -> list[str]:
 def slot_faults(
     nodes: Iterable[NodeView], told: Mapping[str, int], ceilings: Mapping[str, int]
 ) -> tuple[list[str], dict[str, int]]:
-    """No node runs more than its slots, unless it did before they became fewer.
+    """No node runs more requests than it has slots, unless it did before they became fewer.
 
-    `told` is what each node says it has: a node that was busy rests with fewer, for a while.
-    Returns the faults, and what may be running at the next look.
+    `told` is what each node reports: one that was busy has fewer slots for a while. Returns the
+    faults, and how many requests may run on each node at the next check.
     """
     found: list[str] = []
     after: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The gateway's own log: JSON lines for machines, short lines for people at a terminal."""
+"""The formats of the gateway's own log: JSON lines, or short lines on a terminal."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, logger, message, and what the caller added."""
+    """One JSON object per line: time, level, logger, message, and the `extra` of the caller."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         line: dict[str, object] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
@@ -31,7 +30,6 @@ class ShortFormatter(logging.Formatter):
     """`12:34:56 node is online node=gpu1`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         more = " ".join(f"{k}={v}" for k, v in record.__dict__.items() if k not in _STANDARD)
         line = f"{self.formatTime(record, '%H:%M:%S')} {record.getMessage()} {more}".rstrip()
         if record.exc_info:
@@ -40,7 +38,7 @@ class ShortFormatter(logging.Formatter):
 
 
 def set_up_logging() -> None:
-    """Send the log of this process to its error stream."""
+    """Log to stderr: JSON, or short lines where it is a terminal."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(ShortFormatter() if sys.stderr.isatty() else JsonFormatter())
     root = logging.getLogger()

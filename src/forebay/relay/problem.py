@@ -1,6 +1,6 @@
 """What goes wrong, as a value: a stable code, words for people, numbers for programs.
 
-Which HTTP status a code has is the gateway's business (`gateway/problem.py`).
+Which HTTP status a code has is the gateway's business (`gateway/errors`).
 """
 
 from msgspec import Struct

@@ -9,9 +9,9 @@ import msgspec
 
 Retry = Literal["later", "never", "unsaid"]
 MEANT_JAPANESE = "{message}（もしかして: {names}）"
-"""A message, and the names that may have been meant."""
+"""A message with suggested names."""
 THERE_ARE_JAPANESE = "{message}（利用できるモデル: {names}）"
-"""A message, and some of the names there are."""
+"""A message with some of the available names."""
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Code(msgspec.Struct, frozen=True):
     japanese: str = ""
     """The message for callers who prefer Japanese."""
     hint_japanese: str = ""
-    """The remedy for them; empty where the message has said it all, and no hint is sent."""
+    """The remedy in Japanese; empty where the message says it all, and no hint is sent."""
     retry_after: bool = False
     """Whether `Retry-After` and `retry-after-ms` are sent."""
 
@@ -42,7 +42,7 @@ def _never(status: int, meaning: str, remedy: str, japanese: str, hint: str = ""
 CODES: dict[str, Code] = {
     "queue_full": _later(
         429,
-        "The queue holds as much as it may (`queue.max_size`, `queue.max_bytes`).",
+        "The queue is full (`queue.max_size`, `queue.max_bytes`).",
         "Try again after `Retry-After`. If it lasts: raise `queue.max_size` or "
         "`queue.max_bytes`, or add nodes.",
         "キューが満杯です（すべてのノードが過負荷です）",
@@ -50,7 +50,7 @@ CODES: dict[str, Code] = {
     ),
     "user_queue_full": _later(
         429,
-        "This user or key has as much waiting or running as it may.",
+        "This user or key has reached its limit of waiting or running requests.",
         "Wait for earlier requests to end. The bounds are `queue.max_per_user` and the key's "
         "`max_running`.",
         "このユーザーのリクエストが上限に達しています",
@@ -127,16 +127,16 @@ CODES: dict[str, Code] = {
     "coordination_lost": _later(
         503,
         "The gateways of a fleet have lost touch with each other, and this one's share of the "
-        "slots is taken.",
-        "Try again, here or at another replica. It mends itself when the store of "
+        "slots is in use.",
+        "Try again, here or at another replica. It recovers by itself when the store of "
         "`coordination.url` can be reached again.",
         "ゲートウェイ間の連携が失われています",
         "再試行するか、別のレプリカに送ってください。`coordination.url` のストアに接続できれば自動的に復旧します。",
     ),
     "replica_unavailable": _later(
         503,
-        "The session or request belongs to another gateway of the fleet, which is away or cannot be "
-        "reached from the one that was asked.",
+        "The session or request belongs to another gateway of the fleet, which is down or "
+        "unreachable from the one that was asked.",
         "Try again: it is found again when that gateway is back. If it lasts: look at that "
         "gateway, and at its `coordination.advertise`.",
         "担当するゲートウェイに接続できません",
@@ -144,15 +144,15 @@ CODES: dict[str, Code] = {
     ),
     "replica_lost": _never(
         502,
-        "The gateway that has the session or request was asked, and did not answer: what was asked "
-        "for may have been done, or not.",
-        "Look before you ask again: `GET /session/{id}/pending-prompts`, or the session's events.",
+        "The gateway that has the session or request did not answer: the call may or may not have "
+        "been executed.",
+        "Check before you retry: `GET /session/{id}/pending-prompts`, or the session's events.",
         "担当するゲートウェイからの応答がありません",
         "再送する前に `GET /session/{id}/pending-prompts` かイベントを確認してください。",
     ),
     "too_many_connections": _later(
         503,
-        "The gateway has as many connections as it may (`server.connections_max`).",
+        "The gateway has reached its limit of connections (`server.connections_max`).",
         "Use fewer connections, or raise `server.connections_max`.",
         "接続数が上限に達しています",
         "接続を減らすか、`server.connections_max` を上げてください。",
@@ -165,8 +165,8 @@ CODES: dict[str, Code] = {
     ),
     "node_failed": Code(
         502,
-        "The node failed (no connection, broken off, no sense), and the attempts or the retry "
-        "budget are used up; or it answered with an error after a stream had begun.",
+        "The node failed (no connection, connection lost, invalid response), and the attempts or the "
+        "retry budget are used up; or it answered with an error after a stream had begun.",
         "See `cause`, and `forebay nodes list` for the node; `retry.attempts` and `retry.budget` "
         "bound the retries.",
         "unsaid",
@@ -265,7 +265,7 @@ CODES: dict[str, Code] = {
     ),
     "not_found": _never(
         404,
-        "There is nothing here.",
+        "There is no such route or resource.",
         "See `/openapi.json` for what there is.",
         "見つかりません",
     ),
@@ -313,17 +313,17 @@ CODES: dict[str, Code] = {
     ),
     "job_queue_full": _later(
         429,
-        "As many jobs of this type are queued as may be (`jobs.max_queue_depth`); the row, "
-        "stored as failed, is named by `id`.",
+        "The queue of this job type is full (`jobs.max_queue_depth`); the job is stored as failed, "
+        "under the `id` in the body.",
         "Submit it again later, or raise `jobs.max_queue_depth`.",
         "このタイプのジョブが上限に達しています",
         "後で再送するか、`jobs.max_queue_depth` を上げてください。",
     ),
     "prompt_queue_full": _later(
         503,
-        "This session has as many prompts pending as it may (`sessions.max_pending_prompts`), "
-        "the running one included. The body is not as usual but `{code, error, sessionId, limit, "
-        "pendingCount}`.",
+        "This session has reached its limit of pending prompts (`sessions.max_pending_prompts`), "
+        "the running one included. The body differs from other errors: `{code, error, sessionId, "
+        "limit, pendingCount}`.",
         "Wait for a turn to end (the event `turn_complete` or `turn_error` says when), or raise "
         "`sessions.max_pending_prompts`.",
         "このセッションの待機中プロンプトが上限に達しています",
@@ -337,7 +337,7 @@ CODES: dict[str, Code] = {
     ),
     "too_many_sessions": _later(
         503,
-        "The gateway holds as many sessions as it may (`sessions.max_sessions`).",
+        "The gateway has reached its limit of sessions (`sessions.max_sessions`).",
         "End sessions that are not needed any more, or raise `sessions.max_sessions`.",
         "セッション数が上限に達しています",
         "不要なセッションを終了するか、`sessions.max_sessions` を上げてください。",
@@ -373,7 +373,7 @@ CODES: dict[str, Code] = {
     ),
     "internal_error": Code(
         500,
-        "A bug of ours; the log has the details.",
+        "A bug in the gateway; its log has the details.",
         "Please report it.",
         "unsaid",
         "内部エラーが発生しました",

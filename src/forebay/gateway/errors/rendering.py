@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RETRY_AFTER_S_MIN, RETRY_AFTER_S_MAX = 1.0, 120.0
 """The stock SDKs do not wait longer than two minutes."""
 RETRY_AFTER_S_UNMEASURED = 2.0
-"""What is said while nothing has been measured."""
+"""The delay while nothing has been measured."""
 JITTER = 0.2
 """Callers that were rejected together must not retry together."""
 LISTED = "/v1/models"
@@ -32,7 +32,7 @@ LISTED = "/v1/models"
 
 
 class RenderedError(msgspec.Struct, frozen=True, gc=False):
-    """An error as it is sent."""
+    """An error response."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -40,16 +40,16 @@ class RenderedError(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorRenderer:
-    """Turns problems into answers, in the caller's dialect and language."""
+    """Renders problems as error responses, in the caller's API family and language."""
 
     def __init__(self, queue: QueueSettings, random: Random) -> None:
         self._random = random
         self.explain_model: Callable[[Problem, str, str, str], Problem] = _as_it_is
-        """Says of an unknown model what there is, given its name, a key's name and the family."""
+        """Adds the available models to a problem, given the model, a key's name and the family."""
         self.change(queue)
 
     def change(self, queue: QueueSettings) -> None:
-        """Take over the two statuses that the operator may choose."""
+        """Take over the two statuses that are settings."""
         self._chosen = {"queue_full": queue.full_status, "queue_timeout": queue.timeout_status}
 
     def status(self, code: str) -> int:
@@ -58,7 +58,6 @@ class ErrorRenderer:
         return self._chosen.get(code) or (known.status if known else 500)
 
     def render(self, problem: Problem, family: Family, language: str = "en") -> RenderedError:
-        """Return status, headers and body."""
         code = CODES.get(problem.code) or CODES["internal_error"]
         headers = [(b"content-type", b"application/json")]
         delay_s = self._delay_s(problem.retry_after_s) if code.retry_after else 0.0
@@ -75,7 +74,7 @@ class ErrorRenderer:
         return RenderedError(status, headers, msgspec.json.encode(body))
 
     def render_in_stream(self, problem: Problem, family: Family, language: str) -> bytes:
-        """Return the error as the last event of a stream that has begun."""
+        """Return an error as the last event of a stream that has begun."""
         code = CODES.get(problem.code) or CODES["internal_error"]
         delay_s = self._delay_s(problem.retry_after_s) if code.retry_after else 0.0
         problem = _detailed(problem, code, language, delay_s)
@@ -83,7 +82,7 @@ class ErrorRenderer:
         return family.stream_error(problem, words, self.status(problem.code))
 
     def message(self, problem: Problem, language: str) -> str:
-        """Return the message in a language: what we know best in English, else in general."""
+        """Return the message: the specific one in English, the code's own in Japanese."""
         code = CODES.get(problem.code)
         if language != "ja" or code is None:
             return problem.message
@@ -98,7 +97,7 @@ class ErrorRenderer:
     def about_the_model(
         self, problem: Problem, asked: str, key_name: str, family: Family
     ) -> Problem:
-        """Add what can be asked for to a problem that says there is no such model."""
+        """Add the available models to the problem of a model that does not exist."""
         return self.explain_model(problem, asked, key_name, family.name)
 
     def _delay_s(self, measured_s: float | None) -> float:
@@ -122,7 +121,7 @@ def hint(code: Code, language: str) -> str:
 
 
 def _detailed(problem: Problem, code: Code, language: str, delay_s: float) -> Problem:
-    """Add what the body of every such error says: when to try again, and what can be done."""
+    """Add what the body of every error says: when to retry, and what can be done."""
     details: dict[str, object] = {"retry_after": ceil(delay_s)} if delay_s else {}
     if code.hint_japanese:
         details["hint"] = hint(code, language)

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from forebay.settings import Settings
 
 ASK_S: Final = 1.0
-"""How long another gateway may take to say how it is."""
+"""How long another gateway may take to answer `/ready`."""
 SHARED: Final[Any] = {
     **dict.fromkeys(("queue", "retry", "models", "nodes", "keys"), True),
     "coordination": {"lease_seconds"},
 }
-"""Sections of the settings that must be the same everywhere, and one key."""
+"""Settings that must be the same on all gateways: whole sections, and one key."""
 DIGITS: Final = 12
 
 
@@ -123,20 +123,20 @@ def make_coordinator(
 
 
 def about(settings: Settings, port: int, chance: random.Random) -> About:
-    """Return who a gateway is, once it listens."""
+    """Describe a gateway to the others, once it listens."""
     address = advertised(settings.server, settings.coordination, port)
     member = f"{replica_name(address)}-{chance.randbytes(4).hex()}"
     return with_settings(About(member, address, __version__), settings)
 
 
 def with_settings(about: About, settings: Settings) -> About:
-    """Return who a gateway is after its settings have changed."""
+    """Return the description with the fingerprints of other settings."""
     given = given_settings(settings)
     return replace(about, settings=_digits(sorted(given.items())), given=given)
 
 
 def given_settings(settings: Settings) -> dict[str, str]:
-    """Return digits that tell values apart, of shared settings that are not the default, by key."""
+    """Return fingerprints of the shared settings that are not the default, by key."""
     given: dict[str, str] = {}
     shared = settings.model_dump(mode="json", include=SHARED, exclude_defaults=True)
     for section, values in shared.items():
@@ -188,7 +188,7 @@ def peer_target(address: str, own_certificate: str, connect_s: float) -> Target:
 
 
 def _pool(address: str, own_certificate: str) -> ConnectionPool | None:
-    """Return a pool for an address; None for what is none: it comes from the store."""
+    """Return a pool for an address; None for an invalid one: it comes from the store."""
     try:
         return ConnectionPool(peer_target(address, own_certificate, ASK_S), idle_max=0)
     except ValueError:

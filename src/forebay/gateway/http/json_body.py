@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VALUES_MAX: Final = 4096
-"""How many values a large body may hold that is made into lists and objects: in 2 ms or so."""
+"""How many values a large body may hold that is decoded whole: about 2 ms of work."""
 
 
 class RequestReader:
@@ -62,7 +62,7 @@ class RequestReader:
 
 
 async def _take_room(request: Request, bytes_max: int) -> None:
-    """Wait for memory for a body; it is given back when the request ends."""
+    """Wait for memory for a body; it is released when the request ends."""
     length = request.headers.get("content-length", "")
     size_bytes = min(int(length), bytes_max) if length.isdigit() else bytes_max
     if size_bytes if length else "transfer-encoding" in request.headers:
@@ -70,14 +70,14 @@ async def _take_room(request: Request, bytes_max: int) -> None:
 
 
 async def take_room(request: Request, size_bytes: int) -> None:
-    """Wait for so much memory, in place of what the request has; given back when it ends."""
+    """Wait for so much memory, in place of what the request has; released when it ends."""
     extension = request.scope.get("extensions", {}).get(BODY_ROOM)
     if extension is not None:
         await extension["take"](request.state.body_owner, size_bytes)
 
 
 async def in_turns(slices: Generator[object, None, T]) -> T:
-    """Do slices of work, one in each turn of the event loop; return what they come to."""
+    """Run slices of work, one per turn of the event loop; return their result."""
     while True:
         try:
             next(slices)
@@ -88,10 +88,10 @@ async def in_turns(slices: Generator[object, None, T]) -> T:
 
 
 async def decode_body(body: bytes, type: type[T], as_it_is: str = "") -> T:
-    """Return a body as what it should be; raises HttpError, naming the field.
+    """Decode and validate a body; raises HttpError, naming the field.
 
-    A member named `as_it_is` may be large: it is not looked into, but put in its place. Numbers are
-    left to Python: msgspec takes 11 to 17 µs for some (`5e-324`), Python half of one.
+    A member named `as_it_is` may be large and is kept undecoded. Numbers are parsed by Python:
+    msgspec takes 11 to 17 µs for some (`5e-324`), Python half of one.
     """
     try:
         decoder = msgspec.json.Decoder(type, float_hook=float)
@@ -118,7 +118,7 @@ async def decode_body(body: bytes, type: type[T], as_it_is: str = "") -> T:
 
 
 def check_text(body: bytes) -> Generator[int, None, None]:
-    """Refuse, in slices, what is not UTF-8, or would be slow to make into lists and objects."""
+    """Raise InvalidBody, in slices, for what is not UTF-8 or would be slow to decode."""
     yield from text_bytes(body)
     values = 0
     for outside in outside_texts(body):
@@ -129,7 +129,7 @@ def check_text(body: bytes) -> Generator[int, None, None]:
 
 
 def _members(body: bytes) -> Generator[int, None, dict[str, msgspec.Raw]]:
-    """Return the members of an object; raises InvalidBody for what is none, or is too deep."""
+    """Return the members of an object; raises InvalidBody where it is none, or too deep."""
     yield from text_bytes(body)
     members: dict[str, msgspec.Raw] = {}
     for found in scan_members(body):
@@ -144,7 +144,7 @@ def _members(body: bytes) -> Generator[int, None, dict[str, msgspec.Raw]]:
 
 
 def convert_fields(fields: dict[str, Any], type: type[T]) -> T:
-    """Return decoded fields as what they should be; raises HttpError, naming the field."""
+    """Validate decoded fields; raises HttpError, naming the field."""
     try:
         return msgspec.convert(fields, type)
     except msgspec.ValidationError as error:

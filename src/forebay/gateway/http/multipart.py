@@ -1,8 +1,8 @@
-"""An uploaded form, read piece by piece: one file straight to the disk, a few short fields.
+"""Uploads as multipart/form-data: one file streamed to disk, and a few short fields.
 
-Never more than PIECE_BYTES of the file in memory; heads, fields and their number are bounded, and
-every refusal names the field. What is not finished leaves nothing behind, whoever stopped: the
-client, the network, or a bound.
+At most PIECE_BYTES of the file are in memory; headers, fields and their number are bounded, and
+every error names the field. An upload that is not completed leaves nothing behind, whether the
+client, the network or a limit ended it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIELD_BYTES_MAX = 1024
 PARTS_MAX = 16
 FILENAME_LENGTH_MAX = 255
 FORM_BYTES_MAX = PARTS_MAX * 8192
-"""What a form weighs beside its file: heads of 4 KiB and fields of 1 KiB at most."""
+"""Size of a form without its file: headers of 4 KiB and fields of 1 KiB at most."""
 BOUNDARY_BYTES_MAX = 70
 """RFC 2046, 5.1.1."""
 PARSE_BYTES = 65_536
@@ -39,7 +39,7 @@ UPLOAD_S_MAX = 3600.0
 
 
 class UploadForm:
-    """What has been read of a form."""
+    """Reads one form."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -75,18 +75,18 @@ class UploadForm:
         except ClientDisconnect:
             raise HttpError("request_timeout", "the client left") from None
         except MultipartParseError as error:
-            raise _wrong(f"the form cannot be read: {error}", "body") from None
+            raise invalid(f"the form cannot be read: {error}", "body") from None
         except FileTooLarge as error:
             raise _too_large(str(error)) from None
 
     def _check_whole(self) -> None:
         if not self._ended:
-            raise _wrong("the form ends in the middle", "body")
+            raise invalid("the form ends in the middle", "body")
         if not self._is_file:
-            raise _wrong("the form has no file", "file")
+            raise invalid("the form has no file", "file")
 
     async def discard(self) -> None:
-        """Leave nothing behind, unless the file has been kept."""
+        """Delete the uploaded data, unless it has been stored."""
         upload, self.upload = self.upload, None
         if upload is not None:
             await asyncio.shield(asyncio.to_thread(upload.discard))
@@ -100,7 +100,7 @@ class UploadForm:
                 await self._flush()
 
     async def _flush(self) -> None:
-        if self._is_file and self.upload is None:  # only now is there a thread to make it in
+        if self._is_file and self.upload is None:  # here, since creating it blocks
             self.upload = await asyncio.to_thread(self._files.begin)
         if self._piece and self.upload is not None:
             piece, self._piece = self._piece, bytearray()
@@ -110,9 +110,9 @@ class UploadForm:
         kind, options = parse_options_header(request.headers.get("content-type", ""))
         boundary = options.get(b"boundary", b"")
         if kind != b"multipart/form-data":
-            raise _wrong("send the file as multipart/form-data", "Content-Type")
+            raise invalid("send the file as multipart/form-data", "Content-Type")
         if not 0 < len(boundary) <= BOUNDARY_BYTES_MAX:
-            raise _wrong("the boundary of the form is missing or too long", "Content-Type")
+            raise invalid("the boundary of the form is missing or too long", "Content-Type")
         return MultipartParser(
             boundary,
             {
@@ -130,7 +130,7 @@ class UploadForm:
     def _on_part_begin(self) -> None:
         self._parts += 1
         if self._parts > PARTS_MAX:
-            raise _wrong(f"the form has more than {PARTS_MAX} parts", "body")
+            raise invalid(f"the form has more than {PARTS_MAX} parts", "body")
         self._headers = {}
 
     def _on_header_field(self, data: bytes, start: int, end: int) -> None:
@@ -148,14 +148,14 @@ class UploadForm:
         kind, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         name = options.get(b"name", b"").decode("utf-8", "replace")
         if kind != b"form-data" or not name:
-            raise _wrong("a part of the form has no name", "body")
+            raise invalid("a part of the form has no name", "body")
         shown = name[:64]
         if name in self.fields or (name == "file" and self._is_file):
-            raise _wrong(f"{shown} is given twice", shown)
+            raise invalid(f"{shown} is given twice", shown)
         self._field, self._value = name, bytearray()
         if name == "file":
             if b"filename" not in options:
-                raise _wrong("file must be a file, with a filename", "file")
+                raise invalid("file must be a file, with a filename", "file")
             self.filename = _plain(options[b"filename"].decode("utf-8", "replace"))
             self._is_file = True
 
@@ -166,7 +166,7 @@ class UploadForm:
         self._value += data[start:end]
         if len(self._value) > FIELD_BYTES_MAX:
             shown = self._field[:64]
-            raise _wrong(f"{shown} is longer than {FIELD_BYTES_MAX} bytes", shown)
+            raise invalid(f"{shown} is longer than {FIELD_BYTES_MAX} bytes", shown)
 
     def _on_part_end(self) -> None:
         if self._field != "file":
@@ -177,14 +177,10 @@ class UploadForm:
 
 
 def _plain(filename: str) -> str:
-    """Return a name without folders and control characters; only shown, never used as a path."""
+    """Return a file name without folders and control characters; it is never used as a path."""
     last = filename.replace("\\", "/").rpartition("/")[2]
     return "".join(c for c in last if c.isprintable())[:FILENAME_LENGTH_MAX] or "file"
 
 
 def _too_large(message: str) -> HttpError:
     return HttpError("file_too_large", message, "file")
-
-
-def _wrong(message: str, param: str) -> HttpError:
-    return invalid(message, param)

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from forebay.gateway.readiness import Readiness
 
 BODY_BYTES_MAX = 8_388_608
-"""A job is a row: what is larger belongs into a file."""
+"""A job is a row of a database: larger input belongs into a file."""
 LIMIT_MAX = 1000
 STATUS_LENGTH_MAX = 32
 HEARTBEAT_S = 15.0
 LOOK_AGAIN_S = 2.0
-"""How often a followed job is looked at, should another gateway have changed it."""
+"""How often a followed job is read again: another gateway may have changed it."""
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 FINAL: tuple[Status, ...] = ("completed", "failed", "cancelled")
 
@@ -100,7 +100,7 @@ class JobRoutes:
         return json_answer(answer, 202)
 
     async def list_jobs(self, request: Request) -> Response:
-        """List jobs, the newest first."""
+        """List jobs, newest first."""
         caller = self.authorizer.caller(request)
         query = request.query_params
         status = query.get("status")
@@ -126,7 +126,7 @@ class JobRoutes:
         return json_answer(_job_detail(job))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel a job for real, queued or running."""
+        """Cancel a queued or running job."""
         caller = self.authorizer.caller(request)
         job_id = _job_id(request)
         await self.jobs.ready()

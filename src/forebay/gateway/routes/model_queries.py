@@ -50,7 +50,7 @@ CONCURRENT_MAX: Final = 16
 BODY_BYTES_MAX: Final = 4_194_304
 """A million tokens."""
 ANSWER_S: Final = 30.0
-"""Counting takes milliseconds, but an engine may do it between two steps of a batch."""
+"""Tokenizing takes milliseconds, but an engine may do it between two steps of a batch."""
 BACKOFF_S: Final = 1.0
 """How soon a node that was busy is asked again."""
 
@@ -66,9 +66,9 @@ class ModelQuery:
         self.model = model
         self.body = body
         self.absent: Problem | None = None
-        """Why a node that was asked is no help, where it has not the route."""
+        """The error of a node without this route, if one was asked."""
         self.was_busy = False
-        """Whether a node has just said that it is too busy."""
+        """Whether a node has just rejected it as too busy."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class ModelQueryRoutes:
         return ModelQuery(caller, self.admission.unique_id(caller.request_id), model, body)
 
     def _only_model(self, caller: Caller, family: Family) -> str:
-        """Return the only model, which is meant where none is named; raises HttpError."""
+        """Return the default where no model is named: the only one; raises HttpError."""
         names = self.models.usable(caller.key, family.name)
         models = {self.models.aliased(name) for name in names}
         if len(models) != 1:
@@ -136,7 +136,7 @@ class ModelQueryRoutes:
         return models.pop()
 
     async def _relayed(self, asked: ModelQuery) -> Response:
-        """Ask one node after the other, and again once one is back; raises HttpError."""
+        """Try one node after the other, and again once one is back; raises HttpError."""
         nodes, own_s = self.nodes, asked.caller.max_wait_s
         limit_s = self.settings.current.queue.max_wait_seconds
         ends_s = nodes.now_s() + (limit_s if own_s is None else min(limit_s, own_s))
@@ -156,7 +156,7 @@ class ModelQueryRoutes:
         raise shutting_down()
 
     async def _ask_each(self, asked: ModelQuery) -> Response | None:
-        """Return the first answer that is one; None where no node has given any."""
+        """Return the first answer below 500, else the last one; None where there is none."""
         last: Response | None = None
         for backend in self._nodes(asked):
             limit = self._concurrent.get(backend.name)
@@ -172,7 +172,7 @@ class ModelQueryRoutes:
         return last
 
     def _nodes(self, asked: ModelQuery) -> list[Backend]:
-        """Return the nodes that can answer, those with the model in memory first."""
+        """Return the nodes that can answer, those with the model loaded first."""
         found = [
             backend
             for backend in self.nodes
@@ -184,7 +184,7 @@ class ModelQueryRoutes:
         return sorted(found, key=lambda one: asked.model not in (one.told.loaded or (asked.model,)))
 
     def _may_come(self, asked: ModelQuery) -> bool:
-        """Say whether a node that may answer is starting, loading or gone for a moment."""
+        """Say whether a node that may answer is starting, loading or briefly offline."""
         nodes = self.nodes
         if nodes.is_starting():
             return True
@@ -200,7 +200,7 @@ class ModelQueryRoutes:
         )
 
     def _why_not(self, asked: ModelQuery) -> Problem:
-        """Say why nobody has answered."""
+        """Return why there is no answer."""
         nodes, family = self.nodes, asked.family.name
         if nodes.lacks_route(asked.model, family, asked.route):
             return asked.absent or Problem(
@@ -216,7 +216,7 @@ class ModelQueryRoutes:
 
 
 async def _ask(backend: Backend, asked: ModelQuery) -> Fetched | None:
-    """Ask one node; None where another should be asked. Raises HttpError."""
+    """Ask one node; return None where another should be tried. Raises HttpError."""
     caller = asked.caller
     headers = caller.header_block + b"x-request-id: %b\r\n" % asked.id.encode()
     head = backend.request(asked.route.encode(), headers, caller.credentials, len(asked.body))
@@ -243,7 +243,7 @@ async def _ask(backend: Backend, asked: ModelQuery) -> Fetched | None:
 
 
 async def _fetched(backend: Backend, head: bytes, body: bytes) -> Fetched:
-    """Ask on a connection that is open, and once more on a new one where that was closed."""
+    """Use an idle connection, and once more a new one where that was closed."""
     try:
         return await fetch(backend.pool, head, body, limit_s=ANSWER_S)
     except BackendFailed:
@@ -262,7 +262,7 @@ def _response(answer: Fetched, node: str, request_id: str) -> Response:
 
 
 async def _inflated(request: Request, caller: Caller, body: bytes, bytes_max: int) -> bytes:
-    """Return a body as it is without its coding; raises HttpError."""
+    """Decompress a body; raises HttpError."""
     if caller.coding != b"gzip":
         words = "send the body as it is, or as gzip"
         raise HttpError("unsupported", words, "content-encoding")
@@ -288,7 +288,7 @@ async def _read_fields(family: Family, body: bytes) -> BodyReading:
 
 
 def _asked_model(reading: BodyReading) -> tuple[str, str]:
-    """Return the model that a body names, and how it calls it."""
+    """Return the model that a body names, and the field that names it."""
     fields = reading.fields
     if not fields.model and isinstance(fields, OllamaLooseFields):
         return fields.name, "name"

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from forebay.nodes.registry import Nodes
 
 OLLAMAS = ("modified_at", "size", "digest", "details")
-"""What Ollama says of a model in its list, and nobody else."""
+"""Fields of a model that only Ollama's list has."""
 CREATED_AT = "1970-01-01T00:00:00Z"
-"""Nodes do not say when a model was made; clients want a date all the same."""
+"""Nodes do not report it; clients need a date all the same."""
 
 RUNNING_PATH = "/api/ps"
 RUNNING_FIELDS = (
     "size", "digest", "details", "expires_at", "size_vram", "context_length"
 )  # fmt: skip
 RUNNING_S = 1.0
-"""How long what nodes have in memory is told without asking them anew."""
+"""How long the answers of the nodes are cached."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class ModelRoutes:
         ]
 
     async def listed(self, request: Request) -> Response:
-        """List models as OpenAI does, or as Anthropic where its client asks."""
+        """List models in OpenAI's form, or in Anthropic's for its clients."""
         caller = self.authorizer.caller(request)
         if "anthropic-version" in request.headers:
             data = [_as_anthropic(name) for name in self.models.usable(caller.key, "anthropic")]
@@ -68,7 +68,6 @@ class ModelRoutes:
         return json_answer({"object": "list", "data": data})
 
     async def one(self, request: Request) -> Response:
-        """Show one model."""
         caller = self.authorizer.caller(request)
         name = request.path_params["model"]
         if not name:  # a slash at the end
@@ -80,13 +79,13 @@ class ModelRoutes:
         return json_answer(_as_anthropic(name) if is_anthropic else self._as_openai(name))
 
     async def tags(self, request: Request) -> Response:
-        """List models as Ollama does."""
+        """List models in Ollama's form."""
         caller = self.authorizer.caller(request)
         usable = self.models.usable(caller.key, "ollama")
         return json_answer({"models": [_as_ollama(name, self._about(name)) for name in usable]})
 
     async def running(self, request: Request) -> Response:
-        """List what is in memory as Ollama does: the union over its nodes."""
+        """List loaded models in Ollama's form: the union over its nodes."""
         caller = self.authorizer.caller(request)
         usable = set(self.models.usable(caller.key, "ollama"))
         nodes = self.nodes
@@ -98,12 +97,11 @@ class ModelRoutes:
         return json_answer({"models": [self._running[name] for name in known]})
 
     async def version(self, request: Request) -> Response:
-        """Say which version this is, where Ollama's clients ask."""
         self.authorizer.anyone(request)
         return json_answer({"version": __version__})
 
     async def _ask_what_runs(self) -> dict[str, dict[str, object]]:
-        """Ask the nodes what they have in memory; those that do not answer have nothing."""
+        """Ask the nodes for their loaded models; one that does not answer has none."""
         backends = [
             backend
             for backend in self.nodes
@@ -125,7 +123,7 @@ class ModelRoutes:
         return found
 
     def _about(self, name: str) -> dict[str, object]:
-        """Return what nodes say of a model, or of the one that an alias stands for."""
+        """Return what nodes report of a model, or of the one that an alias stands for."""
         return self.nodes.about(self.models.aliased(name))
 
     def _as_openai(self, name: str) -> dict[str, object]:
