@@ -100,7 +100,7 @@ async def test_a_gateway_that_is_lost_is_not_waited_for(
     fleet: FleetRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is frozen takes calls in and never answers them."""
-    monkeypatch.setattr(replicas, "LOOK_S", 0.01)
+    monkeypatch.setattr(replicas, "ALIVE_S", 0.01)
     wrong, owner, node = await two(fleet)
     session = await new_session(owner)
     await prompt(owner, session)

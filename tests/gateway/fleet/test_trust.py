@@ -75,7 +75,7 @@ async def test_a_call_goes_no_further_than_one_gateway(fleet: FleetRig) -> None:
     fleet.directory.addresses[B] = fleet.directory.addresses[C]  # a proxy that leads astray
     reply = await wrong.get(f"/session/{session}")
     assert (reply.status, reply.json["error"]["code"]) == (503, "replica_unavailable")
-    assert f"gateway {B} was passed on to {C}" in reply.json["error"]["message"]
+    assert f"gateway {B} was forwarded to {C}" in reply.json["error"]["message"]
     said = await Rpc(wrong).prompt(session, prompt="hi")
     assert (said.number, said.code) == (-32000, "replica_unavailable")
 

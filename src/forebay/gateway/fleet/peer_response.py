@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import Response
+from starlette.responses import StreamingResponse
 
 from forebay.errors import BackendFailed
 from forebay.gateway.hot.asgi_bridge import CUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
     from starlette.types import Receive, Scope, Send
 
@@ -53,13 +54,16 @@ class PeerResponse:
         assert self._connection is not None
         self._connection.send(head, body, self)
 
-    async def next(self) -> bytes | None:
-        """Return what has arrived, None at the end; raises BackendFailed where it is incomplete."""
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return what has arrived; raises BackendFailed where it is incomplete."""
         while not self._pieces:
             if self.broken:
                 raise BackendFailed(self.broken)
             if self._over:
-                return None
+                raise StopAsyncIteration
             self._news.clear()
             try:
                 async with asyncio.timeout(GAP_S):
@@ -114,7 +118,7 @@ class PeerResponse:
         self.answer_breaks("an internal error", stale=False)
 
 
-class ForwardedResponse(Response):
+class ForwardedResponse(StreamingResponse):
     """Streams a peer's response to the client unchanged.
 
     Where it breaks off, the client's connection is aborted, as the peer itself would have done:
@@ -124,48 +128,24 @@ class ForwardedResponse(Response):
     def __init__(
         self, peer: PeerResponse, on_end: Callable[[PeerResponse], None], *, is_head: bool
     ) -> None:
+        head = peer.begun.result()
+        super().__init__(() if is_head else peer, head.status)
+        self.raw_headers = _kept(head.headers, peer.length)
         self._peer = peer
         self._on_end = on_end
-        self._is_head = is_head
-        head = peer.begun.result()
-        self.status_code = head.status
-        self.background = None
-        self.raw_headers = _kept(head.headers, peer.length)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until it ends or breaks off, or the client disconnects."""
-        leaving = asyncio.ensure_future(_disconnected(receive))
-        sending = asyncio.ensure_future(self._send(send))
         try:
-            await asyncio.wait({leaving, sending}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done() and not sending.result():
-                scope["extensions"][CUT]["abort"]()
-                await leaving
+            await super().__call__(scope, receive, send)
+        except BackendFailed:
+            scope["extensions"][CUT]["abort"]()
+            await self.listen_for_disconnect(receive)
         finally:
-            leaving.cancel()
-            sending.cancel()
             self._peer.stop()
             self._on_end(self._peer)
-            await asyncio.gather(leaving, sending, return_exceptions=True)
-
-    async def _send(self, send: Send) -> bool:
-        """Send all of it; return whether it was complete."""
-        start = {"type": "http.response.start", "status": self.status_code}
-        await send({**start, "headers": self.raw_headers})
-        try:
-            while not self._is_head and (data := await self._peer.next()) is not None:
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        except BackendFailed:
-            return False
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-        return True
 
 
 def _kept(headers: Headers, length: bytes | None) -> Headers:
     kept = [pair for pair in headers if not pair[0].startswith(LEFT_OUT)]
     return kept if length is None else [*kept, (b"content-length", length)]
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -144,7 +144,7 @@ class Peers:
         response = await self._response(forwarded, limit_s)
         answer = bytearray()
         try:
-            while (data := await response.next()) is not None:
+            async for data in response:
                 answer += data
                 if len(answer) > bytes_max:
                     raise BackendFailed("its response is too large")

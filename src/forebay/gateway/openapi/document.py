@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from forebay import __version__
-from forebay.gateway.openapi import batches, general, guards, jobs, sessions
+from forebay.gateway.openapi import batches, general, jobs, sessions
 from forebay.gateway.openapi.errors import shared_responses
 from forebay.gateway.openapi.headers import REQUEST_HEADERS, RESPONSE_HEADERS
 from forebay.gateway.openapi.inference import inference_paths
@@ -34,18 +34,18 @@ told in the dialect of the route, in English, or in Japanese when `Accept-Langua
 
 TAGS = {
     "inference": "Relayed to a node, queued while every slot is taken.",
-    "models": "What can be asked for.",
-    "queue": "Who waits, and for how long.",
-    "jobs": "Durable work with nobody connected.",
-    "status": "Whether it works, and how.",
-    "sessions": "Conversations that the gateway holds, with a bounded line of prompts each.",
-    "batches": "Many requests in a file, run when there is room, answered in a file.",
+    "models": "The models that can be used.",
+    "queue": "Waiting and running requests.",
+    "jobs": "Durable work that needs no connected client.",
+    "status": "Health, readiness, metrics and the dashboard.",
+    "sessions": "Conversations that the gateway holds, with a bounded queue of prompts each.",
+    "batches": "Many requests in a file, run on idle slots, answered in a file.",
     "admin": "Nodes and settings, while the gateway runs.",
     "guards": "Where `forebay node` registers the node that it guards; with the token of "
     "`guard.token_env`, not with a key.",
 }
 
-AREAS = (general, guards, jobs, batches, sessions)
+AREAS = (general, jobs, batches, sessions)
 
 
 @cache

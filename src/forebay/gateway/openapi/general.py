@@ -1,4 +1,4 @@
-"""Status, queue, models and admin in `/openapi.json`."""
+"""Status, queue, models, admin and guards in `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, get_args
 
 from forebay.coordination.protocol.fleet import Mode, ReplicaState
 from forebay.gateway.openapi.errors import FOR_ADMINS, WITH_A_KEY
-from forebay.gateway.openapi.operations import Operation
+from forebay.gateway.openapi.operations import Operation, query
 from forebay.gateway.openapi.schemas import (
     BOOLEAN,
     COUNT,
@@ -24,54 +24,64 @@ from forebay.gateway.openapi.schemas import (
     reference,
     said,
 )
+from forebay.guard.heartbeat import GuardState
 
 _AS_LISTED: Final = ("Accept-Language", "anthropic-version")
+_GUARD_HEADERS: Final = ("Accept-Language", "X-Forebay-Guard-Token")
+_SHORT: Final = {"type": "string", "maxLength": 256}
+_INSTANCE: Final = query(
+    "instance", _SHORT, "Which guard stops, where another may have taken over its name."
+)
 
 OPERATIONS: Final = (
-    Operation("/", "get", "The page", "status", media="text/html"),
-    Operation("/dashboard/{name}", "get", "A file of the page", "status",
-               codes=("not_found",), media="*/*"),
-    Operation("/events", "get", "What the page draws, twice a second, as server-sent events",
-               "status", codes=(*WITH_A_KEY, "too_many_connections"), media="text/event-stream"),
-    Operation("/health", "get", "Whether the gateway is alive; touches no node", "status",
-               "Health"),
-    Operation("/ready", "get", "Whether requests should be sent here", "status", "Ready",
-               ("shutting_down", "no_node", "coordination_lost")),
-    Operation("/metrics", "get", "Metrics in Prometheus' text format", "status",
-               codes=WITH_A_KEY, media="text/plain"),
-    Operation("/capabilities", "get", "What this gateway offers, and its limits", "status",
-               "Capabilities"),
-    Operation("/openapi.json", "get", "This description", "status", media="application/json"),
-    Operation("/v1/queue", "get", "The whole queue, in aggregates only", "queue", "Queue",
-               WITH_A_KEY),
-    Operation("/v1/queue/{ticket_id}", "get", "Where one request stands, and why it waits",
-               "queue", "Ticket", (*WITH_A_KEY, "not_found", "replica_unavailable")),
-    Operation("/v1/queue/{ticket_id}", "delete", "Cancel a request, waiting or running", "queue",
-               "Cancelled",
-               (*WITH_A_KEY, "not_found", "store_unavailable", "replica_unavailable",
-                "replica_lost")),
-    Operation("/v1/models", "get", "The models there are, aliases included", "models",
-               "ModelList", WITH_A_KEY, headers=_AS_LISTED),
-    Operation("/v1/models/{model}", "get", "One model", "models", "ModelCard",
-               (*WITH_A_KEY, "model_not_found"), headers=_AS_LISTED),
-    Operation("/api/tags", "get", "The models there are, as Ollama lists them", "models", "Tags",
-               WITH_A_KEY),
-    Operation("/api/ps", "get", "The models in memory, as Ollama lists them, of all its nodes",
-               "models", "Tags", WITH_A_KEY),
-    Operation("/api/version", "get", "The gateway's version, where Ollama's clients ask", "models",
-               "OllamaVersion"),
-    Operation("/admin/nodes", "get", "The nodes, with all that is known of them", "admin",
-               "NodeList", FOR_ADMINS),
-    Operation("/admin/nodes", "post", "Take in a node", "admin", "Node",
-               (*FOR_ADMINS, "conflict"), 201, "NodeDescription"),
-    Operation("/admin/nodes/{name}", "delete", "Take a node out; what runs there may finish",
-               "admin", codes=(*FOR_ADMINS, "not_found"), status=204, media=""),
-    Operation("/admin/nodes/{name}/drain", "post", "Let nothing new start on a node", "admin",
-               "Node", (*FOR_ADMINS, "not_found")),
-    Operation("/admin/nodes/{name}/resume", "post", "Use a drained node again", "admin",
-               "Node", (*FOR_ADMINS, "not_found")),
-    Operation("/admin/reload", "post", "Read the settings anew and apply what has changed",
-               "admin", "Reloaded", FOR_ADMINS),
+    Operation("get", "/", "The dashboard", media="text/html"),
+    Operation("get", "/dashboard/{name}", "A file of the dashboard", codes=("not_found",),
+        media="*/*"),
+    Operation("get", "/events", "What the dashboard shows, twice a second, as server-sent events",
+        codes=(*WITH_A_KEY, "too_many_connections"), media="text/event-stream"),
+    Operation("get", "/health", "Whether the gateway is alive; touches no node", "Health"),
+    Operation("get", "/ready", "Whether requests should be sent here", "Ready",
+        ("shutting_down", "no_node", "coordination_lost")),
+    Operation("get", "/metrics", "Metrics in Prometheus' text format", codes=WITH_A_KEY,
+        media="text/plain"),
+    Operation("get", "/capabilities", "What this gateway offers, and its limits", "Capabilities"),
+    Operation("get", "/openapi.json", "This description"),
+    Operation("get", "/v1/queue", "The whole queue, in aggregates only", "Queue", WITH_A_KEY),
+    Operation("get", "/v1/queue/{ticket_id}", "The state of one request, and why it waits",
+        "Ticket", (*WITH_A_KEY, "not_found", "replica_unavailable")),
+    Operation("delete", "/v1/queue/{ticket_id}", "Cancel a request, waiting or running",
+        "Cancelled", (*WITH_A_KEY, "not_found", "store_unavailable", "replica_unavailable",
+                      "replica_lost")),
+    Operation("get", "/v1/models", "The available models, aliases included", "ModelList",
+        WITH_A_KEY, headers=_AS_LISTED),
+    Operation("get", "/v1/models/{model}", "One model", "ModelCard",
+        (*WITH_A_KEY, "model_not_found"), headers=_AS_LISTED),
+    Operation("get", "/api/tags", "The available models, as Ollama lists them", "Tags",
+        WITH_A_KEY),
+    Operation("get", "/api/ps", "The models in memory of all nodes, as Ollama lists them", "Tags",
+        WITH_A_KEY),
+    Operation("get", "/api/version", "The gateway's version, where Ollama's clients ask",
+        "OllamaVersion"),
+    Operation("get", "/admin/nodes", "The nodes, with all that is known of them", "NodeList",
+        FOR_ADMINS),
+    Operation("post", "/admin/nodes", "Add a node", "Node", (*FOR_ADMINS, "conflict"), 201,
+        "NodeDescription"),
+    Operation("delete", "/admin/nodes/{name}", "Remove a node; what runs there may finish",
+        codes=(*FOR_ADMINS, "not_found"), status=204, media=""),
+    Operation("post", "/admin/nodes/{name}/drain", "Let nothing new start on a node", "Node",
+        (*FOR_ADMINS, "not_found")),
+    Operation("post", "/admin/nodes/{name}/resume", "Use a drained node again", "Node",
+        (*FOR_ADMINS, "not_found")),
+    Operation("post", "/admin/reload", "Reload the settings and apply what has changed",
+        "Reloaded", FOR_ADMINS),
+    Operation("post", "/guard/nodes",
+        "A heartbeat of a guard; the first one registers its node, and is answered 201",
+        "GuardHeard", ("guard_refused", "conflict", "shutting_down"), body="GuardBeat",
+        headers=_GUARD_HEADERS),
+    Operation("delete", "/guard/nodes/{name}",
+        "Forget a node whose guard stops; what runs there may finish",
+        codes=("guard_refused", "not_found"), status=204, media="", headers=_GUARD_HEADERS,
+        query=(_INSTANCE,)),
 )  # fmt: skip
 
 _MODEL_CARD = record({
@@ -115,6 +125,7 @@ _FLEET: Final = said(
         "replicas": listed(_REPLICA),
     }),
 )  # fmt: skip
+_BYTES_OR_NULL: Final = {"type": ["integer", "null"], "minimum": 0, "maximum": 2**60}
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "NodeDescription": closed({
@@ -205,4 +216,27 @@ SCHEMAS: Final[dict[str, Schema]] = {
     }),
     "NodeList": record({"data": listed(reference("Node"))}),
     "Reloaded": record({"changed": said("What has changed, in dotted names.", listed(TEXT))}),
+    "GuardBeat": record({
+        "name": said("The node's name.", {"type": "string", "maxLength": 64}),
+        "url": said("Where the gateway reaches the guard: http or https, a host and a port.",
+            _SHORT),
+        "instance": said("Drawn anew whenever a guard starts.",
+            {"type": "string", "minLength": 8, "maxLength": 64}),
+        "state": said("What the guard is doing.", {"enum": list(get_args(GuardState))}),
+        "slots": said("Requests that it lets through at once.",
+            {"type": "integer", "minimum": 1, "maximum": 10_000}),
+        "in_flight?": said("Requests that run there, for whichever gateway.",
+            {"type": "integer", "minimum": 0, "maximum": 10_000}),
+        "gpu_load?": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "vram_used_bytes?": _BYTES_OR_NULL,
+        "vram_total_bytes?": _BYTES_OR_NULL,
+        "kind?": said('The kind of the backend, such as "ollama".', _SHORT),
+        "version?": said("The backend's own version.", _SHORT),
+    }),
+    "GuardHeard": record({
+        "name": TEXT,
+        "state": STATE,
+        "heartbeat_seconds": said("How often to send one.", SECONDS),
+        "lost_after_seconds": said("How long after the last one the node is out.", SECONDS),
+    }),
 }  # fmt: skip

@@ -33,22 +33,17 @@ _LIST_QUERY: Final = (
 )
 
 OPERATIONS: Final = (
-    Operation(path="/jobs", method="post", summary="Take in a job", tag="jobs",
-        answer="JobAccepted", body="JobSubmission", status=202,
-        codes=(*_STORE, "job_queue_full", "forbidden", "model_not_found")),
-    Operation(path="/jobs", method="get", summary="Jobs, the newest first", tag="jobs",
-        answer="JobList", codes=_STORE, query=_LIST_QUERY),
-    Operation(path="/jobs/{job_id}", method="get", summary="One job, with its result",
-        tag="jobs", answer="Job", codes=_ONE),
-    Operation(path="/jobs/{job_id}", method="delete",
-        summary="Cancel a job for real, queued or running", tag="jobs", answer="JobState",
-        codes=(*_ONE, "conflict")),
-    Operation(path="/jobs/{job_id}/retry", method="post",
-        summary="Queue a failed or cancelled job again", tag="jobs", answer="JobState",
-        status=202, codes=(*_ONE, "conflict", "job_queue_full")),
-    Operation(path="/jobs/{job_id}/events", method="get",
-        summary="Follow a job until it has ended: one event per change, named by the status",
-        tag="jobs", media="text/event-stream", codes=_ONE),
+    Operation("post", "/jobs", "Submit a job", "JobAccepted",
+        (*_STORE, "job_queue_full", "forbidden", "model_not_found"), 202, "JobSubmission"),
+    Operation("get", "/jobs", "Jobs, newest first", "JobList", _STORE, query=_LIST_QUERY),
+    Operation("get", "/jobs/{job_id}", "One job, with its result", "Job", _ONE),
+    Operation("delete", "/jobs/{job_id}", "Cancel a queued or running job", "JobState",
+        (*_ONE, "conflict")),
+    Operation("post", "/jobs/{job_id}/retry", "Queue a failed or cancelled job again", "JobState",
+        (*_ONE, "conflict", "job_queue_full"), 202),
+    Operation("get", "/jobs/{job_id}/events",
+        "Follow a job until it has ended: one event per change, named by the status",
+        codes=_ONE, media="text/event-stream"),
 )  # fmt: skip
 
 _ID: Final = said("The job's id.", COUNT)

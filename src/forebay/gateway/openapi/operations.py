@@ -25,13 +25,27 @@ _PATH_PARAMETERS: Final = {
 }
 
 
+_TAGS: Final = {
+    "/v1/queue": "queue",
+    "/v1/models": "models",
+    "/api/": "models",
+    "/admin/": "admin",
+    "/guard/": "guards",
+    "/jobs": "jobs",
+    "/v1/files": "batches",
+    "/v1/batches": "batches",
+    "/session": "sessions",
+    "/acp": "sessions",
+}
+"""By the beginning of the path; any other is about the status."""
+
+
 class Operation(NamedTuple):
     """One method of one path."""
 
-    path: str
     method: str
+    path: str
     summary: str
-    tag: str
     answer: str = ""
     """The schema of a good answer; "" for one without JSON."""
     codes: tuple[str, ...] = ()
@@ -69,7 +83,7 @@ def operation_paths(operations: Iterable[Operation]) -> dict[str, dict[str, Any]
 def _described(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": _operation_id(operation),
-        "tags": [operation.tag],
+        "tags": [_tag(operation.path)],
         "summary": operation.summary,
         "parameters": [
             *_path_parameters(operation.path),
@@ -88,6 +102,10 @@ def _described(operation: Operation) -> dict[str, Any]:
         **error_responses(operation.path, operation.codes),
     }
     return described
+
+
+def _tag(path: str) -> str:
+    return next((tag for start, tag in _TAGS.items() if path.startswith(start)), "status")
 
 
 def _good_answer(operation: Operation) -> dict[str, Any]:
