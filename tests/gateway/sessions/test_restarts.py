@@ -126,7 +126,7 @@ async def test_an_outcome_that_cannot_be_written_is_told_when_it_can_be(
     broken = Broken(rig)
     await answer(call, "dos")
     assert (await events.until("text_delta", prompt_id))["text"] == "dos"
-    while "could not be written" not in caplog.text:
+    while "cannot write prompts" not in caplog.text:
         await rig.queue()
     await broken.end()
     assert (await events.end_of(prompt_id))["text"] == "dos"
