@@ -25,13 +25,13 @@ ROUTES: Final = {
 }
 """Which route of a node a type asks."""
 TYPES: Final = {route: name for name, route in ROUTES.items()}
-"""The endpoints that a batch may ask, and the type of the jobs that its lines become."""
+"""The endpoints of a batch, and the type of the jobs that its lines become."""
 FAMILY: Final = OPENAI
 _PREFIX: Final = "model:"
 
 
 def queue_of(model: str) -> str:
-    """Return the queue of a model's jobs: what is claimed together runs model by model.
+    """Return the queue of a model's jobs.
 
     >>> queue_of("llama"), model_of("model:llama"), model_of("cover_letter")
     ('model:llama', 'llama', None)
@@ -40,12 +40,12 @@ def queue_of(model: str) -> str:
 
 
 def model_of(queue: str) -> str | None:
-    """Return the model of a queue; None when it is not one of ours."""
+    """Return the model of a queue; None for one of an app's own type."""
     return queue[len(_PREFIX) :] if queue.startswith(_PREFIX) else None
 
 
 def make_call(job: StoredJob, ticket_id: str, model: str, fallbacks: tuple[str, ...]) -> Call:
-    """Return the request that a job is; raises InvalidBody where its model cannot be replaced."""
+    """Return a job as a request; raises InvalidBody where its model cannot be replaced."""
     body = job.params.encode()
     route = ROUTES[job.task_type]
     rewritten = model != job.model or fallbacks

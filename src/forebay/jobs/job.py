@@ -1,7 +1,7 @@
-"""A job, its states, and how it moves between them.
+"""A job, its states and their transitions.
 
-Every change of state in the store is an UPDATE guarded by `sources(verb)`, so that this table is
-the only place that says what may follow what; the picture in the docs is drawn from it.
+Every change of state in the store is an UPDATE guarded by `sources(verb)`: this table is the only
+place that defines the transitions, and the diagram in the docs is generated from it.
 """
 
 from collections.abc import Mapping
@@ -44,30 +44,31 @@ Claim: TypeAlias = tuple[int, int]
 
 
 class NewJob(Struct, frozen=True):
-    """What is asked for."""
+    """A job to be stored."""
 
     task_type: str
     params: str
     """JSON."""
     job_id: int = 0
-    """The caller's own number for what the job is about; part of what makes two jobs the same."""
+    """The caller's own number for what the job is about; part of its fingerprint."""
     queue: str = ""
-    """What is claimed together; empty means its type."""
+    """Jobs of one queue are claimed in order; empty means its type."""
     model: str = ""
     priority: int = PRIORITIES["normal"]
     owner: str = ""
-    """The name of the API key that asked; nobody else sees it."""
+    """The name of the API key that submitted it; nobody else sees it."""
     idempotency_key: str | None = None
     fingerprint: str = ""
-    """What makes two jobs the same, where it is not type, number and params: a batch's line."""
+    """Two unfinished jobs with the same fingerprint are one; empty: of owner, type, number and
+    params."""
     batch_id: int | None = None
     line: int | None = None
     webhook: bool = False
-    """Whether the operator's server is told of its end."""
+    """Whether a webhook is sent at its end."""
 
 
 class StoredJob(Struct, frozen=True, kw_only=True):
-    """One row, as it was when it was read."""
+    """One row at the moment it was read."""
 
     id: int
     task_type: str
@@ -88,7 +89,7 @@ class StoredJob(Struct, frozen=True, kw_only=True):
     stage: str | None
     attempt: int
     fence: int
-    """Grows with every claim; what an earlier holder has to say is refused by it."""
+    """Fencing token: grows with every claim; the writes of an earlier holder are refused."""
     worker: str
     lease_until: float | None
     batch_id: int | None
@@ -99,7 +100,7 @@ class StoredJob(Struct, frozen=True, kw_only=True):
 
 
 class Added(Struct, frozen=True):
-    """What became of a submission."""
+    """The result of a submission."""
 
     id: int
     status: Status
@@ -113,11 +114,11 @@ class Failure(Struct, frozen=True):
     code: str = "handler_failed"
     traceback: str | None = None
     result: str | None = None
-    """The node's own answer, where it gave one."""
+    """The node's own answer, if any."""
 
 
 class Change(Struct, frozen=True, array_like=True):
-    """Something about a job changed, and is committed; other gateways are told of it, too."""
+    """A committed change of a job; other gateways are notified of it, too."""
 
     id: int
     task_type: str
@@ -127,8 +128,8 @@ class Change(Struct, frozen=True, array_like=True):
     stage: str | None = None
     batch_id: int | None = None
     waited_s: float | None = None
-    """How long it was queued, when it has just been claimed."""
+    """How long it was queued, if it has just been claimed."""
     fence: int = 0
-    """Of the claim that this is about."""
+    """Of the claim that was changed; 0 where its own holder did it."""
     here: bool = True
     """Whether this program did it."""

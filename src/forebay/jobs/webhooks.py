@@ -1,9 +1,9 @@
-"""Telling the operator's own server that a job or a batch has ended.
+"""Webhooks to the operator's own server when a job or a batch has ended.
 
-A row that must be told of carries when that is due, from the moment it is stored; so the end of a
-job and the duty to tell of it are one commit, and nothing is forgotten in a crash. A delivery that
-fails is due again later, ever more slowly, and is given up after `ATTEMPTS`. It may come twice
-(the answer was lost), under the same `webhook-id`; never with a prompt or a result in it.
+The row of a job holds the time when its webhook is due (`webhook_due`) from its submission on; so
+the end of the job and the pending delivery are one commit, and a crash loses neither. A failed
+delivery is retried with backoff, and given up after `ATTEMPTS`. It may arrive twice (the answer was
+lost), under the same `webhook-id`. It contains neither prompts nor results.
 
 Signatures follow the Standard Webhooks specification, which the `openai` SDK checks: HMAC-SHA256
 over `id.timestamp.body`, keyed with what follows `whsec_` in base64, or with any other text as it
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.webhooks")
 
 LIMIT_S = 10.0
-TAKEN_S = 60.0
-"""How long a delivery is ours before another gateway may try it."""
-AT_ONCE = 16
+HELD_S = 60.0
+"""How long a gateway holds a delivery before another may try it."""
+BATCH_MAX = 16
 PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0)
-"""Between one attempt and the next: three and a half hours in all."""
+"""Backoff between the attempts: three and a half hours in all."""
 ATTEMPTS = len(PAUSES_S) + 1
-LOOK_S = 60.0
-"""How long at most until the store is looked at again."""
+POLL_S_MAX = 60.0
+"""The longest pause between two polls of the store."""
 SECRET_PREFIX = "whsec_"
 
 ENDED = {
@@ -62,18 +62,18 @@ ENDED = {
 
 
 class Delivery(Struct, frozen=True):
-    """Something to tell."""
+    """One event to deliver."""
 
     kind: str
     row_id: int
     attempt: int
     event_id: str
-    """The same at every attempt, so that a receiver knows what it has heard already."""
+    """The same at every attempt, so that the receiver can deduplicate."""
     event: str
     """`job.completed` and the like."""
     data: dict[str, Any]
     taken: float = 0.0
-    """What `webhook_due` says while it is ours; a retry of the job says otherwise."""
+    """The value of `webhook_due` while it is held; a retry of the job changes it."""
 
 
 class Webhooks:
@@ -93,28 +93,27 @@ class Webhooks:
         self._secret = secret
         self._clock = clock
         self._wake = asyncio.Event()
-        self._listener = LoopListener(store, self._hear)
+        self._listener = LoopListener(store, self._on_changes)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin with what is due."""
         self._listener.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop; what is under way is tried again by the next start."""
+        """Stop; what is under way is delivered again after the next start."""
         self._listener.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    def look(self) -> None:
-        """Look at once what is due."""
+    def wake(self) -> None:
+        """Poll the store at once."""
         self._wake.set()
 
-    def _hear(self, changes: list[Change]) -> None:
-        # What others ended they tell of themselves, or it is found when we look.
+    def _on_changes(self, changes: list[Change]) -> None:
+        # Other gateways deliver what they ended; what they left is found by polling.
         if any(one.here and one.status not in ("queued", "running") for one in changes):
             self._wake.set()
 
@@ -128,9 +127,9 @@ class Webhooks:
                     continue
                 pause_s = await asyncio.wrap_future(self._store.database.read(_next_due_s))
             except StoreFailed as error:
-                logger.warning("webhooks wait for the store: %s", error)
-                pause_s = LOOK_S
-            await self._rest(LOOK_S if pause_s is None else min(max(pause_s, 0.05), LOOK_S))
+                logger.warning("reading due webhooks failed: %s", error)
+                pause_s = POLL_S_MAX
+            await self._rest(POLL_S_MAX if pause_s is None else min(max(pause_s, 0.05), POLL_S_MAX))
 
     async def _rest(self, seconds: float) -> None:
         timer = self._clock.call_at(self._clock.monotonic_s() + seconds, self._wake.set)
@@ -157,7 +156,7 @@ class Webhooks:
         head += f"content-length: {len(body)}\r\n\r\n"
         try:
             answer = await fetch(self._pool, head.encode(), body, limit_s=LIMIT_S, fresh=True)
-            wrong = "" if 200 <= answer.status < 300 else f"it answered {answer.status}"
+            wrong = "" if 200 <= answer.status < 300 else f"status {answer.status}"
         except BackendFailed as error:
             wrong = str(error)
         self._note(delivery, wrong)
@@ -170,7 +169,7 @@ class Webhooks:
             return
         given_up = delivery.attempt + 1 >= ATTEMPTS
         logger.warning(
-            "a webhook was not delivered: %s%s",
+            "webhook delivery failed: %s%s",
             wrong,
             "; given up" if given_up else "",
             extra={"event": delivery.event_id, "attempt": delivery.attempt + 1},
@@ -178,7 +177,7 @@ class Webhooks:
 
 
 def _take_due(connection: Connection) -> list[Delivery]:
-    """Take what is due, so that nobody else does for a while."""
+    """Take deliveries that are due, for HELD_S."""
     taken: list[Delivery] = []
     for kind, (table, ended) in ENDED.items():
         c = table.c
@@ -186,13 +185,13 @@ def _take_due(connection: Connection) -> list[Delivery]:
             select(c.id)
             .where(c.webhook_due.is_not(None), c.webhook_due <= now_s(), c.status.in_(ended))
             .order_by(c.webhook_due)
-            .limit(AT_ONCE)
+            .limit(BATCH_MAX)
             .with_for_update(skip_locked=True)
         )
         rows = connection.execute(
             update(table)
             .where(only(wanted, c.id))
-            .values(webhook_due=now_s() + TAKEN_S)
+            .values(webhook_due=now_s() + HELD_S)
             .returning(*c)
         )
         taken += [
@@ -234,7 +233,7 @@ def _settle(connection: Connection, delivery: Delivery, *, done: bool) -> None:
 
 
 def _next_due_s(connection: Connection) -> float | None:
-    """Return in how many seconds something is due; None while there is nothing."""
+    """Return in how many seconds the next delivery is due; None where there is none."""
     soonest = []
     for table, ended in ENDED.values():
         wanted = select(func.min(table.c.webhook_due) - now_s()).where(
@@ -261,5 +260,5 @@ def _key(secret: str) -> bytes:
         try:
             return b64decode(secret[len(SECRET_PREFIX) :], validate=True)
         except Error:
-            pass  # not one of those after all
+            pass  # a plain text that only begins like one
     return secret.encode()

@@ -1,1 +1,1 @@
-"""Databases: one thread that writes, schemas that grow, one holder of each file."""
+"""Databases: group commit by one writer thread, migrations, notifications, file locks."""

@@ -1,15 +1,15 @@
-"""A database and the one thread that writes to it, committing for many at once.
+"""A database and the one thread that writes to it, with group commit.
 
-Group commit: a commit waits for the disk (0.1 to 10 ms) whatever is in it, so the writer takes
-everything that has gathered while it waited, runs it in one transaction, and answers all of it
-after the one commit. Work is therefore a function of a connection that touches nothing else: when
-one of a group fails, the transaction is rolled back and each runs again by itself, so that the
-others do not suffer. N callers at once cost about one commit; a caller alone pays nothing extra.
+A commit waits for the disk (0.1 to 10 ms) whatever is in it, so the writer takes all work that has
+queued up meanwhile, runs it in one transaction, and completes its futures after the one commit.
+Work is a function of a connection that changes nothing else: when a piece of a group fails, the
+transaction is rolled back and each piece runs again by itself. N callers at once cost about one
+commit; a caller alone pays nothing extra.
 
-SQLite has one writer anyway. On PostgreSQL each process has one writing connection; `SKIP LOCKED`
-keeps the processes out of each other's way. Where two groups want each other's rows all the same,
-neither waits for long: a group that meets a lock for GROUP_LOCK_MS is rolled back, and each of its
-pieces runs by itself. One piece alone takes its locks in one order, so there is no circle.
+SQLite has one writer anyway. On PostgreSQL each process has one writing connection, and claims use
+`SKIP LOCKED`. Where two groups want each other's rows all the same, neither waits for long: a group
+that waits for a lock longer than GROUP_LOCK_MS is rolled back, and each of its pieces runs by
+itself. One piece alone takes its locks in one order, so there is no deadlock.
 
 Deferred work: what each piece of a group adds to the same few rows (how many lines of a batch have
 ended) is gathered by `defer` and written at the end of the transaction: once for each row instead
@@ -58,23 +58,22 @@ Item: TypeAlias = tuple[Callable[["Connection"], Any], "Future[Any]", float]
 WorkQueue: TypeAlias = "SimpleQueue[Item | None]"
 
 GROUP_MAX = 256
-"""Pieces of work in one transaction: bounds how long the first waits for the last."""
+"""Pieces of work in one transaction: bounds the latency of the first."""
 BUSY_MS = 2000
-"""How long SQLite waits for another process that writes."""
+"""How long SQLite waits for the lock of another process."""
 READERS = 2
 CONNECT_S = 5
 WAIT_S_MAX = 10.0
-"""How long work may wait for its turn: whoever asked has other things to do by then."""
+"""How long work may queue before it fails: its caller has given up by then."""
 CLOSE_S = 5.0
 STATEMENT_MS, LOCK_MS = 30_000, 2_000
 """How long PostgreSQL may take for a statement, and wait for somebody else's lock."""
 IDLE_MS = 10_000
-"""How long a transaction may do nothing: a program that is frozen in the middle of one must not
-keep the rows that it has locked from everybody else, and one on a host that stalls for seconds
-should not lose what it was about to write."""
+"""How long a transaction may be idle: a frozen program must not keep its row locks, and one on a
+host that stalls for seconds should not lose what it was about to write."""
 GROUP_LOCK_MS = 100
-"""How long a group waits for a lock: well below the second after which PostgreSQL would look
-whether it waits for ever, and above what a commit takes."""
+"""How long a group waits for a lock: well below the second after which PostgreSQL looks for
+deadlocks, and above what a commit takes."""
 CONTENDED = ("55P03", "40P01")
 """PostgreSQL's codes for lock_not_available and deadlock_detected."""
 _DEFERRED = "forebay_deferred"
@@ -83,9 +82,8 @@ _DEFERRED = "forebay_deferred"
 class Database:
     """Opened once, closed once. `write` and `read` may be called from any thread.
 
-    Everything here gives up in the end: work that has waited for WAIT_S_MAX is not begun, and
-    `close` does not wait for a database that hangs. Its threads are daemons, so that not even the
-    end of the program does.
+    All waits are bounded: work that has queued for WAIT_S_MAX fails, and `close` does not wait for
+    a database that hangs. The threads are daemons, so that the end of the program does not either.
     """
 
     def __init__(
@@ -95,7 +93,7 @@ class Database:
         clock: Clock | None = None,
         prepare: Callable[[Connection], None] | None = None,
     ) -> None:
-        """`prepare` is given each new connection for writing, and may refuse it."""
+        """`prepare` is called with each new connection for writing, and may refuse it."""
         self._url = _driver(url)
         self._schema = schema
         self._prepare = prepare
@@ -111,7 +109,7 @@ class Database:
         self._reads: WorkQueue = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._under_way: set[Future[Any]] = set()
-        self._mine = threading.local()  # a writer that hangs keeps its connection to itself
+        self._mine = threading.local()  # a writer that hangs keeps its own connection
         self._gate = threading.Lock()  # between `write` and `close`
         self._closed = True
 
@@ -142,7 +140,7 @@ class Database:
             self._start(self._read_all, engine, self._reads, f"forebay-read-{number}")
 
     def close(self, limit_s: float = CLOSE_S) -> None:
-        """Finish what was asked for, within a limit, and let go; may be called twice."""
+        """Finish queued work, within a limit, and disconnect; may be called twice."""
         with self._gate:
             if self._closed:
                 return
@@ -156,7 +154,7 @@ class Database:
         hangs = any(thread.is_alive() for thread in self._threads)
         for queue in (self._writes, self._reads):
             _refuse_all(queue)
-            for _ in self._threads:  # whoever hangs now must end as soon as it can
+            for _ in self._threads:  # a thread that hangs now ends as soon as it can
                 queue.put(None)
         for future in list(self._under_way):  # of a database that hangs
             _fail(future, StoreFailed("the database did not answer in time"))
@@ -165,21 +163,21 @@ class Database:
         self._engine, self._threads = None, []
 
     def write(self, work: Callable[[Connection], T]) -> Future[T]:
-        """Run it in a transaction; the future is done when that is committed.
+        """Run work in a transaction; the future is done when that is committed.
 
-        `work` may run more than once and must change nothing but the database. A future that is
-        cancelled before its turn is never run. Fails with StoreFailed, or with what `work` raises.
+        `work` may run more than once and must change nothing but the database. Work whose future is
+        cancelled before it begins is never run. Fails with StoreFailed, or with what `work` raises.
         """
         return self._put(self._writes, work)
 
     def read(self, work: Callable[[Connection], T]) -> Future[T]:
-        """Run it beside the writer; it sees what is committed."""
+        """Run work on another connection, which sees what is committed."""
         return self._put(self._writes if self._in_memory else self._reads, work)
 
     def connect(self) -> Connection:
-        """Return a connection of one's own, which commits by itself; raises what the driver does.
+        """Return a new connection in autocommit mode; raises what the driver does.
 
-        Whoever has it closes it, before the database is closed.
+        The caller closes it before the database is closed.
         """
         engine = self._engine
         if engine is None:
@@ -190,7 +188,7 @@ class Database:
 
     @property
     def _connection(self) -> Connection | None:
-        """The connection of the thread that asks, which is the writer's."""
+        """The connection of the calling thread, which is the writer."""
         return getattr(self._mine, "connection", None)
 
     @_connection.setter
@@ -213,7 +211,7 @@ class Database:
         return future
 
     def _begins(self, item: Item) -> bool:
-        """Say whether its turn has come in time, and nobody has given it up."""
+        """Say whether work is to run: not cancelled, and not queued for too long."""
         _, future, asked_s = item
         if not future.set_running_or_notify_cancel():
             return False
@@ -271,8 +269,8 @@ class Database:
     def _is_shared(self, error: Exception) -> bool:
         """Say whether a failure concerns all writes of a group; else it may be the fault of one.
 
-        A database that is away, locked or full is so for all of them, and so is a connection that
-        `prepare` refuses: to ask for each would only make the line longer.
+        A database that is unavailable, locked or full is so for all of them, and so is a connection
+        that `prepare` refuses: to retry each would only make the queue longer.
         """
         if isinstance(error, ForebayError):
             return self._connection is None  # else one of the writes was refused
@@ -294,7 +292,7 @@ class Database:
             if self._in_memory:
                 _discard_deferred(connection)
             else:
-                connection.invalidate()  # whatever state it is in, the next one starts afresh
+                connection.invalidate()  # its state is unknown
             self._disconnect()
             raise
         except BaseException:
@@ -319,13 +317,13 @@ class Database:
                 connection.close()
 
     def _translated(self, error: Exception) -> Exception:
-        """Return what callers see: a database that is away may be asked again, a bug may not."""
+        """Return what callers see: StoreFailed may be retried, InvariantBroken is a bug."""
         if isinstance(error, DataError | IntegrityError | ProgrammingError):
             return InvariantBroken(f"the database refused what we asked: {type(error).__name__}")
         return self._failure(error) if isinstance(error, DBAPIError) else error
 
     def _failure(self, error: SQLAlchemyError) -> StoreFailed:
-        """Return the failure in a line that names no parameter, for those hold prompts."""
+        """Return the error as one line without parameters, which may hold prompts."""
         cause = str(error.orig) if isinstance(error, DBAPIError) else str(error)
         shown = self._url.render_as_string(hide_password=True)
         lines = cause.strip().splitlines() or ["unknown"]
@@ -351,17 +349,17 @@ def _discard_deferred(connection: Connection) -> None:
 
 
 def _is_contended(error: Exception) -> bool:
-    """Say whether someone else's lock was in the way, and nothing is wrong with the connection."""
+    """Say whether a lock of another transaction was the cause, and the connection is fine."""
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", "") in CONTENDED
 
 
 def _make_private(path: str) -> None:
-    """Make a file that only its owner can read: it will hold prompts. One that is there stays."""
+    """Create the file, readable by its owner only: it will hold prompts."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _succeed(future: Future[Any], result: Any) -> None:
-    with contextlib.suppress(InvalidStateError):  # `close` did not wait for it
+    with contextlib.suppress(InvalidStateError):  # `close` has failed it
         future.set_result(result)
 
 
@@ -426,7 +424,7 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
 
 
 def _writing(connection: Connection) -> Connection:
-    """Have SQLite take its lock at once: of two that have read, only one could go on to write."""
+    """Have SQLite lock at once: of two transactions that have read, only one could write."""
     return connection.execution_options(writes=True)
 
 

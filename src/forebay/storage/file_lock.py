@@ -1,4 +1,4 @@
-"""One runner for each SQLite file: a lock that the kernel lets go of when its holder dies."""
+"""One runner for each SQLite file: a lock that the kernel releases when its holder dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.errors import NotAllowed
 class FileLock:
     """Held from `take` to `release`, or to the end of the program, `kill -9` included.
 
-    The file stays behind: removing it would let two hold locks on two files of one name.
+    The file is not deleted: two programs could lock two files of the same name.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class FileLock:
         self._file: int | None = None
 
     def take(self) -> None:
-        """Take the lock, unless it is taken already; raises NotAllowed when another has it."""
+        """Take the lock, unless we have it; raises NotAllowed when another has it."""
         if self._file is not None:
             return
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -48,7 +48,7 @@ class FileLock:
         self._file = file
 
     def release(self) -> None:
-        """Let go; may be called twice."""
+        """May be called twice."""
         file, self._file = self._file, None
         if file is not None:
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""Tables that belong together, and the steps that made them what they are.
+"""Versioned schemas and their migrations.
 
-Migrations are only ever added, and only ever add: a program runs on the schema after its own, too
-(an old worker while the new one starts), and refuses one that is further ahead than that. Each
-schema counts its own versions, so that several may live in one database.
+Migrations only ever add tables and columns: a program runs on the schema after its own, too (an old
+worker while the new one starts), and refuses one that is further ahead. Each schema counts its own
+versions, so that several may share a database.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Number = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER keys count
 
 
 class now_s(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
-    """The database's own clock, in seconds since 1970: one clock for all workers."""
+    """The database's clock, in seconds since 1970: one clock for all workers."""
 
     type: TypeEngine[float] = Float()
     inherit_cache: bool | None = True
@@ -55,10 +55,10 @@ def _now_postgresql(*_: Any, **__: Any) -> str:
 
 
 def only(wanted: Select[Any], key: Column[Any]) -> ColumnElement[bool]:
-    """Return the condition that a row is one of those that a query locks, and that it asks once.
+    """Return the condition that a row is one of those that a query locks.
 
-    PostgreSQL may run an inner query again for every row outside; with LIMIT and SKIP LOCKED it
-    would find others each time, and lock them all. A common table with locks is run once.
+    PostgreSQL may run a subquery again for every outer row; with LIMIT and SKIP LOCKED it would
+    find others each time, and lock them all. A common table expression with locks is run once.
     """
     return key.in_(select(wanted.cte("chosen").c[key.name]))
 
@@ -66,12 +66,12 @@ def only(wanted: Select[Any], key: Column[Any]) -> ColumnElement[bool]:
 def partial_index(
     name: str, *columns: Column[Any], where: TextClause, unique: bool = False
 ) -> Index:
-    """Return an index of some rows only: what is finished costs those who walk it nothing."""
+    """Return an index of some rows only, so that the others cost nothing."""
     return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
 class Schema:
-    """Some tables and their version."""
+    """Tables and their version."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Schema:
         version_table: str,
         steps: tuple[Callable[[Connection], None], ...] = (),
     ) -> None:
-        """`steps` is what was added since version 1, in order, each one version further.
+        """`steps` are the migrations since version 1, in order, one for each version.
 
-        A new database is made whole from the tables, so a step must lead to what they say.
+        A new database is created from the tables, so the steps must lead to the same schema.
         """
         self._metadata = metadata
         self._steps = steps
@@ -92,7 +92,7 @@ class Schema:
 
     def migrate(self, connection: Connection) -> None:
         """Bring the tables up to date; raises NotAllowed when they are too far ahead."""
-        if connection.dialect.name == "postgresql":  # one at a time, should several programs start
+        if connection.dialect.name == "postgresql":  # several programs may start at once
             connection.execute(text("SELECT pg_advisory_xact_lock(7800)"))
         found = self._found(connection)
         if found > self.version + 1:

@@ -38,7 +38,7 @@ async def make_due(rig: Rig, attempts: int) -> None:
     opened = rig.gateway.parts.jobs
     opened.store.database.write(lambda c: c.execute(statement).rowcount).result(10)
     assert opened.engine.webhooks is not None
-    opened.engine.webhooks.look()
+    opened.engine.webhooks.wake()
 
 
 async def count(rig: Rig, condition: Any) -> int:

@@ -133,7 +133,7 @@ def sql(store: JobStore, statement: str) -> None:
 
 
 def held(store: JobStore) -> dict[str, float]:
-    return room(store, "nobody").look().result(LIMIT_S)[1]
+    return room(store, "nobody").read().result(LIMIT_S)[1]
 
 
 def test_of_many_who_take_the_last_room_at_once_one_gets_it(
@@ -142,23 +142,23 @@ def test_of_many_who_take_the_last_room_at_once_one_gets_it(
     rooms = [room(open_store(postgres_url), f"w{n}") for n in range(6)]
     for _ in range(5):
         with ThreadPoolExecutor(len(rooms)) as pool:
-            taken = list(pool.map(lambda one: one.take("letter", 5.0, 0), rooms))
+            taken = list(pool.map(lambda one: one.reserve("letter", 5.0, 0), rooms))
         assert sum(taken) == 1
-        assert rooms[taken.index(True)].take("letter", 5.0, 0), "it has it already"
+        assert rooms[taken.index(True)].reserve("letter", 5.0, 0), "it has it already"
         for one in rooms:
-            one.give_back("letter")
+            one.release("letter")
 
 
 def test_what_a_dead_runner_held_is_free_when_its_lease_has_ended(
     open_store: Callable[[str], JobStore], postgres_url: str
 ) -> None:
     store = open_store(postgres_url)
-    assert room(store, "dead").take("letter", 5.0, 0)
+    assert room(store, "dead").reserve("letter", 5.0, 0)
     live = room(store, "live")
-    assert not live.take("letter", 5.0, 0)
-    assert live.take("small", 3.0, 0)
+    assert not live.reserve("letter", 5.0, 0)
+    assert live.reserve("small", 3.0, 0)
     sql(store, "UPDATE gpu_holds SET until = until - 3600 WHERE worker = 'dead'")
-    assert live.take("letter", 5.0, 0)
+    assert live.reserve("letter", 5.0, 0)
     assert held(store) == {"GPU-a": 8.0}
 
 
@@ -167,22 +167,22 @@ def test_a_runner_that_slept_past_its_lease_asks_again_before_its_next_job(
 ) -> None:
     store = open_store(postgres_url)
     sleeper, other = room(store, "sleeper"), room(store, "other")
-    assert sleeper.take("letter", 5.0, 0)
+    assert sleeper.reserve("letter", 5.0, 0)
     sql(store, "UPDATE gpu_holds SET until = until - 3600")
-    assert other.take("report", 5.0, 0)
-    sleeper.beat()
+    assert other.reserve("report", 5.0, 0)
+    sleeper.renew()
     sql(store, "SELECT 1")  # behind the beat, in the same line
-    assert not sleeper.take("letter", 5.0, 0)
-    other.give_back("report")
-    assert sleeper.take("letter", 5.0, 0)
+    assert not sleeper.reserve("letter", 5.0, 0)
+    other.release("report")
+    assert sleeper.reserve("letter", 5.0, 0)
 
 
 def test_beats_keep_what_is_held(open_store: Callable[[str], JobStore], postgres_url: str) -> None:
     store = open_store(postgres_url)
     one = room(store, "one")
-    assert one.take("letter", 5.0, 0)
+    assert one.reserve("letter", 5.0, 0)
     sql(store, "UPDATE gpu_holds SET until = until - 59")
-    one.beat()
+    one.renew()
     sql(store, "SELECT 1")
     found = store.database.read(
         lambda c: c.exec_driver_sql(
@@ -190,7 +190,7 @@ def test_beats_keep_what_is_held(open_store: Callable[[str], JobStore], postgres
         ).scalar_one()
     ).result(LIMIT_S)
     assert found > 30
-    assert one.take("letter", 5.0, 0)
+    assert one.reserve("letter", 5.0, 0)
 
 
 def test_beats_do_not_keep_what_could_not_be_given_back(
@@ -198,16 +198,16 @@ def test_beats_do_not_keep_what_could_not_be_given_back(
 ) -> None:
     store = open_store(postgres_url)
     one, other = room(store, "one"), room(store, "other")
-    assert one.take("letter", 5.0, 0)
-    assert one.take("small", 3.0, 0)
+    assert one.reserve("letter", 5.0, 0)
+    assert one.reserve("small", 3.0, 0)
     sql(store, "ALTER TABLE gpu_holds RENAME TO gpu_holds_away")
-    one.give_back("small")  # fails
+    one.release("small")  # fails
     sql(store, "ALTER TABLE gpu_holds_away RENAME TO gpu_holds")
-    assert not other.take("report", 3.0, 0)
+    assert not other.reserve("report", 3.0, 0)
     sql(store, "UPDATE gpu_holds SET until = until - 3600 WHERE task_type = 'small'")
-    one.beat()
+    one.renew()
     sql(store, "SELECT 1")  # behind the beat, in the same line
-    assert other.take("report", 3.0, 0)
+    assert other.reserve("report", 3.0, 0)
 
 
 def test_a_database_that_is_away_gives_no_room(
@@ -216,5 +216,5 @@ def test_a_database_that_is_away_gives_no_room(
     store = open_store(postgres_url)
     one = room(store, "one")
     store.database.close()
-    assert not one.take("letter", 5.0, 0)
-    assert one.take("bell", 0.0, None)
+    assert not one.reserve("letter", 5.0, 0)
+    assert one.reserve("bell", 0.0, None)

@@ -1,4 +1,4 @@
-"""Whether a job of a built-in type can ever run: its params are read like a live request's body."""
+"""Validation of jobs of the built-in types: their params are read like a live request's body."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JobAdmission:
-    """Checks params, and finds the model."""
+    """Validates params, and finds the model."""
 
     def __init__(self, admission: Admission, nodes: Nodes, models: ModelNames) -> None:
         self._admission = admission

@@ -1,4 +1,4 @@
-"""Everything that lives on the job store, from its opening to its closing.
+"""The job store and everything that works on it, from open to close.
 
 Imported only when it is needed: the database's library takes 17 MB and a tenth of a second, which a
 gateway without jobs need not pay.
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.jobs")
 
 CLOSE_S = 5.0
-"""How long a store may take to note what has ended, when the gateway stops."""
+"""How long the store may take to record outcomes when the gateway stops."""
 RECOUNT_S = 60.0
 
 
 class JobEngine:
-    """The store, and those who work on it; made once, opened as often as it takes."""
+    """Made once; opened again after a failure."""
 
     def __init__(self, deps: JobDeps) -> None:
         self._deps = deps
@@ -81,7 +81,7 @@ class JobEngine:
         await asyncio.to_thread(self._take_database)
         try:
             await self._start()
-        except BaseException:  # half of it is no use; the next try begins anew
+        except BaseException:  # half open is no use: the next try begins anew
             await self.close()
             raise
 
@@ -101,13 +101,13 @@ class JobEngine:
         if url:
             self.webhooks = Webhooks(self.store, url, deps.webhook_secret, deps.clock)
             self.webhooks.start()
-            self._keeper.moved = self.webhooks.look
+            self._keeper.moved = self.webhooks.wake
         if not self._database.is_sqlite:
             self._count_again()
         self.store.changes.listen(self._database)
 
     def _take_database(self) -> None:
-        """Open it, as the only one where only one may."""
+        """Open the database; with SQLite, take its lock."""
         self._database.open()
         try:
             if self._lock is not None:
@@ -118,7 +118,7 @@ class JobEngine:
             raise
 
     async def _recover(self) -> None:
-        """Deal with what the last program left: what was running, and what nobody can run."""
+        """Recover what the last program left running, and fail what has no handler."""
         alone = self._database.is_sqlite
         known = None if alone else tuple(self.task_types())
         how = Recovery(self._retry, self._settings.attempts, not alone, self._never_again(), known)
@@ -142,7 +142,7 @@ class JobEngine:
         await self.idle_slots.start()
 
     def drain(self) -> None:
-        """Take nothing more and let followers go; what runs may finish."""
+        """Start nothing more and disconnect followers; what runs may finish."""
         self.followers.stop()
         if self.idle_slots is not None:
             self.idle_slots.drain()
@@ -150,7 +150,7 @@ class JobEngine:
             self._runner.drain()
 
     async def finished(self, limit_s: float) -> None:
-        """Wait until no handler of an app runs any more, for a while."""
+        """Wait until no handler of an app runs any more, at most `limit_s`."""
         runner, over = self._runner, asyncio.Event()
         if runner is None:
             return
@@ -158,17 +158,17 @@ class JobEngine:
 
         def wait() -> None:
             runner.wait_drained(limit_s)
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(over.set)
 
-        # A daemon: whoever is in a hurry must not wait for it.
+        # A daemon thread: it must not delay the end of the program.
         threading.Thread(target=wait, name="forebay-drain", daemon=True).start()
         await over.wait()
 
     async def close(self) -> None:
-        """Record what has ended, and let go; the relay has ended what was running.
+        """Record outcomes and close; the relay has ended what was running.
 
-        A store that hangs is not waited for: closing it answers all who still wait for it.
+        A store that hangs is not waited for: closing it fails all futures that are left.
         """
         self.followers.stop()
         if self._recounting is not None:
@@ -193,10 +193,10 @@ class JobEngine:
             works.append(self.webhooks.stop())
         for failed in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(failed, BaseException):
-                logger.error("stopping failed", exc_info=failed)
+                logger.error("stopping a part of the job engine failed", exc_info=failed)
 
     def _count_again(self) -> None:
-        """Beside PostgreSQL: see now and then what others have changed."""
+        """Count all jobs every RECOUNT_S: other gateways change them, too (PostgreSQL)."""
         clock = self._deps.clock
 
         def begin(counted: Future[dict[tuple[str, Status], int]]) -> None:
@@ -208,7 +208,7 @@ class JobEngine:
         self._recounting = clock.call_at(clock.monotonic_s() + RECOUNT_S, self._count_again)
 
     def forget(self) -> None:
-        """Give up the runner as the program's own."""
+        """Unregister the program-wide runner."""
         if self._runner is not None:
             disown_runner(self._runner)
 
@@ -224,7 +224,7 @@ class JobEngine:
         return self._settings.on_interrupt == "retry"
 
     def _never_again(self) -> tuple[str, ...]:
-        """Return the types whose jobs do not survive a restart."""
+        """Return the types whose jobs fail on a restart."""
         own = self._runner.task_types if self._runner is not None else {}
         return tuple(name for name, kind in own.items() if not kind.llm)
 

@@ -1,9 +1,9 @@
-"""The gateway's durable work, from the outside: opened when it is needed.
+"""The gateway's jobs: their database is opened when it is needed.
 
-That is at the start where there may be work (a database file that exists, PostgreSQL, or an app's
-own task types), else when the first job comes: a gateway that is never given a job leaves no file
-behind, and does not even load the database's library. A database that cannot be opened costs the
-jobs, not the live requests: the routes say so, and it is tried again.
+That is at the start where there may be jobs (an existing database file, PostgreSQL, or an app's own
+task types), else when the first job is submitted: a gateway without jobs creates no file, and does
+not load the database's library. A database that cannot be opened fails the routes of jobs, not live
+requests, and is retried.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class JobDeps:
-    """What the jobs need of the gateway."""
+    """What jobs need from the gateway."""
 
     settings: JobsSettings
     relay: Relay
@@ -51,7 +51,7 @@ class JobDeps:
 
 
 class JobService:
-    """One gateway's jobs; `ready()` before anything of the store is touched."""
+    """One gateway's jobs; await `ready()` before using the store."""
 
     def __init__(self, deps: JobDeps) -> None:
         self.settings = deps.settings
@@ -65,43 +65,40 @@ class JobService:
 
     @property
     def engine(self) -> JobEngine:
-        """Everything that lives on the store."""
         assert self._engine is not None
         return self._engine
 
     @property
     def store(self) -> JobStore:
-        """Where the jobs are."""
         return self.engine.store
 
     @property
     def files(self) -> Files:
-        """What callers have uploaded, and what batches have answered."""
         return self.engine.files
 
     @property
     def batches(self) -> BatchService:
-        """Many requests in a file."""
         return self.engine.batches
 
     @property
     def followers(self) -> JobFollowers:
-        """Who follows which job."""
         return self.engine.followers
 
     def task_types(self) -> list[str]:
         """Return the types that jobs may have here; all of them after `know_types`."""
         return list(ROUTES) if self._engine is None else self._engine.task_types()
 
-    def ask_batch_progress(self, told: Callable[[Future[tuple[int, int, int, int]]], None]) -> None:
-        """Have the batches that have not ended counted, where the database is open at all."""
+    def ask_batch_progress(
+        self, on_result: Callable[[Future[tuple[int, int, int, int]]], None]
+    ) -> None:
+        """Count unfinished batches, if the database is open."""
         if (engine := self._opening.value) is not None:
-            engine.batches.progress().add_done_callback(told)
+            engine.batches.progress().add_done_callback(on_result)
 
     # -- the life of it
 
     async def start(self) -> None:
-        """Go on with what is there; a database that fails is tried again later.
+        """Continue with existing jobs; a database that fails is retried in the background.
 
         Raises BadModule where an app's own task types cannot be imported.
         """
@@ -112,9 +109,9 @@ class JobService:
             await self._opening.try_now()
 
     async def know_types(self) -> None:
-        """Wait for an app's own task types, which the gateway imports while it listens already.
+        """Wait for an app's own task types, which are imported while the gateway listens already.
 
-        Raises HttpError where that takes long: a type that is not known yet is not unknown.
+        Raises HttpError where that takes long: a type that is not loaded yet is not unknown.
         """
         if not self.settings.modules:
             return
@@ -139,28 +136,28 @@ class JobService:
         return self._engine
 
     async def _open(self) -> JobEngine:
-        # Not before the types are known: jobs of others would be failed for want of a handler.
+        # Not before the types are known: their jobs would fail for want of a handler.
         engine = await self._loaded()
         await engine.open()
         return engine
 
     async def ready(self) -> None:
-        """Open the database unless that has been done; raises HttpError where it cannot be."""
+        """Open the database unless it is open; raises HttpError where that fails."""
         await self._opening.ready()
 
     def drain(self) -> None:
-        """Let followers go; running jobs may finish."""
+        """Disconnect followers; running jobs may finish."""
         self._opening.stopped = True
         if (engine := self._opening.value) is not None:
             engine.drain()
 
     async def finished(self, limit_s: float) -> None:
-        """Wait until no handler of an app runs any more, for a while."""
+        """Wait until no handler of an app runs any more, at most `limit_s`."""
         if (engine := self._opening.value) is not None:
             await engine.finished(limit_s)
 
     async def stop(self) -> None:
-        """Record what has ended, and close; the relay has ended what was running."""
+        """Record outcomes and close; the relay has ended what was running."""
         if (engine := await self._opening.stop()) is not None:
             await engine.close()
         if self._engine is not None:
@@ -168,7 +165,7 @@ class JobService:
 
 
 def _engine_class() -> type[JobEngine]:
-    """Load what is not needed without jobs."""
+    """Import the database's library."""
     from forebay.gateway.jobs.engine import JobEngine
 
     return JobEngine

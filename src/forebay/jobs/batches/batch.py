@@ -1,12 +1,12 @@
-"""A batch, its statuses, and how it moves between them.
+"""A batch, its statuses and their transitions.
 
     validating -> in_progress -> finalizing -> completed
-        |              |             +-------> expired     (what is unfinished at `expires_at`)
-        |              +-> cancelling -------> cancelled   (asked for)
+        |              |             +-------> expired     (unfinished at `expires_at`)
+        |              +-> cancelling -------> cancelled   (on request)
         +-> failed, cancelled, expired                     (nothing has run)
 
-`outcome` says in which of its last statuses a batch will end: it is written when that is decided,
-so that a restart between deciding and ending changes nothing.
+`outcome` is the final status that a batch will have: stored when it is decided, so that a restart
+before the end changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BatchStatus: TypeAlias = Literal[
 WINDOW_S_MAX = 14 * 86_400
 WINDOW_DEFAULT = "24h"
 OPEN_MAX = 100
-"""Batches of one owner that have not ended: each may put 50,000 rows into the database."""
+"""Unfinished batches of one owner: each may insert 50,000 rows."""
 METADATA_MAX = 16
 METADATA_KEY_MAX, METADATA_VALUE_MAX = 64, 512
 LIST_MAX = 100
@@ -43,14 +43,14 @@ ENDED_EARLY: Mapping[str, tuple[JobStatus, str, str]] = {
     "cancelled": ("cancelled", CANCELLED, "The batch was cancelled before this request was done."),
     "expired": ("failed", EXPIRED, "The batch expired before this request was done."),
 }
-"""By outcome: what becomes of lines that are not done, as status, code and message."""
+"""By outcome: status, code and message of the lines that are not done."""
 
 _WINDOW = re.compile(r"([1-9][0-9]{0,3})([hd])")
 _NAME = re.compile(r"batch_[0-9a-f]{24}")
 
 
 class BadBatch(NotAllowed):
-    """A batch cannot be made like this; `param` names the field at fault."""
+    """A batch cannot be created like this; `param` names the field at fault."""
 
     code = "invalid_request"
 
@@ -60,7 +60,7 @@ class BadBatch(NotAllowed):
 
 
 class BatchesFull(Rejected):
-    """The owner has as many unfinished batches as one may have."""
+    """The owner has reached the limit of unfinished batches."""
 
     code = "batches_full"
 
@@ -72,7 +72,7 @@ class NotCancellable(NotAllowed):
 
 
 class NewBatch(Struct, frozen=True):
-    """What is asked for."""
+    """A batch to be created."""
 
     input_file: str
     endpoint: str
@@ -81,7 +81,7 @@ class NewBatch(Struct, frozen=True):
 
 
 class StoredBatch(Struct, frozen=True, kw_only=True):
-    """One row, as it was when it was read."""
+    """One row at the moment it was read."""
 
     id: int
     name: str
@@ -98,9 +98,9 @@ class StoredBatch(Struct, frozen=True, kw_only=True):
     metadata: str | None
     """JSON."""
     cursor_bytes: int
-    """Where in the input file the first line lies that is not a row yet."""
+    """Offset in the input file of the first line that is not loaded yet."""
     cursor_line: int
-    """How many lines of the file lie before that, blank ones included."""
+    """How many lines lie before that, blank ones included."""
     loaded_at: float | None
     total: int
     completed: int
@@ -117,12 +117,12 @@ class StoredBatch(Struct, frozen=True, kw_only=True):
 
 
 def is_name(text: str) -> bool:
-    """Say whether a batch could have this name; nothing else is looked up."""
+    """Say whether a text has the form of a batch's id; nothing else is looked up."""
     return _NAME.fullmatch(text) is not None
 
 
 def window_s(text: str) -> int:
-    """Return how long a completion window lasts.
+    """Return the length of a completion window.
 
     >>> window_s("24h"), window_s("14d")
     (86400, 1209600)
@@ -136,7 +136,7 @@ def window_s(text: str) -> int:
 
 
 def check(new: NewBatch) -> None:
-    """Raise BadBatch unless a batch can be made like this."""
+    """Raise BadBatch unless a batch can be created like this."""
     if new.endpoint not in TYPES:
         raise BadBatch(f"endpoint must be one of {', '.join(TYPES)}", "endpoint")
     window_s(new.completion_window)

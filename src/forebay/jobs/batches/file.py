@@ -1,4 +1,4 @@
-"""A stored file as callers see it, its bounds, and what may be wrong with one."""
+"""A stored file, its limits and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from forebay.errors import NotAllowed
 
 FILE_BYTES_MAX = 200 * 1024 * 1024
-"""What one file may weigh: what OpenAI takes for a batch."""
+"""The limit of OpenAI for a batch."""
 OWNER_FILES_MAX = 10_000
 OWNER_BYTES_MAX = 10 * 1024**3
 LIST_MAX = 10_000
@@ -20,13 +20,13 @@ _NAME = re.compile(r"file-[0-9a-f]{24}")
 
 
 class FileTooLarge(NotAllowed):
-    """The file is larger than a file may be."""
+    """The file exceeds FILE_BYTES_MAX."""
 
     code = "file_too_large"
 
 
 class FilesFull(NotAllowed):
-    """The owner has as many files, or as much in them, as one may have."""
+    """The owner has reached OWNER_FILES_MAX or OWNER_BYTES_MAX."""
 
     code = "files_full"
 
@@ -50,27 +50,27 @@ class StoredFile(Struct, frozen=True):
 
 
 class Listing(Struct, frozen=True):
-    """Which of an owner's files are asked for."""
+    """A query for an owner's files."""
 
     purpose: str | None = None
     limit: int = LIST_MAX
     after: str | None = None
-    """The name of the last one seen."""
+    """The name of the last file of the previous page."""
     order: Literal["asc", "desc"] = "desc"
 
 
 class Page(Struct, frozen=True):
-    """Some of an owner's files."""
+    """One page of an owner's files."""
 
     files: list[StoredFile]
     has_more: bool
 
 
 def new_name() -> str:
-    """Return a name that no file has."""
+    """Return a unique name."""
     return f"file-{secrets.token_hex(12)}"
 
 
 def is_name(text: str) -> bool:
-    """Say whether a file could have this name; nothing else is looked up."""
+    """Say whether a text has the form of a file's id; nothing else is looked up."""
     return _NAME.fullmatch(text) is not None

@@ -1,8 +1,8 @@
-"""The bytes of files, kept in PostgreSQL itself, where every gateway finds them.
+"""The contents of files stored in PostgreSQL, where every gateway finds them.
 
-A file is cut into parts of PART_BYTES, each a row of its own, so that neither writing nor reading
-holds more than a part in memory and no statement is long. Parts come before the file's row, as the
-bytes do in a folder, and go with it; parts that a crash left without a row are removed after a day.
+A file is split into parts of PART_BYTES, each a row of its own, so that neither writing nor reading
+holds more than a part in memory and no statement takes long. Parts are inserted before the file's
+row and deleted with it; parts that a crash left without a row are deleted after a day.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from forebay.storage.database import Database
 
 PART_BYTES = 256 * 1024
-"""A row that goes between two claims without holding them up."""
+"""Small enough not to delay claims that wait for the same writer."""
 
 
 class RowsUpload:
-    """A file that is not one yet; used by one thread at a time. Raises StoreFailed."""
+    """A file under way into rows; used by one thread at a time. Raises StoreFailed."""
 
     def __init__(self, database: Database) -> None:
         self.name = new_name()
@@ -37,7 +37,7 @@ class RowsUpload:
         self._open = True
 
     def write(self, data: bytes | bytearray, bytes_max: int | None = FILE_BYTES_MAX) -> None:
-        """Take in a piece; raises FileTooLarge before it is written."""
+        """Add a piece; raises FileTooLarge before it is written."""
         self.bytes += len(data)
         if bytes_max is not None and self.bytes > bytes_max:
             raise FileTooLarge(f"the file is larger than {bytes_max} bytes")
@@ -47,7 +47,7 @@ class RowsUpload:
             del self._left[:PART_BYTES]
 
     def keep(self) -> str:
-        """Make the bytes durable under the file's own name, and return that."""
+        """Make the contents durable, and return the file's name."""
         if self._left:
             self._add(bytes(self._left))
             self._left.clear()
@@ -55,7 +55,7 @@ class RowsUpload:
         return self.name
 
     def discard(self) -> None:
-        """Leave nothing behind; does nothing once it is kept."""
+        """Delete what was written; no effect once it is kept."""
         if self._open:
             self._open = False
             remove(self._database, self.name)
@@ -68,7 +68,7 @@ class RowsUpload:
 
 
 class _Parts(io.RawIOBase):
-    """A file, read part by part."""
+    """Reads a file part by part."""
 
     def __init__(self, database: Database, name: str, size: int) -> None:
         super().__init__()
@@ -124,17 +124,17 @@ def open_parts(database: Database, name: str) -> io.BufferedReader:
 
 
 def remove(database: Database, name: str) -> None:
-    """Remove the parts of a file that has no row, or no longer one."""
+    """Delete the parts of a file that has no row (any more)."""
     database.write(lambda connection: remove_parts(connection, name)).result()
 
 
 def remove_parts(connection: Connection, name: str) -> None:
-    """Remove the parts of a file in a transaction."""
+    """Delete the parts of a file within a transaction."""
     connection.execute(delete(file_parts).where(file_parts.c.name == name))
 
 
 def sweep(database: Database, age_s: float) -> int:
-    """Remove parts that are old and have no row; return of how many files."""
+    """Delete old parts without a file's row; return of how many files."""
 
     def work(connection: Connection) -> int:
         c = file_parts.c

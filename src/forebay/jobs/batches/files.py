@@ -1,16 +1,15 @@
-"""Files that callers have stored: rows in the database, bytes in a folder or in the database, too.
+"""Stored files: their rows in the database, their contents in a folder or in the database, too.
 
-The bytes come first and the row last: an upload goes piece by piece into a temporary file, which
-is synced and renamed before its row is committed, and a deletion takes the row away before the
-bytes. So there is never a row without its file; a crash leaves at worst a file without a row,
-which `open` removes: at once beside SQLite, which has one gateway, and after a day in a folder
-that several gateways share.
+Contents are written first and the row last: an upload goes piece by piece into a temporary file,
+which is synced and renamed before its row is committed, and a deletion removes the row before the
+contents. So there is never a row without its file; a crash leaves at worst a file without a row,
+which `open` deletes: at once with SQLite, which has one gateway, and after a day in a folder that
+several gateways share.
 
 The folder is `<database file>.files/`, or the one that is given. Gateways on one PostgreSQL need
-none: the bytes are in the database (`file_rows`). Where they are given one they must share it, or
-only the one that took in a file will find it. Bounds: FILE_BYTES_MAX for each file,
-OWNER_FILES_MAX and OWNER_BYTES_MAX for what an owner may upload in all; what batches write counts,
-too, but is never refused.
+none: the contents are in the database (`file_rows`). A folder that is given must be shared by all
+of them. Limits: FILE_BYTES_MAX for each file, OWNER_FILES_MAX and OWNER_BYTES_MAX for all uploads
+of an owner; what batches write counts, too, but is never refused.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.jobs")
 
 ORPHAN_S = 86_400.0
-"""How old a file without a row must be in a shared folder: longer than any upload lasts."""
+"""Age at which a file without a row is deleted from a shared folder: no upload lasts as long."""
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
-"""Batches that are not at their end: their input is still needed."""
+"""The statuses of unfinished batches: their input is still needed."""
 
 FILES_LOCK, BATCHES_LOCK = 7802, 7803
-"""PostgreSQL's numbers for what is counted by owner."""
+"""Key spaces of the advisory locks, one per owner."""
 
 _PART = ".part"
 
@@ -70,7 +69,7 @@ COLUMNS = [files.c[name] for name in StoredFile.__struct_fields__]
 
 
 class Files:
-    """The folder and its rows; every method may be called from any thread."""
+    """Every method may be called from any thread."""
 
     def __init__(self, database: Database, folder: Path | None = None) -> None:
         self._database = database
@@ -82,16 +81,16 @@ class Files:
 
     @property
     def folder(self) -> Path:
-        """Where the bytes are; that of a database in memory is made when it is opened."""
+        """Where the contents are; for a database in memory, made by `open`."""
         assert self._folder is not None
         return self._folder
 
     def open(self) -> None:
-        """Make the folder, and remove what a crash has left there; blocks."""
+        """Make the folder, and delete what a crash has left there; blocks."""
         if self._in_rows:
             lost = file_rows.sweep(self._database, ORPHAN_S)
             if lost:
-                logger.warning("removed %d files that crashes left", lost)
+                logger.warning("deleted %d orphaned files", lost)
             return
         if self._folder is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="forebay-files-")
@@ -103,7 +102,7 @@ class Files:
             raise StoreFailed(f"the folder {self.folder} cannot be used: {error}") from error
 
     def close(self) -> None:
-        """Forget what was in memory only; may be called twice."""
+        """Delete a temporary folder; may be called twice."""
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = self._folder = None
@@ -111,13 +110,13 @@ class Files:
     # -- storing
 
     def begin(self) -> FolderUpload | RowsUpload:
-        """Start a file; blocks, as all of `FolderUpload` does."""
+        """Start an upload; blocks, as all of its methods do."""
         return RowsUpload(self._database) if self._in_rows else FolderUpload(self.folder)
 
     def store(
         self, upload: FolderUpload | RowsUpload, owner: str, filename: str, purpose: str
     ) -> StoredFile:
-        """Keep an upload for good; raises FilesFull or StoreFailed and keeps nothing. Blocks."""
+        """Store an upload; raises FilesFull or StoreFailed and stores nothing. Blocks."""
         name = upload.keep()
 
         def work(connection: Connection) -> StoredFile:
@@ -130,14 +129,14 @@ class Files:
         except NotAllowed:
             self.remove(name)
             raise
-        # Any other failure may have come after the commit: the next start finds out.
+        # Any other failure may have come after the commit: the next `open` finds out.
 
     def remove(self, *names: str | None) -> None:
-        """Remove the bytes of files that have no row, or no longer one."""
+        """Delete the contents of files that have no row (any more)."""
         for name in names:
             if name is None:
                 continue
-            with contextlib.suppress(OSError, StoreFailed):  # the next start removes it
+            with contextlib.suppress(OSError, StoreFailed):  # the next `open` deletes it
                 if self._in_rows:
                     file_rows.remove(self._database, name)
                 else:
@@ -146,13 +145,13 @@ class Files:
     # -- looking and deleting
 
     def read(self, name: str) -> BinaryIO:
-        """Open a file's bytes; raises FileNotFoundError or StoreFailed. Blocks, as reading does."""
+        """Open a file; raises FileNotFoundError or StoreFailed. Blocks, as reading does."""
         if self._in_rows:
             return file_rows.open_parts(self._database, name)
         return self.path(name).open("rb")
 
     def path(self, name: str) -> Path:
-        """Return where the bytes are; the name must be one that we made."""
+        """Return the path of a file; the name must be one that we made."""
         assert is_name(name), name
         return self.folder / name
 
@@ -202,9 +201,9 @@ class Files:
     # -- inside
 
     def _sweep(self, age_s: float) -> None:
-        """Remove what has no row, if it is old enough to have none for good."""
+        """Delete files without a row that are at least this old."""
         with tempfile.TemporaryFile(dir=self.folder) as probe:
-            now = os.fstat(probe.fileno()).st_mtime  # the clock of the folder, not ours
+            now = os.fstat(probe.fileno()).st_mtime  # the clock of the file system, not ours
         for names in _chunks(self.folder):
             known = self._database.read(partial(_known, names)).result()
             for name in set(names) - known:
@@ -212,11 +211,11 @@ class Files:
                 with contextlib.suppress(FileNotFoundError):
                     if path.stat().st_mtime <= now - age_s:
                         path.unlink()
-                        logger.warning("removed a file that a crash left", extra={"file": name})
+                        logger.warning("deleted an orphaned file", extra={"file": name})
 
 
 class FolderUpload:
-    """A file that is not one yet; used by one thread at a time."""
+    """A file under way into the folder; used by one thread at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.name = new_name()
@@ -226,7 +225,7 @@ class FolderUpload:
         self._file: BinaryIO | None = self._path.open("xb")
 
     def write(self, data: bytes | bytearray, bytes_max: int | None = FILE_BYTES_MAX) -> None:
-        """Take in a piece; raises FileTooLarge before it is written."""
+        """Add a piece; raises FileTooLarge before it is written."""
         assert self._file is not None
         self.bytes += len(data)
         if bytes_max is not None and self.bytes > bytes_max:
@@ -234,14 +233,14 @@ class FolderUpload:
         self._file.write(data)
 
     def keep(self) -> str:
-        """Make the bytes durable under the file's own name, and return that."""
+        """Make the contents durable under the file's name, and return that."""
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         self._path.rename(self._folder / self.name)
         self._file = None
-        folder = os.open(self._folder, os.O_RDONLY)  # else the name itself may be lost
+        folder = os.open(self._folder, os.O_RDONLY)  # or the rename may be lost
         try:
             os.fsync(folder)
         finally:
@@ -249,7 +248,7 @@ class FolderUpload:
         return self.name
 
     def discard(self) -> None:
-        """Leave nothing behind; does nothing once it is kept."""
+        """Delete what was written; no effect once it is kept."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -259,7 +258,7 @@ class FolderUpload:
 def add_row(
     connection: Connection, name: str, owner: str, values: dict[str, Any]
 ) -> StoredFile:  # fmt: skip
-    """Add the row of a file whose bytes are there."""
+    """Insert the row of a file whose contents are stored."""
     statement = insert(files).values(name=name, owner=owner, created_at=now_s(), **values)
     return _to_file(connection.execute(statement.returning(*COLUMNS)).one())
 
@@ -283,7 +282,7 @@ def _in_use(connection: Connection, name: str) -> bool:
 
 
 def lock_owner(connection: Connection, space: int, owner: str) -> None:
-    """Make counting and adding one step, where several processes write."""
+    """Make counting and inserting atomic, where several processes write."""
     if connection.dialect.name == "postgresql":
         connection.execute(
             text("SELECT pg_advisory_xact_lock(:space, hashtext(:owner))"),
@@ -306,7 +305,7 @@ def _known(names: list[str], connection: Connection) -> set[str]:
 
 
 def _chunks(folder: Path, size: int = 500) -> Iterable[list[str]]:
-    """Yield the names in a folder, some at a time."""
+    """Yield the names of our files in a folder, some at a time."""
     names = [
         entry.name
         for entry in os.scandir(folder)

@@ -1,12 +1,11 @@
-"""The lines of a batch's input: what is wrong with them, and what they ask for.
+"""Parsing and validation of a batch's input, line by line.
 
-A file is read line by line and never held whole. The first fault of each line is noted, the first
-ERRORS_MAX of all; a batch with any fault runs nothing, so that its caller mends the file instead
-of sorting out half an output. What is inside a body beyond `model` and `stream` is the node's
-affair: it is kept as the text that it is.
+A file is never held in memory whole. The first error of each line is reported, ERRORS_MAX in all; a
+batch with any error runs nothing, so that its caller corrects the file instead of half an output. A
+body is kept as the text that it is; only what a live request is checked for is checked.
 
-A line ends with a line feed; blank ones are skipped, but counted, so that numbers are those that
-an editor shows. Bounds: LINES_MAX requests, LINE_BYTES_MAX for each line.
+A line ends with a line feed; blank ones are skipped, but counted, so that line numbers are those of
+an editor. Limits: LINES_MAX requests, LINE_BYTES_MAX for each line.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MODELS_MAX = 100
-"""Models in one batch: each has a ticket of its own in line."""
+"""Models in one batch: each takes a ticket in the queue."""
 LINES_MAX = 50_000
 LINE_BYTES_MAX = 32 * 1024 * 1024
-"""As much as the gateway takes of one request by default."""
+"""The gateway's default limit for the body of a request."""
 ERRORS_MAX = 100
 CUSTOM_ID_MAX = 512
 MODEL_MAX = 1024
@@ -35,7 +34,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 class LineError(Struct, frozen=True):
-    """What is wrong, in OpenAI's words."""
+    """An error in the format of OpenAI."""
 
     code: str
     message: str
@@ -55,11 +54,11 @@ class BatchLine(Struct, frozen=True):
 
 
 class RawLine(Struct, frozen=True):
-    """A line as it lies in the file."""
+    """A line as it is in the file."""
 
     number: int
     end: int
-    """Where the next line begins, in bytes."""
+    """Offset of the next line, in bytes."""
     text: bytes
     """Without its end; cut off after LINE_BYTES_MAX + 1 bytes."""
 
@@ -77,7 +76,7 @@ class _Body(Struct):
 
 
 class WrongLine(NotAllowed):
-    """A line is wrong."""
+    """A line is not valid."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -90,7 +89,7 @@ _ANY = msgspec.json.Decoder()
 
 
 def raw_lines(file: BinaryIO, number: int = 0) -> Iterator[RawLine]:
-    """Yield the lines of a file from where it stands, `number` lines being behind it."""
+    """Yield the lines of a file from its position on; `number` lines lie before that."""
     end = file.tell()
     while True:
         text = file.readline(LINE_BYTES_MAX + 2)
@@ -99,7 +98,7 @@ def raw_lines(file: BinaryIO, number: int = 0) -> Iterator[RawLine]:
         number += 1
         end += len(text)
         rest = text
-        while not rest.endswith(b"\n"):  # too long: what follows is read, but not kept
+        while not rest.endswith(b"\n"):  # too long: the rest is read, but not kept
             rest = file.readline(LINE_BYTES_MAX)
             if not rest:
                 break
@@ -108,7 +107,7 @@ def raw_lines(file: BinaryIO, number: int = 0) -> Iterator[RawLine]:
 
 
 def read(raw: RawLine, endpoint: str) -> BatchLine | None:
-    """Return what a line asks for; None for a blank one. Raises WrongLine."""
+    """Parse a line; None for a blank one. Raises WrongLine."""
     if len(raw.text) > LINE_BYTES_MAX:
         raise WrongLine("line_too_long", f"The line is longer than {LINE_BYTES_MAX} bytes.")
     if raw.number == 1 and raw.text.startswith(BOM):
@@ -136,7 +135,7 @@ def read(raw: RawLine, endpoint: str) -> BatchLine | None:
 
 
 class Validation:
-    """Checks a whole file, line by line."""
+    """Validates a whole file, line by line."""
 
     def __init__(self, endpoint: str, may_use: Callable[[str], bool]) -> None:
         self._endpoint = endpoint
@@ -149,7 +148,7 @@ class Validation:
     def run(
         self, found: Iterator[RawLine], check_stopping: Callable[[], object] = lambda: None
     ) -> list[LineError]:
-        """Return what is wrong; `check_stopping` is called before each line and may raise."""
+        """Return the errors; `check_stopping` is called before each line and may raise."""
         for raw in found:
             check_stopping()
             try:
@@ -172,7 +171,7 @@ class Validation:
         if line.custom_id in self._seen:
             raise WrongLine("duplicate_custom_id", "The custom_id is used before.", "custom_id")
         self._seen.add(line.custom_id)
-        if line.model not in self._allowed:  # the owner's key is looked up once for each
+        if line.model not in self._allowed:  # the owner's key is checked once for each
             if len(self._allowed) >= MODELS_MAX:
                 raise WrongLine(
                     "too_many_models", f"A batch asks {MODELS_MAX} models at most.", "body.model"
@@ -192,7 +191,7 @@ def _model(body: bytes) -> str:
     if fields.stream is not UNSET and bytes(fields.stream) == b"true":
         raise WrongLine("unsupported", "A batch cannot stream: leave stream out.", "body.stream")
     try:
-        # As a live request is read: a name given twice fools somebody.
+        # As for a live request: a duplicate member would be read differently by the node.
         unsupported = FAMILY.reader.read(body).unsupported()
     except InvalidBody as error:
         param = "body" if error.param == "body" else f"body.{error.param}"

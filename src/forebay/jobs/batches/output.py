@@ -1,8 +1,8 @@
-"""What a batch leaves behind: one file of answers, one of errors, each in the order of the input.
+"""The output files of a batch: one of answers, one of errors, each in the order of the input.
 
-Lines are read some at a time, as many as weigh PAGE_BYTES_MAX together and one at least, so that
-50,000 long answers never lie in memory at once. What is written depends on the rows alone: done
-again after a crash it is the same, the ids of the lines included.
+Lines are read in pages of PAGE_BYTES_MAX, with one line at least, so that 50,000 long answers are
+never in memory at once. What is written depends on the rows alone: repeated after a crash it is the
+same, the ids of the lines included.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Answer(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Written:
-    """What is kept, and has no rows yet."""
+    """Files whose contents are stored, and which have no rows yet."""
 
     output: FolderUpload | RowsUpload | None
     error: FolderUpload | RowsUpload | None
@@ -79,7 +79,7 @@ def write(
 
 
 def discard(files: Files, written: Written) -> None:
-    """Remove what will have no row."""
+    """Delete files that will have no row."""
     for upload in (written.output, written.error):
         if upload is not None:
             upload.discard()
@@ -109,7 +109,7 @@ def _sizes(batch_id: int, last: int, connection: Connection) -> list[tuple[int, 
 
 
 def _ends(sizes: list[tuple[int, int]]) -> Iterator[int]:
-    """Yield where to stop reading, so that no page weighs too much."""
+    """Yield the last line of each page, so that none is too large."""
     weight, before = 0, -1
     for line, size in sizes:
         if weight and weight + size > PAGE_BYTES_MAX:
@@ -131,11 +131,11 @@ def _page(batch_id: int, last: int, end: int, connection: Connection) -> list[An
 
 
 def _answer(batch: StoredBatch, row: Any) -> bytes:
-    """Return a line as OpenAI writes it; a result is JSON already, and stays what it is."""
+    """Return a line in the format of OpenAI; a result is JSON already, and is not parsed."""
     error = None
     if row.status != "completed":
         error = _LineFailure(row.error_code or "failed", row.error or "The request failed.")
-    # Line feeds are only between the tokens of JSON, where a blank is as good.
+    # In JSON, line feeds are only between tokens, where a blank is equivalent.
     response = None if row.result is None else Raw(row.result.replace("\n", " ").encode())
     mark = sha256(f"{batch.name}:{row.line}".encode()).hexdigest()[:32]
     answer = _Answer(f"batch_req_{mark}", row.custom_id, response, error)

@@ -1,11 +1,11 @@
-"""Batches as their owners see them: made, looked at, cancelled.
+"""Creation, queries and cancellation of batches.
 
-What moves a batch on is `batch_steps`, driven by `batch_keeper`. A cancellation is two
-transactions. The first says that the batch is being cancelled; from then on its loader adds only
-lines that have ended. The second ends the lines that are there: a running one, too, so that what
-its holder says later is refused, and its holder hears of it and stops at once. One
-transaction would lock the batch before its lines, the other way round than a line that completes,
-and PostgreSQL would have to undo one of the two. Whoever finds a batch between them goes on.
+Batches are advanced by `steps`, driven by `keeper`. A cancellation is two transactions. The first
+marks the batch as being cancelled; from then on its loader inserts only lines that have ended. The
+second ends the existing lines: a running one, too, so that its holder hears of it, stops at once,
+and can no longer write. One transaction would lock the batch before its lines, in the opposite
+order to a line that completes, and PostgreSQL would find a deadlock. A crash between the two is
+repaired by the next step of the batch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COLUMNS = [batches.c[name] for name in StoredBatch.__struct_fields__]
 
 
 class BatchPage(Struct, frozen=True):
-    """Some of an owner's batches."""
+    """One page of an owner's batches."""
 
     batches: list[StoredBatch]
     has_more: bool
@@ -63,10 +63,10 @@ class BatchService:
         self.store = store
         self._webhook = webhook
         self.changed: Callable[[], None] = lambda: None
-        """Called when a batch was made or is being cancelled; on any thread."""
+        """Called when a batch was created or is being cancelled; on any thread."""
 
     def create(self, owner: str, new: NewBatch) -> StoredBatch:
-        """Make a batch; raises BadBatch or BatchesFull."""
+        """Create a batch; raises BadBatch or BatchesFull."""
         check(new)
         name = f"batch_{secrets.token_hex(12)}"
         metadata = None if new.metadata is None else msgspec.json.encode(new.metadata).decode()
@@ -120,11 +120,11 @@ class BatchService:
         return self.store.database.read(work)
 
     def progress(self) -> Future[tuple[int, int, int, int]]:
-        """Count all batches that have not ended: how many, their lines, completed, failed."""
+        """Count unfinished batches: how many, their lines, completed, failed."""
         sums = [func.coalesce(func.sum(column), 0)
                 for column in (batches.c.total, batches.c.completed, batches.c.failed)]  # fmt: skip
         is_open = batches.c.status.in_([literal_column(f"'{status}'") for status in stored.OPEN])
-        query = select(func.count(), *sums).where(is_open)  # written out: by the partial index
+        query = select(func.count(), *sums).where(is_open)  # literal values: for the partial index
 
         def work(connection: Connection) -> tuple[int, int, int, int]:
             count, total, completed, failed = connection.execute(query).one()
@@ -160,12 +160,12 @@ class BatchService:
         return batch
 
     def end_lines(self, batch: StoredBatch) -> None:
-        """End the lines of a batch that are not done, as its outcome says; once or often."""
+        """End the unfinished lines of a batch as its outcome says; may be repeated."""
         status, code, message = ENDED_EARLY[batch.outcome]
 
         def work(connection: Connection) -> list[Change]:
             values = {"status": status, "error": message, "error_code": code}
-            # In order: another gateway may be ending them, too.
+            # In order, against deadlocks: another gateway may be ending them, too.
             some = (
                 select(jobs.c.id)
                 .where(jobs.c.batch_id == batch.id, UNENDED)
@@ -189,8 +189,7 @@ class BatchService:
             self.store.changes.notify(connection, changes)
             return changes
 
-        # In pieces, so that others can write in between. Whoever runs one of them hears of it, and
-        # stops at once.
+        # In chunks, so that others can write in between.
         while changes := self.store.database.write(work).result():
             self.store.changes.announce(changes)
 

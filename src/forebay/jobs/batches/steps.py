@@ -1,15 +1,15 @@
-"""The steps that move one batch on; each is done again after a crash without harm.
+"""The steps of one batch; each may be repeated after a crash.
 
-- *validate* reads the whole input; with a fault the batch fails and nothing runs.
-- *load* turns lines into rows of the jobs table, CHUNK_LINES or CHUNK_BYTES at a time, and moves
-  the cursor in the same transaction: no line is lost or there twice, whenever the power goes.
-- *finalize* writes the output files, then in one transaction adds their rows, ends the batch and
-  deletes its lines. A crash before that leaves files without rows, which the next start removes.
+- *validate* reads the whole input; with an error the batch fails and nothing runs.
+- *load* inserts lines as rows of the jobs table, CHUNK_LINES or CHUNK_BYTES at a time, and moves
+  the cursor in the same transaction: no line is lost or loaded twice, whenever the power fails.
+- *finalize* writes the output files, then in one transaction inserts their rows, ends the batch
+  and deletes its lines. A crash before that leaves files without rows; the next start deletes them.
 
 Of several gateways on one database one works on a batch at a time: it holds a lease on the row
-(`keeper`, `keeper_until`, by the database's clock), lengthens it while it works, and every
-transaction here is refused once the lease is somebody else's. All of this blocks: it runs in a
-thread, and `stopping` ends it between two lines.
+(`keeper`, `keeper_until`, by the database's clock), renews it while it works, and every transaction
+here fails once another has the lease. All of this blocks: it runs in a thread, and `stopping` ends
+it between two lines.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ if TYPE_CHECKING:
 
 CHUNK_LINES = 500
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Of input in one transaction; a longer line goes alone."""
+"""Input in one transaction; a longer line is loaded alone."""
 LEASE_S = 30.0
 
 
 class Interrupted(Rejected):
-    """The work was given up in the middle: someone else goes on with it, or the next start."""
+    """The work ended in the middle: another gateway continues it, or the next start."""
 
     code = "interrupted"
 
 
 class _Chunk(Struct, frozen=True):
-    """Lines that become rows together."""
+    """Lines that are loaded in one transaction."""
 
     lines: list[BatchLine]
     end: int
-    """Where the next line begins, in bytes."""
+    """Offset of the next line, in bytes."""
     number: int
     """How many lines lie before that."""
     is_last: bool
 
 
 class BatchSteps:
-    """Moves batches on, one at a time."""
+    """Advances batches, one at a time."""
 
     def __init__(
         self,
@@ -84,18 +84,18 @@ class BatchSteps:
         self._may_use = may_use
         self._keeper = keeper
         self.lease_s = lease_s
-        """How long a gateway keeps a batch without a sign of life."""
+        """How long a gateway holds a batch without renewing."""
         self.stopping = threading.Event()
 
-    # -- who works on what
+    # -- leases
 
     def forget_keepers(self) -> None:
-        """Take over every batch: beside SQLite there is nobody else, and a crash leaves leases."""
+        """Release every batch: with SQLite there is one gateway, and a crash leaves leases."""
         if self._database.is_sqlite:
             self._write(lambda connection: connection.execute(update(batches).values(keeper="")))
 
     def due(self) -> Future[tuple[list[int], float | None]]:
-        """Return the batches to move on now, and in how many seconds the next will expire."""
+        """Return the batches to advance now, and in how many seconds the next expires."""
 
         def work(connection: Connection) -> tuple[list[int], float | None]:
             c = batches.c
@@ -115,7 +115,7 @@ class BatchSteps:
         return self._database.read(work)
 
     def renew(self, batch_id: int) -> Future[bool]:
-        """Lengthen the lease; False when it is no longer ours."""
+        """Renew the lease; False when it is lost."""
         statement = (
             update(batches)
             .where(batches.c.id == batch_id, batches.c.keeper == self._keeper)
@@ -124,7 +124,7 @@ class BatchSteps:
         return self._database.write(lambda connection: connection.execute(statement).rowcount == 1)
 
     def advance(self, batch_id: int) -> None:
-        """Do all that can be done about a batch now; raises Interrupted, StoreFailed, OSError."""
+        """Do all steps that are possible now; raises Interrupted, StoreFailed, OSError."""
         batch = self._take(batch_id)
         try:
             while batch is not None:
@@ -159,7 +159,7 @@ class BatchSteps:
     # -- the steps
 
     def _expire(self, batch: StoredBatch) -> StoredBatch | None:
-        """End the waiting of a batch whose time is up; None where it is not."""
+        """Expire a batch whose time is up; None where it is not."""
         values: dict[str, Any] = {"outcome": "expired"}
         if batch.status == "validating":
             values |= {"status": "expired", "expired_at": now_s()}
@@ -186,7 +186,7 @@ class BatchSteps:
         return self._change(batch, values)
 
     def _load(self, batch: StoredBatch) -> StoredBatch | None:
-        """Load one chunk after the other; a batch that is cancelled meanwhile is noticed."""
+        """Load one chunk after the other; notice when the batch is cancelled meanwhile."""
         try:
             with self._files.read(batch.input_file) as file:
                 file.seek(batch.cursor_bytes)
@@ -201,7 +201,7 @@ class BatchSteps:
         return batch
 
     def _add(self, batch: StoredBatch, chunk: _Chunk) -> StoredBatch:
-        """Add rows and move the cursor past them; the batch's row is locked first."""
+        """Insert rows and move the cursor past them; the batch's row is locked first."""
         values: dict[str, Any] = {"cursor_bytes": chunk.end, "cursor_line": chunk.number}
         if chunk.is_last:
             values["loaded_at"] = now_s()
@@ -211,7 +211,7 @@ class BatchSteps:
             moved = update(batches).where(where, batches.c.status.in_(OPEN)).values(values)
             row = connection.execute(moved.returning(*COLUMNS)).one_or_none()
             if row is None:
-                raise Interrupted("the batch is somebody else's now")
+                raise Interrupted("the lease on the batch is lost")
             after, changes = _add_lines(connection, to_batch(row), chunk.lines)
             self._batches.store.changes.notify(connection, changes)
             return after, changes
@@ -221,23 +221,23 @@ class BatchSteps:
         return after
 
     def _begin_finalizing(self, batch: StoredBatch) -> StoredBatch | None:
-        """Go on when every line has ended; until then, whoever ends the last one wakes us."""
+        """Continue when every line has ended; until then, the end of the last one wakes us."""
         all_done = batches.c.completed + batches.c.failed >= batches.c.total
         values = {"status": "finalizing", "finalizing_at": now_s()}
         return self._change(batch, values, all_done)
 
     def _finalize(self, batch: StoredBatch) -> None:
         written = batch_files.write(self._database, self._files, batch, self._check_stopping)
-        # Should the commit fail, whether it took place is not known: the next start finds out.
+        # If the commit fails, whether it took place is not known: the next start finds out.
         done = self._write(lambda connection: self._finish(connection, batch, written))
         if not done:
             batch_files.discard(self._files, written)
-            raise Interrupted("the batch is somebody else's now")
+            raise Interrupted("the lease on the batch is lost")
 
     def _finish(
         self, connection: Connection, batch: StoredBatch, written: batch_files.Written
     ) -> bool:
-        """End the batch in one transaction; False when it is not ours to end."""
+        """End the batch in one transaction; False when its lease is lost."""
         values: dict[str, Any] = {
             "status": batch.outcome,
             f"{batch.outcome}_at": now_s(),
@@ -257,15 +257,15 @@ class BatchSteps:
 
     def _fail(self, batch: StoredBatch, errors: list[LineError]) -> StoredBatch | None:
         """End a batch that cannot run."""
-        told = msgspec.json.encode({"object": "list", "data": errors}).decode()
-        values = {"status": "failed", "failed_at": now_s(), "errors": told}
+        encoded = msgspec.json.encode({"object": "list", "data": errors}).decode()
+        values = {"status": "failed", "failed_at": now_s(), "errors": encoded}
         lines = delete(jobs).where(jobs.c.batch_id == batch.id)
         return self._change(batch, values, also=lines)
 
     # -- inside
 
     def _take(self, batch_id: int) -> StoredBatch | None:
-        """Take the lease; None when someone else has it, or there is no such batch."""
+        """Take the lease; None when another has it, or there is no such batch."""
         taken = (
             update(batches)
             .where(batches.c.id == batch_id, self._is_free())
@@ -278,7 +278,7 @@ class BatchSteps:
     def _change(
         self, batch: StoredBatch, values: dict[str, Any], where: Any = None, also: Any = None
     ) -> StoredBatch | None:
-        """Change a batch that is still as it was read, and ours; None where it is not."""
+        """Change a batch whose lease we hold, unless its status has changed; None then."""
         same = and_(self._is_ours(batch.id), batches.c.status == batch.status)
         changed = update(batches).where(same if where is None else and_(same, where))
 
@@ -307,7 +307,7 @@ class BatchSteps:
 
 
 def _next_chunk(batch: StoredBatch, found: Iterator[RawLine]) -> _Chunk:
-    """Read on until there is enough for a transaction, or nothing more."""
+    """Read enough lines for one transaction, or all that are left."""
     end, number = batch.cursor_bytes, batch.cursor_line
     lines: list[BatchLine] = []
     for raw in found:
@@ -323,7 +323,7 @@ def _next_chunk(batch: StoredBatch, found: Iterator[RawLine]) -> _Chunk:
 def _add_lines(
     connection: Connection, batch: StoredBatch, lines: list[BatchLine]
 ) -> tuple[StoredBatch, list[Change]]:
-    """Add lines as rows: to be run, or ended already where the batch is ending."""
+    """Insert lines as rows: queued, or ended already where the batch is ending."""
     task_type = TYPES[batch.endpoint]
     early = ENDED_EARLY.get(batch.outcome)
     status: Any = "queued" if early is None else early[0]

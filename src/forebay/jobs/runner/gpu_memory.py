@@ -1,13 +1,13 @@
-"""How much GPU memory jobs may have: read through NVML, again and again while they run.
+"""How much GPU memory jobs may reserve: read through NVML periodically while they run.
 
-What may be promised on a GPU is what is free there now plus what our own types hold there, but
-never more than it has: our models are part of what is used, and must not be counted twice, while
-what other programs take is theirs. Two things follow that are meant so. A model that a server keeps
-loaded after our batch counts as another program's, so a type may seem too large for the moment; it
-then runs alone rather than never (see `vram`). And a type that holds its budget but has not loaded
-its model yet hides as much of another program's use as is missing, until it has loaded.
+The limit of a GPU is its free memory plus what our own types have reserved there, at most its size:
+our models are part of the memory in use and must not be counted twice. Two consequences are
+intended. A model that a server keeps loaded after our batch counts as another program's, so a type
+may seem too large for the moment; it then runs alone rather than never (see `placement`). And a
+type that has reserved its budget but not loaded its model yet hides as much of another program's
+use as is missing, until it has loaded.
 
-GB are 2**30 bytes, as on the box of a card and in nvidia-smi.
+GB are 2**30 bytes, as in nvidia-smi.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ logger = logging.getLogger("forebay.jobs")
 
 GIB = 1 << 30
 FIRST_READING_S = 5.0
-"""A first reading takes 0.1 s; a driver that hangs must not keep a runner from starting."""
+"""A first reading takes 0.1 s; a driver that hangs must not block the start of a runner."""
 
 
 class GpuMemory(Struct, frozen=True):
-    """One GPU, as it was when it was read."""
+    """One GPU at the moment it was read."""
 
     index: int
     total_gb: float
     used_gb: float = 0.0
-    """By anyone, our own jobs included."""
+    """By all programs, our own jobs included."""
     uuid: str = ""
-    """Its own number, wherever it is; empty where nobody says."""
+    """Identifies the device on any host; empty where not reported."""
 
 
 ReadGpus: TypeAlias = Callable[[], "Sequence[GpuMemory] | None"]
 
 
 def nvml_memory() -> list[GpuMemory] | None:
-    """Return every GPU's memory; none without a driver, None where it cannot say now."""
+    """Return the memory of every GPU; none without a driver, None where the driver fails."""
     devices = read_devices()
     if devices is None:
         return None
@@ -56,10 +56,10 @@ def nvml_memory() -> list[GpuMemory] | None:
 
 
 class GpuWatch:
-    """The last reading of the GPUs. Never raises, and waits for a driver once at most.
+    """The last reading of the GPUs. Never raises.
 
-    Readings run in a daemon thread of their own, one at a time, so that a driver that hangs holds
-    up neither the scheduler, which keeps leases alive, nor a shutdown.
+    Readings run in a daemon thread, one at a time: a driver that hangs blocks neither the
+    scheduler, which renews leases, nor a shutdown.
     """
 
     def __init__(self, available_gb: float | None, read: ReadGpus | None) -> None:
@@ -72,13 +72,13 @@ class GpuWatch:
             self._last = (GpuMemory(0, available_gb),)
 
     def first(self) -> None:
-        """Read, and wait for it."""
+        """Read the GPUs; wait FIRST_READING_S at most."""
         self.refresh(lambda: None)
         if self._thread is not None:
             self._thread.join(FIRST_READING_S)
 
     def refresh(self, then: Callable[[], object]) -> None:
-        """Read in the background, and call `then` from there."""
+        """Read in the background, then call `then` on that thread."""
         if self._fixed or (self._thread is not None and self._thread.is_alive()):
             return
 
@@ -90,16 +90,15 @@ class GpuWatch:
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for a reading that is under way."""
         if self._thread is not None:
             self._thread.join(timeout_s)
 
     def names(self) -> dict[int, str]:
-        """Return what every GPU is known by, on this machine and in every program."""
+        """Return a name for every GPU that is the same in all programs."""
         return {one.index: one.uuid or f"{self._host}:{one.index}" for one in self._last}
 
     def sizes(self, held_gb: Mapping[str, float]) -> dict[str, float]:
-        """Return what may be promised on each GPU in all, given what is promised by its name."""
+        """Return the limit of each GPU by name, given what our types have reserved there."""
         names = self.names()
         return {
             names[one.index]: min(
@@ -111,7 +110,7 @@ class GpuWatch:
     def gpus(
         self, held_gb: Mapping[int, float], others_gb: Mapping[str, float] | None = None
     ) -> list[Gpu]:
-        """Return what may be held on each GPU, and what of it others hold; none: no limit.
+        """Return the limit of each GPU, and what other runners hold of it; none: no limit.
 
         >>> watch = GpuWatch(None, lambda: [GpuMemory(0, 8.0, used_gb=6.0, uuid="GPU-a")])
         >>> watch.first()
@@ -133,7 +132,7 @@ class GpuWatch:
             found = self._read()
         except Exception:
             found = None
-        if found is None:  # better what was known before than no limit
-            logger.warning("the GPUs' memory could not be read", extra={"action": "gpus"})
+        if found is None:  # the last reading is better than no limit
+            logger.warning("reading GPU memory failed", extra={"action": "gpus"})
         else:
             self._last = tuple(found)

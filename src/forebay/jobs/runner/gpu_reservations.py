@@ -1,16 +1,16 @@
-"""Who holds how much of which GPU: known to all runners on one PostgreSQL.
+"""Reservations of GPU memory, shared by all runners on one PostgreSQL.
 
-Budgets are for a GPU, not for a program: two gateways on one machine share its memory, two on
-different machines do not. So on PostgreSQL a type that starts first writes down what it takes of
-which GPU, in a row that ends with its runner's lease, and it starts only where what others hold
-leaves room. A GPU is known by its own number (NVML's UUID, the same in every container that sees
-it); where its size is only given in the settings, by the name of the host.
+Budgets belong to a GPU, not to a program: two gateways on one machine share its memory, two on
+different machines do not. So on PostgreSQL a type first stores a reservation, which expires with
+its runner's lease, and starts only where the reservations of others leave room. A GPU is identified
+by its UUID (NVML, the same in every container that sees it), or by the name of the host where its
+size is only given in the settings.
 
-What this does not see: runners with databases of their own. Those count as other programs do, by
-what the GPU says is used. And a runner that is frozen for longer than its lease loses its rows
-while its model may still be loaded; when it is back, it asks again before its next job.
+What this does not see: runners with databases of their own. They count as other programs do, by
+the memory in use. And a runner that is frozen for longer than its lease loses its reservations
+while its model may still be loaded; it reserves again before its next job.
 
-On SQLite there is one runner, and nothing to write down.
+On SQLite there is one runner, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.jobs")
 
 LOCK = 7804
-"""PostgreSQL's number for what is counted by GPU."""
+"""Key space of the advisory locks, one per GPU."""
 
 
 class GpuReservations:
-    """One runner's part of the GPUs' memory. May be used from any thread."""
+    """The reservations of one runner. May be used from any thread."""
 
     def __init__(self, store: JobStore, gpus: GpuWatch, worker: str, lease_s: float) -> None:
         self._store = store
@@ -50,10 +50,10 @@ class GpuReservations:
         self._worker = worker
         self._lease_s = lease_s
         self._is_shared = not store.database.is_sqlite
-        self._types: set[str] = set()  # that hold something, as far as we know
+        self._types: set[str] = set()  # that have a reservation, as far as we know
 
-    def look(self) -> Future[tuple[dict[str, int], dict[str, float]]]:
-        """Return how deep each queue is, and the GB that others hold of each GPU."""
+    def read(self) -> Future[tuple[dict[str, int], dict[str, float]]]:
+        """Return the depth of each queue, and the GB that other runners hold of each GPU."""
 
         def work(connection: Connection) -> tuple[dict[str, int], dict[str, float]]:
             others = self._others(connection) if self._is_shared else {}
@@ -61,11 +61,11 @@ class GpuReservations:
 
         return self._store.database.read(work)
 
-    def take(self, task_type: str, budget_gb: float, gpu: int | None) -> bool:
-        """Have a type hold its budget on a GPU, or everything where it runs alone; blocks.
+    def reserve(self, task_type: str, budget_gb: float, gpu: int | None) -> bool:
+        """Reserve a type's budget on a GPU, or all GPUs where it runs alone; blocks.
 
-        Asked before each of its jobs: what it holds already costs nothing. False where others were
-        first, or the database is away.
+        Called before each of its jobs; free of cost where it has a reservation. False where others
+        were first, or the database is unavailable.
         """
         names = self._gpus.names()
         free = budget_gb <= 0 or not names
@@ -75,17 +75,17 @@ class GpuReservations:
         alone = gpu not in names
         try:
             taken = self._store.database.write(
-                lambda connection: self._take(connection, task_type, wanted, alone=alone)
+                lambda connection: self._reserve(connection, task_type, wanted, alone=alone)
             ).result()
         except StoreFailed as error:
-            logger.warning("no GPU memory was taken: %s", error, extra={"action": "room"})
+            logger.warning("reserving GPU memory failed: %s", error, extra={"action": "reserve"})
             return False
         if taken:
             self._types.add(task_type)
         return bool(taken)
 
-    def give_back(self, task_type: str) -> None:
-        """Have a type hold nothing any more; what fails ends with the lease."""
+    def release(self, task_type: str) -> None:
+        """Delete a type's reservation; if that fails, it expires with the lease."""
         if task_type not in self._types:
             return
         self._types.discard(task_type)
@@ -98,15 +98,15 @@ class GpuReservations:
 
         self._store.database.write(work)
 
-    def beat(self) -> None:
-        """Lengthen the rows' lives; who has lost one asks again before his next job."""
+    def renew(self) -> None:
+        """Extend the reservations; a type that has lost one reserves again before its next job."""
         types = set(self._types)
         if not types:
             return
         c = gpu_holds.c
         lengthened = (
             update(gpu_holds)
-            # Not all that is ours: what could not be given back must end with its lease.
+            # Not all of this worker: one that could not be deleted must expire.
             .where(c.worker == self._worker, c.task_type.in_(types))
             .values(until=now_s() + self._lease_s)
             .returning(c.task_type)
@@ -130,10 +130,10 @@ class GpuReservations:
             held[gpu] += gb
         return dict(held)
 
-    def _take(
+    def _reserve(
         self, connection: Connection, task_type: str, wanted: dict[str, float], *, alone: bool
     ) -> bool:
-        for gpu in sorted(wanted):  # one at a time, and by all in the same order
+        for gpu in sorted(wanted):  # in one order, against deadlocks
             connection.execute(
                 text("SELECT pg_advisory_xact_lock(:space, hashtext(:gpu))"),
                 {"space": LOCK, "gpu": gpu},

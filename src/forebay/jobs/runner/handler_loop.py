@@ -1,8 +1,8 @@
-"""One event loop in a thread of its own, for handlers that are async functions.
+"""One event loop in a thread of its own, for async handlers.
 
-It is started by the first of them. A handler's `asyncio.Task` is what a cancellation cancels, for
-real; whoever waits for the handler waits until it has unwound. `SystemExit` and `KeyboardInterrupt`
-in a task would end the loop and every other handler with it, so they are carried out as values.
+It is started by the first of them. Revoking a job cancels its handler's `asyncio.Task`; the worker
+thread waits until it has unwound. `SystemExit` and `KeyboardInterrupt` in a task would end the loop
+and every other handler with it, so they are returned as values.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from forebay.jobs.claims import ClaimedJob
 
 UNWIND_S = 0.1
-"""What a handler has that was cancelled once already, before its loop is closed under it."""
+"""What a cancelled handler has to unwind before its loop is closed."""
 THREADS_MAX = 32
 """Calls of `asyncio.to_thread` at once: as many as the standard library allows."""
 
 
 class HandlerLoop:
-    """Runs awaitables for threads that wait for them."""
+    """Runs awaitables for threads, which wait for them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class HandlerLoop:
         self._waiting: set[Future[Any]] = set()
 
     def is_here(self) -> bool:
-        """Say whether the caller runs on the loop's own thread, and must not wait."""
+        """Say whether the caller is on the loop's own thread, and must not block."""
         return self._thread is threading.current_thread()
 
     def run(self, awaitable: Awaitable[Any], claimed: ClaimedJob) -> Any:
@@ -69,7 +69,7 @@ class HandlerLoop:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
         if loop is not None and thread is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended by itself
+            with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(loop.stop)
             if thread is not threading.current_thread():  # else a handler ends its own runner
                 thread.join(timeout_s)
@@ -99,15 +99,15 @@ class HandlerLoop:
             loop.close()
             with self._lock:
                 waiting = list(self._waiting)
-            for future in waiting:  # nobody may wait for a loop that is gone
+            for future in waiting:  # the loop is gone: nobody will set them
                 with contextlib.suppress(Exception):
                     future.set_result((None, asyncio.CancelledError()))
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """What `asyncio.to_thread` in a handler runs on: threads that do not keep the program alive.
+    """The executor of `asyncio.to_thread` in handlers, with daemon threads.
 
-    The interpreter waits for the standard pool's threads when it ends, however long they take.
+    The interpreter waits at exit for the threads of the standard executor, however long they take.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,6 @@ class DaemonThreads(ThreadPoolExecutor):
         self._working = 0
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        """Run it as soon as one of the threads is free."""
         future: Future[Any] = Future()
         with self._free:
             self._calls.append((future, partial(call, *args, **named)))

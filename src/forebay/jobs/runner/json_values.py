@@ -1,8 +1,7 @@
-"""Params and results as JSON, strictly: what is stored is what comes back, or it is refused.
+"""Params and results as strict JSON: a value decodes to what was encoded, or it is refused.
 
-`msgspec` would turn a date into a string and NaN into null, silently; a job's params must come back
-as they went in. So it is the standard library's encoder with its extras turned off, and a walk that
-names the field at fault.
+`msgspec` would silently turn a date into a string and NaN into null. So this is the standard
+library's encoder with its extensions turned off, and a walk that names the field at fault.
 """
 
 from __future__ import annotations

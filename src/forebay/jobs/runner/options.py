@@ -1,4 +1,4 @@
-"""What a runner may be told, checked once; the defaults are those of the settings' `[jobs]`."""
+"""The options of a runner, validated once; the defaults are those of the settings' `[jobs]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay.errors import NotAllowed
 
 
 class RunnerOptions(Struct, frozen=True, kw_only=True):
-    """How a runner works. Raises NotAllowed, naming the option, when one makes no sense."""
+    """Raises NotAllowed, naming the option, when one makes no sense."""
 
     available_vram_gb: float | None = None
     """One GPU of this size, whatever there is; None asks NVML, and is no limit without a GPU."""
@@ -19,8 +19,8 @@ class RunnerOptions(Struct, frozen=True, kw_only=True):
     """GB by task type, over what the decorators say."""
     max_queue_depth: int = 500
     bypass_workers: int = 32
-    """Jobs of bypass types at once, all types together: they wait for networks, and threads are
-    cheap, but a thousand submissions must not be a thousand threads."""
+    """Jobs of bypass types at once, all types together: a thousand submissions must not start a
+    thousand threads."""
     max_type_wait_seconds: float = 300.0
     """How long a type may wait behind others before they give way; 0: turns after every job."""
     on_interrupt: Literal["fail", "retry"] = "fail"

@@ -1,29 +1,28 @@
 """Which task types run now, on which GPU, and which must give way: a pure decision.
 
-A type that runs holds its budget of GPU memory on *one* GPU until its batch ends, for a model is
-not cut in two: two cards of 8 GB do not take 12. The rules, in the order they are asked:
+A type that runs holds its budget of GPU memory on *one* GPU until its batch ends: two cards of 8 GB
+do not take a model of 12. The rules, in the order they apply:
 
-1. A budget of 0 always fits, and so does anything where there is no GPU to ask (no limit).
+1. A budget of 0 always fits, and so does anything where no GPU is known (no limit).
 2. The deepest queue first, so that a loaded model serves as many jobs as possible. But a type that
    has waited `wait_s_max` is *overdue*, and goes before all that are not; among those, the one that
    has waited longest.
-3. It is placed by best fit: where the least is left over, so that large holes stay for large types.
+3. It is placed by best fit: where the least is left over, which keeps large gaps for large types.
 4. A type that is larger than every GPU runs alone rather than never: nothing else that needs
    memory runs beside it, and it starts only when nothing else does.
-5. An overdue type that finds no room is promised one GPU: the fewest types whose leaving makes
-   room there *give way*, each after the job it is at, and nobody behind it in the line starts
-   there until it did.
+5. An overdue type that does not fit is promised one GPU: the fewest types whose end makes room
+   there *give way*, each after its current job, and no type behind it starts there before it.
 
-The bound: no type waits for ever. With n types and no job longer than L, a type that has work
+The bound: no type starves. With n types and no job longer than L, a type that has work
 starts within wait_s_max + n * L, since at most n - 1 are overdue for longer, each of those starts
-within L of being first (rule 5), and a type that started is last in line when it waits again.
+within L of being first (rule 5), and a type that started is last when it waits again.
 
-Other runners on the same machine (PostgreSQL) hold memory, too: it is not there for our types, and
-nobody runs alone beside it. They give way by their own clocks.
+Memory that other runners on the same machine hold (PostgreSQL) is not available to our types, and
+no type runs alone beside it. They give way by their own clocks.
 
 Source: "LLM Queue Optimizer" (specification 3) for 1 and 2, which knew neither single GPUs nor
 overdue types, so that a busy type could hold its memory for ever. What this does not do: it never
-stops a job, and it does not know what a budget's model really uses; `gpus` measures that.
+stops a job, and it does not know what a model really uses; `gpu_memory` measures that.
 
 >>> card = Gpu(0, size_gb=8.0)
 >>> busy = Active("research", budget_gb=5.0, gpu=0)
@@ -47,7 +46,7 @@ ROUNDING_GB = 1e-9
 
 
 class Gpu(Struct, frozen=True):
-    """One GPU, and how much of it may be promised in all."""
+    """One GPU, and how much of it may be reserved in all."""
 
     index: int
     size_gb: float
@@ -82,7 +81,7 @@ class Start(Struct, frozen=True):
 
 
 class Placement(Struct, frozen=True):
-    """What to do now."""
+    """A decision."""
 
     starts: tuple[Start, ...]
     give_way: frozenset[str]
@@ -95,7 +94,7 @@ def plan(
     gpus: Sequence[Gpu],
     wait_s_max: float,
 ) -> Placement:
-    """Decide. The same input, in whatever order, gives the same plan."""
+    """Decide what runs; the order of the arguments does not matter."""
     board = _Board(active, gpus)
     for kind in sorted(waiting, key=lambda kind: _place(kind, wait_s_max)):
         board.consider(kind, overdue=_overdue(kind, wait_s_max))
@@ -107,14 +106,14 @@ def _overdue(kind: Waiting, wait_s_max: float) -> bool:
 
 
 def _place(kind: Waiting, wait_s_max: float) -> tuple[bool, float, float, str]:
-    """Return what sorts the first in line first."""
+    """Return the key that sorts the type first which is considered first."""
     if _overdue(kind, wait_s_max):
         return (False, -kind.waited_s, -kind.depth, kind.name)
     return (True, -kind.depth, -kind.waited_s, kind.name)
 
 
 class _Board:
-    """What is taken while one plan is made."""
+    """What is taken while one placement is made."""
 
     def __init__(self, active: Sequence[Active], gpus: Sequence[Gpu]) -> None:
         self.starts: list[Start] = []
@@ -131,7 +130,7 @@ class _Board:
         self._closed = False  # nothing more that needs memory starts in this plan
 
     def consider(self, kind: Waiting, *, overdue: bool) -> None:
-        """Start the next in line, or have others make room for it, or pass it over."""
+        """Start the next type, or have others make room for it, or pass it over."""
         if kind.budget_gb <= 0 or not self._gpus:
             self.starts.append(Start(kind.name, None))
         elif self._closed:

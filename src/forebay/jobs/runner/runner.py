@@ -1,7 +1,7 @@
 """Durable jobs as a library: register task types, submit jobs, have them run model by model.
 
-Works with no gateway and with no event loop in the caller. Jobs survive the program; a job that
-was running when it died fails, or is tried again. `scheduler` says how they are run.
+Needs neither a gateway nor an event loop. Jobs survive the program; a job that was running when it
+died fails, or is retried. `scheduler` says how they are run.
 
 >>> runner = TaskRunner("sqlite://", available_vram_gb=8.0)  # in memory, for once
 >>> @runner.task("shout", vram_gb=2.5)
@@ -48,13 +48,13 @@ SHUTDOWN_S = 30.0
 
 
 class TaskRunner:
-    """Runs jobs, or only submits them: a program that never calls `start` just adds to the queue.
+    """Runs jobs, or only submits them: a program that never calls `start` only fills the queue.
 
-    With the URL of a database the runner opens, recovers and closes it by itself. With a `JobStore`
-    it leaves all that to whoever opened the store. Every method may be called from any thread.
+    With the URL of a database the runner opens, recovers and closes it. With a `JobStore` it leaves
+    that to whoever opened the store. Every method may be called from any thread.
     """
 
-    def __init__(  # noqa: PLR0913 - one keyword for each thing that the settings can say
+    def __init__(  # noqa: PLR0913 - one keyword for each setting
         self,
         database: str | JobStore,
         *,
@@ -86,16 +86,18 @@ class TaskRunner:
         self._owns = isinstance(database, str)
         self._store = JobStore(Database(database, JOBS)) if isinstance(database, str) else database
         path = self._store.database.path
-        self._file = FileLock(path) if self._owns and path is not None else None
+        self._file_lock = FileLock(path) if self._owns and path is not None else None
         self._types = TaskTypes(self._options.vram_budgets)
         self._read_gpus = gpus
         self._clock = clock or SystemClock()
-        self._life = threading.RLock()  # around starting and ending, however long that takes
-        self._door = threading.Lock()  # around opening and closing the database
+        self._lifecycle = (
+            threading.RLock()
+        )  # held during start and shutdown, however long they take
+        self._open_lock = threading.Lock()  # held while the database is opened or closed
         self._scheduler: TaskScheduler | None = None
         self._closed = False
-        self._early: set[int] = set()  # bypass jobs of our own from before the start
-        self._strangers: set[str] = set()  # unknown types that were warned of
+        self._submitted_early: set[int] = set()  # bypass jobs submitted before the start
+        self._warned_types: set[str] = set()  # without a handler
 
     # -- task types
 
@@ -110,7 +112,7 @@ class TaskRunner:
         """
 
         def register(handler: H) -> H:
-            with self._life:
+            with self._lifecycle:
                 if self._scheduler is not None and not llm and name not in self._types.all():
                     self._fail_queued(name, INTERRUPTED, "interrupted")  # before one can start
                 self._types.add(TaskType(name, handler, vram_gb, llm))
@@ -147,10 +149,10 @@ class TaskRunner:
         new = new_job(task_type, params, job_id, priority, idempotency_key)
         # A start in between would take a bypass job for one that an earlier program left.
         early = not kind.llm and self._scheduler is None
-        with self._life if early else contextlib.nullcontext():
+        with self._lifecycle if early else contextlib.nullcontext():
             (added,) = self._opened().add([new], self._options.max_queue_depth).result()
-            if added.is_new and added.status == "queued":
-                self._announce(kind, added.id)
+            if early and self._scheduler is None and added.is_new:
+                self._submitted_early.add(added.id)
         warn_if_full(added, task_type, self._options.max_queue_depth)
         return added.id, added.is_new
 
@@ -176,8 +178,6 @@ class TaskRunner:
         retried = self._opened().retry(job_id, None, self._options.max_queue_depth).result()
         if retried.full:
             raise Rejected(f"the queue of job {job_id}'s type is full")
-        if retried.done and retried.job is not None and self._scheduler is not None:
-            self._scheduler.job_queued(retried.job.task_type)
         return retried.done
 
     def get(self, job_id: int) -> StoredJob | None:
@@ -205,10 +205,10 @@ class TaskRunner:
 
         Raises NotAllowed when another runner works on the same SQLite file.
         """
-        with self._life:
+        with self._lifecycle:
             if self._scheduler is not None:
                 return
-            with self._door:
+            with self._open_lock:
                 self._closed = False
             try:
                 self._begin()
@@ -220,23 +220,22 @@ class TaskRunner:
     def shutdown(self, timeout: float = SHUTDOWN_S) -> None:
         """Take no more jobs, wait for those that run, and leave no thread; may be called twice.
 
-        After `timeout` seconds handlers are told to stop: async ones are cancelled, sync ones see
-        it by `task.stage()`; their jobs go back to their places. One that does not stop within
-        0.4 s is left to itself, its job being dealt with as an interruption. Returns
-        within `timeout` + 1 s whatever handlers and the database do; no thread that is left keeps
-        the program alive.
+        After `timeout` seconds handlers are interrupted: async ones are cancelled, sync ones see it
+        by `task.stage()`; their jobs are requeued. One that does not stop within 0.4 s is
+        abandoned, and its job treated as interrupted. Returns within `timeout` + 1 s whatever
+        handlers and the database do; threads that are left do not keep the program alive.
         """
         limit_s = max(0.0, timeout) + STOP_S
         until_s = self._clock.monotonic_s() + limit_s
-        if not self._life.acquire(timeout=limit_s):
-            logger.error("the runner is started or ended elsewhere, which takes longer than this")
+        if not self._lifecycle.acquire(timeout=limit_s):
+            logger.error("shutdown timed out: another thread is starting or stopping the runner")
             return
         try:
             if self._scheduler is not None:
                 self._scheduler.stop(until_s)
             self._end(until_s)
         finally:
-            self._life.release()
+            self._lifecycle.release()
 
     def drain(self) -> None:
         """Take no more jobs from now on; what runs goes on. `shutdown` does the rest."""
@@ -250,16 +249,16 @@ class TaskRunner:
         return scheduler is None or scheduler.wait_drained(timeout)
 
     def reset_running(self) -> int:
-        """Deal with jobs whose runner is gone, as `on_interrupt` says; return how many.
+        """Requeue or fail jobs whose runner is gone, as `on_interrupt` says; return how many.
 
         On SQLite that is all that are running, so it is only for before `start`, which calls it.
-        On PostgreSQL it is those of our types whose lease has ended.
+        On PostgreSQL it is those of our types whose lease has expired.
         """
-        with self._life:
-            if self._scheduler is not None and self._alone:
+        with self._lifecycle:
+            if self._scheduler is not None and self._exclusive:
                 raise NotAllowed("reset_running() would end this runner's own jobs")
             store = self._opened()
-            self._take_file()
+            self._lock_file()
             return store.recover(self._recovery()).result()
 
     def wait_idle(self, timeout: float | None = None) -> bool:
@@ -293,100 +292,94 @@ class TaskRunner:
     # -- inside
 
     @property
-    def _alone(self) -> bool:
-        """Whether nobody else can be running jobs of this database."""
+    def _exclusive(self) -> bool:
+        """Whether no other program can be running jobs of this database."""
         return self._owns and self._store.database.is_sqlite
 
     def _opened(self) -> JobStore:
-        with self._door:
+        with self._open_lock:
             if self._closed:
                 raise NotAllowed("the runner is shut down; start() it again")
             if self._owns:
                 self._store.database.open()
         return self._store
 
-    def _take_file(self) -> None:
-        if self._file is not None:
-            self._file.take()
+    def _lock_file(self) -> None:
+        if self._file_lock is not None:
+            self._file_lock.take()
 
     def _end(self, until_s: float) -> None:
-        """Let go of the store, by then at the latest."""
+        """Disconnect from the store, by then at the latest."""
         changes = self._store.changes
         with contextlib.suppress(ValueError):
-            changes.listeners.remove(self._hear)
-            changes.gpu_listeners.remove(self._look)
+            changes.listeners.remove(self._on_change)
+            changes.gpu_listeners.remove(self._on_resync)
         if self._owns:
             changes.stop_listening(self._left_s(until_s) / 2)
         self._scheduler = None
-        with self._door:
+        with self._open_lock:
             self._closed = True
             if self._owns:
                 self._store.database.close(self._left_s(until_s))
-        if self._file is not None:
-            self._file.release()
+        if self._file_lock is not None:
+            self._file_lock.release()
 
     def _left_s(self, until_s: float) -> float:
         return min(CLOSE_S, max(0.0, until_s - self._clock.monotonic_s()))
 
     def _begin(self) -> None:
         self._opened()
-        self._take_file()
+        self._lock_file()
         if self._owns:
             self.reset_running()
-        if self._alone:
+        if self._exclusive:
             self._fail_leftovers()
         self._types.warn_of_missing_budgets()
         scheduler = TaskScheduler(
             self._store, self._types, self._options, self._clock, self._read_gpus
         )
-        scheduler.on_depths = self._see
+        scheduler.on_depths = self._on_depths
         self._scheduler = scheduler
-        self._store.changes.listeners.append(self._hear)
-        self._store.changes.gpu_listeners.append(self._look)
-        recovery = None if self._alone or not self._owns else self._recover_ended
+        self._store.changes.listeners.append(self._on_change)
+        self._store.changes.gpu_listeners.append(self._on_resync)
+        recovery = None if self._exclusive or not self._owns else self._recover_expired
         scheduler.start(recovery)
         if self._owns:
             self._store.changes.listen(self._store.database)
-        self._early.clear()
+        self._submitted_early.clear()
 
     def _recovery(self) -> Recovery:
         return Recovery(
             retry=self._options.on_interrupt == "retry",
             attempts=self._options.attempts,
-            expired_only=not self._alone,
-            never_again=() if self._alone else self._types.bypass(),
-            known=None if self._alone else tuple(self._types.all()),
+            expired_only=not self._exclusive,
+            never_again=() if self._exclusive else self._types.bypass(),
+            known=None if self._exclusive else tuple(self._types.all()),
         )
 
-    def _recover_ended(self) -> None:
-        """Have the store take over ended leases; whoever hears of it does the rest."""
+    def _recover_expired(self) -> None:
+        """Requeue or fail jobs with expired leases; their changes wake the scheduler."""
         self._store.recover(self._recovery())
 
     def _fail_leftovers(self) -> None:
-        """Fail what was queued and will never run: bypass jobs of old, types without a handler."""
-        how = Recovery(never_again=self._types.bypass(), spared=tuple(sorted(self._early)))
+        """Fail queued jobs that will never run: old ones of bypass types, and without a handler."""
+        how = Recovery(
+            never_again=self._types.bypass(), spared=tuple(sorted(self._submitted_early))
+        )
         self._store.recover(how).result()
         known = self._types.all()
-        if not known:  # `get_runner()`: they are registered after the start
+        if not known:  # `get_runner()`: registered after the start
             return
         for name in self._store.depths().result():
             if name not in known:
                 self._fail_queued(name, f"no handler for task type {name!r}", "no_handler")
 
     def _fail_queued(self, name: str, error: str, code: str) -> None:
-        if self._alone:
+        if self._exclusive:
             while self._store.fail_queue(name, Failure(error, code)).result():
                 pass
 
-    def _announce(self, kind: TaskType, job_id: int) -> None:
-        """See to it that a new job is looked at, or not taken for a leftover."""
-        scheduler = self._scheduler
-        if scheduler is not None:
-            scheduler.job_queued(kind.name)
-        elif not kind.llm:
-            self._early.add(job_id)
-
-    def _hear(self, change: Change) -> None:
+    def _on_change(self, change: Change) -> None:
         scheduler = self._scheduler
         if scheduler is None:
             return
@@ -394,17 +387,17 @@ class TaskRunner:
             scheduler.job_queued(change.task_type)
         scheduler.claims.hear(change)
 
-    def _look(self) -> None:
-        """See what other programs did without our hearing of it."""
+    def _on_resync(self) -> None:
+        """Ask the database: changes of other programs may have been missed."""
         if (scheduler := self._scheduler) is not None:
             scheduler.look()
             scheduler.claims.beat()
 
-    def _see(self, depths: dict[str, int]) -> None:
-        """Warn once of queued jobs that nobody here can run."""
-        if not self._alone:
-            return  # others may
-        for name in depths.keys() - self._types.all().keys() - self._strangers:
+    def _on_depths(self, depths: dict[str, int]) -> None:
+        """Warn once of queued jobs whose type has no handler."""
+        if not self._exclusive:
+            return  # another program may have it
+        for name in depths.keys() - self._types.all().keys() - self._warned_types:
             if depths[name] > 0:
-                self._strangers.add(name)
-                logger.warning("jobs of task type %r are queued, and it has no handler", name)
+                self._warned_types.add(name)
+                logger.warning("no handler for task type %r, which has queued jobs", name)

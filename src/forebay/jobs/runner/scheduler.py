@@ -10,7 +10,7 @@ meanwhile are among them. Bypass types have one thread for each job, at most `by
 them in all, shared out evenly, for a type with many jobs must not keep out one with few.
 
 No wake-up is lost: each thread notes how many jobs its type was told of before it claims. If it
-finds none, and more were told of since, the depths are read again. GPU memory is given back in one
+finds none, and more were told of since, the depths are read again. GPU memory is released in one
 place, `_end_batch`.
 """
 
@@ -46,10 +46,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.jobs")
 
 STOP_S = 0.9
-"""What a stop may take beyond the caller's own limit: a second, less what nobody waits for. Its
-steps share it, each taking at most half of what is left: half of it for handlers to unwind that
-were told to stop, a quarter to record those that do not, and so on; so the database, which is
-closed last, always has some of it."""
+"""What a stop may take beyond the caller's own limit: a second, with a margin. Its steps share it,
+each taking at most half of what is left: half of it for interrupted handlers to unwind, a quarter
+to record those that do not, and so on; so the database, which is closed last, always has some."""
 STEP_S_MAX = 5.0
 """What one step may take where the caller's limit leaves more."""
 ABANDONED_S = 0.1
@@ -289,11 +288,11 @@ class TaskScheduler:
             if error is None:
                 self.on_depths(future.result()[0])
 
-        self._reservations.look().add_done_callback(done)
+        self._reservations.read().add_done_callback(done)
 
     def _beat(self) -> None:
         self.claims.beat()
-        self._reservations.beat()
+        self._reservations.renew()
 
     def _refresh_gpus(self) -> None:
         """Read the GPUs again while anything waits for their memory or holds some."""
@@ -401,8 +400,8 @@ class TaskScheduler:
                     heard, gpu = self._heard[kind.name], self._active[kind.name].gpu
                     if self._draining:
                         return
-                if not self._reservations.take(kind.name, kind.budget_gb, gpu):
-                    return  # another program was first; it tells when it is done
+                if not self._reservations.reserve(kind.name, kind.budget_gb, gpu):
+                    return  # another program was first, and notifies when it is done
                 claimed = self._executor.claim(kind.name)
                 if claimed is None:
                     return
@@ -415,8 +414,8 @@ class TaskScheduler:
             self._end_batch(kind.name, heard)
 
     def _end_batch(self, name: str, heard: int | None) -> None:
-        """Give back a type's memory: here and nowhere else."""
-        self._reservations.give_back(name)
+        """Release a type's GPU memory: here and nowhere else."""
+        self._reservations.release(name)
         with self._changed:
             del self._active[name]
             if heard is not None and heard == self._heard[name]:

@@ -1,4 +1,4 @@
-"""The one runner of a program, for those who would rather not pass it around.
+"""The program-wide runner: `get_runner` makes it, `reset_runner` ends it.
 
 Inside the gateway that is the gateway's own: it imports an app's modules (`jobs.modules`), which
 register their task types with `get_runner()`. So the same module works in the app by itself and in

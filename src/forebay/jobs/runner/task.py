@@ -1,4 +1,4 @@
-"""What a handler is given: the job it runs, and a way to say how far it is."""
+"""What a handler is given: its job, and a way to report progress."""
 
 from __future__ import annotations
 

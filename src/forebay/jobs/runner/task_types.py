@@ -1,4 +1,4 @@
-"""The task types that a program registered: what runs a job, and what it needs for that."""
+"""The task types that a program has registered: handlers and their budgets."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ class TaskType(Struct, frozen=True):
     name: str
     handler: Handler
     vram_gb: float | None = None
-    """GPU memory held while its jobs run; None was not given, and counts as 0."""
+    """GPU memory reserved while its jobs run; None: not given, counts as 0."""
     llm: bool = True
     """False makes it a bypass type: run at once, outside VRAM budgets, failed on restart."""
 
     @property
     def budget_gb(self) -> float:
-        """What it counts as."""
         return 0.0 if self.vram_gb is None else self.vram_gb
 
 
@@ -53,7 +52,7 @@ class TaskTypes:
         self._lock = threading.Lock()
 
     def add(self, kind: TaskType) -> TaskType:
-        """Register a type, under the budget that the configuration gives it, if it does."""
+        """Register a type; a budget of the configuration takes precedence."""
         if not kind.name or len(kind.name) > NAME_CHARS_MAX or not kind.name.isprintable():
             raise NotAllowed(f"{kind.name!r} is no name for a task type")
         if not callable(kind.handler):
@@ -69,7 +68,7 @@ class TaskTypes:
         return known
 
     def get(self, name: str) -> TaskType:
-        """Return a type; raises NotAllowed with the known ones, and the nearest."""
+        """Return a type; raises NotAllowed naming the known types, and the nearest."""
         with self._lock:
             kind = self._types.get(name)
             known = sorted(self._types)
@@ -80,7 +79,7 @@ class TaskTypes:
         raise NotAllowed(f"no task type {name!r}; known are: {', '.join(known) or 'none'}{hint}")
 
     def all(self) -> dict[str, TaskType]:
-        """Return every type by its name, in the order they were registered."""
+        """Return every type by name, in the order of registration."""
         with self._lock:
             return dict(self._types)
 
@@ -89,7 +88,7 @@ class TaskTypes:
         return tuple(name for name, kind in self.all().items() if not kind.llm)
 
     def warn_of_missing_budgets(self) -> None:
-        """Say once for each type that nobody gave it a budget."""
+        """Warn once for each type without a budget."""
         for kind in self.all().values():
             if kind.llm and kind.vram_gb is None and kind.name not in self._warned:
                 self._warned.add(kind.name)

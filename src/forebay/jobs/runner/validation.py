@@ -1,4 +1,4 @@
-"""What a caller asks for: checked field by field before it is stored, logged when refused."""
+"""Validation of submitted jobs, field by field, before they are stored."""
 
 from __future__ import annotations
 

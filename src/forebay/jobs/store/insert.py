@@ -1,11 +1,11 @@
-"""Taking in jobs: the same work once, no more than may wait, and never a row nobody will run.
+"""Insertion of jobs: deduplicated, and bounded by the depth of their queue.
 
-Two submissions are the same when type, number, params and owner are, or owner and idempotency
-key. Partial unique indexes over what is queued or running decide, so that no race between
-processes makes two; the look beforehand only tells who was first.
+Two submissions are the same when type, number, params and owner are equal, or owner and idempotency
+key. Partial unique indexes over queued and running jobs decide, so that no race between processes
+stores two; the query beforehand only finds the first.
 
-A job beyond `depth_max` is stored as failed with its reason: its submitter has a row to look at,
-and nothing waits that nobody will run.
+A job beyond `depth_max` is stored as failed with its reason, so that its submitter has a row to
+inspect.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 CHUNK = 500
 """Rows in one statement: SQLite takes 32,766 parameters at most."""
 ROUNDS = 5
-"""How often a row may lose against another that ends before we have seen it."""
+"""How often an insert may conflict with a row that ends before it is found."""
 QUEUE_FULL = "Queue depth limit reached"
 KEPT_CHARS = 4096
-"""Params of a job that was refused are kept up to here: refusing must not fill the disk."""
+"""Longer params of a refused job are dropped: refusals must not fill the disk."""
 DROPPED = "null"
 
 
 def fingerprint(job: NewJob) -> str:
-    """Return what is the same for two jobs that are the same."""
+    """Return a value that is equal for two jobs that are the same."""
     if job.fingerprint:
         return job.fingerprint
     parts = (job.owner, job.task_type, job.job_id, job.params)
@@ -50,7 +50,7 @@ def fingerprint(job: NewJob) -> str:
 
 
 def add(connection: Connection, new: Sequence[NewJob], depth_max: int | None) -> list[Added]:
-    """Store jobs; return what became of each, in order."""
+    """Store jobs; return the result of each, in order."""
     added: dict[int, Added] = {}
     marks = [fingerprint(job) for job in new]
     _lock(connection, {job.task_type for job in new}, depth_max)
@@ -75,7 +75,7 @@ def _sort_out(
     found: dict[Any, Added],
     added: dict[int, Added],
 ) -> tuple[list[int], dict[int, int]]:
-    """Note what is there already; return what is new, and what is the same as one of those."""
+    """Note existing jobs in `added`; return which are new, and which are duplicates of those."""
     fresh: list[int] = []
     twins: dict[int, int] = {}
     mine: dict[Any, int] = {}
@@ -94,14 +94,14 @@ def _sort_out(
 
 
 def _names(job: NewJob, mark: str) -> list[Any]:
-    """Return what the job may be found by."""
+    """Return the keys of a job in what `_existing` found."""
     if job.idempotency_key is None:
         return [mark]
     return [(job.owner, job.idempotency_key), mark]
 
 
 def _lock(connection: Connection, types: set[str], depth_max: int | None) -> None:
-    """Make counting and adding one step, where several processes write."""
+    """Make counting and inserting atomic, where several processes write."""
     if depth_max is not None and connection.dialect.name == "postgresql":
         for task_type in sorted(types):
             connection.execute(
@@ -156,7 +156,7 @@ def depth(connection: Connection, task_type: str, limit: int) -> int:
 
 
 def _beyond(connection: Connection, new: Sequence[NewJob], depth_max: int | None) -> set[int]:
-    """Return which of these would be too many, as places in `new`."""
+    """Return the indexes of those in `new` that exceed the depth."""
     if depth_max is None:
         return set()
     counted = Counter(job.task_type for job in new if job.batch_id is None)
@@ -178,7 +178,7 @@ def _insert(
     fresh: Sequence[int],
     full: set[int],
 ) -> dict[int, Added]:
-    """Insert what is new; a row that another process put in first is left out of the answer."""
+    """Insert rows; one that another process inserted first is left out of the answer."""
     if not fresh:
         return {}
     rows = [_row(new[i], marks[i], full=place in full) for place, i in enumerate(fresh)]

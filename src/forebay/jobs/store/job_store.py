@@ -1,12 +1,13 @@
-"""The job store: what is asked of the database, in words.
+"""The job store: submissions, claims, outcomes and queries as SQL.
 
 Every method returns a future, so that threads wait with `.result()` and coroutines with
-`asyncio.wrap_future`: one implementation for both. What holds a job is told apart by its *fence*,
-which grows with every claim: whoever lost the job to a cancellation, a restart or the end of its
-lease can no longer say anything about it. So a job may run more than once, but has one result.
+`asyncio.wrap_future`: one implementation for both. Each claim has a *fence*, a number that grows:
+whoever lost the job to a cancellation, a restart or an expired lease can no longer write to it. So
+a job may run more than once, but has one result.
 
-Leases are kept by the database's clock. Listeners hear of every change once it is committed, on
-the thread that wrote it; on PostgreSQL of what other programs change, too (see `change_bus`).
+Leases expire by the database's clock. Listeners are called with every change once it is committed,
+on the thread that wrote it; on PostgreSQL with the changes of other programs, too (see
+`change_bus`).
 """
 
 from __future__ import annotations
@@ -78,10 +79,10 @@ class JobStore:
         self.database = database
         self.changes = ChangeBus(shared=not database.is_sqlite)
 
-    # -- taking in
+    # -- submission
 
     def add(self, new: Sequence[NewJob], depth_max: int | None = None) -> Future[list[Added]]:
-        """Store jobs, each once; see `adding`. Beyond `depth_max` queued they are stored failed."""
+        """Store jobs, each once (see `insert`); beyond `depth_max` queued, as failed."""
 
         def changes(added: list[Added]) -> list[Change]:
             return [
@@ -98,7 +99,7 @@ class JobStore:
     def claim(
         self, queue: str, worker: str, lease_s: float, limit: int = 1
     ) -> Future[list[StoredJob]]:
-        """Take the next jobs of a queue, in order; nobody else gets them while the lease lasts."""
+        """Claim the next jobs of a queue, in order, until the lease expires."""
         given = {"wanted": queue, "holder": worker, "lease_s": lease_s, "limit": limit}
 
         def work(connection: Connection) -> list[StoredJob]:
@@ -115,12 +116,12 @@ class JobStore:
         return self._write(work, changes)
 
     def complete(self, job: StoredJob, result: str) -> Future[bool]:
-        """Record a result; False when the job is no longer ours to end."""
+        """Record a result; False when the job is no longer held by this claim."""
         values = {"result": _storable(result), "error": None, "error_code": None, "traceback": None}
         return self._end(job, "complete", values)
 
     def fail(self, job: StoredJob, failure: Failure) -> Future[bool]:
-        """Record a failure; False when the job is no longer ours to end."""
+        """Record a failure; False when the job is no longer held by this claim."""
         values = {
             "error": _storable(failure.error),
             "error_code": failure.code,
@@ -130,17 +131,17 @@ class JobStore:
         return self._end(job, "fail", values)
 
     def give_back(self, job: StoredJob, *, tried: bool) -> Future[bool]:
-        """Put a job back into its place; one that was not really tried keeps its attempt."""
+        """Requeue a job; unless `tried`, the attempt is not counted."""
         attempt = job.attempt if tried else job.attempt - 1
         values = {"lease_until": None, "worker": "", "attempt": attempt, "started_at": None}
         return self._move(job, "return", values)
 
     def cancel_held(self, job: StoredJob) -> Future[bool]:
-        """Record that a job of ours was cancelled while it ran."""
+        """Record that a job was cancelled while its holder ran it."""
         return self._end(job, "cancel", {})
 
     def stage(self, job: StoredJob, stage: str) -> Future[bool]:
-        """Say how far a job is."""
+        """Record the progress of a job."""
 
         def work(connection: Connection) -> bool:
             held = _held(job)
@@ -187,7 +188,7 @@ class JobStore:
     # -- after an interruption
 
     def recover(self, how: Recovery) -> Future[int]:
-        """Deal with jobs whose worker is gone; return how many there were."""
+        """Requeue or fail jobs whose worker is gone; return how many."""
         return _mapped(self._write(lambda connection: recover(connection, how), list), len)
 
     def fail_queue(self, queue: str, failure: Failure, limit: int = 500) -> Future[int]:
@@ -198,12 +199,12 @@ class JobStore:
         )
         return _mapped(future, len)
 
-    # -- for those who asked
+    # -- for callers
 
     def cancel(self, job_id: int, owner: str | None = None) -> Future[StoredJob | None]:
         """Cancel a job for good; return it as it was before, or None where there is none.
 
-        Its worker must be told by whoever runs it; what that says later is refused.
+        Its worker hears of it as a change; what it writes later is refused.
         """
 
         def work(connection: Connection) -> StoredJob | None:
@@ -223,7 +224,7 @@ class JobStore:
     def retry(
         self, job_id: int, owner: str | None, depth_max: int, *, webhook: bool = False
     ) -> Future[Retried]:
-        """Queue a failed or cancelled job again, at its old place, with all its attempts."""
+        """Requeue a failed or cancelled job at its old place, with all its attempts."""
 
         def work(connection: Connection) -> Retried:
             job = find(connection, job_id, owner, lock=True)
@@ -285,11 +286,11 @@ class JobStore:
         )
 
     def look(self, job_id: int) -> Future[StoredJob | None]:
-        """Return a job as `list` does: without what may be large."""
+        """Return a job without what may be large, as `list` does."""
         return _mapped(self.list(job_id=job_id, limit=1), lambda found: found[0] if found else None)
 
     def depths(self) -> Future[dict[str, int]]:
-        """Return how many jobs each queue holds; what is finished costs nothing."""
+        """Return how many jobs each queue holds; finished jobs cost nothing."""
         return self.database.read(queue_depths)
 
     def counts(self) -> Future[dict[tuple[str, Status], int]]:
@@ -312,7 +313,7 @@ class JobStore:
         return self._move(job, verb, {**values, "finished_at": now_s(), "lease_until": None})
 
     def _move(self, job: StoredJob, verb: Verb, values: dict[str, Any]) -> Future[bool]:
-        """Take a held job to where a verb leads, unless it is no longer held by us."""
+        """Apply a verb to a job, unless it is no longer held by this claim."""
         status = TRANSITIONS["running", verb]
 
         def work(connection: Connection) -> bool:
@@ -329,7 +330,7 @@ class JobStore:
     def _write(
         self, work: Callable[[Connection], Any], changes: Callable[[Any], Sequence[Change]]
     ) -> Future[Any]:
-        """Do it in a transaction, and tell of what it changed once that is committed."""
+        """Do it in a transaction, and announce the changes once that is committed."""
 
         def noted(connection: Connection) -> Any:
             result = work(connection)
@@ -346,16 +347,16 @@ class JobStore:
 
 
 class Retried(msgspec.Struct, frozen=True):
-    """What became of a wish to try again."""
+    """The result of a retry."""
 
     job: StoredJob | None
-    """As it was before."""
+    """As it was before; None where there is none."""
     done: bool = False
     twin: int | None = None
-    """The same work, queued or running already."""
+    """The id of the same job, queued or running already."""
     full: bool = False
     dropped: bool = False
-    """Its params were too large to be kept when it was refused."""
+    """Whether its params were too large to be kept when it was refused."""
 
 
 def _held(job: StoredJob) -> tuple[Any, ...]:
@@ -363,7 +364,7 @@ def _held(job: StoredJob) -> tuple[Any, ...]:
 
 
 def _refused_retry(connection: Connection, job: StoredJob | None, depth_max: int) -> Retried | None:
-    """Say why a job is not queued again; None when it is."""
+    """Return why a job cannot be requeued; None when it can be."""
     if job is None or job.status not in sources("retry"):
         return Retried(job)
     if job.error_code == "job_queue_full" and job.params == DROPPED:
@@ -379,7 +380,6 @@ def _refused_retry(connection: Connection, job: StoredJob | None, depth_max: int
 def _change_of(
     job: StoredJob, before: Status, waited_s: float | None = None, status: Status | None = None
 ) -> Change:
-    """Return the change that a job has just gone through."""
     now = status or job.status
     return Change(
         job.id, job.task_type, job.queue, now, before, None, job.batch_id, waited_s, job.fence
@@ -387,9 +387,9 @@ def _change_of(
 
 
 def _storable(text: str | None) -> str | None:
-    """Return text that every database takes: no NUL, no half of a surrogate pair.
+    """Return text that every database takes: no NUL, no lone surrogate.
 
-    It comes from handlers and nodes; a text that cannot be stored must not cost the outcome.
+    It comes from handlers and nodes, and must not cost the outcome.
     """
     if text is None:
         return None

@@ -1,8 +1,8 @@
-"""What becomes of jobs whose worker is gone: a restart, a crash, the end of a lease.
+"""Recovery of jobs whose worker is gone: a restart, a crash, an expired lease.
 
-A job goes back to its place while `retry` and its attempts allow, else it fails with the reason;
-the last of several attempts makes it a dead letter, so that a job which kills its worker does not
-do so for ever. Lines of a batch are always tried again.
+A job is requeued while `retry` and its attempts allow, else it fails with the reason; after several
+attempts it is a dead letter, so that a job which kills its worker does not do so for ever. Lines of
+a batch are always retried.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ INTERRUPTED = "Interrupted by restart"
 
 
 class Recovery(Struct, frozen=True):
-    """How to deal with interrupted jobs."""
+    """Which interrupted jobs to recover, and how."""
 
     retry: bool = False
     attempts: int = 1
     expired_only: bool = False
-    """Only those whose lease has ended: others may be running elsewhere."""
+    """Only jobs whose lease has expired: the others may be running elsewhere."""
     never_again: tuple[str, ...] = ()
     """Types that fail even when they are still queued."""
     known: tuple[str, ...] | None = None
-    """Types that are ours to deal with; what other programs run they deal with. None: all."""
+    """Types to recover: those of other programs they recover themselves. None: all."""
     spared: tuple[int, ...] = ()
-    """Queued jobs of those types that stay: asked for by the very program that recovers."""
+    """Queued jobs of `never_again` that stay: submitted by the very program that recovers."""
 
 
 def recover(connection: Connection, how: Recovery) -> list[Change]:
-    """Deal with what was interrupted; return what changed."""
+    """Requeue or fail interrupted jobs; return what changed."""
     gone: Any = RUNNING
     if how.expired_only:
         gone &= jobs.c.lease_until < now_s()

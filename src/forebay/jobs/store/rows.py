@@ -1,4 +1,4 @@
-"""Rows of the jobs table as values, and the small statements that several modules need."""
+"""Rows of the jobs table as values, and statements that several modules need."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def find(connection: Connection, job_id: int, owner: str | None, *, lock: bool) 
 
 
 def queue_depths(connection: Connection) -> dict[str, int]:
-    """Return how many jobs each queue holds; what is finished costs nothing."""
+    """Return how many jobs each queue holds; finished jobs cost nothing."""
     wanted = select(jobs.c.queue, func.count()).where(QUEUED).group_by(jobs.c.queue)
     return {row[0]: int(row[1]) for row in connection.execute(wanted)}
 
 
 def twin_of(connection: Connection, job: StoredJob) -> int | None:
-    """Return the same work that is queued or running already."""
+    """Return the id of the same job, queued or running already."""
     new = NewJob(job.task_type, job.params, job.job_id, owner=job.owner)
     same = jobs.c.fingerprint == fingerprint(new)
     if job.idempotency_key is not None:
@@ -50,7 +50,7 @@ def twin_of(connection: Connection, job: StoredJob) -> int | None:
 
 
 class _Ended:
-    """Lines of one batch that a transaction has ended, counted at its end."""
+    """Lines of one batch that a transaction has ended, counted at the end of it."""
 
     def __init__(self, batch_id: int) -> None:
         self._batch_id = batch_id
@@ -63,7 +63,7 @@ class _Ended:
 
 
 def count_lines(connection: Connection, batch_id: int, *, completed: int, failed: int) -> None:
-    """Keep a batch's counts in the same transaction as its lines, at the end of it."""
+    """Add to a batch's counts at the end of the transaction that ends its lines."""
     ended = defer(connection, ("batches", batch_id), lambda: _Ended(batch_id))
     ended.completed += completed
     ended.failed += failed

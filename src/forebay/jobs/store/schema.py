@@ -1,6 +1,6 @@
 """The tables of jobs, files and batches.
 
-Indexes that workers walk are partial, so that what is finished costs them nothing.
+Indexes that workers walk are partial, so that finished jobs cost them nothing.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ jobs = Table(
     Column("lease_until", Float),
     Column("batch_id", Number, ForeignKey("batches.id")),
     Column("line", Integer),
-    Column("custom_id", Text),  # of a batch's line: what its caller knows it by
+    Column("custom_id", Text),  # of a batch's line
     Column("created_at", Float, nullable=False),
     Column("started_at", Float),
     Column("finished_at", Float),
-    Column("webhook_due", Float),  # when its end is to be told; nothing while nobody is told
+    Column("webhook_due", Float),  # when to deliver it; NULL: never
     Column("webhook_attempt", Integer, nullable=False, server_default="0"),
     sqlite_autoincrement=True,  # an id is never used again
 )
@@ -68,7 +68,7 @@ files = Table(
     "files",
     metadata,
     Column("id", Number, primary_key=True, autoincrement=True),
-    Column("name", Text, nullable=False, unique=True),  # what callers know it by
+    Column("name", Text, nullable=False, unique=True),  # its public id
     Column("owner", Text, nullable=False),
     Column("filename", Text, nullable=False),
     Column("purpose", Text, nullable=False),
@@ -114,7 +114,9 @@ batches = Table(
     Column("cursor_bytes", BigInteger, nullable=False, server_default="0"),
     Column("cursor_line", Integer, nullable=False, server_default="0"),
     Column("loaded_at", Float),  # when the last line became a row
-    Column("keeper", Text, nullable=False, server_default=""),  # who is working on it, until
+    Column(
+        "keeper", Text, nullable=False, server_default=""
+    ),  # the gateway that holds its lease, until
     Column("keeper_until", Float, nullable=False, server_default="0"),
     Column("total", Integer, nullable=False, server_default="0"),
     Column("completed", Integer, nullable=False, server_default="0"),
@@ -138,8 +140,8 @@ RUNNING: ColumnElement[bool] = jobs.c.status == literal_column("'running'")
 UNENDED: ColumnElement[bool] = jobs.c.status.in_(
     [literal_column("'queued'"), literal_column("'running'")]
 )
-"""Conditions with their values written out: a partial index is only used where the database sees
-that the condition is its own, and it does not see through a parameter."""
+"""Conditions with literal values: a partial index is only used where the condition implies its own,
+which the planner cannot see through a parameter."""
 
 
 partial_index(
