@@ -77,9 +77,8 @@ class Parts:
         # -- callers
         self.keys = KeyRing(resolve_keys(settings, environ))
         self.hosts = HostGuard(server.host, server.allowed_hosts, server.cors_origins)
-        self.callers = Callers(
-            self.keys, self.hosts, TrustedProxies(server.trusted_proxies), queue.priorities
-        )
+        proxies = TrustedProxies(server.trusted_proxies)
+        self.callers = Callers(self.keys, self.hosts, proxies, queue.priorities)
         self.authorizer = Authorizer(self.callers, self.keys, public_status=server.public_status)
         self.error_renderer = ErrorRenderer(queue, chance)
         self.accounting = Accounting(clock.monotonic_s, log)
@@ -112,21 +111,24 @@ class Parts:
         self.reader = RequestReader(server.body_seconds)
         # -- jobs and sessions
         self.job_admission = JobAdmission(self.admission, self.nodes, self.models)
-        secret = read_secret("jobs.webhook_secret_env", settings.jobs.webhook_secret_env, environ)
-        resolve = self.admission.resolve
-        self.jobs = JobService(
-            JobDeps(settings.jobs, self.relay, resolve, clock, self._may_use, secret)
-        )
+        self.jobs = self._make_jobs(settings, clock, environ)
         self.sessions = self._make_sessions(clock)
         self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)
         # -- what can be seen from the outside
-        self.metrics = Metrics(
-            self.accounting, self.nodes, self.jobs.figures, self.sessions.figures
-        )
+        figures = (self.jobs.figures, self.sessions.figures)
+        self.metrics = Metrics(self.accounting, self.nodes, *figures)
         self.queue_observer = QueueObserver(
             self.relay.observe, lambda: self.settings.queue.options(), clock
         )
         self.dashboard_feed = self._make_dashboard_feed(clock)
+
+    def _make_jobs(
+        self, settings: Settings, clock: Timers, environ: Mapping[str, str] | None
+    ) -> JobService:
+        given = settings.jobs
+        secret = read_secret("jobs.webhook_secret_env", given.webhook_secret_env, environ)
+        resolve = self.admission.resolve
+        return JobService(JobDeps(given, self.relay, resolve, clock, self._may_use, secret))
 
     @property
     def settings(self) -> Settings:
