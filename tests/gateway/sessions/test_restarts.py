@@ -9,7 +9,7 @@ import pytest
 
 from forebay.gateway.gateway import Gateway
 
-from .session_faults import Broken, restart
+from .session_faults import Broken, restart, until_refused
 from .session_steps import Http, answer, follow, look, new_session, prompt, turn
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ async def test_an_outcome_that_cannot_be_written_is_told_when_it_can_be(
     broken = Broken(rig)
     await answer(call, "dos")
     assert (await events.until("text_delta", prompt_id))["text"] == "dos"
-    while "cannot write prompts" not in caplog.text:
-        await rig.queue()
+    await until_refused(rig, caplog)
     await broken.end()
     assert (await events.end_of(prompt_id))["text"] == "dos"
     await restart(rig)
