@@ -55,7 +55,9 @@ class Account:
         self.user = user
         self.counter = counter  # service over weight, in the queue's virtual time
         self.weight = weight
-        self.entries: list[tuple[int, Entry]] = []  # heap by seq; may hold dead ones
+        # A heap by seq, which two that were taken over from different cores may share, so by id;
+        # it may hold dead ones.
+        self.entries: list[tuple[int, str, Entry]] = []
         self.live = 0  # entries of this heap that still wait
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
 
@@ -63,7 +65,7 @@ class Account:
         """Return the oldest live entry; there must be one."""
         entries = self.entries
         while True:
-            entry = entries[0][1]
+            entry = entries[0][2]
             if entry.state == "waiting" and entry.account is self:
                 return entry
             heappop(entries)
@@ -71,7 +73,7 @@ class Account:
     def sweep(self) -> None:
         """Drop the dead when they are more than half."""
         if len(self.entries) > 2 * self.live + SWEEP_SLACK:
-            self.entries = [item for item in self.entries if _lives_in(item[1], self)]
+            self.entries = [item for item in self.entries if _lives_in(item[2], self)]
             heapify(self.entries)
 
 
@@ -114,7 +116,7 @@ class WaitQueue:
         """Add an entry, behind its user's older ones."""
         entry.goes_first = False
         account = entry.account
-        heappush(account.entries, (entry.seq, entry))
+        heappush(account.entries, (entry.seq, entry.id, entry))
         self.waiting += 1
         if account.live == 0:
             self.backlogged += 1
