@@ -14,7 +14,6 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 END_OF_COMMAND = re.compile(r" (?:&&|;) ")
 
 NOT_RUN = {
-    "export": "sets a variable in the reader's shell",
     "source": "changes the reader's shell",
     "chmod": "changes the machine",
     "cp": "changes the machine",

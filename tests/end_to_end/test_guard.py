@@ -37,7 +37,7 @@ async def test_a_gateway_without_nodes_waits_for_guards_and_serves_what_they_bri
     assert "sim, guarded" in await listed.says("gpu1")
     guard.signal(signal.SIGTERM)
     assert await guard.ends() == 0
-    await gateway.says("a guard left")
+    await gateway.says("guard deregistered")
     assert (await shell.get(port, "/admin/nodes"))["data"] == []
     assert TOKEN not in gateway.text + guard.text
 
