@@ -33,7 +33,7 @@ class Holders:
     def __init__(self) -> None:
         self._held: dict[User, int] = {}
         self._buckets: dict[int, dict[User, None]] = {}
-        self._newest: dict[User, list[tuple[int, str, Entry]]] = {}
+        self._newest: dict[User, list[tuple[int, Entry]]] = {}
         self.largest = 0
 
     def held_by(self, user: User | None) -> int:
@@ -45,9 +45,9 @@ class Holders:
         self._move(user, held)
         newest = self._newest.setdefault(user, [])
         if len(newest) > 2 * held + SWEEP_SLACK:
-            newest[:] = [item for item in newest if _holds(item[2], entry.queue.rank)]
+            newest[:] = [item for item in newest if _holds(item[1], entry.queue.rank)]
             heapify(newest)
-        heappush(newest, (-entry.seq, entry.id, entry))
+        heappush(newest, (-entry.seq, entry))
 
     def remove(self, entry: Entry) -> None:
         user = entry.user
@@ -61,7 +61,7 @@ class Holders:
         user = next(iter(self._buckets[self.largest]))
         newest = self._newest[user]
         while True:
-            entry = newest[0][2]
+            entry = newest[0][1]
             if _holds(entry, rank):
                 return entry
             heappop(newest)

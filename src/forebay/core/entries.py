@@ -127,6 +127,14 @@ class Entry:
         self.p50_s: float | None = None  # promised on arrival
         self.p90_s: float | None = None  # the same; None where it was about a load
 
+    def __lt__(self, other: Entry) -> bool:
+        """Break a tie of two places: taken over from different cores, they may be the same."""
+        return self.id < other.id
+
+    def __hash__(self) -> int:
+        """Stay hashable: compiled, a class that compares is not, unless it says how."""
+        return id(self)
+
     def move(self, cause: Cause) -> None:
         try:
             self.state = NEXT[self.state][cause]

@@ -55,9 +55,7 @@ class Account:
         self.user = user
         self.counter = counter  # service over weight, in the queue's virtual time
         self.weight = weight
-        # A heap by seq, which two that were taken over from different cores may share, so by id;
-        # it may hold dead ones.
-        self.entries: list[tuple[int, str, Entry]] = []
+        self.entries: list[tuple[int, Entry]] = []  # heap by seq; may hold dead ones
         self.live = 0  # entries of this heap that still wait
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
 
@@ -65,7 +63,7 @@ class Account:
         """Return the oldest live entry; there must be one."""
         entries = self.entries
         while True:
-            entry = entries[0][2]
+            entry = entries[0][1]
             if entry.state == "waiting" and entry.account is self:
                 return entry
             heappop(entries)
@@ -73,7 +71,7 @@ class Account:
     def sweep(self) -> None:
         """Drop the dead when they are more than half."""
         if len(self.entries) > 2 * self.live + SWEEP_SLACK:
-            self.entries = [item for item in self.entries if _lives_in(item[2], self)]
+            self.entries = [item for item in self.entries if _lives_in(item[1], self)]
             heapify(self.entries)
 
 
@@ -116,7 +114,7 @@ class WaitQueue:
         """Add an entry, behind its user's older ones."""
         entry.goes_first = False
         account = entry.account
-        heappush(account.entries, (entry.seq, entry.id, entry))
+        heappush(account.entries, (entry.seq, entry))
         self.waiting += 1
         if account.live == 0:
             self.backlogged += 1

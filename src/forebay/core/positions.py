@@ -48,7 +48,7 @@ def exact_ahead(entry: Entry, options: Options, charge: Callable[[Entry], float]
     if entry.goes_first:
         own = queue.returned.ahead_of(entry)
     elif queue.waiting > EXACT_MAX:
-        older = sum(1 for seq, _, _ in entry.account.entries if seq < entry.seq)
+        older = sum(1 for seq, _ in entry.account.entries if seq < entry.seq)
         own = min(queue.waiting - 1, (older + 1) * queue.backlogged - 1)
     else:
         own = queue.returned.count + _ahead_by_tags(queue, entry, charge)
@@ -78,7 +78,7 @@ def _ahead_by_tags(queue: WaitQueue, entry: Entry, charge: Callable[[Entry], flo
         tag = account.counter
         live = [
             (seq, other)
-            for seq, _, other in account.entries
+            for seq, other in account.entries
             if other.state == "waiting" and other.account is account
         ]
         for seq, other in sorted(live, key=lambda item: item[0]):
