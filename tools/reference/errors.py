@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from forebay.gateway.errors.codes import Code
 
 PAGE: Final = Path("docs/reference/errors.md")
+PHRASES: Final = {
+    413: "Content Too Large",  # RFC 9110; Python says so from 3.13 on
+    422: "Unprocessable Content",
+    499: "Client Closed Request",
+}
 
 OPENING: Final = """\
 # Errors
@@ -73,4 +78,4 @@ def _section(name: str, code: Code) -> str:
 
 
 def _phrase(status: int) -> str:
-    return "Client Closed Request" if status == 499 else HTTPStatus(status).phrase
+    return PHRASES.get(status) or HTTPStatus(status).phrase
