@@ -1,11 +1,11 @@
 """Input that nobody means and bounds that nobody sees until they break."""
 
 import gc
-import sys
 
 import pytest
 
 from forebay.core import (
+    Action,
     Arrived,
     Cancelled,
     Expire,
@@ -21,6 +21,7 @@ from forebay.core import (
 )  # fmt: skip
 from forebay.core.entries import Entry
 from forebay.errors import InvariantBroken, NotAllowed
+from harness.function_calls import functions_called
 
 GPU = NodeChanged("gpu", slots=1, models=("m",))
 TWO_MODELS = NodeChanged("gpu", slots=2, models=("a", "b"), loaded=("a",), load_s=1.0)
@@ -175,18 +176,13 @@ def calls_of_a_refusal(users: int) -> int:
         scheduler.handle(Arrived(f"r{number}", "m", user=f"u{number}"), 0.0)
     scheduler.handle(Finished("z"), 5.0)  # something has been measured
     scheduler.handle(Arrived("last", "m", user="last"), 5.0)
-    calls = 0
-
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    sys.setprofile(count)
-    (refused,) = scheduler.handle(Arrived("no", "m", user="new", max_wait_s=1.0), 5.0)
-    sys.setprofile(None)
+    actions: list[Action] = []
+    late = Arrived("no", "m", user="new", max_wait_s=1.0)
+    calls = functions_called(lambda: actions.extend(scheduler.handle(late, 5.0)))
+    (refused,) = actions
     assert isinstance(refused, Reject)
     assert refused.code == "queue_full"
-    return calls
+    return len(calls)
 
 
 def test_a_refusal_for_want_of_room_looks_at_nobody_even_with_a_deadline() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from forebay.core import (
     Wait,
 )
 from forebay.errors import InvariantBroken
+from harness.function_calls import functions_called
 
 from .random_day import Day
 from .rig import Rig
@@ -148,18 +148,7 @@ def test_a_finish_for_one_that_waits_is_ignored() -> None:
 
 def calls_of(core: Scheduler, event: Event, now_s: float = 0.0) -> int:
     """Count the function calls that one event takes."""
-    calls = 0
-
-    def count(frame: object, kind: str, argument: object) -> None:
-        nonlocal calls
-        calls += kind in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        core.handle(event, now_s)
-    finally:
-        sys.setprofile(None)
-    return calls
+    return len(functions_called(lambda: core.handle(event, now_s)))
 
 
 def crowded(waiting: int) -> Scheduler:

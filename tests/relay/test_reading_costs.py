@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,7 @@ from forebay.relay.json_text import SLICE
 from forebay.relay.members import WHOLE_BYTES, InvalidBody
 from forebay.relay.ollama import OLLAMA, OllamaFields
 from forebay.relay.openai import OPENAI, OpenAIFields
+from harness.function_calls import functions_called
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -96,22 +96,11 @@ def test_a_step_is_a_small_one(what: str, monkeypatch: pytest.MonkeyPatch) -> No
     """Bytes are few in a step, and so are calls, which cost more than bytes."""
     if fields.__file__.endswith(".so"):
         pytest.skip("compiled code makes no calls that can be counted")
-    slices, calls = in_slices(filled(*HOSTILE[what])), 0
-
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    most = 0
-    while True:
-        calls = 0
-        sys.setprofile(count)
-        going = next(slices, None)
-        sys.setprofile(None)
-        most = max(most, calls)
-        if going is None:
-            break
-    assert most <= 2 * CALLS_MAX  # a call, and its return
+    slices = in_slices(filled(*HOSTILE[what]))
+    going: list[object] = [0]
+    while going[-1] is not None:
+        calls = functions_called(lambda: going.append(next(slices, None)))
+        assert len(calls) <= CALLS_MAX
 
 
 class Counted:

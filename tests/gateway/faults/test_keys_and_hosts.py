@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,11 @@ import pytest
 
 from forebay.gateway.hot.keys import KeyRing
 from forebay.settings import KeySettings, Settings, resolve_keys
+from harness.function_calls import functions_called
 
 from .conftest import ADMIN, CHAT, FIRST, PROMPT, SECOND, bearer, key
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from forebay.testing import Reply
 
     from .conftest import FaultRig
@@ -70,17 +68,9 @@ async def test_fault_61_text_that_means_something_elsewhere_is_just_a_wrong_key(
 
 def steps_of(ring: KeyRing, secret: str) -> list[str]:
     """Return which functions are called, in order, to find out whether a key is valid."""
-    called = []
-
-    def note(frame: FrameType, kind: str, argument: object) -> None:
-        if kind in ("call", "c_call"):
-            called.append(getattr(argument, "__name__", frame.f_code.co_name))
-
-    sys.setprofile(note)
-    try:
-        assert ring.find(secret.encode()) is None
-    finally:
-        sys.setprofile(None)
+    found: list[object] = []
+    called = functions_called(lambda: found.append(ring.find(secret.encode())))
+    assert found == [None]
     return called
 
 

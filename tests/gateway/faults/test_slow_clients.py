@@ -35,15 +35,16 @@ async def pour(call: Call, sent: list[int]) -> None:
 
 
 async def stalled(rig: FaultRig, node: FakeNode) -> tuple[RawClient, Call, list[int]]:
-    """Return a stream whose client has stopped reading, once that is felt at the node."""
+    """Return a stream whose client has stopped reading, once every buffer on the way is full."""
     client = await rig.client(rcvbuf=4096)
     client.stop_reading()
     await client.post(CHAT, {"model": "m", "stream": True})
     call = await node.next_call()
     sent: list[int] = []
     pouring = asyncio.ensure_future(pour(call, sent))
+    (exchange,) = rig.gateway.parts.relay.exchanges.values()
     seen = -1
-    while seen != len(sent):  # every buffer on the way is full
+    while seen != len(sent) or not exchange.is_held_back():
         seen = len(sent)
         await call.blocked()
         for _ in range(20):
