@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 import tempfile
 import warnings
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+import pytest_asyncio
 import uvloop
 from redis import Redis
 from sqlalchemy import create_engine, text
@@ -19,7 +21,9 @@ from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from playwright.async_api import Browser
 
 numbers = itertools.count(1)
 hypothesis.settings.register_profile("forebay", deadline=None)  # how long it takes proves nothing
@@ -120,3 +124,18 @@ def valkey_url(valkey_server: ValkeyServer) -> str:
     with Redis.from_url(valkey_server.url) as client:
         client.flushall()
     return valkey_server.url
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """A real browser, for whatever looks at a page; such tests share one event loop."""
+    from playwright.async_api import async_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.fail("no browser: install the package 'chromium', or Google Chrome")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        await browser.close()

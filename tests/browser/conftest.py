@@ -8,7 +8,6 @@ wrote an error into the console, broke the security policy, or asked anyone but 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
 from contextlib import AsyncExitStack
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import expect
 
 from forebay.gateway.gateway import Gateway
 from forebay.settings import Settings
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, ConsoleMessage, Error, Page, Request
 
 LIMIT_S = 30.0  # only turns a hang into a failure
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 COMMAND = str(Path(sys.executable).parent / "forebay")
 CHAT = "/v1/chat/completions"
 OK: dict[str, object] = {"choices": []}
@@ -205,17 +203,6 @@ async def stream(call: Call, *words: str) -> None:
     await call.chunk(b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n')
     await call.chunk(b"data: [DONE]\n\n")
     await call.end()
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def browser() -> AsyncIterator[Browser]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.fail("no browser: install the package 'chromium', or Google Chrome")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        await browser.close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -24,18 +24,21 @@ BIN = str(Path(sys.executable).parent)
 IN_BASH = """
 PATH="$0:$PATH"
 source <(forebay completion bash)
-COMP_LINE="$1" COMP_POINT=${#1}
-_forebay_completion forebay "${1##*[ :=]}"
-printf '%s\\n' "${COMPREPLY[@]}"
+for COMP_LINE; do
+  COMP_POINT=${#COMP_LINE} COMPREPLY=()
+  _forebay_completion forebay "${COMP_LINE##*[ :=]}"
+  echo "${COMPREPLY[@]}"
+done
 """
 IN_FISH = 'set -p PATH $argv[1]; forebay completion fish | source; complete -C "$argv[2]"'
 
 
-def in_bash(line: str) -> list[str]:
-    command = ["bash", "--norc", "-c", IN_BASH, BIN, line]
+def in_bash(*lines: str) -> list[list[str]]:
+    """Return what is offered behind each line."""
+    command = ["bash", "--norc", "-c", IN_BASH, BIN, *lines]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
-    return [word for word in done.stdout.splitlines() if word]
+    return [line.split() for line in done.stdout.splitlines()]
 
 
 def values(*words: str) -> list[str]:
@@ -54,25 +57,26 @@ async def test_bash_is_offered_verbs_options_nodes_and_models(desk: Desk) -> Non
     node = await desk.node(models=("llama3:8b", "mistral"))
     gateway = await desk.start(node)
     url = f"--url http://127.0.0.1:{gateway.port}"
-    for line, expected in (
-        ("forebay jo", ["jobs"]),
-        ("forebay nodes re", ["remove", "resume"]),
-        ("forebay status --js", ["--json"]),
-        (f"forebay nodes drain {url} ", ["n1"]),
-        (f"forebay chat {url} --model mis", ["mistral"]),
-        (f"forebay chat {url} --model llama3:", ["8b"]),  # bash has the rest already
-        ("forebay serve --set queue.fairn", ["queue.fairness="]),
-        ("forebay serve --set queue.fairness=f", ["fifo"]),
-        ("forebay jobs list --status f", ["failed"]),
-    ):
-        assert await asyncio.to_thread(in_bash, line) == expected, line
+    wanted = {
+        "forebay jo": ["jobs"],
+        "forebay nodes re": ["remove", "resume"],
+        "forebay status --js": ["--json"],
+        f"forebay nodes drain {url} ": ["n1"],
+        f"forebay chat {url} --model mis": ["mistral"],
+        f"forebay chat {url} --model llama3:": ["8b"],  # bash has the rest already
+        "forebay serve --set queue.fairn": ["queue.fairness="],
+        "forebay serve --set queue.fairness=f": ["fifo"],
+        "forebay jobs list --status f": ["failed"],
+    }
+    offered = await asyncio.to_thread(in_bash, *wanted)
+    assert dict(zip(wanted, offered, strict=True)) == wanted
 
 
 def test_bash_is_offered_nothing_and_told_nothing_where_no_gateway_answers() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        assert in_bash(f"forebay nodes drain --url {url} ") == []
+        assert in_bash(f"forebay nodes drain --url {url} ") == [[]]
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here")
@@ -118,7 +122,7 @@ def test_an_option_is_offered_once_unless_it_may_be_repeated() -> None:
 
 
 def test_a_line_with_an_open_quote_is_read_as_far_as_it_goes() -> None:
-    assert in_bash('forebay "sta') == ["status"]
+    assert in_bash('forebay "sta') == [["status"]]
 
 
 def test_zsh_hears_of_colons_in_names_as_it_wants_them() -> None:

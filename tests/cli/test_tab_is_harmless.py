@@ -143,25 +143,24 @@ async def test_no_name_of_a_model_is_run_by_bash(serve: Serve, tmp_path: Path) -
     assert {tuple(words[3:]) for words in given} == {("--model", DONE)}
 
 
-@pytest.mark.parametrize(
-    ("name", "typed"),
-    [
-        ("llama3:8b-q4_K_M", "lla"),
-        ("llama3:8b-q4_K_M", "llama3:8"),
-        ("org/model@sha256:0a", "org/m"),
-        ("org/model@sha256:0a", "org/model@s"),
-        ("org/model@sha256:0a", "org/model@sha256:"),
-        ("a=b,c+d", "a="),
-        ("llama3:8b", '"llama3:'),
-    ],
-)
-async def test_an_ordinary_name_is_completed_in_bash(
-    serve: Serve, tmp_path: Path, name: str, typed: str
-) -> None:
-    url = await serve(Models(name))
-    line = f"shown chat --url {url} --model {typed}"
-    (words,) = await asyncio.to_thread(typed_in_bash, tmp_path, line)
-    assert words[4:] == [name, DONE]
+TYPED = {
+    "lla": "llama3:8b-q4_K_M",
+    "llama3:8": "llama3:8b-q4_K_M",
+    "org/m": "org/model@sha256:0a",
+    "org/model@s": "org/model@sha256:0a",
+    "org/model@sha256:": "org/model@sha256:0a",
+    "a=": "a=b,c+d",
+    '"llama3:': "llama3:8b",
+}
+
+
+async def test_ordinary_names_are_completed_in_bash(serve: Serve, tmp_path: Path) -> None:
+    lines = [
+        f"shown chat --url {await serve(Models(name))} --model {typed}"
+        for typed, name in TYPED.items()
+    ]
+    given = await asyncio.to_thread(typed_in_bash, tmp_path, *lines)
+    assert [words[4:] for words in given] == [[name, DONE] for name in TYPED.values()]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
-from playwright.async_api import async_playwright
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from playwright.async_api import Page
+    from playwright.async_api import Browser, Page
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 NOT_LOADED = {"canonical", "next", "prev", "alternate"}
 THEME_S_OWN = {"landmark-unique"}
@@ -95,20 +91,19 @@ def test_state_diagrams_are_drawn_and_need_no_script(site: Path) -> None:
 # -- in a browser
 
 
-@pytest.fixture
-async def browser_page() -> AsyncIterator[Page]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = await browser.new_page(viewport={"width": 390, "height": 800})
-        page.set_default_timeout(20_000)
-        yield page
-        await browser.close()
+in_browser = pytest.mark.asyncio(loop_scope="session")
+"""On the browser's event loop."""
 
 
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser_page(browser: Browser) -> AsyncIterator[Page]:
+    page = await browser.new_page(viewport={"width": 390, "height": 800})
+    page.set_default_timeout(20_000)
+    yield page
+    await page.close()
 
 
-@needs_browser
+@in_browser
 async def test_from_the_file_system_pages_ask_for_nothing_else_and_fit_a_phone(
     site: Path, browser_page: Page
 ) -> None:
@@ -125,7 +120,7 @@ async def test_from_the_file_system_pages_ask_for_nothing_else_and_fit_a_phone(
     assert errors == []
 
 
-@needs_browser
+@in_browser
 async def test_search_works_from_the_file_system(site: Path, browser_page: Page) -> None:
     await browser_page.set_viewport_size({"width": 1280, "height": 800})
     await browser_page.goto((site / "index.html").as_uri())
@@ -139,7 +134,7 @@ async def test_search_works_from_the_file_system(site: Path, browser_page: Page)
     assert any("reference/settings.html" in address for address in addresses)
 
 
-@needs_browser
+@in_browser
 @pytest.mark.parametrize(
     ("words", "first"),
     [
@@ -164,7 +159,7 @@ async def test_what_is_searched_most_is_found_first(
     assert f"/{first}" in (await found.get_attribute("href") or "").partition("?")[0]
 
 
-@needs_browser
+@in_browser
 async def test_pictures_follow_the_switch_between_light_and_dark(
     site: Path, browser_page: Page
 ) -> None:
@@ -180,7 +175,7 @@ async def test_pictures_follow_the_switch_between_light_and_dark(
     assert scheme == "dark"
 
 
-@needs_browser
+@in_browser
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 async def test_the_site_can_be_read_by_those_who_see_little_or_nothing(
     site: Path, browser_page: Page, scheme: Literal["light", "dark"]

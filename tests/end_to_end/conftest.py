@@ -12,12 +12,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from forebay.nodes.sim.sim_node import SimNode
 from forebay.testing import RawClient
+from harness.polling import pause
 from harness.tiny_model import write_tiny_model
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import AsyncIterator
+
+    from forebay.nodes.sim.engine import SimOptions
 
 COMMAND = str(Path(sys.executable).parent / "forebay")
 LIMIT_S = 30.0  # only turns a hang into a failure
@@ -97,8 +101,15 @@ class Shell:
         self._stack.push_async_callback(command.stop)
         return command
 
-    async def sim_node(self, *words: str) -> str:
-        """Start a simulated node and return its address."""
+    async def sim_node(self, options: SimOptions) -> str:
+        """Start a simulated node, here, and return its address."""
+        node = SimNode(options)
+        await node.start()
+        self._stack.push_async_callback(node.stop)
+        return node.url
+
+    async def sim_node_program(self, *words: str) -> str:
+        """Start a simulated node as a program of its own, and return its address."""
         node = await self.start("sim-node", "--port", "0", *words)
         line = await node.says("simulated node on ")
         return next(word for word in line.split() if word.startswith("http://"))
@@ -129,7 +140,7 @@ class Shell:
         """Ask until that many wait."""
         async with asyncio.timeout(LIMIT_S):
             while (await self.get(port, "/v1/queue"))["waiting"] != count:
-                pass
+                await pause()
 
 
 async def listening_port(gateway: Command) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from forebay.testing import FakeNode, RawClient
+from harness.polling import pause
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,7 +215,8 @@ class Storm:
                             text = "".join(one.text for one in found)
                             return [json.loads(line) for line in text.splitlines()]
                 except openai.APIError:
-                    continue
+                    pass
+                await pause()
 
     def _client(self) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{self.port()}/v1", api_key="x")
@@ -243,7 +245,7 @@ class Storm:
         try:
             async with asyncio.timeout(LIMIT_S):
                 while held & await asyncio.to_thread(self._held):
-                    pass
+                    await pause()
         finally:
             gateway.signal(signal.SIGCONT)
             self._frozen.discard(place)
@@ -271,4 +273,5 @@ class Storm:
                     if not await asyncio.to_thread(self._ledger.unended):
                         return
                 except Exception:  # the database is on its way up
-                    continue
+                    pass
+                await pause()

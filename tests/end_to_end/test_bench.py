@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.nodes.sim.engine import SimOptions
 from forebay.testing import FakeNode
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ OK = {
 
 
 async def test_a_gateway_in_front_of_a_node_is_loaded(shell: Shell, tmp_path: Path) -> None:
-    url = await shell.sim_node("--ttft-ms", "0", "--tokens-per-second", "0", "--slots", "4")
+    url = await shell.sim_node(SimOptions(slots=4, ttft_s=0.0, tokens_per_second=0.0))
     (tmp_path / "gateway").mkdir()
     _, port = await shell.serve("--node", url, cwd=tmp_path / "gateway")
     trace = tmp_path / "trace.csv"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from forebay.nodes.sim.engine import SimOptions
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
     from .conftest import Shell
 
-FAST = ("--model", "m", "--slots", "2", "--ttft-ms", "0", "--tokens-per-second", "0")
+FAST = SimOptions(models=("m",), slots=2, ttft_s=0.0, tokens_per_second=0.0)
 TOKEN = "open-sesame-4711"
 
 
@@ -23,7 +25,7 @@ async def test_a_gateway_without_nodes_waits_for_guards_and_serves_what_they_bri
     gateway, port = await shell.serve("--set", "guard.token_env=GUARD_TOKEN", cwd=tmp_path)
     assert "forebay node --backend URL" in gateway.text
     assert (await shell.get(port, "/admin/nodes"))["data"] == []  # no model of its own
-    node = await shell.sim_node(*FAST)
+    node = await shell.sim_node(FAST)
     url = f"http://127.0.0.1:{port}"
     guard = await shell.start(
         "node", "--port", "0", "--backend", node, "--gateway", url, "--name", "gpu1",
@@ -46,7 +48,7 @@ async def test_a_guard_that_is_refused_says_why_and_goes_on_guarding(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GUARD_TOKEN", TOKEN)
-    node = await shell.sim_node(*FAST)
+    node = await shell.sim_node(FAST)
     _, port = await shell.serve("--node", node, cwd=tmp_path)
     guard = await shell.start(
         "node", "--port", "0", "--backend", node, "--gateway", f"http://127.0.0.1:{port}",

@@ -16,6 +16,7 @@ import openai
 import pytest
 
 from forebay.testing import FakeNode
+from harness.polling import pause
 
 from .conftest import LIMIT_S, Command, Shell, listening_port
 from .ledger import Entry, Ledger, Wrong, check
@@ -69,7 +70,7 @@ async def until(found: Callable[[], bool], what: str) -> None:
     try:
         async with asyncio.timeout(LIMIT_S):
             while not await asyncio.to_thread(found):
-                pass
+                await pause()
     except TimeoutError:
         raise AssertionError(what) from None
 
@@ -176,6 +177,7 @@ async def ended(client: openai.AsyncOpenAI, batch_id: str) -> Any:
             batch = await client.batches.retrieve(batch_id)
             if batch.status in ("completed", "failed", "expired", "cancelled"):
                 return batch
+            await pause()
 
 
 # -- frozen past its lease

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from forebay.testing import FakeNode
+from harness.polling import pause
 
 from .conftest import LIMIT_S
 
@@ -83,6 +84,7 @@ async def test_a_batch_outlives_a_gateway_that_is_killed_again_and_again(
         client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="x")
         async with asyncio.timeout(LIMIT_S):
             while batch.status not in ENDED:
+                await pause()
                 batch = await client.batches.retrieve(batch.id)
         assert killed == 3
         assert batch.status == "completed", batch
@@ -122,6 +124,7 @@ async def test_jobs_outlive_a_kill_and_only_the_running_one_is_interrupted(
         seen: list[Any] = []
         async with asyncio.timeout(LIMIT_S):
             while [one["status"] for one in seen] != ["failed", *["completed"] * 3]:
+                await pause()
                 seen = []
                 for job_id in ids:
                     client = await shell.connect(port)

@@ -9,6 +9,9 @@ import sys
 from asyncio.subprocess import PIPE
 from typing import TYPE_CHECKING
 
+from forebay.nodes.sim.engine import SimOptions
+from harness.polling import pause
+
 from .conftest import LIMIT_S, PROMPT
 
 if TYPE_CHECKING:
@@ -18,15 +21,15 @@ if TYPE_CHECKING:
 
     from .conftest import Command, Shell
 
-FAST = ("--model", "m", "--slots", "2", "--ttft-ms", "0", "--tokens-per-second", "0")
-SLOW = ("--model", "m", "--ttft-ms", "0", "--tokens-per-second", "20")
+FAST = SimOptions(models=("m",), slots=2, ttft_s=0.0, tokens_per_second=0.0)
+SLOW = SimOptions(models=("m",), ttft_s=0.0, tokens_per_second=20.0)
 PATIENT = ("--set", "server.shutdown_seconds=3600")
 
 
 async def test_the_first_answer_comes_through_and_the_console_says_what_to_try(
     shell: Shell,
 ) -> None:
-    node = await shell.sim_node(*FAST)
+    node = await shell.sim_node(FAST)
     gateway, port = await shell.serve("--node", node)
     reply = await (await shell.ask(port, model="m")).reply()
     assert reply.status == 200
@@ -40,7 +43,7 @@ async def test_the_first_answer_comes_through_and_the_console_says_what_to_try(
 
 
 async def test_the_console_says_so_where_the_store_is_out_of_reach(shell: Shell) -> None:
-    node = await shell.sim_node(*FAST)
+    node = await shell.sim_node(FAST)
     with socket.socket() as nobody:  # bound, so that nobody else is, and does not listen
         nobody.bind(("127.0.0.1", 0))
         url = f"redis://127.0.0.1:{nobody.getsockname()[1]}/0"
@@ -50,7 +53,8 @@ async def test_the_console_says_so_where_the_store_is_out_of_reach(shell: Shell)
 
 
 async def test_nodes_of_several_processes_share_one_queue(shell: Shell) -> None:
-    nodes = [await shell.sim_node(*FAST) for _ in range(2)]
+    words = ("--model", "m", "--slots", "2", "--ttft-ms", "0", "--tokens-per-second", "0")
+    nodes = [await shell.sim_node_program(*words) for _ in range(2)]
     _, port = await shell.serve("--node", nodes[0], "--node", nodes[1])
     clients = [await shell.ask(port, model="m") for _ in range(20)]
     replies = [await client.reply() for client in clients]
@@ -60,7 +64,7 @@ async def test_nodes_of_several_processes_share_one_queue(shell: Shell) -> None:
 
 async def begun_and_waiting(shell: Shell, tokens: int) -> tuple[Command, RawClient, RawClient]:
     """Return a gateway with one stream that has begun and one request that waits for its slot."""
-    node = await shell.sim_node(*SLOW)
+    node = await shell.sim_node(SLOW)
     gateway, port = await shell.serve("--node", node, *PATIENT)
     limits = {"max_tokens": tokens, "ignore_eos": True}
     running = await shell.ask(port, model="m", stream=True, **limits)
@@ -101,7 +105,7 @@ async def test_a_second_signal_stops_at_once_and_says_so_in_the_stream(shell: Sh
 
 
 async def test_while_it_drains_it_is_not_ready_but_alive(shell: Shell) -> None:
-    node = await shell.sim_node(*SLOW)
+    node = await shell.sim_node(SLOW)
     gateway, port = await shell.serve("--node", node, *PATIENT)
     looking = await shell.connect(port)
     running = await shell.ask(port, model="m", stream=True, max_tokens=100_000, ignore_eos=True)
@@ -116,7 +120,7 @@ async def test_while_it_drains_it_is_not_ready_but_alive(shell: Shell) -> None:
 
 
 async def test_a_good_file_is_taken_over_and_a_bad_one_is_not(shell: Shell, tmp_path: Path) -> None:
-    node = await shell.sim_node(*FAST)
+    node = await shell.sim_node(FAST)
     file = tmp_path / "forebay.toml"
     head = f'[[nodes]]\nname = "n1"\nurl = "{node}"\n'
     file.write_text(head)
@@ -153,17 +157,17 @@ async def test_settings_that_cannot_be_used_are_named_before_anything_starts(
 
 
 async def test_status_and_nodes_talk_to_a_gateway_that_runs(shell: Shell) -> None:
-    nodes = [await shell.sim_node(*FAST) for _ in range(2)]
+    nodes = [await shell.sim_node(FAST) for _ in range(2)]
     _, port = await shell.serve("--node", nodes[0])
     here = ("--url", f"http://127.0.0.1:{port}")
     added = await shell.start("nodes", "add", nodes[1], "--name", "second", *here)
     assert await added.ends() == 0
     async with asyncio.timeout(LIMIT_S):
-        while True:
-            status = await shell.start("status", *here)
-            assert await status.ends() == 0
-            if status.text.count("online") == 2:
-                break
+        while (await shell.get(port, "/admin/nodes"))["data"][1]["state"] != "online":
+            await pause()
+    status = await shell.start("status", *here)
+    assert await status.ends() == 0
+    assert status.text.count("online") == 2
     assert "second" in status.text
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from forebay.nodes.sim.engine import SimOptions
 from forebay.testing import FakeNode
+from harness.polling import pause
 
 from .conftest import LIMIT_S
 
@@ -122,9 +124,8 @@ async def test_every_accepted_prompt_has_exactly_one_end_after_kill_9_in_mid_pro
 async def test_a_thousand_sessions_of_five_prompts_each_end_without_drift(
     shell: Shell, tmp_path: Path
 ) -> None:
-    url = await shell.sim_node(
-        "--model", "m", "--slots", "64", "--ttft-ms", "0", "--tokens-per-second", "100000"
-    )
+    options = SimOptions(models=("m",), slots=64, ttft_s=0.0, tokens_per_second=100_000.0)
+    url = await shell.sim_node(options)
     _, port = await shell.serve("--node", url, "--set", "queue.max_size=50", cwd=tmp_path)
     sessions: list[str] = []
 
@@ -146,6 +147,7 @@ async def test_a_thousand_sessions_of_five_prompts_each_end_without_drift(
             text = (await metrics(shell, port)).decode()
             if "forebay_sessions_pending_prompts 0.0" in text:
                 break
+            await pause()
     for session in sessions[::50]:
         seen = await shell.get(port, f"/session/{session}")
         assert (seen["pendingCount"], seen["turns"]) == (0, PROMPTS)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from forebay.nodes.sim.engine import SimOptions
+from harness.polling import pause
+
 from .conftest import COMMAND, LIMIT_S
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 RARER = ("xterm", "screen")
-SLOW = ("--model", "m", "--slots", "2", "--ttft-ms", "0", "--tokens-per-second", "1")
+SLOW = SimOptions(models=("m",), slots=2, ttft_s=0.0, tokens_per_second=1.0)
 
 
 class Terminal:
@@ -54,8 +57,8 @@ class Terminal:
         screen = ""
         try:
             async with asyncio.timeout(LIMIT_S):
-                while what not in screen:
-                    screen = await self.tmux("capture-pane", "-p")
+                while what not in (screen := await self.tmux("capture-pane", "-p")):
+                    await pause()
         except TimeoutError:
             raise AssertionError(f"{what!r} is not shown:\n{screen}") from None
         return screen
@@ -88,7 +91,7 @@ UTF8 = {"LC_ALL": "C.UTF-8"}
 async def test_it_shows_the_gateway_drains_a_node_and_leaves_the_terminal_clean(
     shell: Shell, terminal: Terminal
 ) -> None:
-    _, port = await shell.serve("--node", await shell.sim_node(*SLOW))
+    _, port = await shell.serve("--node", await shell.sim_node(SLOW))
     for _ in range(5):
         await shell.ask(port, model="m", max_tokens=1000, ignore_eos=True)
     await shell.until_waiting(port, 3)
@@ -114,7 +117,7 @@ async def test_it_shows_the_gateway_drains_a_node_and_leaves_the_terminal_clean(
 async def test_ctrl_z_gives_the_terminal_back_and_fg_draws_everything_anew(
     shell: Shell, terminal: Terminal
 ) -> None:
-    _, port = await shell.serve("--node", await shell.sim_node(*SLOW))
+    _, port = await shell.serve("--node", await shell.sim_node(SLOW))
     await terminal.tmux("new-session", "-d", "-x", "80", "-y", "24", "env PS1=ready: sh -i")
     await terminal.shows("ready:")
     await terminal.press(f"LC_ALL=C.UTF-8 {COMMAND} top --url http://127.0.0.1:{port}", "Enter")
@@ -136,7 +139,7 @@ async def test_ctrl_z_gives_the_terminal_back_and_fg_draws_everything_anew(
 async def test_it_draws_on_any_common_terminal_and_ctrl_c_leaves(
     shell: Shell, terminal: Terminal, term: str
 ) -> None:
-    _, port = await shell.serve("--node", await shell.sim_node(*SLOW))
+    _, port = await shell.serve("--node", await shell.sim_node(SLOW))
     url = f"http://127.0.0.1:{port}"
     await terminal.run("top", "--url", url, TERM=term, NO_COLOR="1", **UTF8)
     await terminal.shows("● online")
@@ -146,7 +149,7 @@ async def test_it_draws_on_any_common_terminal_and_ctrl_c_leaves(
 
 
 async def test_without_utf_8_it_draws_with_ascii(shell: Shell, terminal: Terminal) -> None:
-    _, port = await shell.serve("--node", await shell.sim_node(*SLOW))
+    _, port = await shell.serve("--node", await shell.sim_node(SLOW))
     await terminal.run("top", "--url", f"http://127.0.0.1:{port}", LC_ALL="C")
     screen = await terminal.shows("* online")
     assert screen.isascii()

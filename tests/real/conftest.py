@@ -14,6 +14,7 @@ import pytest
 from forebay.gateway.gateway import Gateway
 from forebay.settings import Settings
 from forebay.testing import FakeNode, RawClient
+from harness.polling import LOOK_S, pause
 from harness.tiny_model import write_tiny_model
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Stage:
         """Ask until the queue says so."""
         async with asyncio.timeout(LIMIT_S):
             while (await self.queue())[key] != value:
-                pass
+                await pause()
 
 
 class Engine:
@@ -92,7 +93,7 @@ class Engine:
         slots = (await self._get("/slots")).json()
         return sum(slot["is_processing"] for slot in slots)
 
-    async def until_busy(self, count: int, every_s: float = 0.0) -> None:
+    async def until_busy(self, count: int, every_s: float = LOOK_S) -> None:
         async with asyncio.timeout(LIMIT_S):
             while await self.busy_slots() != count:  # noqa: ASYNC110 - another program's state
                 await asyncio.sleep(every_s)

@@ -14,6 +14,7 @@ import pytest
 from forebay.settings import NodeSettings
 from forebay.wire.client import STREAMS_CLOSED_MAX
 from harness import tiny_model
+from harness.polling import pause
 
 from .conftest import ENDLESS, LIMIT_S, LOOKS_FOR_CLIENTS_S, MODEL, SLOTS, llama_cpp, ready_url
 
@@ -128,7 +129,7 @@ async def until_loading(port: int) -> bool:
                     health = await client.get(f"http://127.0.0.1:{port}/health")
                     return health.status_code == 503
                 except httpx.TransportError:
-                    await asyncio.sleep(0)
+                    await pause()
 
 
 async def test_while_it_loads_it_says_so_and_then_it_serves(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
+from harness.polling import pause
+
 from .conftest import LIMIT_S, MODEL
 
 if TYPE_CHECKING:
@@ -148,6 +150,7 @@ async def test_a_batch_is_cancelled_and_errors_are_read(stage: Stage, tmp_path: 
         assert cancelled.status in ("cancelling", "cancelled")
         async with asyncio.timeout(LIMIT_S):
             while cancelled.status != "cancelled":
+                await pause()
                 cancelled = await client.batches.retrieve(batch.id)
         assert cancelled.error_file_id is not None
         errors = await client.files.content(cancelled.error_file_id)
@@ -168,6 +171,7 @@ async def test_what_is_wrong_with_a_file_is_read(gateway: Stage) -> None:
         )
         async with asyncio.timeout(LIMIT_S):
             while batch.status not in ENDED:
+                await pause()
                 batch = await client.batches.retrieve(batch.id)
         assert batch.status == "failed"
         assert batch.errors is not None
@@ -214,7 +218,7 @@ async def test_the_curl_lines_of_the_page_do_the_same(gateway: Stage, tmp_path: 
         ids["FILE_ID"] = json.loads(await curl(store))["id"]
         ids["BATCH_ID"] = json.loads(await curl(create))["id"]
         while (shown := json.loads(await curl(show)))["status"] not in ENDED:
-            pass
+            await pause()
     assert shown["status"] == "completed"
     ids["OUTPUT_FILE_ID"] = shown["output_file_id"]
     assert [json.loads(one)["custom_id"] for one in (await curl(fetch)).splitlines()] == [

@@ -67,14 +67,16 @@ def read_so(how: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if how != AT_ONCE:
             patch.setattr(members, "WHOLE_BYTES", 0)
-        if how == "in small slices":
-            for name, size in (("SLICE", 24), ("WINDOW", 13), ("PIECE_MIN", 3)):
+        if how == SMALL:
+            sizes = {"SLICE": SMALL_SLICE, "WINDOW": 13, "PIECE_MIN": 3, "BRACKETS_FREE": 8}
+            for name, size in sizes.items():
                 patch.setattr(members, name, size)
         yield
 
 
-AT_ONCE = "at once"
-all_ways = pytest.mark.parametrize("how", [AT_ONCE, "in slices", "in small slices"])
+AT_ONCE, SMALL = "at once", "in small slices"
+SMALL_SLICE = 24
+all_ways = pytest.mark.parametrize("how", [AT_ONCE, "in slices", SMALL])
 
 
 def pairs_of(body: bytes) -> list[tuple[str, Any]]:
@@ -179,10 +181,11 @@ def test_values_longer_than_a_slice_are_found_whole() -> None:
 def test_a_quote_after_backslashes_on_the_edge_of_a_slice_is_read_right(
     how: str, slashes: int
 ) -> None:
-    brackets: list[list[int]] = [[]] * BRACKETS_FREE  # so many that their depth is looked at
+    edge = SMALL_SLICE if how == SMALL else SLICE
+    brackets = b"[]," * (8 if how == SMALL else BRACKETS_FREE)  # so many: their depth is looked at
     for shift in range(-8, 8):
-        text = "x" * (SLICE + shift) + "\\" * slashes + '"'
-        body = json.dumps({"a": text, "b": brackets, "model": "m"}).encode()
+        text = "x" * (edge + shift) + "\\" * slashes + '"'
+        body = b'{"a": %b, "b": [%b[]], "model": "m"}' % (json.dumps(text).encode(), brackets)
         with read_so(how):
             spans = dict(scan_members(body))
         assert json.loads(body[slice(*spans["a"])]) == text
