@@ -59,7 +59,7 @@ def make_application(parts: Parts) -> ASGIApp:
 
 def _routes(parts: Parts) -> list[BaseRoute]:
     authorizer, reader, readiness = parts.authorizer, parts.reader, parts.readiness
-    session_service = SessionService(parts.sessions, parts.job_admission, readiness, parts.callers)
+    session_service = SessionService(parts.sessions, parts.models, readiness, parts.callers)
 
     async def metrics_text() -> bytes:
         look, fleet = await parts.queue_observer.observation(), parts.membership.fleet
@@ -82,7 +82,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
             authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live
         ),
         GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
-        JobRoutes(authorizer, reader, readiness, parts.jobs, parts.job_admission),
+        JobRoutes(authorizer, reader, readiness, parts.jobs, parts.models),
         FileRoutes(authorizer, reader, readiness, parts.jobs),
         BatchRoutes(authorizer, reader, parts.jobs),
         SessionRoutes(authorizer, reader, parts.peers, session_service),

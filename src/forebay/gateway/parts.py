@@ -33,7 +33,6 @@ from forebay.gateway.hot.model_names import ModelNames
 from forebay.gateway.hot.proxies import TrustedProxies
 from forebay.gateway.http.authorization import Authorizer
 from forebay.gateway.http.json_body import RequestReader
-from forebay.gateway.jobs.admission import JobAdmission
 from forebay.gateway.jobs.service import JobDeps, JobService
 from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
@@ -110,7 +109,6 @@ class Parts:
         self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
         self.reader = RequestReader(server.body_seconds)
         # -- jobs and sessions
-        self.job_admission = JobAdmission(self.admission, self.nodes, self.models)
         self.jobs = self._make_jobs(settings, clock, environ)
         self.sessions = self._make_sessions(clock)
         self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)

@@ -79,12 +79,12 @@ async def test_fault_47_a_job_whose_worker_died_runs_again_after_its_lease(
 ) -> None:
     node = await drained(rig, postgres_url, on_interrupt="retry")
     job_id = await submit(rig)
-    dead = await taken_elsewhere(rig.gateway.parts.jobs.store, "dead")
+    dead = await taken_elsewhere(rig.gateway.parts.jobs.engine.store, "dead")
     assert dead.id == job_id
     await rig.get("/admin/nodes/n1/resume", method="POST")
     rig.clock.advance(5.0)
     assert (await job(rig, job_id))["status"] == "running"  # its lease has not ended
-    end_leases(rig.gateway.parts.jobs.store)
+    end_leases(rig.gateway.parts.jobs.engine.store)
     arriving = asyncio.ensure_future(node.next_call())
     while not arriving.done():  # until someone has looked for ended leases
         rig.clock.advance(1.0)
@@ -93,7 +93,7 @@ async def test_fault_47_a_job_whose_worker_died_runs_again_after_its_lease(
     await call.answer({"result": 2})
     done = await until(rig, job_id, "completed")
     assert (done["attempt"], done["result"]) == (2, {"result": 2})
-    late = rig.gateway.parts.jobs.store.complete(dead, '"from the dead"')
+    late = rig.gateway.parts.jobs.engine.store.complete(dead, '"from the dead"')
     assert not await asyncio.wrap_future(late)
     assert (await job(rig, job_id))["result"] == {"result": 2}
 
@@ -105,7 +105,7 @@ async def test_fault_48_what_a_worker_says_after_its_lease_is_refused(
     await rig.start(node, jobs={"database": postgres_url, "on_interrupt": "retry"})
     job_id = await submit(rig)
     call = await node.next_call()
-    store = rig.gateway.parts.jobs.store
+    store = rig.gateway.parts.jobs.engine.store
     end_leases(store)  # as if we had been frozen
     how = Recovery(retry=True, attempts=3, expired_only=True)
     await rig.get("/admin/nodes/n1/drain", method="POST")
@@ -124,7 +124,7 @@ async def test_fault_49_a_job_that_kills_its_workers_becomes_a_dead_letter(
 ) -> None:
     node = await drained(rig, postgres_url, on_interrupt="retry", attempts=3)
     job_id = await submit(rig)
-    store = rig.gateway.parts.jobs.store
+    store = rig.gateway.parts.jobs.engine.store
     how = Recovery(retry=True, attempts=3, expired_only=True)
     for worker in ("w1", "w2", "w3"):
         await taken_elsewhere(store, worker)
@@ -210,7 +210,7 @@ async def test_fault_51_a_full_disk_is_said_and_takes_nothing_that_was_accepted(
     first = await submit(rig, chat(1))
     await (await node.next_call()).answer(OK)
     await until(rig, first, "completed")
-    store = rig.gateway.parts.jobs.store
+    store = rig.gateway.parts.jobs.engine.store
     pages = "PRAGMA page_count"
     count = store.database.write(lambda c: c.exec_driver_sql(pages).scalar_one()).result(10)
     full = text(f"PRAGMA max_page_count = {count}")  # SQLite then says what it says of a full disk

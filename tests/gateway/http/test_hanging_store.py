@@ -28,7 +28,7 @@ LIMIT_S = 30.0
 @contextmanager
 def hanging(gateway: Gateway) -> Iterator[None]:
     """Have every thread of the job database wait, as for a server that was paused."""
-    database, paused = gateway.parts.jobs.store.database, threading.Barrier(4)
+    database, paused = gateway.parts.jobs.engine.store.database, threading.Barrier(4)
     goes_on = threading.Event()
 
     def wait(_: object) -> None:
@@ -76,7 +76,7 @@ async def test_the_database_is_not_asked_again_and_again_while_it_says_nothing(r
     job_id = await submit(rig, chat())
     await (await node.next_call()).answer(OK)
     await until(rig, job_id, "completed")
-    database = gateway.parts.jobs.store.database
+    database = gateway.parts.jobs.engine.store.database
     with hanging(gateway):
         for _ in range(20):
             rig.clock.advance(slot_runner.POLL_S)

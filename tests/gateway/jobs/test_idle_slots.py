@@ -92,7 +92,7 @@ async def test_jobs_of_a_model_that_nobody_has_fail_after_a_while(rig: Rig) -> N
     known = await submit(rig, chat(0))
     await (await node.next_call()).answer(OK)
     await until(rig, known, "completed")
-    store = rig.gateway.parts.jobs.store
+    store = rig.gateway.parts.jobs.engine.store
     new = [NewJob("chat", "{}", n, queue_of("gone"), "gone") for n in range(3)]
     added = await asyncio.wrap_future(store.add(new))
     for _ in range(20):

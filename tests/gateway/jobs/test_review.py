@@ -251,7 +251,7 @@ async def test_an_outcome_that_cannot_be_stored_fails_its_job_instead_of_being_t
     def refused(_: object) -> None:
         raise DataError("", {}, Exception("odd"))
 
-    store = rig.gateway.parts.jobs.store
+    store = rig.gateway.parts.jobs.engine.store
     monkeypatch.setattr(store, "complete", lambda *_: store.database.write(refused))
     await call.answer(OK)
     failed = await until(rig, job_id, "failed")

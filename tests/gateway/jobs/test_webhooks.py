@@ -36,7 +36,7 @@ async def make_due(rig: Rig, attempts: int) -> None:
             break
     statement = update(jobs).where(jobs.c.webhook_due.is_not(None)).values(webhook_due=1.0)
     opened = rig.gateway.parts.jobs
-    opened.store.database.write(lambda c: c.execute(statement).rowcount).result(10)
+    opened.engine.store.database.write(lambda c: c.execute(statement).rowcount).result(10)
     assert opened.engine.webhooks is not None
     opened.engine.webhooks.wake()
 
@@ -44,7 +44,7 @@ async def make_due(rig: Rig, attempts: int) -> None:
 async def count(rig: Rig, condition: Any) -> int:
     await rig.queue()  # give the loop a turn
     wanted = select(func.count()).select_from(jobs).where(condition)
-    database = rig.gateway.parts.jobs.store.database
+    database = rig.gateway.parts.jobs.engine.store.database
     return int(database.read(lambda c: c.execute(wanted).scalar_one()).result(10))
 
 

@@ -52,7 +52,7 @@ async def until(rig: Rig, batch_id: str, *statuses: str) -> Any:
 
 async def run(rig: Rig, count: int) -> None:
     """Run lines, as they come."""
-    store = rig.gateway.parts.jobs.store
+    store = rig.gateway.parts.jobs.engine.store
     async with asyncio.timeout(20):
         while count:
             for job in await asyncio.wrap_future(store.claim("model:m", "w", 60.0, count)):

@@ -31,7 +31,7 @@ B = {"authorization": "Bearer secret-b-0123456789"}
 
 
 def left_behind(rig: Rig) -> list[Path]:
-    return list(rig.gateway.parts.jobs.files.folder.iterdir())
+    return list(rig.gateway.parts.jobs.engine.files.folder.iterdir())
 
 
 async def test_a_file_is_stored_shown_read_and_deleted(rig: Rig) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from forebay.gateway.errors.http_error import HttpError
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -51,6 +52,15 @@ class ModelNames:
                 if name in key.models or aliases.get(name, name) in key.models
             ]
         return sorted(set(names))
+
+    def check(self, asked: str, key: ResolvedKey | None, family: str, param: str) -> None:
+        """Raise HttpError for a model that the key may not use, or that no node has."""
+        if not self._admission.may_use(key, asked):
+            raise HttpError("forbidden", "this key may not use this model", param)
+        model, fallbacks = self._admission.resolve(asked)
+        known = any(self._nodes.knows(name, family) for name in (model, *fallbacks))
+        if not known and not self._nodes.is_starting():
+            raise HttpError.of(self.unknown(asked, key, family, param))
 
     def aliased(self, name: str) -> str:
         """Return the model that an alias stands for; any other name as it is."""

@@ -14,53 +14,34 @@ from forebay.relay.members import InvalidBody, scan_members
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from forebay.gateway.hot.admission import Admission
     from forebay.gateway.hot.callers import Caller
     from forebay.gateway.hot.model_names import ModelNames
-    from forebay.nodes.registry import Nodes
 
 
-class JobAdmission:
-    """Validates params, and finds the model."""
-
-    def __init__(self, admission: Admission, nodes: Nodes, models: ModelNames) -> None:
-        self._admission = admission
-        self._nodes = nodes
-        self._models = models
-
-    async def check(
-        self, task_type: str, params: bytes, model: str | None, caller: Caller
-    ) -> tuple[bytes, str]:
-        """Return the params and the model they ask for; raises HttpError, naming the field."""
-        try:
-            params = await in_turns(_with_model(params, model))
-            fields = FAMILY.reader.read_small(params)
-            if fields is None:
-                fields = (await in_turns(FAMILY.reader.read_in_slices(params))).fields
-        except InvalidBody as error:
-            param = "params" if error.param == "body" else f"params.{error.param}"
-            raise HttpError(error.code, f"params: {error}", param) from None
-        unsupported = fields.unsupported()
-        if unsupported is not None:
-            param = f"params.{unsupported.param}"
-            raise HttpError("unsupported", unsupported.message, param)
-        if FAMILY.is_stream(fields, ROUTES[task_type]):
-            words = "nobody listens to a job: leave out `stream`"
-            raise invalid(words, "params.stream")
-        if model is not None and fields.model != model:
-            words = "`model` and `params.model` differ"
-            raise invalid(words, "model")
-        self.check_model(fields.model, caller, "params.model")
-        return params, fields.model
-
-    def check_model(self, asked: str, caller: Caller, param: str) -> None:
-        """Refuse a model that the key may not use, or that no node has; `param` is its field."""
-        if not self._admission.may_use(caller.key, asked):
-            raise HttpError("forbidden", "this key may not use this model", param)
-        model, fallbacks = self._admission.resolve(asked)
-        known = any(self._nodes.knows(name, FAMILY.name) for name in (model, *fallbacks))
-        if not known and not self._nodes.is_starting():
-            raise HttpError.of(self._models.unknown(asked, caller.key, FAMILY.name, param))
+async def check_params(
+    models: ModelNames, caller: Caller, task_type: str, params: bytes, model: str | None
+) -> tuple[bytes, str]:
+    """Return the params and the model they ask for; raises HttpError, naming the field."""
+    try:
+        params = await in_turns(_with_model(params, model))
+        fields = FAMILY.reader.read_small(params)
+        if fields is None:
+            fields = (await in_turns(FAMILY.reader.read_in_slices(params))).fields
+    except InvalidBody as error:
+        param = "params" if error.param == "body" else f"params.{error.param}"
+        raise HttpError(error.code, f"params: {error}", param) from None
+    unsupported = fields.unsupported()
+    if unsupported is not None:
+        param = f"params.{unsupported.param}"
+        raise HttpError("unsupported", unsupported.message, param)
+    if FAMILY.is_stream(fields, ROUTES[task_type]):
+        words = "nobody listens to a job: leave out `stream`"
+        raise invalid(words, "params.stream")
+    if model is not None and fields.model != model:
+        words = "`model` and `params.model` differ"
+        raise invalid(words, "model")
+    models.check(fields.model, caller.key, FAMILY.name, "params.model")
+    return params, fields.model
 
 
 def _with_model(params: bytes, model: str | None) -> Generator[int, None, bytes]:

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.gateway.jobs.engine import JobEngine
-    from forebay.jobs.batches.files import Files
-    from forebay.jobs.batches.service import BatchService
     from forebay.jobs.builtin import Resolve
-    from forebay.jobs.store.followers import JobFollowers
-    from forebay.jobs.store.job_store import JobStore
     from forebay.relay.relay import Relay
     from forebay.settings import JobsSettings
 
@@ -51,7 +47,7 @@ class JobDeps:
 
 
 class JobService:
-    """One gateway's jobs; await `ready()` before using the store."""
+    """One gateway's jobs: `ready()` opens what they need."""
 
     def __init__(self, deps: JobDeps) -> None:
         self.settings = deps.settings
@@ -61,28 +57,11 @@ class JobService:
         self._loading: asyncio.Task[JobEngine] | None = None
         self._opening = LazyOpen("the job database", self._open, deps.clock)
 
-    # -- once it is ready
-
     @property
     def engine(self) -> JobEngine:
+        """The engine, whether its database is open or not; it has been loaded."""
         assert self._engine is not None
         return self._engine
-
-    @property
-    def store(self) -> JobStore:
-        return self.engine.store
-
-    @property
-    def files(self) -> Files:
-        return self.engine.files
-
-    @property
-    def batches(self) -> BatchService:
-        return self.engine.batches
-
-    @property
-    def followers(self) -> JobFollowers:
-        return self.engine.followers
 
     def task_types(self) -> list[str]:
         """Return the types that jobs may have here; all of them after `know_types`."""
@@ -141,9 +120,9 @@ class JobService:
         await engine.open()
         return engine
 
-    async def ready(self) -> None:
-        """Open the database unless it is open; raises HttpError where that fails."""
-        await self._opening.ready()
+    async def ready(self) -> JobEngine:
+        """Return the engine with its database open; raises HttpError where that fails."""
+        return await self._opening.ready()
 
     def drain(self) -> None:
         """Disconnect followers; running jobs may finish."""

@@ -11,7 +11,13 @@ from starlette.routing import Route
 
 from forebay.gateway.errors.http_error import HttpError, invalid, unsupported
 from forebay.gateway.jobs.service import from_store
-from forebay.gateway.routes.files import blocking, limit_of, list_object, owner_of, unknown_after
+from forebay.gateway.routes.files import (
+    blocking,
+    limit_of,
+    list_object,
+    owner_and_engine,
+    unknown_after,
+)
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.jobs.batches import file as files
 from forebay.jobs.batches.batch import LIST_MAX, NewBatch, is_name
@@ -61,40 +67,40 @@ class BatchRoutes:
         ]
 
     async def create(self, request: Request) -> Response:
-        owner = await owner_of(request, self.authorizer, self.jobs)
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         asked = await self.reader.decode(request, BODY_BYTES_MAX, NewBatchBody)
         if asked.output_expires_after is not UNSET:
             raise unsupported("output_expires_after")
         if not files.is_name(asked.input_file_id):
             raise invalid("there is no file of that id", "input_file_id")
         new = NewBatch(asked.input_file_id, asked.endpoint, asked.completion_window, asked.metadata)
-        batch = await blocking(lambda: self.jobs.batches.create(owner, new))
+        batch = await blocking(lambda: engine.batches.create(owner, new))
         return json_answer(batch_object(batch))
 
     async def listed(self, request: Request) -> Response:
         """List the caller's batches, the newest first."""
-        owner = await owner_of(request, self.authorizer, self.jobs)
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         limit, after = limit_of(request, LIST_DEFAULT, LIST_MAX), request.query_params.get("after")
         page = None
         if after is None or is_name(after):
-            page = await from_store(self.jobs.batches.list(owner, limit, after))
+            page = await from_store(engine.batches.list(owner, limit, after))
         if page is None:
             raise unknown_after()
         shown = [batch_object(batch) for batch in page.batches]
         return json_answer(list_object(shown, page.has_more))
 
     async def shown(self, request: Request) -> Response:
-        owner = await owner_of(request, self.authorizer, self.jobs)
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         name = request.path_params["batch_id"]
-        batch = await from_store(self.jobs.batches.get(name, owner)) if is_name(name) else None
+        batch = await from_store(engine.batches.get(name, owner)) if is_name(name) else None
         return _answer(batch)
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch; results that exist are kept."""
-        owner = await owner_of(request, self.authorizer, self.jobs)
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         name, batch = request.path_params["batch_id"], None
         if is_name(name):
-            batch = await blocking(lambda: self.jobs.batches.cancel(name, owner), "batch_id")
+            batch = await blocking(lambda: engine.batches.cancel(name, owner), "batch_id")
         return _answer(batch)
 
 

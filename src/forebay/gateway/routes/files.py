@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.jobs.engine import JobEngine
     from forebay.gateway.jobs.service import JobService
     from forebay.gateway.readiness import Readiness
     from forebay.jobs.batches.file import StoredFile
@@ -61,13 +62,13 @@ class FileRoutes:
         ]
 
     async def upload(self, request: Request) -> Response:
-        owner = await owner_of(request, self.authorizer, self.jobs)
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         self.readiness.check_not_draining()
-        form = UploadForm(self.jobs.files)
+        form = UploadForm(engine.files)
         with self._one_more_upload(owner):
             try:
                 await form.read(request, self.reader.limit_s)
-                return json_answer(file_object(await self._store(form, owner)))
+                return json_answer(file_object(await _store(form, engine, owner)))
             except StoreFailed as error:
                 raise store_unavailable("the job database", error) from error
             except OSError as error:
@@ -90,21 +91,8 @@ class FileRoutes:
             if not self._uploading[owner]:
                 del self._uploading[owner]
 
-    async def _store(self, form: UploadForm, owner: str) -> StoredFile:
-        purpose = form.fields.pop("purpose", None)
-        if purpose is None:
-            raise invalid("the form has no purpose", "purpose")
-        if purpose != "batch":
-            raise invalid('purpose must be "batch"', "purpose")
-        for name in form.fields:
-            raise unsupported(name.partition("[")[0][:64])
-        upload = form.upload
-        assert upload is not None
-        store = self.jobs.files.store
-        return await blocking(lambda: store(upload, owner, form.filename, purpose), "file")
-
     async def listed(self, request: Request) -> Response:
-        owner = await owner_of(request, self.authorizer, self.jobs)
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         given = request.query_params
         order, purpose = given.get("order", "desc"), given.get("purpose")
         if order not in ("asc", "desc"):
@@ -119,45 +107,61 @@ class FileRoutes:
         )
         page = None
         if wanted.after is None or is_name(wanted.after):
-            page = await from_store(self.jobs.files.list(owner, wanted))
+            page = await from_store(engine.files.list(owner, wanted))
         if page is None:
             raise unknown_after()
         return json_answer(list_object([file_object(file) for file in page.files], page.has_more))
 
     async def shown(self, request: Request) -> Response:
-        return json_answer(file_object(await self._find(request)))
+        file, _ = await self._find(request)
+        return json_answer(file_object(file))
 
     async def content(self, request: Request) -> Response:
-        file = await self._find(request)
+        file, engine = await self._find(request)
         try:
-            opened = await blocking(lambda: self.jobs.files.read(file.name), "file_id")
+            opened = await blocking(lambda: engine.files.read(file.name), "file_id")
         except FileNotFoundError:  # deleted a moment ago
             raise _no_file() from None
         headers = {"content-length": str(file.bytes)}
         return StreamingResponse(_pieces(opened), 200, headers, "application/octet-stream")
 
     async def delete(self, request: Request) -> Response:
-        owner = await owner_of(request, self.authorizer, self.jobs)
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         name = request.path_params["file_id"]
-        delete = self.jobs.files.delete
+        delete = engine.files.delete
         if not is_name(name) or not await blocking(lambda: delete(name, owner), "file_id"):
             raise _no_file()
         return json_answer({"id": name, "object": "file", "deleted": True})
 
-    async def _find(self, request: Request) -> StoredFile:
-        owner = await owner_of(request, self.authorizer, self.jobs)
+    async def _find(self, request: Request) -> tuple[StoredFile, JobEngine]:
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         name = request.path_params["file_id"]
-        file = await from_store(self.jobs.files.get(name, owner)) if is_name(name) else None
+        file = await from_store(engine.files.get(name, owner)) if is_name(name) else None
         if file is None:
             raise _no_file()
-        return file
+        return file, engine
 
 
-async def owner_of(request: Request, authorizer: Authorizer, jobs: JobService) -> str:
-    """Return whose files and batches a caller asks for, once the database is open."""
+async def _store(form: UploadForm, engine: JobEngine, owner: str) -> StoredFile:
+    purpose = form.fields.pop("purpose", None)
+    if purpose is None:
+        raise invalid("the form has no purpose", "purpose")
+    if purpose != "batch":
+        raise invalid('purpose must be "batch"', "purpose")
+    for name in form.fields:
+        raise unsupported(name.partition("[")[0][:64])
+    upload = form.upload
+    assert upload is not None
+    store = engine.files.store
+    return await blocking(lambda: store(upload, owner, form.filename, purpose), "file")
+
+
+async def owner_and_engine(
+    request: Request, authorizer: Authorizer, jobs: JobService
+) -> tuple[str, JobEngine]:
+    """Return whose files and batches a caller asks for, and where they are."""
     caller = authorizer.caller(request)
-    await jobs.ready()
-    return caller.key_name
+    return caller.key_name, await jobs.ready()
 
 
 async def blocking(work: Callable[[], T], param: str | None = None) -> T:

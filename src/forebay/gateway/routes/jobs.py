@@ -17,6 +17,7 @@ from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.http.json_body import decode_body
 from forebay.gateway.http.sse import EventStreamResponse, head_response
 from forebay.gateway.http.store_timeout import in_time
+from forebay.gateway.jobs.admission import check_params
 from forebay.gateway.jobs.service import from_store
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.jobs.builtin import ROUTES, queue_of
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.hot.model_names import ModelNames
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
-    from forebay.gateway.jobs.admission import JobAdmission
+    from forebay.gateway.jobs.engine import JobEngine
     from forebay.gateway.jobs.service import JobService
     from forebay.gateway.readiness import Readiness
 
@@ -69,7 +71,7 @@ class JobRoutes:
     reader: RequestReader
     readiness: Readiness
     jobs: JobService
-    admission: JobAdmission
+    models: ModelNames
 
     def routes(self) -> list[Route]:
         return [
@@ -88,9 +90,9 @@ class JobRoutes:
         await self.jobs.know_types()
         asked = await decode_body(body, JobSubmission, as_it_is="params")
         new = await self._new_job(asked, caller)
-        await self.jobs.ready()
+        store = (await self.jobs.ready()).store
         depth_max = self.jobs.settings.max_queue_depth
-        (added,) = await from_store(self.jobs.store.add([new], depth_max))
+        (added,) = await from_store(store.add([new], depth_max))
         warn_if_full(added, new.task_type, depth_max)
         if added.status == "failed":
             words = f"{depth_max} jobs of type {new.task_type!r} are queued, as many as may be"
@@ -108,9 +110,9 @@ class JobRoutes:
             near = get_close_matches(status[:STATUS_LENGTH_MAX], STATUSES, 1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise invalid(f"`status` must be one of {', '.join(STATUSES)}{meant}", "status")
-        await self.jobs.ready()
+        store = (await self.jobs.ready()).store
         found = await from_store(
-            self.jobs.store.list(
+            store.list(
                 status=status,
                 task_type=_name(query.get("type"), "type"),
                 owner=seen_by(caller),
@@ -129,8 +131,8 @@ class JobRoutes:
         """Cancel a queued or running job."""
         caller = self.authorizer.caller(request)
         job_id = _job_id(request)
-        await self.jobs.ready()
-        before = await from_store(self.jobs.store.cancel(job_id, seen_by(caller)))
+        store = (await self.jobs.ready()).store
+        before = await from_store(store.cancel(job_id, seen_by(caller)))
         if before is None:
             raise _not_there(job_id)
         if before.status in ("completed", "failed"):
@@ -141,10 +143,10 @@ class JobRoutes:
         """Queue a failed or cancelled job again."""
         caller = self.authorizer.caller(request)
         job_id = _job_id(request)
-        await self.jobs.ready()
+        store = (await self.jobs.ready()).store
         depth_max = self.jobs.settings.max_queue_depth
         webhook = bool(self.jobs.settings.webhook_url)
-        asked = self.jobs.store.retry(job_id, seen_by(caller), depth_max, webhook=webhook)
+        asked = store.retry(job_id, seen_by(caller), depth_max, webhook=webhook)
         retried = await from_store(asked)
         if retried.job is None:
             raise _not_there(job_id)
@@ -168,14 +170,15 @@ class JobRoutes:
         job = await self._find(request, caller)
         if (head := head_response(request)) is not None:
             return head
-        if self.jobs.followers.is_full:
+        engine = await self.jobs.ready()
+        if engine.followers.is_full:
             raise HttpError("too_many_connections", "too many follow jobs already")
-        return EventStreamResponse(_followed(self.jobs, job))
+        return EventStreamResponse(_followed(engine, job))
 
     async def _find(self, request: Request, caller: Caller) -> StoredJob:
         job_id = _job_id(request)
-        await self.jobs.ready()
-        job = await from_store(self.jobs.store.get(job_id, seen_by(caller)))
+        store = (await self.jobs.ready()).store
+        job = await from_store(store.get(job_id, seen_by(caller)))
         if job is None:
             raise _not_there(job_id)
         return job
@@ -193,7 +196,7 @@ class JobRoutes:
             raise invalid(f"there is no task type {asked.type[:64]!r}{hint}", "type")
         model, queue = asked.model or "", ""
         if asked.type in ROUTES:
-            params, model = await self.admission.check(asked.type, params, asked.model, caller)
+            params, model = await check_params(self.models, caller, asked.type, params, asked.model)
             queue = queue_of(model)
         return NewJob(
             asked.type,
@@ -208,8 +211,8 @@ class JobRoutes:
         )
 
 
-async def _followed(jobs: JobService, job: StoredJob) -> AsyncIterator[bytes]:
-    followers = jobs.followers
+async def _followed(engine: JobEngine, job: StoredJob) -> AsyncIterator[bytes]:
+    followers = engine.followers
     with followers.follow(job.id) as follower:
         seen: tuple[object, ...] = ()
         silent_s = 0.0
@@ -229,7 +232,7 @@ async def _followed(jobs: JobService, job: StoredJob) -> AsyncIterator[bytes]:
                 silent_s = 0.0
                 yield b": still here\n\n"
             with contextlib.suppress(StoreFailed):  # it will be seen when the store is back
-                again = await in_time(jobs.store.look(job.id))
+                again = await in_time(engine.store.look(job.id))
                 if again is None:
                     return
                 job = again

@@ -15,6 +15,7 @@ from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.http.json_body import convert_fields
 from forebay.gateway.http.store_timeout import store_unavailable
 from forebay.gateway.sessions.fields import CancelFields, read_prompt, read_session
+from forebay.relay.openai import OPENAI
 from forebay.sessions.errors import session_closing, shutting_down
 from forebay.sessions.prompt import Sender
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from forebay.gateway.hot.callers import Caller, Callers
-    from forebay.gateway.jobs.admission import JobAdmission
+    from forebay.gateway.hot.model_names import ModelNames
     from forebay.gateway.readiness import Readiness
     from forebay.gateway.sessions.host import SessionHost
     from forebay.sessions.session import Session
@@ -40,10 +41,10 @@ class SessionService:
     """Takes and returns plain values; raises SessionRejected or HttpError."""
 
     def __init__(
-        self, host: SessionHost, admission: JobAdmission, readiness: Readiness, callers: Callers
+        self, host: SessionHost, models: ModelNames, readiness: Readiness, callers: Callers
     ) -> None:
         self._host = host
-        self._admission = admission
+        self._models = models
         self._readiness = readiness
         self._callers = callers
 
@@ -56,7 +57,7 @@ class SessionService:
         from forebay.sessions.sessions import NewSession
 
         asked = read_session(fields)
-        self._admission.check_model(asked.model, caller, "model")
+        self._models.check(asked.model, caller.key, OPENAI.name, "model")
         owner = caller.key.name if caller.key is not None else ""
         new = NewSession(owner, asked.model, asked.system, asked.max_tokens or 0, asked.options)
         sessions = await self._sessions()
