@@ -80,7 +80,7 @@ class RateLimit:
         return True
 
 
-class JobsFigures:
+class JobsView:
     """Jobs from counters in memory; the progress of batches, from the database now and then."""
 
     def __init__(self, jobs: JobService, clock: Timers) -> None:

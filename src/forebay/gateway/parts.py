@@ -12,7 +12,7 @@ from forebay.dashboard.observer import QueueObserver
 from forebay.dashboard.snapshot import SessionsSnapshot
 from forebay.gateway.dashboard import (
     GPUS_S,
-    JobsFigures,
+    JobsView,
     RateLimit,
     bad_ends,
     remedy_of,
@@ -109,7 +109,7 @@ class Parts:
         self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
         self.reader = RequestReader(server.body_seconds)
         # -- jobs and sessions
-        self.jobs = self._make_jobs(settings, clock, environ)
+        self.jobs = self._make_jobs(clock, environ)
         self.sessions = self._make_sessions(clock)
         self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)
         # -- what can be seen from the outside
@@ -120,18 +120,24 @@ class Parts:
         )
         self.dashboard_feed = self._make_dashboard_feed(clock)
 
-    def _make_jobs(
-        self, settings: Settings, clock: Timers, environ: Mapping[str, str] | None
-    ) -> JobService:
-        given = settings.jobs
-        secret = read_secret("jobs.webhook_secret_env", given.webhook_secret_env, environ)
-        resolve = self.admission.resolve
-        return JobService(JobDeps(given, self.relay, resolve, clock, self._may_use, secret))
-
     @property
     def settings(self) -> Settings:
         """The settings in use."""
         return self.live.current
+
+    def _make_jobs(self, clock: Timers, environ: Mapping[str, str] | None) -> JobService:
+        settings = self.settings.jobs
+        deps = JobDeps(
+            settings=settings,
+            relay=self.relay,
+            resolve=self.admission.resolve,
+            clock=clock,
+            may_use=self._may_use,
+            webhook_secret=read_secret(
+                "jobs.webhook_secret_env", settings.webhook_secret_env, environ
+            ),
+        )
+        return JobService(deps)
 
     def _make_sessions(self, clock: Timers) -> SessionHost:
         entropy = random.SystemRandom()
@@ -143,19 +149,21 @@ class Parts:
             return f"{prefix}_{secret}"
 
         deps = SessionDeps(
-            self.relay,
-            clock,
-            SessionCalls(self.admission, self.keys).make,
-            lambda model: self.nodes.context_tokens(self.admission.resolve(model)[0]),
-            lambda: self.settings.queue.max_wait_seconds,
-            lambda priority: _rank(priority, self.settings.queue.priorities),
-            new_id,
+            relay=self.relay,
+            clock=clock,
+            make_call=SessionCalls(self.admission, self.keys).make,
+            context_tokens=lambda model: self.nodes.context_tokens(
+                self.admission.resolve(model)[0]
+            ),
+            wait_s_max=lambda: self.settings.queue.max_wait_seconds,
+            rank_of=lambda priority: _rank(priority, self.settings.queue.priorities),
+            new_id=new_id,
         )
         database = self.settings.jobs.database
         return SessionHost(self.settings.sessions, database, deps, lambda: self.membership.name)
 
     def _make_dashboard_feed(self, clock: Timers) -> DashboardFeed:
-        jobs = JobsFigures(self.jobs, clock)
+        jobs = JobsView(self.jobs, clock)
         sessions = self.sessions.figures
         gpus = RateLimit(GPUS_S, clock)
 

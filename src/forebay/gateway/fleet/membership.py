@@ -159,8 +159,9 @@ async def anyone_led(own_certificate: str, addresses: Sequence[str]) -> bool:
 
 
 async def _is_led(address: str, own_certificate: str) -> bool:
-    pool = _pool(address, own_certificate)
-    if pool is None:
+    try:
+        pool = ConnectionPool(peer_target(address, own_certificate, ASK_S), idle_max=0)
+    except ValueError:  # an invalid address: it comes from the store
         return False
     host = urlsplit(address).netloc.encode()
     head = b"GET /ready HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n" % host
@@ -185,11 +186,3 @@ def peer_target(address: str, own_certificate: str, connect_s: float) -> Target:
         if own_certificate:
             tls.load_verify_locations(own_certificate)
     return Target(parts.hostname or "", parts.port or (443 if tls else 80), tls, connect_s)
-
-
-def _pool(address: str, own_certificate: str) -> ConnectionPool | None:
-    """Return a pool for an address; None for an invalid one: it comes from the store."""
-    try:
-        return ConnectionPool(peer_target(address, own_certificate, ASK_S), idle_max=0)
-    except ValueError:
-        return None
