@@ -19,7 +19,7 @@ import typer.main
 from forebay.cli.main import app
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.gateway import Gateway
-from forebay.gateway.hot.access_line import Line
+from forebay.gateway.hot.access_record import AccessRecord
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings, load_settings
@@ -199,7 +199,7 @@ def test_every_field_of_the_access_log_is_explained() -> None:
         for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
         for name in INLINE.findall(row)
     }
-    assert shown == {field.name for field in msgspec.structs.fields(Line)}
+    assert shown == {field.name for field in msgspec.structs.fields(AccessRecord)}
 
 
 @of_pages(PAGES)
@@ -209,7 +209,7 @@ def test_every_error_code_exists(page: Path) -> None:
     shown = {*CODE_AFTER_STATUS.findall(text), *CODE_IN_LINK.findall(text)}
     assert shown <= set(CODES)
     others = {key.rpartition(".")[2] for key in valid_keys()}
-    others |= {field.name for field in msgspec.structs.fields(Line)}
+    others |= {field.name for field in msgspec.structs.fields(AccessRecord)}
     for word in inline_of(page):
         if SNAKE.fullmatch(word) and word not in CODES and word not in others:
             assert get_close_matches(word, CODES, 1, 0.9) == [], word

@@ -16,7 +16,7 @@ import msgspec
 
 from forebay.core import Arrived
 from forebay.errors import StoreFailed
-from forebay.relay.call import Call
+from forebay.relay.call import InferenceCall
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
 from forebay.sessions.capacity import CapacityWaiters
@@ -45,7 +45,7 @@ NO_ROOM = Problem("queue_full", "queue is full", None, 3.0)
 class Request:
     """One request in the queue: what `Exchange` is to a sink."""
 
-    def __init__(self, call: Call, sink: Sink, queue: FakeQueue) -> None:
+    def __init__(self, call: InferenceCall, sink: Sink, queue: FakeQueue) -> None:
         self.call = call
         self.sink = sink
         self.id = call.arrival.id
@@ -103,7 +103,7 @@ class FakeQueue:
         self.has_room = True
         self.submitted = 0
 
-    def submit(self, call: Call, sink: Sink) -> Exchange:
+    def submit(self, call: InferenceCall, sink: Sink) -> Exchange:
         self.submitted += 1
         request = Request(call, sink, self)
         if not self.has_room:
@@ -197,9 +197,11 @@ class Stage:
         log = EventLog(f"e{life}", life, self.clock)
         return Session(record, log, self.writer, self.waiters, self.deps)
 
-    def _make_call(self, record: SessionRecord, prompt: Prompt, body: bytes) -> Call | Problem:
+    def _make_call(
+        self, record: SessionRecord, prompt: Prompt, body: bytes
+    ) -> InferenceCall | Problem:
         arrival = Arrived(prompt.id, "m", stream=True, patient=True)
-        return Call(arrival, OPENAI, route="/", target=b"/", body=body, asked_model="m")
+        return InferenceCall(arrival, OPENAI, route="/", target=b"/", body=body, asked_model="m")
 
     def admit(self, text: str = "hi", deadline_s: float | None = None, **sender: Any) -> Prompt:
         """Let a prompt in, up to the ledger; `accepted` lets it through."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from forebay.core import Arrived
-from forebay.relay.call import Call
+from forebay.relay.call import InferenceCall
 from forebay.relay.fields import find_model
 from forebay.relay.openai import OPENAI
 
@@ -44,7 +44,9 @@ def model_of(queue: str) -> str | None:
     return queue[len(_PREFIX) :] if queue.startswith(_PREFIX) else None
 
 
-def make_call(job: StoredJob, ticket_id: str, model: str, fallbacks: tuple[str, ...]) -> Call:
+def make_call(
+    job: StoredJob, ticket_id: str, model: str, fallbacks: tuple[str, ...]
+) -> InferenceCall:
     """Return a job as a request; raises InvalidBody where its model cannot be replaced."""
     body = job.params.encode()
     route = ROUTES[job.task_type]
@@ -58,7 +60,7 @@ def make_call(job: StoredJob, ticket_id: str, model: str, fallbacks: tuple[str, 
         job=True,
         fallbacks=fallbacks,
     )
-    return Call(
+    return InferenceCall(
         arrival,
         FAMILY,
         route="/jobs",

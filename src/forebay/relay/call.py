@@ -24,7 +24,7 @@ COPIED_BYTES_MAX: Final = 262_144
 """A body that is larger is sent in pieces where its model is another: copying 31 MiB takes 5 ms."""
 
 
-class Call:
+class InferenceCall:
     """What the scheduler is told of a request, and the exact bytes that a node is sent."""
 
     __slots__ = (

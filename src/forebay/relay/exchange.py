@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from forebay.core import Describe, Route, Wait
     from forebay.nodes.backend import Backend
-    from forebay.relay.call import Call, Sink
+    from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.relay import Relay
     from forebay.wire.client import NodeConnection, PendingConnect
     from forebay.wire.heads import AnswerHead
@@ -62,7 +62,7 @@ class Exchange(AnswerListener):
         "started_s", "status", "stream_limits", "timeline", "waited_s",
     )  # fmt: skip
 
-    def __init__(self, call: Call, sink: Sink, relay: Relay, now_s: float) -> None:
+    def __init__(self, call: InferenceCall, sink: Sink, relay: Relay, now_s: float) -> None:
         arrival = call.arrival
         self.call = call
         self.id = arrival.id

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from forebay.core import Event
     from forebay.nodes.backend import Backend
     from forebay.nodes.registry import Nodes
-    from forebay.relay.call import Call, Sink
+    from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.reservation import Holder
     from forebay.settings import QueueSettings, RetrySettings
 
@@ -124,7 +124,7 @@ class Relay:
 
     # -- for those who have requests
 
-    def submit(self, call: Call, sink: Sink) -> Exchange:
+    def submit(self, call: InferenceCall, sink: Sink) -> Exchange:
         """Take a request; its answer goes to the sink, perhaps before this returns."""
         now_s = self.now_s()
         exchange = Exchange(call, sink, self, now_s)

@@ -15,7 +15,7 @@ from forebay.relay.exchange import Exchange
 
 if TYPE_CHECKING:
     from forebay.core import Route
-    from forebay.relay.call import Call, Sink
+    from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.problem import Problem
     from forebay.relay.relay import Relay
 
@@ -46,7 +46,7 @@ class Reservation:
         """Which model was granted, where there were fallbacks to choose from; else empty."""
         return self._route.model if self._route is not None else ""
 
-    def begin(self, call: Call, sink: Sink) -> Exchange:
+    def begin(self, call: InferenceCall, sink: Sink) -> Exchange:
         """Use the slot for this call, whose id is the ticket's; the rest is as for any request."""
         route, relay = self._route, self._relay
         assert route is not None

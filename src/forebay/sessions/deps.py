@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.clock import Timers
-    from forebay.relay.call import Call
+    from forebay.relay.call import InferenceCall
     from forebay.relay.problem import Problem
     from forebay.relay.relay import Relay
     from forebay.sessions.prompt import Prompt
@@ -22,7 +22,7 @@ class SessionDeps:
 
     relay: Relay
     clock: Timers
-    make_call: Callable[[SessionRecord, Prompt, bytes], Call | Problem]
+    make_call: Callable[[SessionRecord, Prompt, bytes], InferenceCall | Problem]
     """Makes a request of a body, with the settings and keys of the moment."""
     context_tokens: Callable[[str], int | None]
     """What fits into a model's context; None where no node says."""

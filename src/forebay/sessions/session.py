@@ -41,7 +41,7 @@ from forebay.sessions.turn import ActiveTurn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from forebay.relay.call import Call
+    from forebay.relay.call import InferenceCall
     from forebay.relay.exchange import Exchange
     from forebay.sessions.capacity import CapacityWaiters
     from forebay.sessions.conversation import Message
@@ -207,7 +207,7 @@ class Session:
 
     # -- called by the active turn
 
-    def build_call(self, prompt: Prompt) -> tuple[Call | Problem, Sequence[Message]]:
+    def build_call(self, prompt: Prompt) -> tuple[InferenceCall | Problem, Sequence[Message]]:
         """Return the request of a prompt, and the messages that are in it."""
         messages = self.conversation.fit(prompt.messages, self.budget())
         body = chat_body(self.record, messages)

@@ -19,7 +19,7 @@ from forebay.sessions.conversation import size_bytes
 
 if TYPE_CHECKING:
     from forebay.clock import TimerHandle
-    from forebay.relay.call import Call
+    from forebay.relay.call import InferenceCall
     from forebay.relay.exchange import Exchange
     from forebay.sessions.capacity import CapacityWaiter, CapacityWaiters
     from forebay.sessions.deps import SessionDeps
@@ -53,7 +53,7 @@ class ActiveTurn:
         self._deps = deps
         self._waiters = waiters
         self._arrival = waiters.next_number()
-        self._call: Call | None = None
+        self._call: InferenceCall | None = None
         self._no_room = (*NO_ROOM, *NO_NODE) if prompt.recovered else NO_ROOM
         self._waiter: CapacityWaiter | None = None  # while it waits for capacity
         self._limit: TimerHandle | None = None  # of that wait

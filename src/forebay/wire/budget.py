@@ -69,7 +69,7 @@ NOTHING: Final = Charge(None, "", 0)
 """The charge of a request without a body."""
 
 
-class Waiter(Protocol):
+class BodyWaiter(Protocol):
     """Who waits for room."""
 
     __slots__ = ()
@@ -91,8 +91,8 @@ class Budget:
         self.parked_bytes = 0
         """Read already of bodies that wait for room."""
         self._owned: dict[str, int] = {}  # by owner; nobody is in it with nothing
-        self._lines: dict[str, list[tuple[int, int, Waiter]]] = {}  # heaps: size, order, who
-        self._places: dict[Waiter, tuple[int, int, str]] = {}  # order, parked bytes, owner
+        self._lines: dict[str, list[tuple[int, int, BodyWaiter]]] = {}  # heaps: size, order, who
+        self._places: dict[BodyWaiter, tuple[int, int, str]] = {}  # order, parked bytes, owner
         self._sequence = 0
         self._scheduled = False
 
@@ -125,7 +125,7 @@ class Budget:
             self._owned[owner] = held
         return Charge(self, owner, size_bytes)
 
-    def wait(self, waiter: Waiter, owner: str, size_bytes: int, parked_bytes: int) -> bool:
+    def wait(self, waiter: BodyWaiter, owner: str, size_bytes: int, parked_bytes: int) -> bool:
         """Stand in line: `has_room` is called in a later turn of the loop; False: no more may.
 
         `parked_bytes` are in memory already.
@@ -139,7 +139,7 @@ class Budget:
         self._schedule()  # it may fit where another owner's does not
         return True
 
-    def forget(self, waiter: Waiter) -> None:
+    def forget(self, waiter: BodyWaiter) -> None:
         """Leave the line; nothing happens if it is not in it."""
         place = self._places.pop(waiter, None)
         if place is None:
@@ -252,6 +252,6 @@ class Budget:
             raise
         return True
 
-    def _is_live(self, item: tuple[int, int, Waiter]) -> bool:
+    def _is_live(self, item: tuple[int, int, BodyWaiter]) -> bool:
         place = self._places.get(item[2])
         return place is not None and place[0] == item[1]

@@ -25,7 +25,7 @@ LINGER_S = 5.0
 connection, and the client would lose the answer while it is still sending."""
 
 
-class Limits(Protocol):
+class ServerLimits(Protocol):
     """What a server allows; `ServerSettings` is one."""
 
     body_max_bytes: int
@@ -116,7 +116,7 @@ class Site(Protocol):
 class Server:
     """All connections of one listening socket, their bound and their time limits."""
 
-    def __init__(self, site: Site, limits: Limits, clock: Timers, budget: Budget) -> None:
+    def __init__(self, site: Site, limits: ServerLimits, clock: Timers, budget: Budget) -> None:
         self.site = site
         self.budget = budget
         self.limits = limits

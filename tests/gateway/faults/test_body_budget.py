@@ -10,7 +10,7 @@ import pytest
 from .conftest import FIRST, SECOND, bearer, key
 
 if TYPE_CHECKING:
-    from forebay.relay.call import Call, Sink
+    from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.exchange import Exchange
     from forebay.testing import RawClient
 
@@ -190,7 +190,7 @@ async def test_a_bug_in_one_large_body_does_not_stop_the_others(
     relay = rig.gateway.parts.relay
     submit, broken = relay.submit, list[str]()
 
-    def submit_or_fail(call: Call, sink: Sink) -> Exchange:
+    def submit_or_fail(call: InferenceCall, sink: Sink) -> Exchange:
         if not broken:
             broken.append(call.arrival.id)
             raise RuntimeError("a bug")

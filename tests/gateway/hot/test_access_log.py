@@ -7,8 +7,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from forebay.gateway.hot.access_line import Line, short_lines
 from forebay.gateway.hot.access_log import LINES_MAX, AccessLog
+from forebay.gateway.hot.access_record import AccessRecord, short_lines
 from forebay.testing import FakeClock
 
 from ..conftest import OK
@@ -83,7 +83,7 @@ async def test_at_a_terminal_a_request_is_a_short_line_for_people(rig: Rig) -> N
 
 
 def test_a_name_from_a_node_cannot_draw_on_the_terminal() -> None:
-    line = Line(
+    line = AccessRecord(
         "2030-01-01T00:00:00+00:00", "/v1/completions", "served", model="m\x1b[2J", node="n"
     )
     assert short_lines([line]).endswith(b" /v1/completions served: m?[2J on n\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.core import Arrived
-from forebay.relay.call import Call
+from forebay.relay.call import InferenceCall
 from forebay.relay.openai import OPENAI
 
 from ..conftest import CHAT, OK, Rig
@@ -55,7 +55,7 @@ class BrokenSink:
 
 
 def submit(rig: Rig, sink: BrokenSink, name: str = "it", *, stream: bool = False) -> Exchange:
-    call = Call(
+    call = InferenceCall(
         Arrived(name, "m", stream=stream),
         OPENAI,
         route=CHAT,

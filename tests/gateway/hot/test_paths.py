@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.gateway.hot.paths import PATH_BYTES_MAX, find_way
+from forebay.gateway.hot.paths import PATH_BYTES_MAX, find_route
 
 if TYPE_CHECKING:
     from ..conftest import Rig
@@ -70,7 +70,7 @@ async def test_ollamas_paths_are_understood_in_the_same_way(rig: Rig, path: str)
      "/v1/audio/%2e%2e/x", "/openai/deployments/a%0ab/completions", "/" * PATH_BYTES_MAX + "/v1"],
 )  # fmt: skip
 def test_other_paths_are_no_inference(path: str) -> None:
-    assert find_way(path.encode()) is None
+    assert find_route(path.encode()) is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_other_paths_are_no_inference(path: str) -> None:
      ("/v1/chat/completions", "")],
 )  # fmt: skip
 def test_azures_path_names_the_model(path: str, model: str) -> None:
-    way = find_way(path.encode())
+    way = find_route(path.encode())
     assert way is not None
     assert way.model == model
 

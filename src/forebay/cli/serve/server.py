@@ -18,8 +18,8 @@ from forebay.clock import LoopClock
 from forebay.errors import InvariantBroken
 from forebay.gateway.default_node import DefaultNodes, find_default_nodes
 from forebay.gateway.gateway import Gateway
-from forebay.gateway.hot.access_line import json_lines, short_lines
 from forebay.gateway.hot.access_log import AccessLog
+from forebay.gateway.hot.access_record import json_lines, short_lines
 from forebay.gateway.logs import set_up_logging
 from forebay.settings import SettingsError
 from forebay.settings.review import risks

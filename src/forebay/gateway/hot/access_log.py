@@ -11,7 +11,7 @@ import queue
 import threading
 from typing import IO, TYPE_CHECKING
 
-from forebay.gateway.hot.access_line import Line, json_lines
+from forebay.gateway.hot.access_record import AccessRecord, json_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +32,15 @@ class AccessLog:
         self,
         stream: IO[bytes],
         clock: Timers,
-        encode: Callable[[list[Line]], bytes] = json_lines,
+        encode: Callable[[list[AccessRecord]], bytes] = json_lines,
     ) -> None:
         self._encode = encode
         self._stream = stream
         self._clock = clock
         self._armed = False
         self.dropped = 0
-        self._batches: queue.Queue[list[Line] | None] = queue.Queue(BATCHES_MAX)
-        self._pending: list[Line] = []
+        self._batches: queue.Queue[list[AccessRecord] | None] = queue.Queue(BATCHES_MAX)
+        self._pending: list[AccessRecord] = []
         self._writer = threading.Thread(target=self._write, name="access-log", daemon=True)
         self._writer.start()
 
@@ -50,7 +50,7 @@ class AccessLog:
         started_s = exchange.started_s
         first_s = exchange.first_byte_s
         self._add(
-            Line(
+            AccessRecord(
                 "",
                 route,
                 outcome,
@@ -74,7 +74,7 @@ class AccessLog:
 
     def note_refusal(self, route: str, code: str) -> None:
         """Take one request that never reached the queue."""
-        self._add(Line("", route, code))
+        self._add(AccessRecord("", route, code))
 
     def stop(self) -> None:
         """Write what is left and end the thread; waits at most a second for a stuck stream."""
@@ -86,7 +86,7 @@ class AccessLog:
                 return
             self._writer.join(1.0)
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: AccessRecord) -> None:
         if len(self._pending) >= LINES_MAX:
             self.dropped += 1
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.core import Arrived
 from forebay.relay.answer import missing_route_message
 from forebay.relay.anthropic import ANTHROPIC
-from forebay.relay.call import Call
+from forebay.relay.call import InferenceCall
 from forebay.relay.fields import find_model, place_for_model, prompt_tokens
 from forebay.relay.forms import form_reader
 from forebay.relay.members import InvalidBody
@@ -55,7 +55,7 @@ class Admission:
         }
         self._renames = bool(self.aliases or self._fallbacks)
 
-    def admit(self, caller: Caller, body: bytes) -> Call | Problem | None:
+    def admit(self, caller: Caller, body: bytes) -> InferenceCall | Problem | None:
         """Read a body that can be read at once; None for one that must be read in slices."""
         try:
             fields = caller.reader.read_small(body)
@@ -88,7 +88,7 @@ class Admission:
         prompt_tokens: int,
         model_span: tuple[int, int] = (0, 0),
         frame: Frame | None = None,
-    ) -> Call | Problem:
+    ) -> InferenceCall | Problem:
         """Return the call that a body asks for."""
         family, route = caller.family, caller.route
         asked = caller.model or fields.model
@@ -128,7 +128,7 @@ class Admission:
             key_running_max=caller.key_running_max,
             fallbacks=fallbacks,
         )
-        return Call(
+        return InferenceCall(
             arrival,
             family,
             route=route,

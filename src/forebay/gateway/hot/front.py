@@ -15,8 +15,8 @@ from forebay.gateway.errors.rendering import preferred_language
 from forebay.gateway.hot.callers import Caller, plain_id
 from forebay.gateway.hot.client_sink import ClientSink
 from forebay.gateway.hot.inflation import Inflation
-from forebay.gateway.hot.paths import WAYS, find_way
-from forebay.relay.call import Call
+from forebay.gateway.hot.paths import INFERENCE_ROUTES, find_route
+from forebay.relay.call import InferenceCall
 from forebay.relay.members import InvalidBody
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
@@ -72,7 +72,7 @@ class Front(Site):
 
     def takes(self, head: RequestHead) -> bool:
         """Say whether this is an inference request."""
-        return head.method == b"POST" and find_way(_path(head.target)) is not None
+        return head.method == b"POST" and find_route(_path(head.target)) is not None
 
     def refusal(self, head: RequestHead, peer: str) -> Refusal | None:
         """Say why a request is refused whatever its body, of which nothing is read then."""
@@ -126,10 +126,10 @@ class Front(Site):
         sink: ClientSink,
         connection: ServerConnection,
         caller: Caller,
-        admitted: Call | Problem,
+        admitted: InferenceCall | Problem,
     ) -> None:
         """Send an admitted call on its way, or say what is wrong with it."""
-        if isinstance(admitted, Call):
+        if isinstance(admitted, InferenceCall):
             admitted.charge = connection.charge
             exchange = self._relay.submit(admitted, sink)
             if not exchange.ended:
@@ -154,7 +154,7 @@ class Front(Site):
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
         """Answer a request that could not be read; the connection closes after it."""
         problem = Problem(refusal.code, refusal.message, refusal.param)
-        way = find_way(_path(connection.target))
+        way = find_route(_path(connection.target))
         family, route = (OPENAI, "other") if way is None else (way.family, way.route)
         head = connection.head
         language = preferred_language(head.get(b"accept-language") if head is not None else None)
@@ -179,7 +179,7 @@ class Front(Site):
         self._callers.read(caller, peer)
         target = caller.target
         path = _path(target)
-        way = WAYS.get(path) or find_way(path)
+        way = INFERENCE_ROUTES.get(path) or find_route(path)
         assert way is not None
         caller.family, caller.route, caller.model = way.family, way.route, way.model
         caller.reader = way.family.loose_reader if way.model else way.family.reader

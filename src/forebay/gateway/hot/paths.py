@@ -28,7 +28,7 @@ _AZURE = b"/openai/"
 _DEPLOYMENTS = b"/openai/deployments/"
 
 
-class Way:
+class InferenceRoute:
     """One inference route, as a path asks for it."""
 
     __slots__ = ("family", "model", "path", "route")
@@ -43,7 +43,9 @@ class Way:
         """As the path names it; "" where the body does."""
 
 
-WAYS: Final = {path: Way(family, route, path) for path, (family, route) in HOT_ROUTES.items()}
+INFERENCE_ROUTES: Final = {
+    path: InferenceRoute(family, route, path) for path, (family, route) in HOT_ROUTES.items()
+}
 _PREFIXES: Final = [
     (prefix.encode(), family, f"{prefix}*") for family in FAMILIES for prefix in family.prefixes
 ]
@@ -54,9 +56,9 @@ _ENDINGS: Final = sorted(
 )
 
 
-def find_way(path: bytes) -> Way | None:
+def find_route(path: bytes) -> InferenceRoute | None:
     """Return what a path asks for; None where that is no inference."""
-    way = WAYS.get(path)
+    way = INFERENCE_ROUTES.get(path)
     if way is not None or len(path) > PATH_BYTES_MAX:
         return way
     model = ""
@@ -65,9 +67,9 @@ def find_way(path: bytes) -> Way | None:
         if not model:
             return None
     for spelling in spellings(path):
-        way = WAYS.get(spelling) or _below_a_prefix(spelling)
+        way = INFERENCE_ROUTES.get(spelling) or _below_a_prefix(spelling)
         if way is not None:
-            return Way(way.family, way.route, way.path, model)
+            return InferenceRoute(way.family, way.route, way.path, model)
     return None
 
 
@@ -83,10 +85,10 @@ def spellings(path: bytes) -> Iterator[bytes]:
         yield b"/v1" + plain
 
 
-def _below_a_prefix(path: bytes) -> Way | None:
+def _below_a_prefix(path: bytes) -> InferenceRoute | None:
     for prefix, family, route in _PREFIXES:
         if path.startswith(prefix) and _BELOW.fullmatch(path, len(prefix)) is not None:
-            return Way(family, route, path)
+            return InferenceRoute(family, route, path)
     return None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from forebay.core import Arrived
-from forebay.relay.call import Call
+from forebay.relay.call import InferenceCall
 from forebay.relay.fields import find_model, prompt_tokens
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import WORDS, Problem
@@ -35,7 +35,7 @@ class SessionCalls:
         self._admission = admission
         self._keys = keys
 
-    def make(self, record: SessionRecord, prompt: Prompt, body: bytes) -> Call | Problem:
+    def make(self, record: SessionRecord, prompt: Prompt, body: bytes) -> InferenceCall | Problem:
         """Return the call, or why there is none."""
         sender, key = prompt.sender, None
         if self._keys:
@@ -68,7 +68,7 @@ class SessionCalls:
             fallbacks=fallbacks,
             patient=True,
         )
-        return Call(
+        return InferenceCall(
             arrival,
             FAMILY,
             route=ROUTE,

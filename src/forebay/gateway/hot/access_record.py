@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Line(msgspec.Struct, omit_defaults=True, gc=False):
+class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
     """What is said about one request."""
 
     time: str
@@ -34,17 +34,17 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     answer_bytes: int = 0
 
 
-def json_lines(lines: Iterable[Line]) -> bytes:
+def json_lines(lines: Iterable[AccessRecord]) -> bytes:
     """Return the lines for machines: a JSON object each."""
     return _encoder.encode_lines(lines)
 
 
-def short_lines(lines: Iterable[Line]) -> bytes:
+def short_lines(lines: Iterable[AccessRecord]) -> bytes:
     """Return the lines for people at a terminal, in local time as the log beside them."""
     return "".join(f"{_short(line)}\n" for line in lines).encode(errors="replace")
 
 
-def _short(line: Line) -> str:
+def _short(line: AccessRecord) -> str:
     """Return `12:34:56 /v1/chat/completions served: m on gpu1, waited 1.2 s, took 3.4 s`."""
     what = [f"{line.model} on {line.node}"] if line.node else []
     if line.status >= 400:
