@@ -12,6 +12,8 @@ from forebay.coordination.serial_executor import SerialExecutor
 from forebay.core import Event, Options, Scheduler, Ticked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.clock import Timers
     from forebay.coordination.port import Perform
     from forebay.coordination.protocol.messages import About
@@ -37,10 +39,8 @@ class InProcess:
         self._executor: SerialExecutor[Event] = SerialExecutor(
             scheduler.handle, perform, clock, scheduler.next_deadline_s, Ticked()
         )
-
-    def post(self, event: Event) -> None:
+        self.post: Callable[[Event], None] = self._executor.submit
         """Hand one event to the core and perform what it decides, before returning."""
-        self._executor.submit(event)
 
     # -- the lifecycle of a coordinator that shares its queue with nobody
 

@@ -62,7 +62,9 @@ class SerialExecutor(Generic[T]):
                 self._run(self._inbox.popleft(), errors)
         finally:
             self._busy = False
-            self._arm_timer()
+            due_s = None if self._stopped else self._next_due_s()
+            if due_s != self.timer_s:
+                self._arm_timer(due_s)
         if errors:
             raise ExceptionGroup("performing actions failed", errors)
 
@@ -70,7 +72,7 @@ class SerialExecutor(Generic[T]):
         """Cancel the timer and ignore what is submitted from now on; may be called twice."""
         self._stopped = True
         self._inbox.clear()
-        self._arm_timer()
+        self._arm_timer(None)
 
     def _run(self, item: T, errors: list[Exception]) -> None:
         try:
@@ -86,13 +88,10 @@ class SerialExecutor(Generic[T]):
             except Exception as error:
                 errors.append(error)
 
-    def _arm_timer(self) -> None:
-        due_s = None if self._stopped else self._next_due_s()
-        if due_s == self.timer_s:
-            return
-        if self.timer_s is not None and due_s is not None and self.timer_s < due_s:
-            return  # most deadlines are never met: one that is moot costs a tick, not two timers
+    def _arm_timer(self, due_s: float | None) -> None:
         if self._timer is not None:
+            if due_s is not None and self.timer_s is not None and self.timer_s < due_s:
+                return  # most deadlines are never met: one that is moot costs a tick, not a timer
             self._timer.cancel()
             self._timer = None
         self.timer_s = due_s

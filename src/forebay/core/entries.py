@@ -64,12 +64,9 @@ class Users:
         if user.unfinished:
             return
         accounts = user.accounts
-        for queue in [
-            queue
-            for queue, account in accounts.items()
-            if account.counter <= queue.clock - queue.burst
-        ]:
-            del accounts[queue]
+        for queue, account in list(accounts.items()):
+            if account.counter <= queue.clock - queue.burst:
+                del accounts[queue]
         if accounts:
             self._idle[user.name] = None
             while len(self._idle) > self.idle_max:
