@@ -63,7 +63,7 @@ class Admission:
             return Problem(error.code, str(error), error.param)
         if fields is None:
             return None
-        return self.make(caller, body, fields, prompt_tokens(body))
+        return self.make(caller, fields, body, prompt_tokens(body))
 
     def refusal(self, caller: Caller) -> Problem | None:
         """Say what is wrong with a request before its body is looked at."""
@@ -83,8 +83,8 @@ class Admission:
     def make(
         self,
         caller: Caller,
-        body: bytes,
         fields: Fields,
+        body: bytes,
         prompt_tokens: int,
         model_span: tuple[int, int] = (0, 0),
         frame: Frame | None = None,

@@ -26,18 +26,18 @@ class ClientSink(Sink, Responder):
     """Writes the answers to the requests of one connection, one at a time."""
 
     __slots__ = (
-        "_begun", "_caller", "_chunked", "_connection", "_errors", "_head", "_keep_alive",
-        "_stream", "exchange",
+        "_begun", "_chunked", "_errors", "_head", "_keep_alive", "_stream", "caller", "connection",
+        "exchange",
     )  # fmt: skip
 
     def __init__(self, connection: ServerConnection, caller: Caller, errors: ErrorRenderer) -> None:
-        self._connection = connection
+        self.connection = connection
         self._errors = errors
         self.begin(caller)
 
     def begin(self, caller: Caller) -> None:
         """Be ready for the answer to one more request."""
-        self._caller = caller
+        self.caller = caller
         self._keep_alive = caller.keep_alive
         self._chunked = caller.is_http_11  # whether the client understands chunks
         self._head = b""  # held until there is something to send with it
@@ -51,7 +51,7 @@ class ClientSink(Sink, Responder):
     def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
         """Write the head, together with the first piece of the body."""
         self._begun = True
-        caller, connection = self._caller, self._connection
+        caller, connection = self.caller, self.connection
         self._stream = head.content_type.startswith(caller.family.stream_type)
         if length is not None and not self._stream:  # a stream may have to end before its length
             self._chunked = False
@@ -71,33 +71,33 @@ class ClientSink(Sink, Responder):
         """Write a piece of the body."""
         head, self._head = self._head, b""
         if self._chunked:
-            self._connection.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
+            self.connection.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
         else:
-            self._connection.write(head + data if head else data)
+            self.connection.write(head + data if head else data)
 
     def end(self) -> None:
         """Finish the answer and the request."""
         if self._head or self._chunked:
-            self._connection.write(self._head + (b"0\r\n\r\n" if self._chunked else b""))
+            self.connection.write(self._head + (b"0\r\n\r\n" if self._chunked else b""))
         self.exchange = None  # neither needs the other now, and a cycle would wait for the gc
-        self._connection.done(keep_alive=self._keep_alive)
+        self.connection.done(keep_alive=self._keep_alive)
 
     def failed(self, problem: Problem, exchange: Exchange) -> None:
         """Say what went wrong: as an answer, as the last event of a stream, or by breaking off."""
         if not self._begun:
             self.refuse(problem, exchange)
         elif self._stream:
-            caller = self._caller
+            caller = self.caller
             self.chunk(self._errors.render_in_stream(problem, caller.family, caller.language))
             self.end()
         else:  # part of an answer of known length: only its absence can tell
             self.exchange = None
-            self._connection.abort()
+            self.connection.abort()
 
     def refuse(self, problem: Problem, exchange: Exchange) -> None:
         """Answer with an error."""
         if problem.code == "model_not_found":
-            caller, call = self._caller, exchange.call
+            caller, call = self.caller, exchange.call
             asked = caller.model or call.asked_model or call.arrival.model
             problem = self._errors.about_the_model(problem, asked, call.arrival.key, caller.family)
         ids = relayed_headers(exchange)
@@ -110,9 +110,9 @@ class ClientSink(Sink, Responder):
         self._write_error(problem, b"x-request-id: %b\r\n" % request_id.encode())
 
     def _write_error(self, problem: Problem, ids: bytes) -> None:
-        caller = self._caller
+        caller = self.caller
         rendered = self._errors.render(problem, caller.family, caller.language)
-        self._connection.write(
+        self.connection.write(
             b"".join(
                 (
                     status_line(rendered.status), header_block(rendered.headers), ids,
@@ -123,7 +123,7 @@ class ClientSink(Sink, Responder):
             )
         )  # fmt: skip
         self.exchange = None
-        self._connection.done(keep_alive=self._keep_alive)
+        self.connection.done(keep_alive=self._keep_alive)
 
     # -- from the connection
 
@@ -143,9 +143,9 @@ class ClientSink(Sink, Responder):
             self.exchange.resume()
 
     def _connection_header(self) -> bytes:
-        if not self._keep_alive or self._connection.is_closing:
+        if not self._keep_alive or self.connection.is_closing:
             return b"connection: close\r\n"
-        return b"" if self._caller.is_http_11 else b"connection: keep-alive\r\n"
+        return b"" if self.caller.is_http_11 else b"connection: keep-alive\r\n"
 
 
 def _write_out(head: AnswerHead) -> bytes:

@@ -105,57 +105,48 @@ class Front(Site):
             sink = connection.kept = ClientSink(connection, head, self._errors)
         connection.responder = sink
         if head.problem is not None:
-            self._refuse(sink, head, head.problem)
+            self._refuse(sink, head.problem)
         elif not head.coding:
-            self._admit(sink, connection, head, body)
+            self._admit(sink, body)
         else:
-            self._inflate(sink, connection, head, body)
+            self._inflate(sink, body)
 
-    def _admit(
-        self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
-    ) -> None:
+    def _admit(self, sink: ClientSink, body: bytes) -> None:
         """Read a body, here or in the turns to come."""
+        caller = sink.caller
         admitted = self.admission.admit(caller, body) if caller.form is None else None
         if admitted is None:
-            LargeBody(self, sink, connection).begin(caller, body)
+            LargeBody(self, sink).begin(body)
         else:
-            self.submit(sink, connection, caller, admitted)
+            self.submit(sink, admitted)
 
-    def submit(
-        self,
-        sink: ClientSink,
-        connection: ServerConnection,
-        caller: Caller,
-        admitted: InferenceCall | Problem,
-    ) -> None:
+    def submit(self, sink: ClientSink, admitted: InferenceCall | Problem) -> None:
         """Send an admitted call on its way, or say what is wrong with it."""
         if isinstance(admitted, InferenceCall):
-            admitted.charge = connection.charge
+            admitted.charge = sink.connection.charge
             exchange = self._relay.submit(admitted, sink)
             if not exchange.ended:
                 sink.exchange = exchange
         else:
-            self._refuse(sink, caller, admitted)
+            self._refuse(sink, admitted)
 
-    def _inflate(
-        self, sink: ClientSink, connection: ServerConnection, caller: Caller, body: bytes
-    ) -> None:
+    def _inflate(self, sink: ClientSink, body: bytes) -> None:
         """Have a body inflated that comes as gzip, and read it then."""
 
         def inflated(result: bytes | Problem) -> None:
-            connection.responder = sink
+            sink.connection.responder = sink
             if isinstance(result, Problem):
-                self._refuse(sink, caller, result)
+                self._refuse(sink, result)
             else:
-                self._admit(sink, connection, caller, result)
+                self._admit(sink, result)
 
-        Inflation(self._inflations, connection, caller.owner, inflated).begin(body)
+        Inflation(self._inflations, sink.connection, sink.caller.owner, inflated).begin(body)
 
     def refuse(self, connection: ServerConnection, refusal: Refusal) -> None:
         """Answer a request that could not be read; the connection closes after it."""
         problem = Problem(refusal.code, refusal.message, refusal.param)
-        way = find_route(_path(connection.target))
-        family, route = (OPENAI, "other") if way is None else (way.family, way.route)
+        found = find_route(_path(connection.target))
+        family, route = (OPENAI, "other") if found is None else (found.family, found.route)
         head = connection.head
         language = preferred_language(head.get(b"accept-language") if head is not None else None)
         rendered = self._errors.render(problem, family, language)
@@ -179,16 +170,16 @@ class Front(Site):
         self._callers.read(caller, peer)
         target = caller.target
         path = _path(target)
-        way = INFERENCE_ROUTES.get(path) or find_route(path)
-        assert way is not None
-        caller.family, caller.route, caller.model = way.family, way.route, way.model
-        caller.reader = way.family.loose_reader if way.model else way.family.reader
-        caller.node_target = target if way.path == path else way.path + target[len(path) :]
+        found = INFERENCE_ROUTES.get(path) or find_route(path)
+        assert found is not None
+        caller.family, caller.route, caller.model = found.family, found.route, found.model
+        caller.reader = found.family.loose_reader if found.model else found.family.reader
+        caller.node_target = target if found.path == path else found.path + target[len(path) :]
         caller.problem = self.admission.refusal(caller)
 
-    def _refuse(self, sink: ClientSink, caller: Caller, problem: Problem) -> None:
-        self._accounting.refused(caller.route, problem.code)
-        sink.refuse_early(problem, self.admission.unique_id(caller.request_id))
+    def _refuse(self, sink: ClientSink, problem: Problem) -> None:
+        self._accounting.refused(sink.caller.route, problem.code)
+        sink.refuse_early(problem, self.admission.unique_id(sink.caller.request_id))
 
 
 class BodyReader:
@@ -225,28 +216,26 @@ class BodyReader:
 class LargeBody:
     """A body that is read in slices, while its client may leave."""
 
-    __slots__ = ("_caller", "_connection", "_front", "_sink", "_slices")
+    __slots__ = ("_front", "_sink", "_slices")
 
-    def __init__(self, front: Front, sink: ClientSink, connection: ServerConnection) -> None:
+    def __init__(self, front: Front, sink: ClientSink) -> None:
         self._front = front
         self._sink = sink
-        self._connection = connection
-        self._caller: Caller
         self._slices: Generator[int, None, BodyReading] | None = None
 
-    def begin(self, caller: Caller, body: bytes) -> None:
+    def begin(self, body: bytes) -> None:
         """Read it; the request goes on when that is done."""
-        self._caller = caller
+        caller = self._sink.caller
         if caller.form is not None:
             self._slices = caller.form.read_in_slices(body)
         else:
             self._slices = caller.reader.read_in_slices(body)
-        self._connection.responder = self
+        self._sink.connection.responder = self
         self._front.reader.read(self)
 
     def step(self) -> bool:
         """Read one slice; False where there is nothing more to read."""
-        slices, admitted = self._slices, None
+        slices, sink, admitted = self._slices, self._sink, None
         if slices is None:
             return False  # its client has left
         try:
@@ -254,26 +243,19 @@ class LargeBody:
             return True
         except StopIteration as end:
             read: BodyReading = end.value
-            admitted = self._front.admission.make(
-                self._caller,
-                read.body,
-                read.fields,
-                read.prompt_tokens,
-                read.model_span,
-                read.frame,
-            )
+            admitted = self._front.admission.make(sink.caller, *read)
         except InvalidBody as error:
             admitted = Problem(error.code, str(error), error.param)
         except Exception:  # a bug of ours: the client must not wait for ever
             logger.exception("reading a large body failed")
             admitted = Problem("internal_error", "an internal error; the log has the details")
         self._slices = None
-        self._connection.responder = self._sink
+        sink.connection.responder = sink
         try:
-            self._front.submit(self._sink, self._connection, self._caller, admitted)
+            self._front.submit(sink, admitted)
         except Exception:
             logger.exception("answering a request failed")
-            self._connection.abort()
+            sink.connection.abort()
         return False
 
     def client_left(self) -> None:
