@@ -1,6 +1,6 @@
 """One client connection: a protocol that hands over whole requests, one at a time.
 
-llhttp (httptools) reads heads; bodies are cut out by `framing`. Reading goes on while a request is
+llhttp (httptools) reads heads; `wire/body.py` delimits bodies. Reading goes on while a request is
 answered, because a vanished client is seen only by reading; what arrives then (pipelining) is kept
 as raw bytes, up to a bound, and parsed when its turn comes.
 
@@ -125,7 +125,7 @@ class ServerConnection(asyncio.Protocol):
         if not keep_alive or self.is_closing:
             self.close()
         elif self._early:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._take_early)
         elif not self._slow:
             self._server.idle.add(self)
 
@@ -240,7 +240,7 @@ class ServerConnection(asyncio.Protocol):
         elif not self.is_closing and self._framing is None:
             self.done(keep_alive=True)
         if self._framing is not None and self._early:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._take_early)
 
     def data_received(self, data: bytes) -> None:
         """Read a request, or keep what came too early."""
@@ -282,9 +282,9 @@ class ServerConnection(asyncio.Protocol):
         if not self._holds:
             self.transport.resume_reading()
         if self._early and self._framing is not None and not self._holds & ~FOR_EARLY:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._take_early)
 
-    def _go_on(self) -> None:
+    def _take_early(self) -> None:
         """Take what came too early, once its turn has come."""
         if self.responder is not None or self._slow or self._holds & ~FOR_EARLY:
             return
@@ -439,7 +439,7 @@ class ServerConnection(asyncio.Protocol):
         if self._holds & FOR_ROOM:
             self.resume_reading(FOR_ROOM)  # takes what is here in another turn
         else:
-            self._go_on()
+            self._take_early()
 
     def _take_body(self, data: bytes) -> None:
         """Take what has come of a body, and answer when it is whole."""
@@ -543,7 +543,7 @@ class ServerConnection(asyncio.Protocol):
             if self._framing.is_whole:
                 self._framing = None
             else:
-                self._go_on()
+                self._take_early()
 
     def _pass_on(self, framing: BodyFraming, pieces: list[bytes]) -> None:
         """Feed the delegate a part of the body, framed anew where it comes in chunks."""

@@ -140,7 +140,7 @@ async def test_a_bomb_is_refused_and_leaves_nothing(rig: Rig, claims: int | None
 def test_a_bomb_is_inflated_no_further_than_there_is_room() -> None:
     inflater = Inflater(bomb(50_000_000, 10))
     for room in (10, 1_000_000):
-        assert not inflater.go_on(room)
+        assert not inflater.inflate(room)
         assert inflater.made.size_bytes == room + 1
 
 

@@ -58,7 +58,7 @@ class Inflater:
         """Return what the body says it will be inflated; not to be believed."""
         return int.from_bytes(self._body[-4:], "little")
 
-    def go_on(self, limit_bytes: int) -> bool:
+    def inflate(self, limit_bytes: int) -> bool:
         """Inflate; False where there would be more than the limit. Raises BadGzip."""
         while not self.stopped:
             room = limit_bytes + 1 - self.made.size_bytes  # one more shows whether there is more
@@ -132,8 +132,9 @@ class Inflation:
         """Go on, in a thread."""
         self._connection.add(charge)
         self._room_bytes += charge.size_bytes
-        doing = self._inflations.threads.submit(self._inflater.go_on, self._room_bytes)
-        doing.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._went_on, done))
+        loop, threads = self._loop, self._inflations.threads
+        doing = threads.submit(self._inflater.inflate, self._room_bytes)
+        doing.add_done_callback(lambda done: loop.call_soon_threadsafe(self._on_inflated, done))
 
     def is_late(self) -> None:
         """Give up: there was no room for too long."""
@@ -157,7 +158,7 @@ class Inflation:
         elif not budget.wait(self, self._owner, size_bytes, 0):
             self.is_late()
 
-    def _went_on(self, done: Future[bool]) -> None:
+    def _on_inflated(self, done: Future[bool]) -> None:
         if self._over:
             return
         error = done.exception()

@@ -269,7 +269,7 @@ async def _inflated(request: Request, caller: Caller, body: bytes, bytes_max: in
     inflater = Inflater(body)
     await take_room(request, bytes_max)
     try:
-        if not await asyncio.to_thread(inflater.go_on, bytes_max):
+        if not await asyncio.to_thread(inflater.inflate, bytes_max):
             words = f"the body is larger than {bytes_max} bytes"
             raise HttpError("body_too_large", words)
     except BadGzip as error:
