@@ -208,6 +208,7 @@ class ServerConnection(asyncio.Protocol):
         """Leave, and tell whoever answers."""
         self._lost = self._mute = self.is_closing = True
         self._early = b""
+        self.kept = None  # most likely it refers to this connection, and a cycle waits for the gc
         self._stop_reading()
         self._server.forget(self)
         responder, self.responder = self.responder, None
