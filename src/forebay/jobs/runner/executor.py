@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs.job import Failure
 from forebay.jobs.outcomes import Completed, Recording, Requeued
-from forebay.jobs.runner.json_values import (
+from forebay.jobs.runner.task import Task
+from forebay.jobs.runner.validation import (
     ERROR_CHARS_MAX,
     RESULT_BYTES_MAX,
     STAGE_CHARS_MAX,
@@ -25,7 +26,6 @@ from forebay.jobs.runner.json_values import (
     encode,
     stored,
 )
-from forebay.jobs.runner.task import Task
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
