@@ -21,7 +21,6 @@ from forebay.sdk.values import Capabilities, Done, Health, Place, Queued, QueueS
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, Callable, Coroutine
-    from types import TracebackType
     from typing import IO, Unpack
 
     from forebay.sdk.batches import Requests
@@ -101,12 +100,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -117,6 +111,7 @@ class AsyncClient:
 
     async def chat(
         self,
+        /,
         model: str,
         messages: Prompt,
         *,

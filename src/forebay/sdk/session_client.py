@@ -13,7 +13,6 @@ from forebay.sdk.session_api import PromptRequest, Subscription
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator, Callable
-    from types import TracebackType
     from typing import Unpack
 
     from forebay.sdk.client import AsyncClient
@@ -270,12 +269,7 @@ class AsyncSessionClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- inside

@@ -1,45 +1,68 @@
-"""The clients for programs without an event loop: the asynchronous ones, waited for."""
+"""The clients for programs without an event loop: the asynchronous ones, waited for.
+
+A method that only waits is made of the asynchronous one by `waited`, which keeps its signature, so
+that type checkers and editors see the same arguments; the rest is written out.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, overload
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from forebay.sdk.background_loop import BackgroundLoop, CallbackQueue
 from forebay.sdk.batches import batch_file
 from forebay.sdk.client import CHAT_ROUTE, DEFAULT_URL, WINDOW, AsyncClient
-from forebay.sdk.prompts import MAX_PENDING
+from forebay.sdk.prompts import MAX_PENDING, AsyncSentPrompt
 from forebay.sdk.session_client import AsyncSessionClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from types import TracebackType
+    from collections.abc import Callable, Coroutine, Generator
     from typing import Unpack
 
     from forebay.sdk.batches import Requests
-    from forebay.sdk.client import ClientOptions, JobOptions
-    from forebay.sdk.prompts import AsyncSentPrompt
+    from forebay.sdk.client import ClientOptions
     from forebay.sdk.session_client import SessionOptions
     from forebay.sdk.values import (
-        Answer,
         Batch,
         BatchResult,
-        Capabilities,
-        Health,
-        Job,
-        Message,
-        PendingPrompts,
         Piece,
         Place,
         Prompt,
-        Queued,
         QueueState,
         SessionEvent,
-        SessionState,
-        Turn,
     )
 
+A = TypeVar("A")
+T = TypeVar("T")
+P = ParamSpec("P")
 
-class Client:
+
+class _Synchronous(Generic[A]):
+    """Something asynchronous, and the loop on which it is used."""
+
+    def __init__(self, asynchronous: A, loop: BackgroundLoop) -> None:
+        self.asynchronous = asynchronous
+        """What does the work; to be used on `loop` only."""
+        self.loop = loop
+
+
+def waited(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Synchronous[A], P], T]:
+    """Return a method that runs this one on the loop, its callbacks in the thread that waits."""
+
+    @wraps(method)
+    def wait(self: _Synchronous[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        calls = CallbackQueue()
+        for name, value in kwargs.items():
+            if callable(value):
+                kwargs[name] = calls.forward(value)
+        return self.loop.run(method(self.asynchronous, *args, **kwargs), calls)
+
+    return wait
+
+
+class Client(_Synchronous[AsyncClient]):
     """Asks one gateway; any number of threads may use it. A context manager, or `close()` it.
 
     Each method is that of `AsyncClient`. Callbacks run in the thread that waits, and Ctrl-C ends
@@ -49,9 +72,7 @@ class Client:
     def __init__(
         self, url: str = DEFAULT_URL, key: str | None = None, **options: Unpack[ClientOptions]
     ) -> None:
-        self.asynchronous = AsyncClient(url, key, **options)
-        """What does the work; to be used on `loop` only."""
-        self.loop = BackgroundLoop()
+        super().__init__(AsyncClient(url, key, **options), BackgroundLoop())
 
     @property
     def url(self) -> str:
@@ -61,12 +82,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -75,29 +91,7 @@ class Client:
 
     # -- live requests
 
-    def chat(
-        self,
-        model: str,
-        messages: Prompt,
-        *,
-        on_queue: Callable[[Queued], object] | None = None,
-        priority: str | None = None,
-        max_wait_s: float | None = None,
-        **params: Any,
-    ) -> Answer:
-        """Ask a model and return its whole answer; `on_queue` is told the place while it waits."""
-        calls = CallbackQueue()
-        return self.loop.run(
-            self.asynchronous.chat(
-                model,
-                messages,
-                on_queue=calls.forward(on_queue),
-                priority=priority,
-                max_wait_s=max_wait_s,
-                **params,
-            ),
-            calls,
-        )
+    chat = waited(AsyncClient.chat)
 
     def stream(
         self,
@@ -114,27 +108,7 @@ class Client:
         )
         return self.loop.iterate(pieces)
 
-    def prompt(
-        self,
-        session_id: str,
-        prompt: Prompt,
-        *,
-        deadline_ms: float | None = None,
-        priority: str | None = None,
-        on_event: Callable[[SessionEvent], object] | None = None,
-    ) -> Turn:
-        """Send one prompt to a session and wait for its end; raises TurnFailed."""
-        calls = CallbackQueue()
-        return self.loop.run(
-            self.asynchronous.prompt(
-                session_id,
-                prompt,
-                deadline_ms=deadline_ms,
-                priority=priority,
-                on_event=calls.forward(on_event),
-            ),
-            calls,
-        )
+    prompt = waited(AsyncClient.prompt)
 
     # -- looking in
 
@@ -148,62 +122,18 @@ class Client:
             return self.loop.run(self.asynchronous.queue())
         return self.loop.run(self.asynchronous.queue(request_id))
 
-    def models(self) -> list[str]:
-        """Return the names of the models that can be asked."""
-        return self.loop.run(self.asynchronous.models())
-
-    def capabilities(self) -> Capabilities:
-        """Return what the gateway offers, and its limits."""
-        return self.loop.run(self.asynchronous.capabilities())
-
-    def health(self) -> Health:
-        """Return that the gateway is alive; raises GatewayAway where it is not."""
-        return self.loop.run(self.asynchronous.health())
+    models = waited(AsyncClient.models)
+    capabilities = waited(AsyncClient.capabilities)
+    health = waited(AsyncClient.health)
 
     # -- jobs
 
-    def submit(self, task_type: str, params: Any, **options: Unpack[JobOptions]) -> Job:
-        """Hand in durable work; `job.is_new` is False where the same is under way already."""
-        return self.loop.run(self.asynchronous.submit(task_type, params, **options))
-
-    def job(self, number: int) -> Job:
-        """Return all about one job, its result included."""
-        return self.loop.run(self.asynchronous.job(number))
-
-    def jobs(
-        self,
-        *,
-        status: str | None = None,
-        task_type: str | None = None,
-        before: int | None = None,
-        limit: int | None = None,
-    ) -> list[Job]:
-        """Return jobs, the newest first, without what is large; `before` a number, for more."""
-        return self.loop.run(
-            self.asynchronous.jobs(status=status, task_type=task_type, before=before, limit=limit)
-        )
-
-    def wait_job(
-        self,
-        number: int,
-        *,
-        timeout_s: float | None = None,
-        on_change: Callable[[Job], object] | None = None,
-    ) -> Job:
-        """Return a job when it has ended, well or not; raises WaitTooLong after `timeout_s`."""
-        calls = CallbackQueue()
-        waiting = self.asynchronous.wait_job(
-            number, timeout_s=timeout_s, on_change=calls.forward(on_change)
-        )
-        return self.loop.run(waiting, calls)
-
-    def cancel_job(self, number: int) -> Job:
-        """End a job, queued or running, and return it."""
-        return self.loop.run(self.asynchronous.cancel_job(number))
-
-    def retry_job(self, number: int) -> Job:
-        """Let a job that failed or was cancelled run again, and return it."""
-        return self.loop.run(self.asynchronous.retry_job(number))
+    submit = waited(AsyncClient.submit)
+    job = waited(AsyncClient.job)
+    jobs = waited(AsyncClient.jobs)
+    wait_job = waited(AsyncClient.wait_job)
+    cancel_job = waited(AsyncClient.cancel_job)
+    retry_job = waited(AsyncClient.retry_job)
 
     # -- batches
 
@@ -228,70 +158,45 @@ class Client:
         file = batch_file(requests, endpoint)
         return self.loop.run(self.asynchronous.send_batch(file, endpoint, window))
 
-    def batch_state(self, batch_id: str) -> Batch:
-        """Return a batch as it stands."""
-        return self.loop.run(self.asynchronous.batch_state(batch_id))
-
-    def wait_batch(
-        self,
-        batch_id: str,
-        *,
-        timeout_s: float | None = None,
-        on_progress: Callable[[Batch], object] | None = None,
-    ) -> Batch:
-        """Return a batch when it has ended; raises WaitTooLong, and BatchFailed for bad input."""
-        calls = CallbackQueue()
-        waiting = self.asynchronous.wait_batch(
-            batch_id, timeout_s=timeout_s, on_progress=calls.forward(on_progress)
-        )
-        return self.loop.run(waiting, calls)
+    batch_state = waited(AsyncClient.batch_state)
+    wait_batch = waited(AsyncClient.wait_batch)
 
     def batch_results(self, batch: Batch) -> Generator[BatchResult, None, None]:
         """Yield what became of each line of a batch that has ended."""
         return self.loop.iterate(self.asynchronous.batch_results(batch))
 
-    def cancel_batch(self, batch_id: str) -> Batch:
-        """End a batch; what is done is kept."""
-        return self.loop.run(self.asynchronous.cancel_batch(batch_id))
-
-    def delete_file(self, file_id: str) -> None:
-        """Delete an input or output of a batch; they stay until then."""
-        self.loop.run(self.asynchronous.delete_file(file_id))
+    cancel_batch = waited(AsyncClient.cancel_batch)
+    delete_file = waited(AsyncClient.delete_file)
 
 
-class SentPrompt:
+class SentPrompt(_Synchronous[AsyncSentPrompt]):
     """What `send` returns: the prompt's events as they come, and its result."""
 
-    def __init__(self, loop: BackgroundLoop, sent: AsyncSentPrompt) -> None:
-        self._loop = loop
-        self._sent = sent
+    def __init__(self, sent: AsyncSentPrompt, loop: BackgroundLoop) -> None:
+        super().__init__(sent, loop)
         self.prompt_id = sent.prompt_id
 
     @property
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._sent.done
+        return self.asynchronous.done
 
-    def result(self) -> Turn:
-        """Wait for the end; raises TurnFailed, or the SdkError that made waiting pointless."""
-        return self._loop.run(self._sent.result())
+    result = waited(AsyncSentPrompt.result)
 
     def events(self) -> Generator[SessionEvent, None, None]:
         """Yield its events, the terminal one last; for one reader."""
-        return self._loop.iterate(self._sent.events())
+        return self.loop.iterate(self.asynchronous.events())
 
 
-class SessionClient:
+class SessionClient(_Synchronous[AsyncSessionClient]):
     """One session of a client: `create_or_attach`, `load` or `resume` one, then talk.
 
     Each method is that of `AsyncSessionClient`.
     """
 
     def __init__(self, client: Client, session: AsyncSessionClient) -> None:
+        super().__init__(session, client.loop)
         self._client = client
-        self._loop = client.loop
-        self.asynchronous = session
-        """What does the work; to be used on the client's `loop` only."""
         self.session_id = session.session_id
         self.model = session.model
         self.max_pending = session.max_pending
@@ -332,59 +237,29 @@ class SessionClient:
         )
         return cls(client, client.loop.run(resuming))
 
-    def prompt(
-        self,
-        prompt: Prompt,
-        *,
-        deadline_ms: float | None = None,
-        priority: str | None = None,
-        on_event: Callable[[SessionEvent], object] | None = None,
-    ) -> Turn:
-        """Say something and wait for the end of the turn; raises TurnFailed."""
-        calls = CallbackQueue()
-        prompting = self.asynchronous.prompt(
-            prompt, deadline_ms=deadline_ms, priority=priority, on_event=calls.forward(on_event)
-        )
-        return self._loop.run(prompting, calls)
+    prompt = waited(AsyncSessionClient.prompt)
 
     def send(
         self, prompt: Prompt, *, deadline_ms: float | None = None, priority: str | None = None
     ) -> SentPrompt:
         """Say something and return as soon as it is accepted; raises PendingPromptLimitError."""
         sending = self.asynchronous.send(prompt, deadline_ms=deadline_ms, priority=priority)
-        return SentPrompt(self._loop, self._loop.run(sending))
+        return SentPrompt(self.loop.run(sending), self.loop)
 
     def events(self) -> Generator[SessionEvent, None, None]:
         """Yield every event of the session from now on, until it is closed."""
-        return self._loop.iterate(self.asynchronous.events())
+        return self.loop.iterate(self.asynchronous.events())
 
-    def cancel(self, prompt_id: str | None = None) -> str | None:
-        """End the turn that runs, and return its prompt's id; None where none did."""
-        return self._loop.run(self.asynchronous.cancel(prompt_id))
-
-    def remove(self, prompt_id: str) -> bool:
-        """Take a prompt out that waits; False where that was done before."""
-        return self._loop.run(self.asynchronous.remove(prompt_id))
-
-    def withdraw(self, prompt_id: str) -> None:
-        """End a prompt whether it waits or runs; nothing where it has ended."""
-        self._loop.run(self.asynchronous.withdraw(prompt_id))
-
-    def pending(self) -> PendingPrompts:
-        """Return the prompts that wait or run, whoever sent them."""
-        return self._loop.run(self.asynchronous.pending())
-
-    def state(self) -> SessionState:
-        """Return the session as the gateway sees it now."""
-        return self._loop.run(self.asynchronous.state())
-
-    def messages(self) -> list[Message]:
-        """Return what has been said, as it would be sent."""
-        return self._loop.run(self.asynchronous.messages())
+    cancel = waited(AsyncSessionClient.cancel)
+    remove = waited(AsyncSessionClient.remove)
+    withdraw = waited(AsyncSessionClient.withdraw)
+    pending = waited(AsyncSessionClient.pending)
+    state = waited(AsyncSessionClient.state)
+    messages = waited(AsyncSessionClient.messages)
 
     def branch(self) -> Self:
         """Make another session with the same history, when the turns before it are done."""
-        return type(self)(self._client, self._loop.run(self.asynchronous.branch()))
+        return type(self)(self._client, self.loop.run(self.asynchronous.branch()))
 
     @property
     def last_event_id(self) -> int:
@@ -396,17 +271,10 @@ class SessionClient:
         """How many prompts of the session are under way by this client."""
         return self.asynchronous.pending_here
 
-    def close(self, *, delete: bool = False) -> None:
-        """Stop listening; waits raise ClientClosed. With `delete` the session itself is ended."""
-        self._loop.run(self.asynchronous.close(delete=delete))
+    close = waited(AsyncSessionClient.close)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

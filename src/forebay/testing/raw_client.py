@@ -7,7 +7,6 @@ import socket
 import ssl as tls
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from forebay.testing.fake_node_http import body_bytes, head_bytes, linger_zero
@@ -133,12 +132,7 @@ class RawClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if not self._incoming.lost:  # asyncio cannot abort what ended while its buffer drained
             self._transport.abort()
         while not self._incoming.lost:

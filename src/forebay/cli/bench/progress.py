@@ -10,8 +10,6 @@ from forebay.cli.output.tables import SafeConsole
 from forebay.cli.output.text import printable, short
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from forebay.clock import Clock
     from forebay.load.plan import LoadPlan
     from forebay.load.run import RunProgress
@@ -54,12 +52,7 @@ class BenchProgressBar:
             self._task = self._bar.add_task("Sending", total=self._planned, figures="")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
