@@ -4,7 +4,7 @@ from threading import Semaphore
 
 import pytest
 
-from forebay.batching.waiter import Waiter
+from forebay.batching.queue import Waiter
 
 from .threads import JOIN_S
 

@@ -13,7 +13,7 @@ from forebay.batching import (
     Request,
     RequestQueue,
 )
-from forebay.batching.waiter import Waiter
+from forebay.batching.queue import Waiter
 from forebay.testing import FakeClock
 
 from .conftest import Naps

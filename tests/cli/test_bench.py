@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from forebay.cli.bench.progress import BenchProgressBar
+from forebay.cli.bench.run import BenchProgressBar
 from forebay.cli.main import app
 from forebay.cli.output.tables import SafeConsole
 from forebay.load.plan import LoadPlan

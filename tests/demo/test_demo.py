@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.demo import scenes
-from forebay.demo.scenes import JOBS, play
+from forebay.demo.scenes import JOBS, DemoAnswer, DemoUser, play
 from forebay.demo.setup import DemoSetup
-from forebay.demo.users import DemoAnswer, DemoUser
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.sessions.answer_reader import ANSWER_CHARS_MAX, LINE_BYTES_MAX, AnswerReader, TooLong
 from forebay.sessions.prompt import TokenUsage
+from forebay.sessions.turn import ANSWER_CHARS_MAX, LINE_BYTES_MAX, AnswerReader, TooLong
 
 
 def event(**chunk: object) -> bytes:

@@ -15,10 +15,9 @@ from msgspec import Struct
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.llama_cpp import LlamaCpp
 from forebay.nodes.adapters.simulated import Simulated
-from forebay.nodes.discovery import LOOPBACK_URLS, discover
+from forebay.nodes.discovery import LOOPBACK_URLS, discover, http_fetch
 from forebay.nodes.embedded.embedded_node import EmbeddedNode, EmbeddedOptions
 from forebay.nodes.embedded.model_files import find_model
-from forebay.nodes.fetch import fetch_at
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings
@@ -56,7 +55,7 @@ async def find_default_nodes(
     is given and cannot be run.
     """
     if gguf is None:
-        found = await discover(fetch_at, LOOPBACK_URLS if urls is None else urls)
+        found = await discover(http_fetch, LOOPBACK_URLS if urls is None else urls)
         if found:
             names = ", ".join(f"{node.kind} at {node.url}" for node in found)
             settings = [NodeSettings(name=n.name, url=n.url, kind=n.kind) for n in found]

@@ -37,8 +37,7 @@ from forebay.gateway.jobs.service import JobDeps, JobService
 from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.readiness import Readiness
-from forebay.gateway.sessions.calls import SessionCalls
-from forebay.gateway.sessions.host import SessionHost
+from forebay.gateway.sessions.host import SessionCalls, SessionHost
 from forebay.nodes.registry import Nodes
 from forebay.relay.relay import Relay
 from forebay.relay.watchdog import Watchdog

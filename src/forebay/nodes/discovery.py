@@ -1,13 +1,23 @@
 """Find the servers that already run on this machine, by asking the ports they are known for."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import detect
-from forebay.nodes.adapters.report import Fetch
+from forebay.nodes.adapters.report import ProbeReply
+from forebay.wire.client import ConnectionPool, Target
+from forebay.wire.fetch import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from forebay.nodes.adapters.report import Fetch
 
 LOOPBACK_URLS = (
     "http://127.0.0.1:11434",  # Ollama
@@ -54,3 +64,19 @@ async def _kind(fetch: Fetch, limit_s: float) -> str:
             return (await detect(fetch)).kind
     except (BackendFailed, TimeoutError):
         return ""
+
+
+def http_fetch(url: str) -> Fetch:
+    """Return the way to ask what is at an address."""
+    parts = urlsplit(url)
+    pool = ConnectionPool(Target(parts.hostname or "", parts.port or 80, None, LIMIT_S), idle_max=0)
+
+    async def ask(method: str, path: str, body: bytes = b"") -> ProbeReply:
+        head = b"%b %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n" % (
+            method.encode(), path.encode(), parts.netloc.encode()
+        )  # fmt: skip
+        length = b"content-length: %d\r\n" % len(body) if body else b""
+        answer = await fetch(pool, head + length + b"\r\n", body, limit_s=LIMIT_S, fresh=True)
+        return ProbeReply(answer.status, answer.headers, answer.body)
+
+    return ask

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.json_body import VALUES_MAX, decode_body, in_turns
-from forebay.gateway.jobs.admission import _with_model
+from forebay.gateway.routes.jobs import _with_model
 from forebay.relay.fields import INLINE_BYTES
 from forebay.relay.json_text import SLICE
 

@@ -6,17 +6,19 @@ import asyncio
 import gc
 import secrets
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, TypeVar, get_args
 
 import typer
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from forebay import __version__
-from forebay.cli.bench.progress import BenchProgressBar
 from forebay.cli.bench.report import check_outputs, report, write
 from forebay.cli.exits import BROKEN_LIMIT, FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway import where_and_key
 from forebay.cli.invocation import as_called
 from forebay.cli.output.console import complain, fail, say, tell
+from forebay.cli.output.tables import SafeConsole
+from forebay.cli.output.text import printable, short
 from forebay.clock import SystemClock
 from forebay.load.document import Document, document, encode
 from forebay.load.limits import Broken, Limit, broken_limits, parse_limit
@@ -30,11 +32,94 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
+    from forebay.clock import Clock
+    from forebay.load.run import RunProgress
+
 T = TypeVar("T")
 
+LINE_EVERY_S = 5.0
+LATE_S = 0.05
+"""Later than this is said while it runs, too."""
 SALT_LENGTH_MAX = 64
 SPARE_FILES = 64
 """Open files beside the connections."""
+
+
+class BenchProgressBar:
+    """How far a run is: a bar on a terminal, a line every few seconds elsewhere; on stderr."""
+
+    def __init__(
+        self, clock: Clock, plan: LoadPlan, planned: int, console: SafeConsole | None = None
+    ) -> None:
+        self._clock = clock
+        self._plan = plan
+        self._planned = planned
+        self._console = console or SafeConsole(stderr=True, markup=False, highlight=False)
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._said_s = clock.monotonic_s()
+
+    def __enter__(self) -> Self:
+        plan = self._plan
+        how = {"poisson": "Poisson arrivals", "constant": "even arrivals", "trace": "a trace"}
+        self._console.print(
+            f"Loading {plan.url} with {printable(plan.model)}: {self._planned:,} requests, "
+            f"{how[plan.arrivals]}. Ctrl-C ends early and still reports.",
+            soft_wrap=True,
+        )
+        if self._console.is_terminal:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[figures]}"),
+            )
+            self._bar = Progress(*columns, console=self._console, transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("Sending", total=self._planned, figures="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, live: RunProgress) -> None:
+        if self._bar is not None and self._task is not None:
+            over = live.ok + live.failed + live.not_sent
+            self._bar.update(
+                self._task,
+                description=_stage(live, self._plan),
+                completed=over,
+                figures=figures(live),
+            )
+            return
+        now_s = self._clock.monotonic_s()
+        if now_s - self._said_s >= LINE_EVERY_S:
+            self._said_s = now_s
+            self._console.print(f"{_stage(live, self._plan)}: {figures(live)}", soft_wrap=True)
+
+
+def _stage(live: RunProgress, plan: LoadPlan) -> str:
+    if live.now_s < plan.warmup_s:
+        return "Warming up"
+    return "Sending" if live.now_s < live.span_s else "Waiting for the last answers"
+
+
+def figures(live: RunProgress) -> str:
+    """Return the figures of the moment.
+
+    >>> from forebay.load.run import RunProgress
+    >>> figures(RunProgress(10, span_s=30.0, now_s=12.0, sent=4, ok=2, failed=1, in_flight=1))
+    '12 s of 30 s, 2 answered, 1 failed, 1 under way'
+    """
+    parts = [f"{short(live.now_s)} of {short(live.span_s)}", f"{live.ok:,} answered"]
+    if live.failed:
+        parts.append(f"{live.failed:,} failed")
+    parts.append(f"{live.in_flight:,} under way")
+    if live.not_sent:
+        parts.append(f"{live.not_sent:,} NOT SENT")
+    if live.late_s > LATE_S:
+        parts.append(f"{live.late_s:.1f} s BEHIND")
+    return ", ".join(parts)
 
 
 class BenchOutputs(NamedTuple):

@@ -23,8 +23,7 @@ from forebay.jobs.idle.slot_runner import IdleSlotRunner
 from forebay.jobs.job import Failure
 from forebay.jobs.runner.runner import TaskRunner
 from forebay.jobs.runner.singleton import disown_runner, load_task_types
-from forebay.jobs.store.change_bus import LoopListener
-from forebay.jobs.store.followers import JobFollowers
+from forebay.jobs.store.change_bus import JobFollowers, LoopListener
 from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import JOBS

@@ -14,18 +14,18 @@ from starlette.routing import Route
 from forebay.errors import StoreFailed
 from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.authorization import seen_by
-from forebay.gateway.http.json_body import decode_body
+from forebay.gateway.http.json_body import decode_body, in_turns
 from forebay.gateway.http.sse import EventStreamResponse, head_response
 from forebay.gateway.http.store_timeout import in_time
-from forebay.gateway.jobs.admission import check_params
 from forebay.gateway.jobs.service import from_store
 from forebay.gateway.routes.json_answer import json_answer
-from forebay.jobs.builtin import ROUTES, queue_of
+from forebay.jobs.builtin import FAMILY, ROUTES, queue_of
 from forebay.jobs.job import PRIORITIES, STATUSES, NewJob, Status, StoredJob
 from forebay.jobs.runner.validation import warn_if_full
+from forebay.relay.members import InvalidBody, scan_members
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Generator
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -47,9 +47,51 @@ LOOK_AGAIN_S = 2.0
 """How often a followed job is read again: another gateway may have changed it."""
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 FINAL: tuple[Status, ...] = ("completed", "failed", "cancelled")
-
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+async def check_params(
+    models: ModelNames, caller: Caller, task_type: str, params: bytes, model: str | None
+) -> tuple[bytes, str]:
+    """Return the params and the model they ask for; raises HttpError, naming the field."""
+    try:
+        params = await in_turns(_with_model(params, model))
+        fields = FAMILY.reader.read_small(params)
+        if fields is None:
+            fields = (await in_turns(FAMILY.reader.read_in_slices(params))).fields
+    except InvalidBody as error:
+        param = "params" if error.param == "body" else f"params.{error.param}"
+        raise HttpError(error.code, f"params: {error}", param) from None
+    unsupported = fields.unsupported()
+    if unsupported is not None:
+        param = f"params.{unsupported.param}"
+        raise HttpError("unsupported", unsupported.message, param)
+    if FAMILY.is_stream(fields, ROUTES[task_type]):
+        words = "nobody listens to a job: leave out `stream`"
+        raise invalid(words, "params.stream")
+    if model is not None and fields.model != model:
+        words = "`model` and `params.model` differ"
+        raise invalid(words, "model")
+    models.check(fields.model, caller.key, FAMILY.name, "params.model")
+    return params, fields.model
+
+
+def _with_model(params: bytes, model: str | None) -> Generator[int, None, bytes]:
+    """Return the params with the model that is given beside them, where they name none."""
+    if model is None:
+        return params
+    first = b""
+    for found in scan_members(params):
+        if isinstance(found, int):
+            yield found
+        elif msgspec.json.decode(found[0], type=str) == "model":
+            return params
+        else:
+            first = first or found[0]
+    at = params.index(b"{") + 1
+    comma = b"," if first else b""
+    return b'%b"model":%b%b%b' % (params[:at], msgspec.json.encode(model), comma, params[at:])
 
 
 class JobSubmission(Struct, forbid_unknown_fields=True):
