@@ -11,7 +11,7 @@ from forebay.core.actions import ExpireCode, RejectCode
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.hot.callers import EXPOSED
 from forebay.gateway.openapi.document import document
-from forebay.gateway.openapi.headers import RELAYED, REQUEST_HEADERS, RESPONSE_HEADERS
+from forebay.gateway.openapi.operations import RELAYED, REQUEST_HEADERS, RESPONSE_HEADERS
 from forebay.relay.members import InvalidBody
 from tools.reference import routes
 

@@ -10,11 +10,14 @@ from functools import cache
 from typing import Any
 
 from forebay import __version__
-from forebay.gateway.openapi import batches, general, jobs, sessions
-from forebay.gateway.openapi.errors import shared_responses
-from forebay.gateway.openapi.headers import REQUEST_HEADERS, RESPONSE_HEADERS
+from forebay.gateway.openapi import general, jobs, sessions
 from forebay.gateway.openapi.inference import inference_paths
-from forebay.gateway.openapi.operations import operation_paths
+from forebay.gateway.openapi.operations import (
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
+    operation_paths,
+    shared_responses,
+)
 from forebay.gateway.openapi.schemas import SCHEMAS
 
 DESCRIPTION = """\
@@ -45,7 +48,7 @@ TAGS = {
     "`guard.token_env`, not with a key.",
 }
 
-AREAS = (general, jobs, batches, sessions)
+AREAS = (general, jobs, sessions)
 
 
 @cache

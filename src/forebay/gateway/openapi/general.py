@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from forebay.coordination.protocol.fleet import Mode, ReplicaState
-from forebay.gateway.openapi.errors import FOR_ADMINS, WITH_A_KEY
-from forebay.gateway.openapi.operations import Operation, query
+from forebay.gateway.openapi.operations import FOR_ADMINS, WITH_A_KEY, Operation, query
 from forebay.gateway.openapi.schemas import (
     BOOLEAN,
     COUNT,

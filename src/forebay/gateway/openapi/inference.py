@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.gateway.hot.admission import FAMILIES
-from forebay.gateway.openapi.errors import error_responses, resolved
-from forebay.gateway.openapi.headers import (
+from forebay.gateway.openapi.operations import (
     ON_INFERENCE,
     RELAYED,
+    error_responses,
     header_references,
     parameter_references,
+    resolved,
 )
 from forebay.gateway.openapi.schemas import reference
 

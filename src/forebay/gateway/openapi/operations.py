@@ -1,17 +1,46 @@
-"""One method of one path in `/openapi.json`, and the path items made of them."""
+"""The operations of `/openapi.json`: path items, with their headers and errors.
+
+Errors are made from `codes.py`, in the dialect of each route.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from forebay.gateway.openapi.errors import error_responses
-from forebay.gateway.openapi.headers import parameter_references
-from forebay.gateway.openapi.schemas import reference
+from forebay.gateway.errors.codes import CODES
+from forebay.gateway.errors.rendering import LISTED, family_of
+from forebay.gateway.openapi.schemas import COUNT, TEXT, reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from forebay.gateway.openapi.schemas import Schema
+
+ANYWHERE: Final = (
+    "invalid_request", "unsupported", "forbidden_host", "body_too_large", "headers_too_large",
+    "request_timeout", "too_many_connections", "internal_error",
+)  # fmt: skip
+"""What any request may run into, whatever it asks for."""
+WITH_A_KEY: Final = ("unauthorized",)
+FOR_ADMINS: Final = ("unauthorized", "forbidden")
+
+_ERRORS_OF: Final = {
+    "openai": ("OpenAIError",),
+    "anthropic": ("AnthropicError",),
+    "ollama": ("OllamaError",),
+    "either": ("OpenAIError", "AnthropicError"),
+}
+_CHOSEN: Final = {"queue_full": "queue.full_status", "queue_timeout": "queue.timeout_status"}
+
+ON_INFERENCE: Final = (
+    "X-Forebay-Priority", "X-Nexus-Priority", "X-Forebay-User", "X-Forebay-Session",
+    "X-Forebay-Max-Wait", "X-Request-Id", "traceparent", "Accept-Language",
+)  # fmt: skip
+RELAYED: Final = (
+    "X-Request-Id", "X-Forebay-Node", "X-Forebay-Model", "X-Queue-Status", "X-Queue-Wait-Ms",
+    "X-Queue-Position", "X-Estimated-Wait",
+)  # fmt: skip
+"""On everything that a node answered."""
 
 _PATH_PARAMETERS: Final = {
     "file_id": "The id of a file.",
@@ -23,8 +52,6 @@ _PATH_PARAMETERS: Final = {
     "name": "The node's name.",
     "job_id": "The job's id: a whole number.",
 }
-
-
 _TAGS: Final = {
     "/v1/queue": "queue",
     "/v1/models": "models",
@@ -38,6 +65,137 @@ _TAGS: Final = {
     "/acp": "sessions",
 }
 """By the beginning of the path; any other is about the status."""
+
+
+def error_responses(path: str, codes: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the responses that these codes and those of any request give, by status."""
+    always = _by_status(ANYWHERE)
+    family = "either" if path.startswith(LISTED) else family_of(path).name
+    return {
+        str(status): {"$ref": f"#/components/responses/{family}_{status}"}
+        if always.get(status) == named
+        else _response(family, named)
+        for status, named in _by_status((*ANYWHERE, *codes)).items()
+    }
+
+
+def shared_responses() -> dict[str, dict[str, Any]]:
+    """Return what any request may run into, by dialect and status."""
+    return {
+        f"{family}_{status}": _response(family, codes)
+        for family in _ERRORS_OF
+        for status, codes in _by_status(ANYWHERE).items()
+    }
+
+
+def resolved(response: dict[str, Any]) -> dict[str, Any]:
+    """Return a response itself where it is given by reference."""
+    name = response.get("$ref", "").rpartition("/")[2]
+    return shared_responses()[name] if name else response
+
+
+def _by_status(codes: Iterable[str]) -> dict[int, list[str]]:
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(CODES[code].status, []).append(code)
+    return dict(sorted(by_status.items()))
+
+
+def _response(family: str, codes: list[str]) -> dict[str, Any]:
+    names: list[str] = []
+    if all(CODES[code].retry_after for code in codes):
+        names += ["Retry-After", "retry-after-ms"]
+    if any(CODES[code].retry != "unsaid" for code in codes):
+        names.append("x-should-retry")
+    if codes == ["unauthorized"]:
+        names.append("WWW-Authenticate")
+    response: dict[str, Any] = {
+        "description": "\n".join(
+            f"- `{code}`: {CODES[code].meaning}{_note(code)}" for code in codes
+        )
+    }
+    if names:
+        response["headers"] = header_references(tuple(names))
+    schemas = [reference(name) for name in _ERRORS_OF[family]]
+    if "prompt_queue_full" in codes:  # specification 2 has a body of its own
+        schemas.append(reference("PromptQueueFull"))
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    response["content"] = {"application/json": {"schema": schema}}
+    return response
+
+
+def _note(code: str) -> str:
+    """Say where the operator may choose another status."""
+    return f" (The status is `{_CHOSEN[code]}`.)" if code in _CHOSEN else ""
+
+
+def _sent(name: str, description: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": schema or TEXT,
+    }
+
+
+REQUEST_HEADERS: Final[dict[str, dict[str, Any]]] = {
+    parameter["name"]: parameter
+    for parameter in (
+        _sent("X-Forebay-Priority", "The class: high, normal or low, unless other ones are "
+              "configured; one that does not exist means normal."),
+        _sent("X-Nexus-Priority", "The same under its older name; X-Forebay-Priority comes first."),
+        _sent("X-Forebay-User", "Whom fairness counts the request for, where no key says so and "
+              "the body names nobody."),
+        _sent("X-Forebay-Session", "Requests of one session prefer the same node."),
+        _sent("X-Forebay-Max-Wait", "Longest wait in seconds; may only shorten the configured one. "
+              "0 means now or not at all.",
+              {"type": "number", "minimum": 0, "maximum": 1_000_000_000}),
+        _sent("X-Request-Id", "An id of the caller's own, used and echoed where it is plain, at "
+              "most 128 characters long and not in use."),
+        _sent("traceparent", "Passed on to the node."),
+        _sent("Accept-Language", "Error messages are in Japanese where this prefers `ja`."),
+        _sent("Last-Event-ID", "The number of the event seen last; those after it are sent.",
+              {"type": "string", "pattern": "^[0-9]{1,18}$"}),
+        _sent("X-Forebay-Guard-Token", "The token that guards and gateways share."),
+        _sent("anthropic-version", "Where it is sent, models are listed as Anthropic does."),
+    )
+}  # fmt: skip
+"""By name; every one of them may be left out."""
+
+
+def _given(description: str, schema: dict[str, Any], *, always: bool = False) -> dict[str, Any]:
+    return {"description": description, "schema": schema, "required": always}
+
+
+RESPONSE_HEADERS: Final[dict[str, dict[str, Any]]] = {
+    "X-Request-Id": _given("The id of the request, the caller's own or ours.", TEXT, always=True),
+    "X-Forebay-Node": _given("The node that answered, or was the last to fail.", TEXT),
+    "X-Forebay-Model": _given("The model that ran, where an alias or a fallback chose it.", TEXT),
+    "X-Queue-Status": _given("Whether it had to wait.", {"enum": ["direct", "queued"]}),
+    "X-Queue-Wait-Ms": _given("How long it waited, in milliseconds.", COUNT),
+    "X-Queue-Position": _given("Its place on arrival, from 1; only where it waited.",
+                               {"type": "integer", "minimum": 1}),
+    "X-Estimated-Wait": _given("The wait in whole seconds that was expected on arrival; only where "
+                               "it waited and something has been measured.", COUNT),
+    "Retry-After": _given("Whole seconds after which to try again.",
+                          {"type": "integer", "minimum": 1, "maximum": 120}, always=True),
+    "retry-after-ms": _given("The same in milliseconds.",
+                             {"type": "integer", "minimum": 1, "maximum": 120_000}, always=True),
+    "x-should-retry": _given("Whether trying again can help; the stock SDKs obey it.",
+                             {"enum": ["true", "false"]}),
+    "WWW-Authenticate": _given("How to send a key.", {"const": "Bearer"}, always=True),
+}  # fmt: skip
+
+
+def header_references(names: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Return these response headers by reference."""
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def parameter_references(names: tuple[str, ...]) -> list[dict[str, str]]:
+    """Return these request headers by reference."""
+    return [{"$ref": f"#/components/parameters/{name}"} for name in names]
 
 
 class Operation(NamedTuple):

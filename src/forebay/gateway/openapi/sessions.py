@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from forebay.gateway.openapi.errors import WITH_A_KEY
-from forebay.gateway.openapi.operations import Operation
+from forebay.gateway.openapi.operations import WITH_A_KEY, Operation
 from forebay.gateway.openapi.schemas import (
     BOOLEAN,
     COUNT,
