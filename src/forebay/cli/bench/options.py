@@ -1,148 +1,107 @@
 """The options of `forebay bench`, each with what it means."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-LOAD = "What is sent"
-WHO = "For whom"
-EDGE = "Limits"
-OUT = "What comes of it"
+_load = partial(typer.Option, rich_help_panel="What is sent")
+_who = partial(typer.Option, rich_help_panel="For whom")
+_edge = partial(typer.Option, rich_help_panel="Limits")
+_out = partial(typer.Option, rich_help_panel="What comes of it")
 
 Model = Annotated[
-    str | None,
-    typer.Option(metavar="M", help="Model to ask; else the first that is listed.",
-                 rich_help_panel=LOAD),
-]  # fmt: skip
-Rate = Annotated[
-    float,
-    typer.Option(metavar="R", help="Requests a second, on average.", rich_help_panel=LOAD),
+    str | None, _load(metavar="M", help="Model to ask; else the first that is listed.")
 ]
+Rate = Annotated[float, _load(metavar="R", help="Requests a second, on average.")]
 Duration = Annotated[
     str | None,
-    typer.Option(metavar="T", help="How long requests come: 30s, 5m; 30s unless a trace says else.",
-                 rich_help_panel=LOAD, show_default=False),
-]  # fmt: skip
+    _load(metavar="T", help="How long requests come: 30s, 5m; 30s unless a trace says else."),
+]
 Warmup = Annotated[
-    str,
-    typer.Option(metavar="T", help="Before that, requests that are sent and not measured.",
-                 rich_help_panel=LOAD),
-]  # fmt: skip
+    str, _load(metavar="T", help="Before that, requests that are sent and not measured.")
+]
 Arrivals = Annotated[
-    str | None,
-    typer.Option(metavar="KIND", help="poisson (the default), constant, or trace.",
-                 rich_help_panel=LOAD, show_default=False),
-]  # fmt: skip
+    str | None, _load(metavar="KIND", help="poisson (the default), constant, or trace.")
+]
 Trace = Annotated[
-    Path | None,
-    typer.Option(metavar="F.csv", rich_help_panel=LOAD, show_default=False,
-                 help="Replay this file: times, and tokens in and out."),
-]  # fmt: skip
-Speed = Annotated[
-    float,
-    typer.Option(metavar="X", help="Replay a trace so many times as fast.", rich_help_panel=LOAD),
+    Path | None, _load(metavar="F.csv", help="Replay this file: times, and tokens in and out.")
 ]
-Count = Annotated[
-    int | None,
-    typer.Option("--limit", metavar="N", help="Send at most so many requests.",
-                 rich_help_panel=LOAD, show_default=False),
-]  # fmt: skip
-Stream = Annotated[
-    bool,
-    typer.Option("--stream/--no-stream", help="Ask for answers word by word.",
-                 rich_help_panel=LOAD),
-]  # fmt: skip
-MaxTokens = Annotated[
-    int,
-    typer.Option(metavar="N", help="Longest answer.", rich_help_panel=LOAD),
-]
-PromptTokens = Annotated[
-    int,
-    typer.Option(metavar="N", help="Length of the prompts, about.",
-                 rich_help_panel=LOAD),
-]  # fmt: skip
+Speed = Annotated[float, _load(metavar="X", help="Replay a trace so many times as fast.")]
+Count = Annotated[int | None, _load("--limit", metavar="N", help="Send at most so many requests.")]
+Stream = Annotated[bool, _load("--stream/--no-stream", help="Ask for answers word by word.")]
+MaxTokens = Annotated[int, _load(metavar="N", help="Longest answer.")]
+PromptTokens = Annotated[int, _load(metavar="N", help="Length of the prompts, about.")]
 IgnoreEos = Annotated[
     bool,
-    typer.Option("--ignore-eos", rich_help_panel=LOAD,
-                 help="Ask for the whole length; vLLM, SGLang and llama.cpp know how."),
-]  # fmt: skip
+    _load("--ignore-eos", help="Ask for the whole length; vLLM, SGLang and llama.cpp know how."),
+]
 Usage = Annotated[
     bool,
-    typer.Option("--usage/--no-usage", rich_help_panel=LOAD,
-                 help="Ask streams for their count of tokens; some servers refuse that."),
-]  # fmt: skip
+    _load(
+        "--usage/--no-usage",
+        help="Ask streams for their count of tokens; some servers refuse that.",
+    ),
+]
 Seed = Annotated[
-    int,
-    typer.Option(metavar="N", rich_help_panel=LOAD,
-                 help="The same seed sends at the same times, for the same users."),
-]  # fmt: skip
+    int, _load(metavar="N", help="The same seed sends at the same times, for the same users.")
+]
 Salt = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", rich_help_panel=LOAD, show_default=False,
-                 help="Makes the prompts differ from other runs': new each time unless named."),
-]  # fmt: skip
+    _load(
+        metavar="TEXT",
+        help="Makes the prompts differ from other runs': new each time unless named.",
+    ),
+]
 Users = Annotated[
-    str,
-    typer.Option(metavar="MIX", rich_help_panel=WHO,
-                 help='So many users, or names and their shares: "alice:1,bob:3".'),
-]  # fmt: skip
+    str, _who(metavar="MIX", help='So many users, or names and their shares: "alice:1,bob:3".')
+]
 Priorities = Annotated[
-    str | None,
-    typer.Option(metavar="MIX", rich_help_panel=WHO, show_default=False,
-                 help='Priorities and their shares: "high:1,normal:8,low:1".'),
-]  # fmt: skip
+    str | None, _who(metavar="MIX", help='Priorities and their shares: "high:1,normal:8,low:1".')
+]
 MaxInFlight = Annotated[
     int,
-    typer.Option(metavar="N", rich_help_panel=EDGE,
-                 help="At most so many under way; what is due beyond that is counted as not sent."),
-]  # fmt: skip
-Timeout = Annotated[
-    str,
-    typer.Option(metavar="T", help="Give up on an answer after this.", rich_help_panel=EDGE),
+    _edge(
+        metavar="N",
+        help="At most so many under way; what is due beyond that is counted as not sent.",
+    ),
 ]
+Timeout = Annotated[str, _edge(metavar="T", help="Give up on an answer after this.")]
 Retries = Annotated[
-    int,
-    typer.Option(metavar="N", rich_help_panel=EDGE,
-                 help="Ask again after 429 and 503, as Retry-After says."),
-]  # fmt: skip
+    int, _edge(metavar="N", help="Ask again after 429 and 503, as Retry-After says.")
+]
 SloTtft = Annotated[
     str | None,
-    typer.Option(metavar="T", rich_help_panel=OUT, show_default=False,
-                 help="Goodput counts only answers whose first token came within this."),
-]  # fmt: skip
+    _out(metavar="T", help="Goodput counts only answers whose first token came within this."),
+]
 SloTotal = Annotated[
-    str | None,
-    typer.Option(metavar="T", rich_help_panel=OUT, show_default=False,
-                 help="Goodput counts only answers that were whole within this."),
-]  # fmt: skip
+    str | None, _out(metavar="T", help="Goodput counts only answers that were whole within this.")
+]
 FailIf = Annotated[
     list[str] | None,
-    typer.Option(metavar="COND", rich_help_panel=OUT, show_default=False,
-                 help='Exit with 5 if so: "ttft_p95>2s", "high:errors>0"; repeatable.'),
-]  # fmt: skip
-Html = Annotated[
-    Path | None,
-    typer.Option(metavar="F.html", help="Write a report with plots.", rich_help_panel=OUT,
-                 show_default=False),
-]  # fmt: skip
-Save = Annotated[
-    Path | None,
-    typer.Option(metavar="F.json", help="Write the run as JSON, to compare or to keep.",
-                 rich_help_panel=OUT, show_default=False),
-]  # fmt: skip
-AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="Print the run as JSON instead of tables.", rich_help_panel=OUT),
+    _out(metavar="COND", help='Exit with 5 if so: "ttft_p95>2s", "high:errors>0"; repeatable.'),
 ]
+Html = Annotated[Path | None, _out(metavar="F.html", help="Write a report with plots.")]
+Save = Annotated[
+    Path | None, _out(metavar="F.json", help="Write the run as JSON, to compare or to keep.")
+]
+AsJson = Annotated[bool, _out("--json", help="Print the run as JSON instead of tables.")]
 Url = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", show_default=False,
-                 help="The server; a bare URL does, too. Else as ./forebay.toml and FOREBAY_* say, "
-                 "http://127.0.0.1:7800 by default."),
-]  # fmt: skip
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The server; a bare URL does, too. Else as ./forebay.toml and FOREBAY_* say, "
+        "http://127.0.0.1:7800 by default.",
+    ),
+]
 Key = Annotated[
     str,
-    typer.Option("--key-env", metavar="VAR", show_default=False,
-                 help="Environment variable with the key to use, where the server wants one."),
-]  # fmt: skip
+    typer.Option(
+        "--key-env",
+        metavar="VAR",
+        show_default=False,
+        help="Environment variable with the key to use, where the server wants one.",
+    ),
+]
