@@ -24,7 +24,7 @@ from forebay.gateway.gateway import Gateway
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings, load_settings
-from forebay.settings.fleet import advertised
+from forebay.settings.model import advertised
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

@@ -1,19 +1,24 @@
 """The settings: one frozen model, its sources, its secrets, and what a reload may change."""
 
 from forebay.settings.errors import SettingsError, SettingsProblem
-from forebay.settings.fleet import CoordinationSettings, GuardSettings, advertised, replica_name
-from forebay.settings.jobs import JobsSettings
 from forebay.settings.keys import KeySettings, digest_of
 from forebay.settings.loader import LoadedSettings, load_settings, load_with_origins, parse_node
-from forebay.settings.model import Settings
-from forebay.settings.models import ModelsSettings
+from forebay.settings.model import (
+    CoordinationSettings,
+    GuardSettings,
+    JobsSettings,
+    ModelsSettings,
+    ServerSettings,
+    SessionsSettings,
+    Settings,
+    advertised,
+    replica_name,
+)
 from forebay.settings.nodes import NodeSettings
 from forebay.settings.queue import QueueSettings, RetrySettings
 from forebay.settings.reload import Difference, ReloadPlan, plan_reload
 from forebay.settings.review import explain
 from forebay.settings.secrets import ResolvedKey, node_api_key, read_secret, resolve_keys
-from forebay.settings.server import ServerSettings
-from forebay.settings.sessions import SessionsSettings
 from forebay.settings.sources import Origin
 from forebay.settings.store_url import BadStoreUrl, StoreAddress, parse_store_url
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.settings import SettingsError, load_settings
-from forebay.settings.sessions import SessionsSettings
+from forebay.settings.model import SessionsSettings
 
 from .session_steps import (
     TERMINAL,
