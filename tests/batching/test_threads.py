@@ -22,7 +22,7 @@ from forebay.batching import (
     RequestQueue,
 )
 from forebay.batching.line import Line
-from forebay.batching.ticket import Ticket
+from forebay.batching.request import Ticket
 
 from .sized import drained, fill, ids, new_queue, sized
 from .threads import JOIN_S, Running, run_together

@@ -11,7 +11,7 @@ from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
-from forebay.testing.job_store_steps import LEASE_S, letter
+from forebay.testing.job_store_contract import LEASE_S, letter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from forebay.core import Observed, Scheduler, Snapshot
 from forebay.dashboard.observer import QueueObservation
 from forebay.gateway.holdings import Holdings
 from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
-from forebay.gateway.jobs.figures import JobFigures
+from forebay.gateway.jobs.service import JobFigures
 from forebay.gateway.metrics import OF_THE_FLEET, Metrics
 from forebay.nodes.registry import Nodes
 from forebay.sessions.deps import SessionFigures

@@ -26,9 +26,8 @@ from forebay.batching.errors import (
     RequestTooLarge,
 )
 from forebay.batching.memory import MemoryEstimator, ModelShape
-from forebay.batching.priority import Priority
 from forebay.batching.queue import RequestQueue
-from forebay.batching.request import DEFAULT_MAX_TOKENS, Request
+from forebay.batching.request import DEFAULT_MAX_TOKENS, Priority, Request
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",

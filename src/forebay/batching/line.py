@@ -43,8 +43,7 @@ a request whose token is cancelled is dropped when it comes up, never handed out
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from forebay.batching.request import Request
-from forebay.batching.ticket import Ticket
+from forebay.batching.request import Request, Ticket
 
 UNPROVEN_CALLS_MAX = 100
 """Calls that may be held back for requests larger than any budget so far: seconds of a running

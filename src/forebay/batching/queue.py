@@ -40,8 +40,7 @@ from forebay.batching.errors import (
 )
 from forebay.batching.line import Line
 from forebay.batching.memory import Estimator, default_estimator
-from forebay.batching.priority import Priority
-from forebay.batching.ticket import Ticket
+from forebay.batching.request import Priority, Ticket
 from forebay.clock import Clock, SystemClock
 
 if TYPE_CHECKING:

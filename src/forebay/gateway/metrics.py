@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from forebay.dashboard.observer import QueueObservation
     from forebay.gateway.holdings import Holdings
     from forebay.gateway.hot.accounting import Accounting, Histogram
-    from forebay.gateway.jobs.figures import JobFigures
+    from forebay.gateway.jobs.service import JobFigures
     from forebay.nodes.registry import Nodes
     from forebay.sessions.deps import SessionFigures
 

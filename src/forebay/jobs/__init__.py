@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from forebay.jobs.runner.runner import TaskRunner
     from forebay.jobs.runner.singleton import get_runner, reset_runner
-    from forebay.jobs.runner.task import Task, TaskCancelled
+    from forebay.jobs.runner.task_types import Task, TaskCancelled
 
 __all__ = ["Task", "TaskCancelled", "TaskRunner", "get_runner", "reset_runner"]
 
 _HOMES = {
-    "Task": "runner.task",
-    "TaskCancelled": "runner.task",
+    "Task": "runner.task_types",
+    "TaskCancelled": "runner.task_types",
     "TaskRunner": "runner.runner",
     "get_runner": "runner.singleton",
     "reset_runner": "runner.singleton",

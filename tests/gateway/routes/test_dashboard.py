@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from forebay.dashboard.feed import INTERVAL_S
-from forebay.dashboard.files import page_files
+from forebay.gateway.routes.dashboard import page_files
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings

@@ -10,7 +10,7 @@ import pytest
 
 from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs import TaskCancelled
-from forebay.testing.job_store_steps import found
+from forebay.testing.job_store_contract import found
 
 from ..script import LIMIT_S, Script, idle, job
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from forebay.testing.job_store_steps import expire, found
+from forebay.testing.job_store_contract import expire, found
 
 from ..programs import lines, opened, program, said
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.jobs.job import NewJob
-from forebay.testing.job_store_steps import submit
+from forebay.testing.job_store_contract import submit
 
 from ..programs import opened
 from ..script import Script, idle, job

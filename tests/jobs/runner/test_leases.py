@@ -11,7 +11,7 @@ from sqlalchemy import update
 from forebay.errors import StoreFailed
 from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import jobs
-from forebay.testing.job_store_steps import claimed, expire, found
+from forebay.testing.job_store_contract import claimed, expire, found
 
 from ..script import LIMIT_S, Script, idle, job
 

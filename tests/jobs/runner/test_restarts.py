@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from forebay.jobs.job import NewJob
-from forebay.testing.job_store_steps import found, submit
+from forebay.testing.job_store_contract import found, submit
 
 from ..programs import lines, opened, program, said
 from ..script import Script, idle, job

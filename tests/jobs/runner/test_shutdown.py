@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.testing.job_store_steps import found
+from forebay.testing.job_store_contract import found
 
 from ..script import LIMIT_S, Script, job
 

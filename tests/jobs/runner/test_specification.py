@@ -14,7 +14,7 @@ from forebay.jobs.job import NewJob
 from forebay.jobs.store.job_store import JobStore
 from forebay.jobs.store.schema import JOBS
 from forebay.storage.database import Database
-from forebay.testing.job_store_steps import claimed, submit
+from forebay.testing.job_store_contract import claimed, submit
 
 from ..script import LIMIT_S, Script, idle, job
 

@@ -15,7 +15,7 @@ from forebay.jobs.job import NewJob
 from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import jobs
 from forebay.storage import database as database_module
-from forebay.testing.job_store_steps import expire
+from forebay.testing.job_store_contract import expire
 
 from ..desk import answer_of, line
 from ..script import LIMIT_S, idle

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.errors import NotAllowed, StoreFailed
 from forebay.jobs.job import Failure
 from forebay.jobs.outcomes import Completed, Recording, Requeued
-from forebay.jobs.runner.task import Task
+from forebay.jobs.runner.task_types import Task
 from forebay.jobs.runner.validation import (
     ERROR_CHARS_MAX,
     RESULT_BYTES_MAX,

@@ -26,9 +26,8 @@ from starlette.types import Receive, Scope, Send
 from forebay import __version__
 from forebay.errors import BackendFailed, ForebayError, NotAllowed, Rejected
 from forebay.nodes.adapters.simulated import OWNER
-from forebay.nodes.sim.dialects import Chat, Completion, Dialect, Messages, SimAnswer
+from forebay.nodes.sim.dialects import Chat, Completion, Dialect, Messages, Responses, SimAnswer
 from forebay.nodes.sim.engine import RETRY_AFTER_S, SimEngine, SimOptions
-from forebay.nodes.sim.responses import Responses
 from forebay.nodes.sim.text import answer_words, embedding, prompt_text, token_count
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
