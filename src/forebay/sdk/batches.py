@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from forebay.sdk.transport import Transport
 
+CHAT_ROUTE = "/v1/chat/completions"
+WINDOW = "24h"
 FILE_BYTES_MAX = 200 * 1024 * 1024
 """What the gateway takes."""
 LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -80,14 +82,38 @@ def batch_file(requests: Requests, endpoint: str) -> IO[bytes]:
     return file
 
 
-class BatchApi:
-    """What can be asked about batches."""
+class BatchMethods:
+    """What a client can do with batches."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    _transport: Transport
 
-    async def start(self, file: IO[bytes], endpoint: str, window: str) -> Batch:
-        """Upload the input and start its batch; raises SdkError. Closes the file."""
+    async def batch(
+        self,
+        requests: Requests,
+        *,
+        endpoint: str = CHAT_ROUTE,
+        window: str = WINDOW,
+        on_progress: Callable[[Batch], object] | None = None,
+    ) -> AsyncGenerator[BatchResult, None]:
+        """Run many requests as one batch, and yield what became of each; raises BatchFailed.
+
+        `requests` are bodies, or whole lines with a `custom_id`, or the path of such a file.
+        Leaving early leaves the batch running.
+        """
+        begun = await self.start_batch(requests, endpoint=endpoint, window=window)
+        ended = await self.wait_batch(begun.id, on_progress=on_progress)
+        async with aclosing(self.batch_results(ended)) as results:
+            async for result in results:
+                yield result
+
+    async def start_batch(
+        self, requests: Requests, *, endpoint: str = CHAT_ROUTE, window: str = WINDOW
+    ) -> Batch:
+        """Start a batch and return at once."""
+        return await self.send_batch(batch_file(requests, endpoint), endpoint, window)
+
+    async def send_batch(self, file: IO[bytes], endpoint: str, window: str) -> Batch:
+        """Start a batch of a file of lines, and close the file."""
         with file:
             upload = FileUpload("requests.jsonl", file)
             call = ApiCall("POST", "/v1/files", upload=upload, read_s=UPLOAD_S)
@@ -99,38 +125,43 @@ class BatchApi:
         }
         return await self._transport.ask(ApiCall("POST", "/v1/batches", body), Batch)
 
-    async def get(self, batch_id: str) -> Batch:
+    async def batch_state(self, batch_id: str) -> Batch:
+        """Return a batch as it stands."""
         return await self._transport.get(f"/v1/batches/{quote(batch_id)}", Batch)
 
-    async def end(self, batch_id: str) -> Batch:
-        """Cancel a batch; what is done is kept."""
-        return await self._transport.ask(
-            ApiCall("POST", f"/v1/batches/{quote(batch_id)}/cancel"), Batch
-        )
-
-    async def delete_file(self, file_id: str) -> None:
-        await self._transport.fetch(ApiCall("DELETE", f"/v1/files/{quote(file_id)}"))
-
-    async def wait(
-        self, batch_id: str, limit_s: float | None, on_progress: Callable[[Batch], object] | None
+    async def wait_batch(
+        self,
+        batch_id: str,
+        *,
+        timeout_s: float | None = None,
+        on_progress: Callable[[Batch], object] | None = None,
     ) -> Batch:
-        """Return a batch when it has ended; raises WaitTooLong, BatchFailed, SdkError."""
+        """Return a batch when it has ended; raises WaitTooLong, and BatchFailed for bad input."""
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(timeout_s):
                 batch = await self._followed(batch_id, on_progress)
         except TimeoutError as error:
-            raise WaitTooLong(f"batch {batch_id} has not ended within {limit_s:g} s") from error
+            raise WaitTooLong(f"batch {batch_id} has not ended within {timeout_s:g} s") from error
         if batch.status == "failed":
             raise BatchFailed(batch.id, tuple((batch.errors or {}).get("data") or ()))
         return batch
 
-    async def results(self, batch: Batch) -> AsyncGenerator[BatchResult, None]:
-        """Yield what became of each line: the answers, then the failures."""
+    async def batch_results(self, batch: Batch) -> AsyncGenerator[BatchResult, None]:
+        """Yield what became of each line of a batch that has ended: answers, then failures."""
         for file_id in (batch.output_file_id, batch.error_file_id):
             if file_id is not None:
                 async with aclosing(self._lines(file_id)) as lines:
                     async for line in lines:
                         yield decoded(line, BatchResult)
+
+    async def cancel_batch(self, batch_id: str) -> Batch:
+        """End a batch; what is done is kept."""
+        call = ApiCall("POST", f"/v1/batches/{quote(batch_id)}/cancel")
+        return await self._transport.ask(call, Batch)
+
+    async def delete_file(self, file_id: str) -> None:
+        """Delete an input or output of a batch; they stay until then."""
+        await self._transport.fetch(ApiCall("DELETE", f"/v1/files/{quote(file_id)}"))
 
     # -- inside
 

@@ -7,11 +7,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict, overload
 from urllib.parse import quote
 
-from msgspec import UNSET
-
-from forebay.sdk.batches import BatchApi, batch_file
+from forebay.sdk.batches import BatchMethods
 from forebay.sdk.chat import ChatRequest, ChatStream
-from forebay.sdk.jobs import JobApi, JobRequest
+from forebay.sdk.jobs import JobMethods
 from forebay.sdk.prompts import MAX_PENDING, PromptSender, checked_limit
 from forebay.sdk.session_api import PromptRequest
 from forebay.sdk.status import ModelList
@@ -21,15 +19,11 @@ from forebay.sdk.values import Capabilities, Done, Health, Place, Queued, QueueS
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, Callable, Coroutine
-    from typing import IO, Unpack
+    from typing import Unpack
 
-    from forebay.sdk.batches import Requests
     from forebay.sdk.transport import Pace
     from forebay.sdk.values import (
         Answer,
-        Batch,
-        BatchResult,
-        Job,
         Piece,
         Prompt,
         SessionEvent,
@@ -41,8 +35,6 @@ DEFAULT_URL = "http://127.0.0.1:7800"
 TIMEOUT_S = 600.0
 """Longest silence of the network, as in the stock SDKs."""
 RETRIES = 2
-CHAT_ROUTE = "/v1/chat/completions"
-WINDOW = "24h"
 
 
 class ClientOptions(TypedDict, total=False):
@@ -61,17 +53,7 @@ class ClientOptions(TypedDict, total=False):
     pace: Pace
 
 
-class JobOptions(TypedDict, total=False):
-    """What a submission can say beside what is to be done."""
-
-    job_id: int
-    """Your own number for what it is about; the same work twice is one job."""
-    model: str
-    priority: str
-    idempotency_key: str
-
-
-class AsyncClient:
+class AsyncClient(JobMethods, BatchMethods):
     """Asks one gateway. Use it as a context manager, or `close()` it.
 
     Everything raises `SdkError`: `GatewayAway` where nothing answers, `GatewayError` for a no.
@@ -92,8 +74,6 @@ class AsyncClient:
             options.get("verify", True),
         )
         self._transport = Transport(reached, chance, options.get("pace"))
-        self._jobs = JobApi(self._transport)
-        self._batches = BatchApi(self._transport)
         self.prompting = PromptSender(self._transport, chance)
         """For session clients."""
 
@@ -187,109 +167,3 @@ class AsyncClient:
     async def health(self) -> Health:
         """Return that the gateway is alive; raises GatewayAway where it is not."""
         return await self._transport.get("/health", Health)
-
-    # -- jobs
-
-    async def submit(self, task_type: str, params: Any, **options: Unpack[JobOptions]) -> Job:
-        """Hand in durable work; `job.is_new` is False where the same is under way already."""
-        new = JobRequest(
-            task_type,
-            params,
-            options.get("job_id", UNSET),
-            options.get("model", UNSET),
-            options.get("priority", UNSET),
-            options.get("idempotency_key", UNSET),
-        )
-        return await self._jobs.submit(new)
-
-    async def job(self, number: int) -> Job:
-        """Return all about one job, its result included."""
-        return await self._jobs.get(number)
-
-    async def jobs(
-        self,
-        *,
-        status: str | None = None,
-        task_type: str | None = None,
-        before: int | None = None,
-        limit: int | None = None,
-    ) -> list[Job]:
-        """Return jobs, the newest first, without what is large; `before` a number, for more."""
-        return await self._jobs.list(
-            {"status": status, "type": task_type, "before": before, "limit": limit}
-        )
-
-    async def wait_job(
-        self,
-        number: int,
-        *,
-        timeout_s: float | None = None,
-        on_change: Callable[[Job], object] | None = None,
-    ) -> Job:
-        """Return a job when it has ended, well or not; raises WaitTooLong after `timeout_s`."""
-        return await self._jobs.wait(number, timeout_s, on_change)
-
-    async def cancel_job(self, number: int) -> Job:
-        """End a job, queued or running, and return it."""
-        return await self._jobs.end(number)
-
-    async def retry_job(self, number: int) -> Job:
-        """Let a job that failed or was cancelled run again, and return it."""
-        return await self._jobs.retry(number)
-
-    # -- batches
-
-    async def batch(
-        self,
-        requests: Requests,
-        *,
-        endpoint: str = CHAT_ROUTE,
-        window: str = WINDOW,
-        on_progress: Callable[[Batch], object] | None = None,
-    ) -> AsyncGenerator[BatchResult, None]:
-        """Run many requests as one batch, and yield what became of each; raises BatchFailed.
-
-        `requests` are bodies, or whole lines with a `custom_id`, or the path of such a file.
-        Leaving early leaves the batch running.
-        """
-        begun = await self.start_batch(requests, endpoint=endpoint, window=window)
-        ended = await self.wait_batch(begun.id, on_progress=on_progress)
-        async with aclosing(self.batch_results(ended)) as results:
-            async for result in results:
-                yield result
-
-    async def start_batch(
-        self, requests: Requests, *, endpoint: str = CHAT_ROUTE, window: str = WINDOW
-    ) -> Batch:
-        """Start a batch and return at once."""
-        return await self.send_batch(batch_file(requests, endpoint), endpoint, window)
-
-    async def send_batch(self, file: IO[bytes], endpoint: str, window: str) -> Batch:
-        """Start a batch of a file of lines, and close the file."""
-        return await self._batches.start(file, endpoint, window)
-
-    async def batch_state(self, batch_id: str) -> Batch:
-        """Return a batch as it stands."""
-        return await self._batches.get(batch_id)
-
-    async def wait_batch(
-        self,
-        batch_id: str,
-        *,
-        timeout_s: float | None = None,
-        on_progress: Callable[[Batch], object] | None = None,
-    ) -> Batch:
-        """Return a batch when it has ended; raises WaitTooLong, and BatchFailed for bad input."""
-        return await self._batches.wait(batch_id, timeout_s, on_progress)
-
-    def batch_results(self, batch: Batch) -> AsyncGenerator[BatchResult, None]:
-        """Yield what became of each line of a batch that has ended."""
-        return self._batches.results(batch)
-
-    async def cancel_batch(self, batch_id: str) -> Batch:
-        """End a batch; what is done is kept."""
-        return await self._batches.end(batch_id)
-
-    async def delete_file(self, file_id: str) -> None:
-        """Delete an input or output of a batch; they stay until then."""
-        await self._batches.delete_file(file_id)

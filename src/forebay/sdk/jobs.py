@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import urlencode
 
 from msgspec import UNSET, Struct, UnsetType
@@ -16,6 +16,7 @@ from forebay.sse import SseEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
 
     from forebay.sdk.errors import SdkError
     from forebay.sdk.transport import Transport
@@ -44,53 +45,89 @@ class JobList(Struct):
     data: list[Job]
 
 
-class JobApi:
-    """What can be asked about jobs."""
+class JobOptions(TypedDict, total=False):
+    """What a submission can say beside what is to be done."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    job_id: int
+    """Your own number for what it is about; the same work twice is one job."""
+    model: str
+    priority: str
+    idempotency_key: str
 
-    async def submit(self, new: JobRequest) -> Job:
-        """Hand in work; raises SdkError. Only with an idempotency key is a lost answer repeated."""
+
+class JobMethods:
+    """What a client can do with jobs."""
+
+    _transport: Transport
+
+    async def submit(self, task_type: str, params: Any, **options: Unpack[JobOptions]) -> Job:
+        """Hand in durable work; `job.is_new` is False where the same is under way already.
+
+        Only with an idempotency key is a lost answer asked for again.
+        """
+        new = JobRequest(task_type, params, **options)
         call = ApiCall("POST", "/jobs", new, is_repeatable=new.idempotency_key is not UNSET)
         added = await self._transport.ask(call, Job)
-        model = new.model if isinstance(new.model, str) else None
+        model = options.get("model")
         return Job(
-            id=added.id, status=added.status, is_new=added.is_new, type=new.type, model=model
+            id=added.id, status=added.status, is_new=added.is_new, type=task_type, model=model
         )
 
-    async def get(self, job_id: int) -> Job:
-        return await self._transport.get(f"/jobs/{job_id}", Job)
+    async def job(self, number: int) -> Job:
+        """Return all about one job, its result included."""
+        return await self._transport.get(f"/jobs/{number}", Job)
 
-    async def list(self, query: dict[str, object]) -> list[Job]:
+    async def jobs(
+        self,
+        *,
+        status: str | None = None,
+        task_type: str | None = None,
+        before: int | None = None,
+        limit: int | None = None,
+    ) -> list[Job]:
+        """Return jobs, the newest first, without what is large; `before` a number, for more."""
+        query = {"status": status, "type": task_type, "before": before, "limit": limit}
         asked = urlencode({name: value for name, value in query.items() if value is not None})
         return (await self._transport.get(f"/jobs?{asked}", JobList)).data
 
-    async def end(self, job_id: int) -> Job:
-        await self._transport.fetch(ApiCall("DELETE", f"/jobs/{job_id}"))
-        return await self.get(job_id)
-
-    async def retry(self, job_id: int) -> Job:
-        await self._transport.fetch(ApiCall("POST", f"/jobs/{job_id}/retry"))
-        return await self.get(job_id)
-
-    async def wait(
+    async def wait_job(
         self,
-        job_id: int,
-        limit_s: float | None,
-        on_change: Callable[[Job], object] | None,
-        on_outage: Callable[[SdkError | None], object] | None = None,
+        number: int,
+        *,
+        timeout_s: float | None = None,
+        on_change: Callable[[Job], object] | None = None,
     ) -> Job:
-        """Return a job when it has ended; raises WaitTooLong after `limit_s`, and SdkError.
+        """Return a job when it has ended, well or not; raises WaitTooLong after `timeout_s`."""
+        return await wait_for_job(self._transport, number, timeout_s, on_change)
 
-        `on_outage` is called with the reason when the gateway goes away, with None when it is back.
-        """
-        follower = _JobFollower(self._transport, job_id, on_change, on_outage)
-        try:
-            async with asyncio.timeout(limit_s):
-                return await follower.to_the_end()
-        except TimeoutError as error:
-            raise WaitTooLong(f"job {job_id} has not ended within {limit_s:g} s") from error
+    async def cancel_job(self, number: int) -> Job:
+        """End a job, queued or running, and return it."""
+        await self._transport.fetch(ApiCall("DELETE", f"/jobs/{number}"))
+        return await self.job(number)
+
+    async def retry_job(self, number: int) -> Job:
+        """Let a job that failed or was cancelled run again, and return it."""
+        await self._transport.fetch(ApiCall("POST", f"/jobs/{number}/retry"))
+        return await self.job(number)
+
+
+async def wait_for_job(
+    transport: Transport,
+    job_id: int,
+    limit_s: float | None,
+    on_change: Callable[[Job], object] | None,
+    on_outage: Callable[[SdkError | None], object] | None = None,
+) -> Job:
+    """Return a job when it has ended; raises WaitTooLong after `limit_s`, and SdkError.
+
+    `on_outage` is called with the reason when the gateway goes away, with None when it is back.
+    """
+    follower = _JobFollower(transport, job_id, on_change, on_outage)
+    try:
+        async with asyncio.timeout(limit_s):
+            return await follower.to_the_end()
+    except TimeoutError as error:
+        raise WaitTooLong(f"job {job_id} has not ended within {limit_s:g} s") from error
 
 
 class _JobFollower:

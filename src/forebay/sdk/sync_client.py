@@ -10,8 +10,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from forebay.sdk.background_loop import BackgroundLoop, CallbackQueue
-from forebay.sdk.batches import batch_file
-from forebay.sdk.client import CHAT_ROUTE, DEFAULT_URL, WINDOW, AsyncClient
+from forebay.sdk.batches import CHAT_ROUTE, WINDOW, batch_file
+from forebay.sdk.client import DEFAULT_URL, AsyncClient
 from forebay.sdk.prompts import MAX_PENDING, AsyncSentPrompt
 from forebay.sdk.session_client import AsyncSessionClient
 
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
         SessionEvent,
     )
 
-A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class _Synchronous(Generic[A]):
+class _Synchronous(Generic[A_co]):
     """Something asynchronous, and the loop on which it is used."""
 
-    def __init__(self, asynchronous: A, loop: BackgroundLoop) -> None:
+    def __init__(self, asynchronous: A_co, loop: BackgroundLoop) -> None:
         self.asynchronous = asynchronous
         """What does the work; to be used on `loop` only."""
         self.loop = loop
 
 
 def waited(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[_Synchronous[A], P], T]:
+    method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Synchronous[A_co], P], T]:
     """Return a method that runs this one on the loop, its callbacks in the thread that waits."""
 
     @wraps(method)
-    def wait(self: _Synchronous[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def wait(self: _Synchronous[A_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         calls = CallbackQueue()
         for name, value in kwargs.items():
             if callable(value):

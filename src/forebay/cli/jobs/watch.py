@@ -20,7 +20,7 @@ from forebay.cli.output.console import say, tell
 from forebay.cli.output.tables import console_for_output
 from forebay.clock import SystemClock
 from forebay.sdk import BadAnswer, GatewayError, Job, SdkError
-from forebay.sdk.jobs import JobApi, JobList
+from forebay.sdk.jobs import JobList, wait_for_job
 from forebay.sdk.transport import ApiCall
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def follow(
     retry = OutageRetry(SystemClock(), say)
     try:
         with client.or_exit():
-            client.run(lambda http: JobApi(http).wait(job_id, None, on_change, retry.tell))
+            client.run(lambda http: wait_for_job(http, job_id, None, on_change, retry.tell))
             return retry.until_answered(lambda: client.ask("GET", f"/jobs/{job_id}", Job))
     except KeyboardInterrupt:
         say(
