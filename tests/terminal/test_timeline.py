@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.sdk.status import LiveSnapshot, read_hello, read_snapshot
-from forebay.terminal.timeline import Timeline
+from forebay.terminal.view import Timeline
 
 from .scripted_gateway import hello
 

@@ -19,9 +19,8 @@ from forebay.gateway.hot.model_names import nearest
 from forebay.gateway.hot.paths import PATH_BYTES_MAX, spellings
 from forebay.gateway.routes.acp import AcpRoutes
 from forebay.gateway.routes.admin import AdminRoutes, GuardRoutes
-from forebay.gateway.routes.batches import BatchRoutes
 from forebay.gateway.routes.dashboard import DashboardRoutes
-from forebay.gateway.routes.files import FileRoutes
+from forebay.gateway.routes.files import BatchRoutes, FileRoutes
 from forebay.gateway.routes.jobs import JobRoutes
 from forebay.gateway.routes.model_queries import ModelQueryRoutes
 from forebay.gateway.routes.models import ModelRoutes

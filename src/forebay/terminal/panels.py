@@ -34,7 +34,7 @@ from forebay.terminal.text import (
     table,
     wrap,
 )
-from forebay.terminal.timeline import step
+from forebay.terminal.view import step
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -1,6 +1,7 @@
-"""`/v1/files`: OpenAI's files, uploaded for batches or written by them.
+"""`/v1/files` and `/v1/batches`: OpenAI's batches, many requests in a file that run on idle slots.
 
-A file belongs to the key that stored it; another key gets 404. Without keys all files are shared.
+A file, or a batch, belongs to the key that made it; another key gets 404. Without keys all of them
+are shared.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import asyncio
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, cast
 
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -20,7 +23,12 @@ from forebay.gateway.http.multipart import UploadForm
 from forebay.gateway.http.store_timeout import store_unavailable
 from forebay.gateway.jobs.service import from_store
 from forebay.gateway.routes.json_answer import json_answer
-from forebay.jobs.batches.file import LIST_MAX, Listing, is_name
+from forebay.jobs.batches.batch import LIST_MAX as BATCHES_MAX
+from forebay.jobs.batches.batch import NewBatch
+from forebay.jobs.batches.batch import is_name as is_batch_name
+from forebay.jobs.batches.file import LIST_MAX as FILES_MAX
+from forebay.jobs.batches.file import Listing
+from forebay.jobs.batches.file import is_name as is_file_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
     from forebay.gateway.jobs.engine import JobEngine
     from forebay.gateway.jobs.service import JobService
     from forebay.gateway.readiness import Readiness
+    from forebay.jobs.batches.batch import StoredBatch
     from forebay.jobs.batches.file import StoredFile
 
 T = TypeVar("T")
@@ -40,6 +49,12 @@ UPLOADS_MAX = 32
 """Concurrent uploads, of one key a quarter of them; more are refused. Bounds what unfinished ones
 may take of the disk."""
 READ_BYTES = 256 * 1024
+BODY_BYTES_MAX = 65_536
+LIST_DEFAULT = 20
+_TIMES = (
+    "created_at", "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at",
+    "expired_at", "cancelling_at", "cancelled_at",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,12 +116,12 @@ class FileRoutes:
             raise invalid("purpose holds a NUL character", "purpose")
         wanted = Listing(
             purpose,
-            limit_of(request, LIST_MAX, LIST_MAX),
+            limit_of(request, FILES_MAX, FILES_MAX),
             given.get("after"),
             cast("Literal['asc', 'desc']", order),
         )
         page = None
-        if wanted.after is None or is_name(wanted.after):
+        if wanted.after is None or is_file_name(wanted.after):
             page = await from_store(engine.files.list(owner, wanted))
         if page is None:
             raise unknown_after()
@@ -129,14 +144,14 @@ class FileRoutes:
         owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         name = request.path_params["file_id"]
         delete = engine.files.delete
-        if not is_name(name) or not await blocking(lambda: delete(name, owner), "file_id"):
+        if not is_file_name(name) or not await blocking(lambda: delete(name, owner), "file_id"):
             raise _no_file()
         return json_answer({"id": name, "object": "file", "deleted": True})
 
     async def _find(self, request: Request) -> tuple[StoredFile, JobEngine]:
         owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
         name = request.path_params["file_id"]
-        file = await from_store(engine.files.get(name, owner)) if is_name(name) else None
+        file = await from_store(engine.files.get(name, owner)) if is_file_name(name) else None
         if file is None:
             raise _no_file()
         return file, engine
@@ -226,3 +241,101 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
             yield piece
     finally:
         file.close()
+
+
+class NewBatchBody(Struct, forbid_unknown_fields=True):
+    """The body of `POST /v1/batches`; a field that would be ignored is an error instead."""
+
+    input_file_id: str
+    endpoint: str
+    completion_window: str
+    metadata: dict[str, str] | None = None
+    output_expires_after: Any | UnsetType = UNSET
+
+
+@dataclass(frozen=True)
+class BatchRoutes:
+    """Creating, listing, showing and cancelling batches."""
+
+    authorizer: Authorizer
+    reader: RequestReader
+    jobs: JobService
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/batches", self.listed),
+            Route("/v1/batches", self.create, methods=["POST"]),
+            Route("/v1/batches/{batch_id}", self.shown),
+            Route("/v1/batches/{batch_id}/cancel", self.cancel, methods=["POST"]),
+        ]
+
+    async def create(self, request: Request) -> Response:
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
+        asked = await self.reader.decode(request, BODY_BYTES_MAX, NewBatchBody)
+        if asked.output_expires_after is not UNSET:
+            raise unsupported("output_expires_after")
+        if not is_file_name(asked.input_file_id):
+            raise invalid("there is no file of that id", "input_file_id")
+        new = NewBatch(asked.input_file_id, asked.endpoint, asked.completion_window, asked.metadata)
+        batch = await blocking(lambda: engine.batches.create(owner, new))
+        return json_answer(batch_object(batch))
+
+    async def listed(self, request: Request) -> Response:
+        """List the caller's batches, the newest first."""
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
+        limit, after = (
+            limit_of(request, LIST_DEFAULT, BATCHES_MAX),
+            request.query_params.get("after"),
+        )
+        page = None
+        if after is None or is_batch_name(after):
+            page = await from_store(engine.batches.list(owner, limit, after))
+        if page is None:
+            raise unknown_after()
+        shown = [batch_object(batch) for batch in page.batches]
+        return json_answer(list_object(shown, page.has_more))
+
+    async def shown(self, request: Request) -> Response:
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
+        name = request.path_params["batch_id"]
+        batch = await from_store(engine.batches.get(name, owner)) if is_batch_name(name) else None
+        return _answer(batch)
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a batch; results that exist are kept."""
+        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
+        name, batch = request.path_params["batch_id"], None
+        if is_batch_name(name):
+            batch = await blocking(lambda: engine.batches.cancel(name, owner), "batch_id")
+        return _answer(batch)
+
+
+def _answer(batch: StoredBatch | None) -> Response:
+    if batch is None:
+        raise HttpError("not_found", "there is no batch of that id", "batch_id")
+    return json_answer(batch_object(batch))
+
+
+def batch_object(batch: StoredBatch) -> dict[str, object]:
+    """Return a batch as OpenAI shows it."""
+    shown: dict[str, object] = {
+        "id": batch.name,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "errors": None if batch.errors is None else msgspec.Raw(batch.errors.encode()),
+        "input_file_id": batch.input_file,
+        "completion_window": batch.completion_window,
+        "status": batch.status,
+        "output_file_id": batch.output_file,
+        "error_file_id": batch.error_file,
+    }
+    for name in _TIMES:
+        at = getattr(batch, name)
+        shown[name] = None if at is None else int(at)
+    shown["request_counts"] = {
+        "total": batch.total,
+        "completed": batch.completed,
+        "failed": batch.failed,
+    }
+    shown["metadata"] = None if batch.metadata is None else msgspec.Raw(batch.metadata.encode())
+    return shown
