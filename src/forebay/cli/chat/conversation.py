@@ -25,7 +25,7 @@ from forebay.sdk import (
     SessionEvent,
     TurnFailed,
 )
-from forebay.sdk.background_loop import CallbackQueue
+from forebay.sdk.sync_client import CallbackQueue
 from forebay.settings.environment import current_environment
 
 if TYPE_CHECKING:

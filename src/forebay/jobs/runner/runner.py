@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from forebay.clock import Clock, SystemClock
 from forebay.errors import NotAllowed, Rejected
 from forebay.jobs.job import Change, Failure, Status, StoredJob
-from forebay.jobs.runner.options import RunnerOptions
-from forebay.jobs.runner.scheduler import STOP_S, TaskScheduler
+from forebay.jobs.runner.scheduler import STOP_S, RunnerOptions, TaskScheduler
 from forebay.jobs.runner.task_types import TaskType, TaskTypes
 from forebay.jobs.runner.validation import new_job, warn_if_full
 from forebay.jobs.store.job_store import JobStore

@@ -131,7 +131,6 @@ class TaskTypes:
             return dict(self._types)
 
     def bypass(self) -> tuple[str, ...]:
-        """Return the names of the bypass types."""
         return tuple(name for name, kind in self.all().items() if not kind.llm)
 
     def warn_of_missing_budgets(self) -> None:
