@@ -109,7 +109,6 @@ def _show(seen: GatewayStatus) -> None:
 
 
 def _show_fleet(fleet: FleetStatus) -> None:
-    """Show the gateways that share the queue."""
     mode = printable(fleet.mode)
     tell(f"Fleet: {MODES.get(mode, mode)} (leader no. {fleet.epoch})")
     age_s = fleet.counted_seconds_ago

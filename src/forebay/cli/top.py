@@ -104,7 +104,6 @@ async def _first(feed: Feed) -> First:
 
 
 def _still(first: First, address: str, is_plain: bool) -> str:
-    """Return one picture as text."""
     from forebay.terminal.panels import once
     from forebay.terminal.text import to_ascii
     from forebay.terminal.view import TopView

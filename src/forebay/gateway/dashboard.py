@@ -89,7 +89,6 @@ class JobsView:
         self._limit = RateLimit(BATCHES_S, clock)
 
     def picture(self) -> JobsSnapshot:
-        """Return what there is."""
         figures = self._jobs.figures
         types: dict[str, dict[str, int]] = {}
         for (task_type, status), count in figures.by_status.items():

@@ -121,7 +121,6 @@ class Parts:
 
     @property
     def settings(self) -> Settings:
-        """The settings in use."""
         return self.live.current
 
     def _make_jobs(self, clock: Timers, environ: Mapping[str, str] | None) -> JobService:

@@ -87,7 +87,6 @@ class ClaimSet:
         return len(self._claimed)
 
     def all(self) -> list[ClaimedJob]:
-        """Return what is claimed now."""
         with self._lock:
             return list(self._claimed.values())
 

@@ -106,7 +106,6 @@ class PromptQueue:
                 yield entry
 
     def branches(self) -> Iterator[Branch]:
-        """Return the branches that wait, in order."""
         for entry in tuple(self._entries):
             if isinstance(entry, Branch) and not entry.is_over:
                 yield entry

@@ -117,7 +117,6 @@ class NodeCommandLog:
         return backend
 
     def remove(self, backend: Backend) -> None:
-        """Remove a node everywhere."""
         self._nodes.remove(backend.name)
         self._broadcast("remove", backend.name)
 

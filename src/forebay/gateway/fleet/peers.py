@@ -382,7 +382,6 @@ def _away(words: str) -> HttpError:
 
 
 def _head(request: Request, address: str, me: str, length: int) -> bytes:
-    """Return the head of a request as it is forwarded."""
     scope = request.scope
     given = scope["headers"]
     host = request.headers.get("host") or urlsplit(address).netloc

@@ -30,7 +30,6 @@ class Authorizer:
 
     @property
     def needs_keys(self) -> bool:
-        """Whether callers need a key."""
         return bool(self._keys)
 
     @property

@@ -59,7 +59,6 @@ class JobFigures:
             self._add(task_type, status, count)
 
     def take_in(self, changes: list[Change]) -> None:
-        """Follow what changed."""
         for change in changes:
             if change.before == change.status or change.batch_id is not None:
                 continue  # only a stage, or a line

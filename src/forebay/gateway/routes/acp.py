@@ -223,7 +223,6 @@ def _read(call: object) -> tuple[str, Answer]:
 
 
 def _rejection(error: HttpError | SessionRejected) -> RpcError:
-    """Return a rejection as a JSON-RPC error."""
     if isinstance(error, PromptQueueFull):
         data: Answer = {
             "errorKind": error.problem.code,

@@ -170,7 +170,6 @@ class JobRoutes:
         return json_answer(_job_detail(job))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel a queued or running job."""
         caller = self.authorizer.caller(request)
         job_id = _job_id(request)
         store = (await self.jobs.ready()).store

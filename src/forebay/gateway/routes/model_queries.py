@@ -200,7 +200,6 @@ class ModelQueryRoutes:
         )
 
     def _why_not(self, asked: ModelQuery) -> Problem:
-        """Return why there is no answer."""
         nodes, family = self.nodes, asked.family.name
         if nodes.lacks_route(asked.model, family, asked.route):
             return asked.absent or Problem(

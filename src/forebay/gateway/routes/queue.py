@@ -115,7 +115,6 @@ class QueueRoutes:
         return json_answer(_shown(exchange, seen, self.relay.now_s()))
 
     async def cancel(self, request: Request) -> Response:
-        """Cancel one request, waiting or running."""
         exchange = await self._find(request)
         if isinstance(exchange, Response):
             return exchange

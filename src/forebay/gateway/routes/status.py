@@ -60,7 +60,6 @@ class StatusRoutes:
         return json_answer({"status": "ready", "mode": fleet.picture().mode})
 
     async def metrics(self, request: Request) -> Response:
-        """Return the metrics in Prometheus' text format."""
         self.authorizer.observer(request)
         media_type = "text/plain; version=0.0.4; charset=utf-8"
         return Response(await self.metrics_text(), media_type=media_type)

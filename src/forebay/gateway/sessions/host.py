@@ -188,7 +188,6 @@ class SessionHost:
             await sessions.finish()
 
     async def stop(self) -> None:
-        """Close the ledger."""
         if await self._opening.stop() and self._ledger is not None:
             await asyncio.to_thread(self._ledger.close, CLOSE_S)
 

@@ -156,7 +156,6 @@ class Files:
         return self.folder / name
 
     def get(self, name: str, owner: str) -> Future[StoredFile | None]:
-        """Return one of an owner's files."""
         return self._database.read(lambda connection: find(connection, name, owner))
 
     def list(self, owner: str, wanted: Listing) -> Future[Page | None]:

@@ -87,7 +87,6 @@ def discard(files: Files, written: Written) -> None:
 
 
 def _rows(database: Database, batch_id: int) -> Iterator[Any]:
-    """Yield the lines of a batch in order."""
     last = -1
     while True:
         ends = list(_ends(database.read(partial(_sizes, batch_id, last)).result()))

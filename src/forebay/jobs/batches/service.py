@@ -99,7 +99,6 @@ class BatchService:
         return batch
 
     def get(self, name: str, owner: str) -> Future[StoredBatch | None]:
-        """Return one of an owner's batches."""
         return self.store.database.read(lambda connection: _find(connection, name, owner))
 
     def list(self, owner: str, limit: int, after: str | None) -> Future[BatchPage | None]:

@@ -256,7 +256,6 @@ class BatchSteps:
         return True
 
     def _fail(self, batch: StoredBatch, errors: list[LineError]) -> StoredBatch | None:
-        """End a batch that cannot run."""
         encoded = msgspec.json.encode({"object": "list", "data": errors}).decode()
         values = {"status": "failed", "failed_at": now_s(), "errors": encoded}
         lines = delete(jobs).where(jobs.c.batch_id == batch.id)

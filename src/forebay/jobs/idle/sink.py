@@ -64,7 +64,6 @@ class JobSink:
         """Take no notice."""
 
     def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
-        """Take the head."""
         self._exchange = exchange
         self._status = head.status
 
@@ -80,11 +79,9 @@ class JobSink:
                 self._exchange.cancel()
 
     def end(self) -> None:
-        """Hand over the answer."""
         self._settle(Answered(self._status, bytes(self._body)))
 
     def failed(self, problem: Problem, exchange: Exchange | None) -> None:
-        """Hand over the reason."""
         self._settle(problem)
 
     def _settle(self, answer: Answered | Problem | None) -> None:

@@ -141,8 +141,6 @@ class JobStore:
         return self._end(job, "cancel", {})
 
     def stage(self, job: StoredJob, stage: str) -> Future[bool]:
-        """Record the progress of a job."""
-
         def work(connection: Connection) -> bool:
             held = _held(job)
             return (

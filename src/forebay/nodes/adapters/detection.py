@@ -61,7 +61,6 @@ async def detect(fetch: Fetch) -> Adapter:
 
 
 def _signature(reply: ProbeReply, listed: dict[str, object]) -> str | None:
-    """Return the kind that has signed the answer, if one has."""
     if reply.headers.get("server", "").lower().startswith("llama.cpp"):
         return LlamaCpp.kind
     models = listed.get("data")
