@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.jobs.batches import batch
-from forebay.jobs.batches import output as batch_files
 from forebay.jobs.batches import steps as batch_steps
 from forebay.jobs.batches.batch import NotCancellable
 from forebay.jobs.batches.file import Listing
@@ -70,7 +69,7 @@ def test_finalizing_again_writes_the_same_and_leaves_no_rubbish(
     written: list[bytes] = []
     real = batch_steps.BatchSteps._finish
 
-    def crash(self: Any, connection: Any, found: StoredBatch, files: batch_files.Written) -> bool:
+    def crash(self: Any, connection: Any, found: StoredBatch, files: batch_steps.Written) -> bool:
         assert files.output is not None
         written.append(desk.files.path(files.output.name).read_bytes())
         if len(written) == 1:
@@ -173,10 +172,10 @@ def test_a_batch_survives_kill_9_at_any_point(database_url: str, tmp_path: Path,
 
 
 def test_long_answers_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_files, "PAGE_BYTES_MAX", 100)
-    assert list(batch_files._ends([(1, 60), (2, 40), (3, 1), (7, 500), (8, 0)])) == [2, 3, 7, 8]
-    assert list(batch_files._ends([])) == []
-    assert list(batch_files._ends([(1, 500)])) == [1]
+    monkeypatch.setattr(batch_steps, "PAGE_BYTES_MAX", 100)
+    assert list(batch_steps._ends([(1, 60), (2, 40), (3, 1), (7, 500), (8, 0)])) == [2, 3, 7, 8]
+    assert list(batch_steps._ends([])) == []
+    assert list(batch_steps._ends([(1, 500)])) == [1]
 
 
 def test_a_window_of_two_weeks_is_the_longest() -> None:
