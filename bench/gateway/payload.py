@@ -1,34 +1,15 @@
-"""What is sent and answered: a chat call and its answer, about 700 bytes each."""
+"""What is sent and answered where no recording is: a chat call, about 650 bytes."""
 
 import hashlib
 import json
+from pathlib import Path
 
-KEY = "sk-bench-0123456789abcdef0123456789abcdef"
+from bench.recordings import KEY, MODEL
+from bench.recordings.answers import ANSWERS
+from bench.recordings.prompts import PROSE
+
 KEY_SHA256 = hashlib.sha256(KEY.encode()).hexdigest()
-MODEL = "bench-model"
-
-_PROSE = (
-    "A forebay is the pool of still water above a mill or a power station. It takes what the "
-    "river brings, in gusts, and gives the wheel what the wheel can use, evenly. "
-)
-
-ANSWER = json.dumps(
-    {
-        "id": "chatcmpl-bench",
-        "object": "chat.completion",
-        "created": 1700000000,
-        "model": MODEL,
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": _PROSE * 2 + _PROSE[:70]},
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {"prompt_tokens": 120, "completion_tokens": 90, "total_tokens": 210},
-    },
-    separators=(",", ":"),
-)
+ANSWER = ANSWERS["/v1/chat/completions"].whole
 MODELS = json.dumps(
     {
         "object": "list",
@@ -36,6 +17,42 @@ MODELS = json.dumps(
     },
     separators=(",", ":"),
 )
+_TAGS = json.dumps({"models": [{"name": MODEL, "model": MODEL}]})
+_PROBES = {
+    "/v1/models": MODELS,
+    "/health": "{}",
+    "/api/tags": _TAGS,
+    "/api/ps": _TAGS,
+    "/api/version": '{"version":"0.14.0"}',
+}
+"""What a gateway asks a node that is llama.cpp or Ollama to it."""
+
+
+def write_answers(folder: Path) -> None:
+    """Write what `stream_node.c` sends, as it goes over the wire."""
+    folder.mkdir()
+    lines = [f"GET {path} probe{number}" for number, path in enumerate(_PROBES)]
+    for number, text in enumerate(_PROBES.values()):
+        (folder / f"probe{number}.whole").write_bytes(_whole(text))
+    for number, (route, answer) in enumerate(ANSWERS.items()):
+        lines.append(f"POST {route} answer{number}")
+        (folder / f"answer{number}.whole").write_bytes(_whole(answer.whole))
+        if answer.stream_type:
+            begin = f"HTTP/1.1 200 OK\r\nContent-Type: {answer.stream_type}\r\n"
+            head = f"{begin}Transfer-Encoding: chunked\r\n\r\n".encode()
+            (folder / f"answer{number}.first").write_bytes(head + _chunk(answer.first))
+            (folder / f"answer{number}.token").write_bytes(_chunk(answer.token))
+            (folder / f"answer{number}.last").write_bytes(_chunk(answer.last) + b"0\r\n\r\n")
+    (folder / "index").write_text("\n".join(lines) + "\n")
+
+
+def _whole(text: str) -> bytes:
+    length = f"Content-Length: {len(text)}\r\n\r\n"
+    return f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{length}{text}".encode()
+
+
+def _chunk(text: str) -> bytes:
+    return f"{len(text):x}\r\n{text}\r\n".encode()
 
 
 def chat_body(*, stream: bool = False, slow: bool = False, padding_bytes: int = 0) -> bytes:
@@ -43,8 +60,8 @@ def chat_body(*, stream: bool = False, slow: bool = False, padding_bytes: int = 
     call: dict[str, object] = {
         "model": MODEL,
         "messages": [
-            {"role": "system", "content": _PROSE + "Answer in one short paragraph."},
-            {"role": "user", "content": _PROSE * 2 + "What is a forebay?" + "x" * padding_bytes},
+            {"role": "system", "content": PROSE + "Answer in one short paragraph."},
+            {"role": "user", "content": PROSE * 2 + "What is a forebay?" + "x" * padding_bytes},
         ],
         "max_tokens": 128,
     }

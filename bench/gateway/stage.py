@@ -44,10 +44,24 @@ class Bench:
     def seconds(self, full: float, quick: float) -> float:
         return quick if self.quick else full
 
-    def request(self, name: str, content: bytes) -> Path:
+    def request(self, name: str, content: bytes, target: "Target | None" = None) -> Path:
+        """Write a request into a file, as `target` wants it."""
         path = self.folder / name
-        path.write_bytes(content)
+        path.write_bytes(target.adapted(content) if target else content)
         return path
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is configured otherwise than usual."""
+
+    kind: str = "openai"
+    """What server the node is, to a gateway that tells them apart."""
+    keys: bool = True
+    more_node_ports: tuple[int, ...] = ()
+
+
+AS_USUAL = Setup()
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,13 @@ class Target:
     port: int
     program: Program | None = None
     probe_path: str = "/health"
+    lines: bytes = b""
+    """Lines that it needs in every head."""
+
+    def adapted(self, request: bytes) -> bytes:
+        """Return the request as this gateway wants it."""
+        first, end, rest = request.partition(b"\r\n")
+        return first + end + self.lines + rest
 
 
 def compile_tools(folder: Path) -> None:
@@ -67,6 +88,7 @@ def compile_tools(folder: Path) -> None:
         subprocess.run(command, check=True)
     (folder / "answer.json").write_text(payload.ANSWER)
     (folder / "models.json").write_text(payload.MODELS)
+    payload.write_answers(folder / "answers")
 
 
 @contextmanager
@@ -101,8 +123,8 @@ def stream_node(
     """Run the compiled node: streams at a steady beat, plain answers after `hold_s`."""
     port = free_port()
     numbers = (port, chunks, 1_000_000 // per_second, int(hold_s * 1e6))
-    texts = (bench.folder / "answer.json", bench.folder / "models.json")
-    command = [str(bench.folder / "stream_node"), *map(str, (*numbers, *texts))]
+    command = [str(bench.folder / "stream_node"), *map(str, numbers)]
+    command.append(str(bench.folder / "answers"))
     yield from _node(bench, port, command)
 
 
@@ -123,7 +145,11 @@ def node_stats(node: Target) -> dict[str, float]:
 
 @contextmanager
 def running(
-    bench: Bench, gateways: Sequence[Gateway], node: Target, slots: int
+    bench: Bench,
+    gateways: Sequence[Gateway],
+    node: Target,
+    slots: int,
+    setup: Setup = AS_USUAL,
 ) -> Iterator[list[Target]]:
     """Start what starts of `gateways` before `node`; note the others in `bench.refused`."""
     with ExitStack() as stack:
@@ -132,7 +158,7 @@ def running(
             if gateway.name in bench.refused:
                 continue
             try:
-                target = _start(bench, gateway, node, slots, stack)
+                target = _start(bench, gateway, node, slots, setup, stack)
             except WillNotStart as error:
                 bench.refused[gateway.name] = f"will not start: {error}"
             else:
@@ -143,11 +169,14 @@ def running(
                 bench.refused[target.name] = f"ended under load: {target.program.last_words()}"
 
 
-def _start(bench: Bench, gateway: Gateway, node: Target, slots: int, stack: ExitStack) -> Target:
+def _start(
+    bench: Bench, gateway: Gateway, node: Target, slots: int, setup: Setup, stack: ExitStack
+) -> Target:
     binaries = installed(bench.venvs, gateway.package) if gateway.package else Path()
     folder = Path(tempfile.mkdtemp(prefix=f"{gateway.name}-", dir=bench.folder))
     port = free_port()
-    place = Place(folder, binaries, port, free_port(), node.port, slots)
+    ports = (node.port, *setup.more_node_ports)
+    place = Place(folder, binaries, port, free_port(), ports, slots, setup.kind, setup.keys)
     command = gateway.command(place)
     words = [Path(word).name if word.startswith("/") else word for word in command]
     bench.commands[gateway.name] = " ".join(words)
@@ -156,6 +185,7 @@ def _start(bench: Bench, gateway: Gateway, node: Target, slots: int, stack: Exit
     except OSError as error:
         raise WillNotStart(str(error)) from error
     stack.callback(program.stop)
-    request = payload.post(payload.chat_body())
+    target = Target(gateway.name, port, program, gateway.probe_path, gateway.lines(place))
+    request = target.adapted(payload.post(payload.chat_body()))
     wait_for_answer(program, port, request, gateway.start_s_max)
-    return Target(gateway.name, port, program, gateway.probe_path)
+    return target

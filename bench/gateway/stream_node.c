@@ -1,13 +1,17 @@
 /* A node for the benchmark: one thread, epoll, no allocation per chunk.
  *
- * stream_node PORT CHUNKS INTERVAL_US HOLD_US ANSWER_FILE MODELS_FILE
+ * stream_node PORT CHUNKS INTERVAL_US HOLD_US FOLDER
  *
- *   POST with "stream": true   CHUNKS server-sent events, one every INTERVAL_US, chunked encoding;
- *                              with "seed": 1000 as long a stream, of one event a second
- *   POST otherwise             ANSWER_FILE, HOLD_US after the request was read
- *   GET  /v1/models, /health   MODELS_FILE, {}; every other path is 404
- *   GET  /stats                {"active", "posts", "gaps", "p50_us", "p99_us"}; forgets the gaps
+ * FOLDER/index has a line for each route, "METHOD PATH NAME"; what is sent is in files, as it goes
+ * over the wire: NAME.whole; and for streams NAME.first, NAME.token, NAME.last.
  *
+ *   POST with "stream":true   the first piece at once, then CHUNKS tokens, one every INTERVAL_US,
+ *                             and the last piece; with "seed":1000 one token a second, as long
+ *   POST otherwise            the whole answer, HOLD_US after the request was read
+ *   GET                       the whole answer at once
+ *   GET  /stats               {"active", "posts", "gaps", "p50_us", "p99_us"}; forgets the gaps
+ *
+ * The digits after "@" in a token become the time at which it is written, in nanoseconds.
  * A gap is the time from just before an answer is written to the moment when the next POST has
  * been read whole: with one slot, what it takes to turn a freed slot into the next request.
  * Each timer list is first in, first out: at any one time all in it wait equally long.
@@ -18,6 +22,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +33,30 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KEPT 8192 /* head and the start of the body: enough to see "stream" in a small call */
+#define KEPT 65536 /* head and the start of the body: enough to see "stream" at the end of 30 KiB */
 #define GAPS_MAX 20000
+#define ROUTES_MAX 16
+#define STAMP_DIGITS 19
+
+typedef struct { char *bytes; int size; } text;
+
+typedef struct {
+  char target[128]; /* "METHOD PATH " */
+  text whole, first, token, last;
+  char *stamp; /* where in the token the time goes */
+} route;
 
 typedef struct connection {
   struct connection *before, *after; /* neighbours in a timer list */
   struct list *list;                 /* NULL: waits for nothing */
   long long due_ns, interval_ns;
   long long body_left; /* -1: head not complete; -2: chunked body */
-  int descriptor, chunks_left, kept, owed_bytes;
-  char tail[5]; /* last bytes read, to see the end of a chunked body */
+  int descriptor, chunks_left, kept, rest_bytes;
+  route *route;
+  const char *rest; /* what the socket did not take yet */
+  char owed[512];   /* the rest of a token, whose bytes change; longer pieces never do */
+  char tail[5];     /* last bytes read, to see the end of a chunked body */
   char head[KEPT];
-  char owed[512]; /* what the socket did not take of a chunk */
 } connection;
 
 typedef struct list { connection *first, *last; } list;
@@ -47,18 +64,10 @@ typedef struct list { connection *first, *last; } list;
 static list streams, held;
 static int epoll_descriptor, chunks, active;
 static long long interval_ns, hold_ns, answered_ns, posts;
-static char *answer, *models;
+static route routes[ROUTES_MAX];
+static int route_count;
 static double gaps_us[GAPS_MAX];
 static int gaps;
-
-static const char EVENT[] =
-    "71\r\ndata: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":"
-    "[{\"index\":0,\"delta\":{\"content\":\" wordy\"}}]}\n\n\r\n";
-static const char LAST[] =
-    "84\r\ndata: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":"
-    "[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n\r\n0\r\n\r\n";
-static const char STREAM_HEAD[] =
-    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 static long long now_ns(void) {
   struct timespec t;
@@ -88,27 +97,32 @@ static void drop(connection *c) {
 
 static void expect_request(connection *c) { c->kept = 0, c->body_left = -1; }
 
-/* Write what fits; keep the rest of a small piece. 0: nothing taken, -1: broken. */
+static void watch(connection *c, unsigned interest) {
+  struct epoll_event event = {.events = interest, .data.ptr = c};
+  epoll_ctl(epoll_descriptor, EPOLL_CTL_MOD, c->descriptor, &event);
+}
+
+/* Write what fits, and keep the rest. 1: taken, 0: the piece before is not gone yet, -1: broken. */
 static int put(connection *c, const char *bytes, int size) {
-  if (c->owed_bytes) {
-    ssize_t sent = send(c->descriptor, c->owed, c->owed_bytes, MSG_NOSIGNAL);
-    if (sent < 0) return errno == EAGAIN ? 0 : -1;
-    memmove(c->owed, c->owed + sent, c->owed_bytes -= sent);
-    if (c->owed_bytes) return 0;
-  }
+  if (c->rest_bytes) return 0;
   ssize_t sent = send(c->descriptor, bytes, size, MSG_NOSIGNAL);
-  if (sent < 0) return errno == EAGAIN ? 0 : -1;
-  if (sent < size && size - sent <= (int)sizeof c->owed)
-    memcpy(c->owed, bytes + sent, c->owed_bytes = size - sent);
+  if (sent < 0 && errno != EAGAIN) return -1;
+  if (sent < 0) sent = 0;
+  if (sent == size) return 1;
+  c->rest = bytes + sent, c->rest_bytes = size - sent;
+  if (c->rest_bytes <= (int)sizeof c->owed) c->rest = memcpy(c->owed, c->rest, c->rest_bytes);
+  watch(c, EPOLLIN | EPOLLOUT);
   return 1;
 }
 
-static void reply(connection *c, const char *status, const char *body) {
-  char text[65536 + 256];
-  int size = snprintf(text, sizeof text,
-                      "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                      status, strlen(body), body);
-  put(c, text, size);
+static void writable(connection *c) {
+  ssize_t sent = send(c->descriptor, c->rest, c->rest_bytes, MSG_NOSIGNAL);
+  if (sent > 0) c->rest += sent, c->rest_bytes -= sent;
+  if (!c->rest_bytes) watch(c, EPOLLIN);
+}
+
+static void reply(connection *c, const char *bytes, int size) {
+  put(c, bytes, size);
   expect_request(c);
 }
 
@@ -118,36 +132,51 @@ static int by_size(const void *a, const void *b) {
 }
 
 static void reply_stats(connection *c) {
-  char text[256];
+  char body[256], whole[512];
   qsort(gaps_us, gaps, sizeof *gaps_us, by_size);
-  snprintf(text, sizeof text,
-           "{\"active\": %d, \"posts\": %lld, \"gaps\": %d, \"p50_us\": %.1f, \"p99_us\": %.1f}",
-           active, posts, gaps, gaps ? gaps_us[gaps / 2] : -1, gaps ? gaps_us[gaps * 99 / 100] : -1);
+  int size = snprintf(
+      body, sizeof body,
+      "{\"active\": %d, \"posts\": %lld, \"gaps\": %d, \"p50_us\": %.1f, \"p99_us\": %.1f}",
+      active, posts, gaps, gaps ? gaps_us[gaps / 2] : -1, gaps ? gaps_us[gaps * 99 / 100] : -1);
   gaps = 0, answered_ns = 0;
-  reply(c, "200 OK", text);
+  size = snprintf(whole, sizeof whole, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", size, body);
+  reply(c, whole, size);
 }
 
-static void answer_get(connection *c) {
-  if (!strncmp(c->head, "GET /v1/models ", 15)) reply(c, "200 OK", models);
-  else if (!strncmp(c->head, "GET /health ", 12)) reply(c, "200 OK", "{}");
-  else if (!strncmp(c->head, "GET /stats ", 11)) reply_stats(c);
-  else reply(c, "404 Not Found", "{\"error\": {\"message\": \"no such path\"}}");
+static route *find_route(const char *head) {
+  for (int i = 0; i < route_count; i++)
+    if (!strncmp(head, routes[i].target, strlen(routes[i].target))) return &routes[i];
+  return NULL;
 }
 
 static void request_read(connection *c) {
+  static const char missing[] = "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}";
   long long now = now_ns();
   c->head[c->kept < KEPT ? c->kept : KEPT - 1] = 0;
-  if (strncmp(c->head, "POST ", 5)) { answer_get(c); return; }
+  if (!strncmp(c->head, "GET /stats ", 11)) { reply_stats(c); return; }
+  c->route = find_route(c->head);
+  if (!c->route) { reply(c, missing, sizeof missing - 1); return; }
+  if (strncmp(c->head, "POST ", 5)) { reply(c, c->route->whole.bytes, c->route->whole.size); return; }
   posts++;
   if (answered_ns && gaps < GAPS_MAX) gaps_us[gaps++] = (now - answered_ns) / 1e3;
   answered_ns = 0;
-  if (strstr(c->head, "\"stream\":true") || strstr(c->head, "\"stream\": true")) {
-    put(c, STREAM_HEAD, sizeof STREAM_HEAD - 1);
+  int stream = strstr(c->head, "\"stream\":true") || strstr(c->head, "\"stream\": true");
+  if (stream && c->route->token.size) {
     int slow = strstr(c->head, "\"seed\":1000") || strstr(c->head, "\"seed\": 1000");
+    put(c, c->route->first.bytes, c->route->first.size);
     c->interval_ns = slow ? 1000000000LL : interval_ns;
     c->chunks_left = 1 + chunks * interval_ns / c->interval_ns, active++;
     push(&streams, c, now + c->interval_ns);
   } else push(&held, c, now + hold_ns);
+}
+
+/* The next piece of a stream; as `put`. */
+static int put_piece(connection *c) {
+  char digits[STAMP_DIGITS + 1];
+  if (c->chunks_left == 1) return put(c, c->route->last.bytes, c->route->last.size);
+  snprintf(digits, sizeof digits, "%0*lld", STAMP_DIGITS, now_ns());
+  memcpy(c->route->stamp, digits, STAMP_DIGITS);
+  return put(c, c->route->token.bytes, c->route->token.size);
 }
 
 /* Returns 1 once the head is whole, with body_left set to what is still to come. */
@@ -189,11 +218,10 @@ static void run_timers(long long now) {
   for (connection *c; (c = held.first) && c->due_ns <= now;) {
     unlink_timer(c);
     answered_ns = now_ns();
-    reply(c, "200 OK", answer);
+    reply(c, c->route->whole.bytes, c->route->whole.size);
   }
   for (connection *c; (c = streams.first) && c->due_ns <= now;) {
-    int last = c->chunks_left == 1;
-    int put_ok = last ? put(c, LAST, sizeof LAST - 1) : put(c, EVENT, sizeof EVENT - 1);
+    int put_ok = put_piece(c);
     if (put_ok < 0) { drop(c); continue; }
     unlink_timer(c);
     if (put_ok > 0 && --c->chunks_left == 0) active--, expect_request(c);
@@ -205,7 +233,8 @@ static void accept_all(int listener) {
   int one = 1, descriptor;
   while ((descriptor = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0) {
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    connection *c = calloc(1, sizeof *c);
+    connection *c = malloc(sizeof *c);
+    memset(c, 0, offsetof(connection, head));
     c->descriptor = descriptor;
     expect_request(c);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
@@ -213,13 +242,34 @@ static void accept_all(int listener) {
   }
 }
 
-static char *contents(const char *path) {
+static text contents(const char *folder, const char *name, const char *suffix) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s.%s", folder, name, suffix);
+  FILE *file = fopen(path, "r");
+  text found = {0};
+  if (!file) return found;
+  fseek(file, 0, SEEK_END);
+  found.size = ftell(file), found.bytes = calloc(1, found.size + 1);
+  rewind(file);
+  if ((int)fread(found.bytes, 1, found.size, file) != found.size) exit(2);
+  fclose(file);
+  return found;
+}
+
+static void read_routes(const char *folder) {
+  char path[4096], method[8], where[100], name[64];
+  snprintf(path, sizeof path, "%s/index", folder);
   FILE *file = fopen(path, "r");
   if (!file) { perror(path); exit(2); }
-  char *text = calloc(1, 65536);
-  if (fread(text, 1, 65535, file) == 0) exit(2);
+  while (route_count < ROUTES_MAX && fscanf(file, "%7s %99s %63s", method, where, name) == 3) {
+    route *r = &routes[route_count++];
+    snprintf(r->target, sizeof r->target, "%s %s ", method, where);
+    r->whole = contents(folder, name, "whole"), r->first = contents(folder, name, "first");
+    r->token = contents(folder, name, "token"), r->last = contents(folder, name, "last");
+    if (!r->token.size) continue;
+    r->stamp = strchr(r->token.bytes, '@') + 1;
+  }
   fclose(file);
-  return text;
 }
 
 static int listen_on(int port) {
@@ -235,9 +285,9 @@ static int listen_on(int port) {
 }
 
 int main(int count, char **words) {
-  if (count != 7) { fprintf(stderr, "see the head of stream_node.c\n"); return 2; }
+  if (count != 6) { fprintf(stderr, "see the head of stream_node.c\n"); return 2; }
   chunks = atoi(words[2]), interval_ns = atoll(words[3]) * 1000, hold_ns = atoll(words[4]) * 1000;
-  answer = contents(words[5]), models = contents(words[6]);
+  read_routes(words[5]);
   prctl(PR_SET_TIMERSLACK, 1);
   signal(SIGPIPE, SIG_IGN);
   int listener = listen_on(atoi(words[1]));
@@ -251,8 +301,12 @@ int main(int count, char **words) {
     if (wait < 0) wait = 0;
     struct timespec timeout = {wait / 1000000000LL, wait % 1000000000LL};
     int events = epoll_pwait2(epoll_descriptor, ready, 256, &timeout, NULL);
-    for (int i = 0; i < events; i++)
-      if (ready[i].data.ptr) readable(ready[i].data.ptr); else accept_all(listener);
+    for (int i = 0; i < events; i++) {
+      connection *c = ready[i].data.ptr;
+      if (!c) { accept_all(listener); continue; }
+      if (ready[i].events & EPOLLOUT) writable(c);
+      if (ready[i].events & ~EPOLLOUT) readable(c);
+    }
     run_timers(now_ns());
   }
 }

@@ -58,16 +58,20 @@ def chunks_per_cpu(
     bench: Bench, node: Target, targets: list[Target], count: int
 ) -> dict[str, dict[str, object]]:
     """Run `count` streams through each in turn; chunks passed on over CPU seconds used."""
-    request = bench.request("stream.http", payload.post(payload.chat_body(stream=True)))
     taken: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
     for _ in range(1 if bench.quick else 2):
         for target in targets:
-            taken[target.name].append(_stream_round(bench, target, count, request))
+            sent = payload.post(payload.chat_body(stream=True))
+            request = bench.request("stream.http", sent, target)
+            taken[target.name].append(stream_round(bench, target, count, request, 50))
             await_idle(node)
     return {name: _stream_summary(figures) for name, figures in taken.items()}
 
 
-def _stream_round(bench: Bench, target: Target, count: int, request: Path) -> dict[str, float]:
+def stream_round(
+    bench: Bench, target: Target, count: int, request: Path, per_second: int
+) -> dict[str, float]:
+    """Read `count` streams for a while; tokens delivered, how late, and the CPU used."""
     words = ("streams", target.port, request, count, WARM_S, bench.seconds(2.5, 0.8))
     with _load(bench, *words) as child:
         if _line(child.stdout) != "begin":
@@ -79,8 +83,9 @@ def _stream_round(bench: Bench, target: Target, count: int, request: Path) -> di
     return {
         **figures,
         "cpu_s": used_s,
+        "core_busy": used_s / figures.get("seconds", 1.0),
         "per_cpu_s": events / used_s if used_s else 0.0,
-        "delivered": events / (count * 50 * figures.get("seconds", 1.0)),
+        "delivered": events / (count * per_second * figures.get("seconds", 1.0)),
     }
 
 
@@ -100,9 +105,9 @@ def memory_with_streams(
 ) -> dict[str, dict[str, object]]:
     """Open a thousand streams of one event a second; the resident memory, and what it was idle."""
     body = payload.chat_body(stream=True, slow=True)
-    request = bench.request("slow.http", payload.post(body))
     results: dict[str, dict[str, object]] = {}
     for target in targets:
+        request = bench.request("slow.http", payload.post(body), target)
         if target.program is None:
             continue
         idle_mib = target.program.rss_mib()

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
@@ -10,18 +11,25 @@ from bench.gateway.programs import LOAD_CORE, pinned, run_load
 from bench.gateway.stage import HERE, Bench, Target
 
 CONNECTIONS = 32
+NO_VARIABLES: Mapping[str, str] = {}
 PER_SECOND = 200.0
 RATE_CONNECTIONS = 16
 
 
 def wrk(
-    bench: Bench, target: Target, seconds: float, connections: int = CONNECTIONS
+    bench: Bench,
+    target: Target,
+    seconds: float,
+    connections: int = CONNECTIONS,
+    request: bytes = b"",
+    variables: Mapping[str, str] = NO_VARIABLES,
 ) -> dict[str, float]:
     """Run wrk once; return requests a second, errors, and how busy the gateway's core was."""
-    body = bench.request("chat.json", payload.chat_body())
+    sent = request or payload.post(payload.chat_body())
+    path = bench.request("wrk.http", sent, target)
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--timeout", "10s"]
-    command += ["-s", str(HERE / "chat.lua"), f"http://127.0.0.1:{target.port}"]
-    variables = {"BENCH_BODY": str(body), "BENCH_KEY": payload.KEY, "PATH": "/usr/bin:/bin"}
+    command += ["-s", str(HERE / "replay.lua"), f"http://127.0.0.1:{target.port}"]
+    variables = {"BENCH_REQUEST": str(path), "PATH": "/usr/bin:/bin", **variables}
     before_s = target.program.cpu_s() if target.program else 0.0
     try:
         done = subprocess.run(
@@ -33,7 +41,7 @@ def wrk(
             check=True,
         )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # nobody there, or stuck
-        return {"per_second": 0.0, "errors": 1, "core_busy": 0.0, "per_cpu_s": 0.0}
+        return {"per_second": 0.0, "errors": 1, "core_busy": 0.0, "per_cpu_s": 0.0, "p99_ms": 0.0}
     used_s = target.program.cpu_s() - before_s if target.program else 0.0
     result = json.loads(done.stdout.partition("RESULT ")[2])
     good = result["requests"] - result["status_errors"]
@@ -42,6 +50,8 @@ def wrk(
         "errors": result["status_errors"] + result["socket_errors"],
         "core_busy": used_s / result["seconds"],
         "per_cpu_s": good / used_s if used_s else 0.0,
+        "p50_ms": result["p50_us"] / 1e3,
+        "p99_ms": result["p99_us"] / 1e3,
     }
 
 
@@ -81,10 +91,10 @@ def _summary(
 def steady_rate(bench: Bench, targets: list[Target]) -> dict[str, dict[str, object]]:
     """Open loop: latency from the moment a request was due, the median over rounds."""
     rounds, seconds = (1, 1.0) if bench.quick else (4, 2.0)
-    request = bench.request("chat.http", payload.post(payload.chat_body()))
     taken: dict[str, list[dict[str, float]]] = {target.name: [] for target in targets}
     for _ in range(rounds):
         for target in targets:
+            request = bench.request("chat.http", payload.post(payload.chat_body()), target)
             taken[target.name].append(_rate(bench.load, target, request, seconds))
     return {name: _latency(figures) for name, figures in taken.items()}
 
