@@ -1,4 +1,4 @@
-"""`python -m bench.gateway`: run every gateway, print one table, keep the raw results."""
+"""`python -m bench.gateway`: run every gateway, print the tables, keep the raw results."""
 
 import argparse
 import json
@@ -10,87 +10,55 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
-from bench.gateway import handoff, report, stall, streams, unary
-from bench.gateway.gateways import GATEWAYS, HAPROXY, HAPROXY_CORKED, Gateway
+from bench.gateway import history, payloads, report
+from bench.gateway.gateways import (
+    BARE_RELAY,
+    COMPILED_NAME,
+    GATEWAYS,
+    HAPROXY,
+    HAPROXY_CORKED,
+    Gateway,
+)
+from bench.gateway.parts import PARTS, Results
 from bench.gateway.programs import LOAD_CORE
-from bench.gateway.stage import Bench, compile_tools, running, stream_node, unary_node
+from bench.gateway.stage import Bench, compile_tools
+from bench.gateway.variations import take_variations
+from bench.recordings import recordings
 
 BENCH = Path(__file__).parent.parent
 WIDTH_MIN = 160
 NEEDED = ("haproxy", "wrk", "gcc", "taskset")
-
-Results = dict[str, dict[str, dict[str, object]]]
-Say = Callable[[str], None]
+STARTS = 5
+PAYLOADS = "payloads"
 
 
 def arguments() -> argparse.Namespace:
     names = [gateway.name for gateway in GATEWAYS]
+    payload_names = [one.name for one in recordings()]
     parser = argparse.ArgumentParser(prog="python -m bench.gateway", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds")
-    parser.add_argument("--only", nargs="+", choices=names, help="these, beside HAProxy")
+    parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds, one start")
+    parser.add_argument("--only", nargs="+", choices=names, help="these, beside the references")
+    parser.add_argument("--payload", nargs="+", choices=payload_names, help="these recordings")
+    parser.add_argument("--part", nargs="+", choices=[PAYLOADS, *PARTS], help="these measures")
+    parser.add_argument("--variations", action="store_true", help="one call, varied")
+    parser.add_argument("--starts", type=int, help="starts of each gateway: 5, or 1 with --quick")
+    parser.add_argument("--history", action="store_true", help="show earlier runs; run nothing")
     parser.add_argument("--out", type=Path, default=BENCH / "results" / "gateway.json")
     parser.add_argument("--venvs", type=Path, default=BENCH / ".venvs", help="where peers live")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.starts = options.starts or (1 if options.quick else STARTS)
+    options.part = options.part or ([] if options.variations else [PAYLOADS, *PARTS])
+    return options
 
 
 def chosen(only: list[str] | None) -> list[Gateway]:
-    """Return HAProxy, which every ratio needs, and those asked for."""
-    return [one for one in GATEWAYS if one is HAPROXY or not only or one.name in only]
-
-
-def plain_calls(bench: Bench, results: Results, say: Say) -> None:
-    say("plain calls: starting gateways (and installing those not there yet)")
-    with unary_node(bench) as node, running(bench, bench.gateways, node, slots=64) as targets:
-        say("plain calls in a closed loop")
-        results["calls"] = unary.closed_loop(bench, [node, *targets])
-        say("plain calls at 200 a second")
-        results["latency"] = unary.steady_rate(bench, [node, *targets])
-
-
-def queued_calls(bench: Bench, results: Results, say: Say) -> None:
-    queueing = [one for one in bench.gateways if one.queues]
-    say("calls that queue: 16 slots for 32 clients")
-    with unary_node(bench) as node, running(bench, queueing, node, slots=16) as targets:
-        results["queued_calls"] = unary.closed_loop(bench, targets)
-    say("a freed slot")
-    results["freed_slot"] = handoff.freed_slot(bench, queueing)
-    say("10,000 waiting")
-    with (
-        stream_node(bench, hold_s=0.05) as node,
-        running(bench, queueing, node, slots=1) as targets,
-    ):
-        results["waiting"] = streams.memory_with_waiters(bench, targets)
-
-
-def streamed_calls(bench: Bench, results: Results, say: Say) -> None:
-    chunks = int(50 * bench.seconds(7.0, 3.0))
-    slow = [one.name for one in bench.gateways if one.slow and bench.quick]
-    gateways = [HAPROXY_CORKED, *(one for one in bench.gateways if one.name not in slow)]
-    say("streams: starting gateways")
-    with (
-        stream_node(bench, chunks=chunks) as node,
-        running(bench, gateways, node, slots=2000) as targets,
-    ):
-        everyone = [node, *targets]
-        say("100 streams of 50 chunks a second")
-        taken = streams.chunks_per_cpu(bench, node, everyone, 100)
-        able = streams.able(everyone, taken)
-        absent = streams.left_out(slow, "not in --quick")
-        unable = absent | streams.left_out(
-            [one.name for one in targets if one not in able], "100 are too many"
-        )
-        results["streams_100"] = absent | taken
-        say("1,000 open streams")
-        results["open_streams"] = unable | streams.memory_with_streams(bench, node, able)
-        say("500 streams of 50 chunks a second")
-        results["streams_500"] = unable | streams.chunks_per_cpu(bench, node, able, 500)
-        say("a 30 MiB body")
-        results["large_body"] = absent | stall.large_body(bench, everyone)
+    """Return HAProxy and the bare relay, which every ratio needs, and those asked for."""
+    references = (HAPROXY, BARE_RELAY)
+    return [one for one in GATEWAYS if one in references or not only or one.name in only]
 
 
 def machine() -> dict[str, object]:
@@ -113,43 +81,81 @@ def install_missing() -> list[str]:
     return [name for name in NEEDED if shutil.which(name) is None]
 
 
+def run(bench: Bench, options: argparse.Namespace) -> dict[str, Results]:
+    """Take what is asked for; return the payloads, the variations and the other measures."""
+    started_s = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started_s:5.0f} s  {text}", file=sys.stderr, flush=True)
+
+    compile_tools(bench.folder)
+    if any(one.name == COMPILED_NAME for one in bench.gateways):
+        say("compiling Forebay's hot path")
+        subprocess.run([sys.executable, str(BENCH.parent / "tools" / "compile.py")], check=True)
+    taken: dict[str, Results] = {PAYLOADS: {}, "variations": {}, "results": {}}
+    if PAYLOADS in options.part:
+        asked = [one for one in recordings() if one.name in (options.payload or [one.name])]
+        starts = payloads.take_starts(bench, asked, options.starts, say)
+        taken[PAYLOADS] = payloads.over_starts(starts)
+    if options.variations:
+        taken["variations"] = payloads.over_starts(take_variations(bench, say))
+    for part in options.part:
+        if part in PARTS:
+            PARTS[part](bench, taken["results"], say)
+    return taken
+
+
+def show(console: Console, bench: Bench, taken: dict[str, Results]) -> None:
+    """Print a table for each kind of measure that was taken, and a line for each of our builds."""
+    names = ["direct", *(gateway.name for gateway in bench.gateways)]
+    if taken[PAYLOADS]:
+        console.print(report.payload_table(taken[PAYLOADS], names, "Payloads"))
+        expected = [one.name for one in recordings()]
+        for build in (name for name in names if name.startswith("forebay")):
+            console.print(report.headline(taken[PAYLOADS], build, expected))
+    if taken["variations"]:
+        queueing = [gateway.name for gateway in bench.gateways if gateway.queues]
+        console.print(report.payload_table(taken["variations"], queueing, "Variations"))
+    if taken["results"] or bench.refused:
+        names.append(HAPROXY_CORKED.name)
+        console.print(report.table(taken["results"], names, bench.refused))
+
+
 def main() -> None:
     options = arguments()
+    console = Console()
+    if console.width < WIDTH_MIN:
+        console = Console(width=WIDTH_MIN)
+    past = options.out.parent / "gateway_history.jsonl"
+    if options.history:
+        console.print(history.table(history.read(past)))
+        return
     missing = install_missing()
     if missing or (os.cpu_count() or 1) <= LOAD_CORE:
         sys.exit(f"bench.gateway needs two cores, and: {', '.join(missing) or 'nothing more'}")
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
     os.sched_setaffinity(0, {LOAD_CORE})
-    console = Console()
-    if console.width < WIDTH_MIN:
-        console = Console(width=WIDTH_MIN)
     started_s = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started_s:5.0f} s  {text}", file=sys.stderr, flush=True)
-
-    results: Results = {}
     with tempfile.TemporaryDirectory(prefix="bench-gateway-") as folder:
         bench = Bench(Path(folder), options.venvs.resolve(), options.quick, chosen(options.only))
-        compile_tools(bench.folder)
-        say("compiling Forebay's hot path")
-        subprocess.run([sys.executable, str(BENCH.parent / "tools" / "compile.py")], check=True)
-        for part in (plain_calls, queued_calls, streamed_calls):
-            part(bench, results, say)
-    names = ["direct", *(gateway.name for gateway in bench.gateways), HAPROXY_CORKED.name]
-    console.print(report.table(results, names, bench.refused))
+        taken = run(bench, options)
+    show(console, bench, taken)
+    commit = history.commit_of(BENCH)
     raw = {
         "machine": machine(),
+        "commit": commit,
         "quick": options.quick,
         "seconds": round(time.monotonic() - started_s, 1),
         "commands": bench.commands,
         "left_out": bench.refused,
-        "results": results,
+        **taken,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(raw, indent=1) + "\n")
-    console.print(f"raw results: {options.out.name}")
+    history.append(past, history.lines_of(taken[PAYLOADS], commit, quick=options.quick))
+    console.print(f"raw results: {options.out.name}; history: {past.name}")
 
 
-main()
+if __name__ == "__main__":
+    main()

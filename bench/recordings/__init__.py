@@ -72,6 +72,11 @@ def recordings() -> list[Recording]:
     return [_recording(name, client) for name, client in clients.items()]
 
 
+def recording(name: str) -> Recording:
+    """Return one of them."""
+    return next(one for one in recordings() if one.name == name)
+
+
 def _recording(name: str, client: str) -> Recording:
     head, end, body = (FOLDER / f"{name}.http").read_bytes().partition(b"\r\n\r\n")
     return Recording(name, client, head + end, expanded(body))
