@@ -104,6 +104,7 @@ class Client(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         body = b"".join(self.body)
+        self.closes = not self.parser.should_keep_alive()
         try:
             priority = read_fields(body).priority if body else 0
         except msgspec.MsgspecError:
@@ -132,17 +133,25 @@ class Upstream(asyncio.Protocol):
 
     def send(self, client: Client, request: bytes) -> None:
         self.client, client.upstream = client, self
+        self.says_close = self.closes = client.closes
         self.parser = httptools.HttpResponseParser(self)
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        if self.client is not None:
-            self.client.transport.write(data)
-            self.parser.feed_data(data)
+        if self.client is None:
+            return
+        if self.says_close:
+            self.says_close = False
+            data = data.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
+        self.client.transport.write(data)
+        self.parser.feed_data(data)
 
     def on_message_complete(self) -> None:
+        client, closes = self.client, self.closes
         self.relay.idle[self.port].append(self)
-        self.release()
+        self.release()  # which may use it again at once
+        if client is not None and closes:
+            client.transport.close()
 
     def release(self) -> None:
         if self.client is not None:
