@@ -210,4 +210,7 @@ async def test_the_bare_relay_lets_requests_wait_for_a_slot(bare: BareRelay) -> 
         reply = await second.reply()
         assert reply.headers["connection"] == "close"
         assert await second.closed() == b""
+        await first.send(request)
+        await (await bare.node.next_call()).answer({"choices": []})
+        assert (await first.reply()).status == 200
         assert bare.node.max_running == 1

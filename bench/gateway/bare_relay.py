@@ -126,6 +126,7 @@ class Upstream(asyncio.Protocol):
     def __init__(self, relay: Relay, port: int) -> None:
         self.relay = relay
         self.port = port
+        self.parser = httptools.HttpResponseParser(self)
         self.client: Client | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -134,16 +135,16 @@ class Upstream(asyncio.Protocol):
     def send(self, client: Client, request: bytes) -> None:
         self.client, client.upstream = client, self
         self.says_close = self.closes = client.closes
-        self.parser = httptools.HttpResponseParser(self)
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         if self.client is None:
             return
+        passed_on = data
         if self.says_close:
             self.says_close = False
-            data = data.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-        self.client.transport.write(data)
+            passed_on = data.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
+        self.client.transport.write(passed_on)
         self.parser.feed_data(data)
 
     def on_message_complete(self) -> None:
