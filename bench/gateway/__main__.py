@@ -117,7 +117,7 @@ def show(console: Console, bench: Bench, taken: dict[str, Results]) -> None:
         queueing = [gateway.name for gateway in bench.gateways if gateway.queues]
         console.print(report.payload_table(taken["variations"], queueing, "Variations"))
     if taken["results"] or bench.refused:
-        names.append(HAPROXY_CORKED.name)
+        names += [HAPROXY_CORKED.name] if "streams_100" in taken["results"] else []
         console.print(report.table(taken["results"], names, bench.refused))
 
 

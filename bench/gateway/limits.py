@@ -78,12 +78,23 @@ def sustained(bench: Bench, node: Target, target: Target, recording: Recording) 
     request = bench.request("sustained.http", recording.request, target)
 
     def in_time(count: int) -> bool:
-        rounds[count] = stream_round(bench, target, count, request, TOKENS_PER_SECOND)
-        await_idle(node)
-        return is_in_time(rounds[count])
+        for _ in range(1 if bench.quick else 2):  # other work on the machine may spoil one
+            rounds[count] = stream_round(bench, target, count, request, TOKENS_PER_SECOND)
+            await_idle(node)
+            if is_in_time(rounds[count]):
+                return True
+        return False
 
     most = most_sustained(in_time, refinements=0 if bench.quick else 2)
-    return {target.name: {"value": most, "rounds": rounds}}
+    thousand = rounds.get(1000, {})
+    return {
+        target.name: {
+            "value": most,
+            "delay_1000_ms": thousand["delay_p99_us"] / 1e3 if "tokens" in thousand else None,
+            "busy_1000": thousand.get("core_busy"),
+            "rounds": rounds,
+        }
+    }
 
 
 def is_in_time(figures: Mapping[str, float]) -> bool:

@@ -44,6 +44,11 @@ def _delay(measure: Mapping[str, Figures], name: str) -> str:
     return f"p99 {most['delay_p99_us'] / 1e3:.1f} ms\ncore {most['core_busy']:.0%}"
 
 
+def _busy(measure: Mapping[str, Figures], name: str) -> str:
+    busy = number(measure[name], "busy_1000")
+    return f"core {busy:.0%}" if busy else ""
+
+
 def _calls(measure: Mapping[str, Figures], name: str) -> str:
     errors = number(measure[name], "errors") or 0
     busy = number(measure[name], "core_busy") or 0
@@ -113,6 +118,7 @@ ROWS = (
     Row("first token, p50, ms", "first_token", "p50_ms", ".3f", _added("p50_ms"), ""),
     Row("first token, p99, ms", "first_token", "p99_ms", ".3f", _added("p99_ms"), ""),
     Row("streams sustained, 20 tokens/s", "sustained", "value", ",.0f", _delay, ""),
+    Row("token late, p99 ms, 1,000 streams", "sustained", "delay_1000_ms", ".1f", _busy, "< 5"),
     Row("calls/s, 32 clients, 16 slots", "queued_calls", "value", ",.0f", _calls, ""),
     Row("calls/CPU s, 16 slots", "queued_calls", "per_cpu_s", ",.0f", _calls_cpu, ""),
     Row("p50 at 200/s, ms", "latency", "p50_ms", ".3f", _added("p50_ms"), "HAProxy + 0.3"),
