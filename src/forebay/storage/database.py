@@ -79,6 +79,24 @@ CONTENDED = ("55P03", "40P01")
 _DEFERRED = "forebay_deferred"
 
 
+class _EngineUsers:
+    """How many threads use an engine; the last one to end disconnects, even if it hung till now."""
+
+    def __init__(self, engine: Engine, threads: int) -> None:
+        self.engine = engine
+        self._threads = threads
+        self._gate = threading.Lock()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        with self._gate:
+            self._threads -= 1
+            is_last = self._threads == 0
+        if is_last:
+            self.engine.dispose()
+
+
 class Database:
     """Opened once, closed once. `write` and `read` may be called from any thread.
 
@@ -135,9 +153,11 @@ class Database:
         self._engine = engine
         self._writes, self._reads = SimpleQueue(), SimpleQueue()
         self._closed = False
-        self._start(self._write_all, engine, self._writes, "forebay-write")
-        for number in range(0 if self._in_memory else READERS):
-            self._start(self._read_all, engine, self._reads, f"forebay-read-{number}")
+        readers = 0 if self._in_memory else READERS
+        users = _EngineUsers(engine, 1 + readers)
+        self._start(self._write_all, users, self._writes, "forebay-write")
+        for number in range(readers):
+            self._start(self._read_all, users, self._reads, f"forebay-read-{number}")
 
     def close(self, limit_s: float = CLOSE_S) -> None:
         """Finish queued work, within a limit, and disconnect; may be called twice."""
@@ -151,15 +171,12 @@ class Database:
         until_s = self._clock.monotonic_s() + limit_s
         for thread in self._threads:
             thread.join(max(0.0, until_s - self._clock.monotonic_s()))
-        hangs = any(thread.is_alive() for thread in self._threads)
         for queue in (self._writes, self._reads):
             _refuse_all(queue)
             for _ in self._threads:  # a thread that hangs now ends as soon as it can
                 queue.put(None)
         for future in list(self._under_way):  # of a database that hangs
             _fail(future, StoreFailed("the database did not answer in time"))
-        if self._engine is not None and not hangs:
-            self._engine.dispose()
         self._engine, self._threads = None, []
 
     def write(self, work: Callable[[Connection], T]) -> Future[T]:
@@ -195,9 +212,18 @@ class Database:
     def _connection(self, connection: Connection | None) -> None:
         self._mine.connection = connection
 
-    def _start(self, loop: Callable[[Engine, WorkQueue], None], engine: Engine, queue: WorkQueue,
-               name: str) -> None:  # fmt: skip
-        thread = threading.Thread(target=loop, args=(engine, queue), name=name, daemon=True)
+    def _start(
+        self,
+        loop: Callable[[Engine, WorkQueue], None],
+        users: _EngineUsers,
+        queue: WorkQueue,
+        name: str,
+    ) -> None:
+        def run() -> None:
+            with users:
+                loop(users.engine, queue)
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
