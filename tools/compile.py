@@ -37,7 +37,7 @@ HOT = {
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (
-        "answer", "call", "exchange", "fields", "forms", "relay", "retries",
+        "answer", "call", "exchange", "fields", "forms", "relay", "retries", "stream_gaps",
     ),
     "wire": (
         "body", "budget", "client", "connection", "deadlines", "heads", "server",

@@ -22,11 +22,11 @@ from forebay.nodes.adapters.report import says_loading
 from forebay.relay.answer import (
     BUFFER_BYTES,
     HOLD_BYTES,
-    TAIL_BYTES,
+    PASSED_BYTES,
     busy_s,
     count_tokens,
-    extend_tail,
     is_json,
+    last_bytes,
     not_a_stream,
     route_missing,
     what_is_absent,
@@ -54,10 +54,11 @@ class Exchange(AnswerListener):
     """A call, its sink, and what became of it so far."""
 
     __slots__ = (
-        "_backend", "_connection", "_events", "_failures", "_head", "_held", "_is_stream",
-        "_kept", "_length", "_missing", "_opening", "_paused", "_relay", "_sink", "_tail",
+        "_backend", "_connection", "_events", "_failures", "_forgotten_bytes", "_head",
+        "_is_stream", "_kept", "_length", "_missing", "_opening", "_paused", "_pieces", "_relay",
+        "_sink",
         "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
-        "first_byte_s", "flowing", "id", "last_node", "model", "node", "output_tokens",
+        "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node", "output_tokens",
         "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "revoked",
         "started_s", "status", "stream_limits", "timeline", "waited_s",
     )  # fmt: skip
@@ -103,9 +104,9 @@ class Exchange(AnswerListener):
         self._head: AnswerHead | None = None  # once the answer has begun
         self._length: bytes | None = None
         self._is_stream = False
-        self._held: list[bytes] = []  # pieces of the answer, until it may reach the sink
-        self._tail = b""
-        self._events = self.answer_bytes = 0
+        self._pieces: list[bytes] = []  # of the answer: all until it may reach the sink, then some
+        self._events = self.answer_bytes = self._forgotten_bytes = 0
+        self.heard_s = 0.0  # when the last piece of a stream came
 
     # -- for the sink
 
@@ -269,46 +270,47 @@ class Exchange(AnswerListener):
 
     def answer_goes_on(self, data: bytes) -> None:
         """Pass a piece on, or hold it while the request could still run elsewhere."""
-        head, relay = self._head, self._relay
-        assert head is not None
+        relay = self._relay
         self.answer_bytes += len(data)
+        self._pieces.append(data)
         if self.answer_bytes > relay.answer_bytes_max:
             self._break("too_large", "the answer is larger than queue.answer_max_bytes")
-        elif self._is_stream:
-            self._take_event(data)
-        elif self.flowing:
-            self._tail = extend_tail(self._tail, data)
-            self._sink.chunk(data)
-        else:
-            if self.stream_limits:
-                relay.first_bytes.discard(self)
-            self._held.append(data)
-            if head.status == 503:
-                self._node_is_unavailable(None)
-            elif self.answer_bytes > HOLD_BYTES or head.is_media:
-                self.call.drop_body()
-                self._flow(head)
-
-    def _take_event(self, data: bytes) -> None:
-        relay, family, head = self._relay, self.call.family, self._head
-        assert head is not None
-        self.stream_limits = True
-        relay.gaps.add(self)
-        self._events += data.count(family.event_mark)
-        self._tail = extend_tail(self._tail, data)
-        if self.flowing:
-            self._sink.chunk(data)
             return
-        if not self._held:
+        if self._is_stream:
+            self.heard_s = relay.now_s()
+            self._events += data.count(self.call.family.event_mark)
+        if not self.flowing:
+            self._hold(data)
+            return
+        if self.answer_bytes > self._forgotten_bytes + PASSED_BYTES:
+            self._forgotten_bytes = self.answer_bytes
+            self._pieces = [last_bytes(self._pieces)]
+        self._sink.chunk(data)
+
+    def _hold(self, data: bytes) -> None:
+        """Keep what has come for now, unless nothing can go wrong any more that matters."""
+        head, relay = self._head, self._relay
+        assert head is not None
+        if self._is_stream and len(self._pieces) == 1:
+            self.stream_limits = True
+            relay.gaps.add(self)
             relay.first_bytes.discard(self)
-            self.first_byte_s = relay.now_s()
-            if not family.may_begin_with(data):
+            self.first_byte_s = self.heard_s
+            if not self.call.family.may_begin_with(data):
                 self._attempt_failed("garbage", "the node's answer is not a stream of events")
                 return
-        self._held.append(data)
-        if not relay.buffers_streams or self.answer_bytes > BUFFER_BYTES:
+        elif self.stream_limits:
+            relay.first_bytes.discard(self)
+        if head.status == 503:
+            self._node_is_unavailable(None)
+        elif self._may_flow(head):
             self.call.drop_body()
             self._flow(head)
+
+    def _may_flow(self, head: AnswerHead) -> bool:
+        if self._is_stream:
+            return not self._relay.buffers_streams or self.answer_bytes > BUFFER_BYTES
+        return self.answer_bytes > HOLD_BYTES or head.is_media
 
     def answer_ends(self) -> None:
         """Finish: the answer is whole."""
@@ -316,7 +318,7 @@ class Exchange(AnswerListener):
         head, backend = self._head, self._backend
         assert head is not None
         status = head.status
-        if self._is_stream and not head.framed and not self._tail.endswith(b"\n"):
+        if self._is_stream and not head.framed and not self._ends_in_newline():
             self._break("lost", "the connection was lost")  # that ends such a stream, in mid-event
         elif not (self.flowing or status >= 300 or self._makes_sense()):
             if connection is not None:
@@ -329,9 +331,12 @@ class Exchange(AnswerListener):
         elif status < 500 or not self._try_once_more(head):
             self._conclude(head)
 
+    def _ends_in_newline(self) -> bool:
+        return bool(self._pieces) and self._pieces[-1].endswith(b"\n")
+
     def _makes_sense(self) -> bool:
         """Say whether a whole answer is neither empty nor, if it should be JSON, something else."""
-        if self._held if self._is_stream else is_json(self._held):
+        if self._pieces if self._is_stream else is_json(self._pieces):
             return True
         return self.call.route in self.call.family.media_routes  # a transcript may be plain text
 
@@ -340,7 +345,7 @@ class Exchange(AnswerListener):
         call, relay = self.call, self._relay
         if self.flowing:
             return False
-        body = b"".join(self._held)
+        body = b"".join(self._pieces)
         is_rare = call.route in call.family.unary_routes
         absent = what_is_absent(status, body, self.model, is_rare=is_rare)
         if not absent:
@@ -371,15 +376,15 @@ class Exchange(AnswerListener):
             return False
         relay.stop_clocks(self)
         self._failures += 1
-        self._kept = (head, self._length, self._held, self.node)
+        self._kept = (head, self._length, self._pieces, self.node)
         self._go_back(exclude=relay.others_have(self, (self.node,)))
         return True
 
     def _conclude_with(self, kept: KeptAnswer) -> None:
         """End with the answer of an earlier attempt."""
         self._drop_answer()
-        head, self._length, self._held, self.node = kept
-        self.answer_bytes = sum(map(len, self._held))
+        head, self._length, self._pieces, self.node = kept
+        self.answer_bytes = sum(map(len, self._pieces))
         self._conclude(head)
 
     def _conclude(self, head: AnswerHead) -> None:
@@ -457,7 +462,7 @@ class Exchange(AnswerListener):
     def _node_is_unavailable(self, retry_after: bytes | None) -> None:
         """Keep the place in the queue: a node that is full, or loads its model, has not failed."""
         relay, backend = self._relay, self._backend
-        if says_loading(b"".join(self._held)):
+        if says_loading(b"".join(self._pieces)):
             self._leave_node("is loading")
             if backend is not None and relay.nodes.get(self.node) is backend:
                 backend.loads()
@@ -541,18 +546,15 @@ class Exchange(AnswerListener):
             self.first_byte_s = relay.now_s()
         if self.stream_limits:
             relay.keepalive.discard(self)
-        held, self._held = self._held, []
         if self._is_stream and self._backend is not None:
             self._backend.began(self.model)
-        elif held:
-            self._tail = held[-1] if len(held) == 1 else b"".join(held)[-TAIL_BYTES:]
         if not self.committed:
             self._sink.head(head, self._length, self)
         elif not self._is_stream:  # the sink has been told that it is
-            cause = not_a_stream(head.status, b"".join(held))
+            cause = not_a_stream(head.status, b"".join(self._pieces))
             self._fail(node_failed(cause, self.node, self.attempt))
             return
-        for data in held:
+        for data in self._pieces:
             self._sink.chunk(data)
 
     def _comment(self, text: str) -> None:
@@ -566,8 +568,7 @@ class Exchange(AnswerListener):
     def _count_tokens(self) -> None:
         """Learn the real cost."""
         try:
-            tail = self._tail or (self._held[-1] if self._held else b"")
-            counted = count_tokens(tail, self._events, self.answer_bytes)
+            counted = count_tokens(self._pieces, self._events, self.answer_bytes)
             self.prompt_tokens, self.output_tokens = counted
         except Exception:  # nothing may keep a request from its end
             logger.exception("counting tokens failed")
@@ -576,8 +577,8 @@ class Exchange(AnswerListener):
         """Forget what has come of an answer: another attempt makes another."""
         self._head = self._length = None
         self._is_stream = False
-        self._held, self._tail = [], b""
-        self._events = self.answer_bytes = 0
+        self._pieces = []
+        self._events = self.answer_bytes = self._forgotten_bytes = 0
 
     def _drop_connection(self) -> None:
         """Close the way to the node at once: that frees what it holds there."""

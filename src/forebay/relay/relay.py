@@ -29,6 +29,7 @@ from forebay.relay.exchange import Exchange
 from forebay.relay.problem import WORDS, Problem
 from forebay.relay.reservation import Reservation
 from forebay.relay.retries import RetryBudget
+from forebay.relay.stream_gaps import StreamGaps
 from forebay.wire.deadlines import Deadlines
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Relay:
         late = guarded(first_byte_is_late)
         self.first_bytes = Deadlines(queue.first_byte_seconds, late, clock)
         self.runs = Deadlines(queue.run_seconds, guarded(end_is_late), clock)
-        self.gaps = Deadlines(queue.chunk_gap_seconds, guarded(chunk_is_late), clock)
+        self.gaps = StreamGaps(queue.chunk_gap_seconds, guarded(chunk_is_late), clock)
         self._budget = RetryBudget(retry.budget)
         self._asked: dict[str, list[Callable[[Describe], None]]] = {}
         self._watchers: list[Callable[[Snapshot], None]] = []
@@ -190,8 +191,9 @@ class Relay:
 
     def stop(self) -> None:
         """Forget all time limits."""
-        for deadlines in (self.keepalive, self.first_bytes, self.runs, self.gaps):
+        for deadlines in (self.keepalive, self.first_bytes, self.runs):
             deadlines.clear()
+        self.gaps.clear()
 
     # -- for exchanges
 

@@ -1,8 +1,8 @@
-"""The body of a request while it arrives: where it ends, and what has come of it.
+"""A body while it arrives: where it ends, and what has come of it.
 
 It ends by its length, or by its chunks (RFC 9112, 6 and 7.1). llhttp reads heads only; a body is
 framed here, so that nothing a head says (an `Upgrade`, say) can make a parser take body bytes for
-the next request, and so that chunk extensions and trailers, of which llhttp tells nothing, have a
+the next message, and so that chunk extensions and trailers, of which llhttp tells nothing, have a
 bound.
 """
 
@@ -40,15 +40,16 @@ class TooManyChunks(BadFraming):
 class BodyFraming:
     """Cuts one body out of the bytes of a connection."""
 
-    __slots__ = ("_chunks", "_extension_bytes", "_left", "_line", "_state", "_trailer_bytes",
-                 "is_whole")  # fmt: skip
+    __slots__ = ("_chunks", "_chunks_max", "_extension_bytes", "_left", "_line", "_state",
+                 "_trailer_bytes", "is_whole")  # fmt: skip
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, chunks_max: int = CHUNKS_MAX) -> None:
         """Expect so many bytes; -1 for chunks."""
         self._state = "data" if length >= 0 else "size"
         self._left = length  # of the body, or of the present chunk
         self._line = b""  # of a chunk's size or of a trailer, as far as it has come
         self._chunks = -1 if length >= 0 else 0
+        self._chunks_max = chunks_max
         self._extension_bytes = 0
         self._trailer_bytes = 0
         self.is_whole = length == 0
@@ -57,6 +58,25 @@ class BodyFraming:
     @property
     def is_chunked(self) -> bool:
         return self._chunks >= 0
+
+    def take_chunk(self, data: bytes) -> bytes:
+        """Return what is in the chunk that `data` is, if it is one and nothing else; else nothing.
+
+        So comes nearly every piece of a stream. The length says what its first line must be.
+        """
+        if self._line or self._state != "size":
+            return b""
+        size, limit = len(data) - 5, 16  # without both line ends and one digit
+        while size >= limit:
+            size -= 1
+            limit *= 16
+        if size <= 0:
+            return b""
+        line = b"%x\r\n" % size
+        if not data.startswith(line) or not data.endswith(b"\r\n"):
+            return b""
+        self._count_chunk()
+        return data[len(line) : -2]
 
     def take(self, data: bytes, at: int, pieces: list[bytes]) -> int:
         """Add to `pieces` what `data` holds of the body from `at` on; return where it stopped.
@@ -118,11 +138,14 @@ class BodyFraming:
         self._extension_bytes += len(line) - read.end(1)
         if self._extension_bytes > EXTENSION_BYTES_MAX:
             raise BadFraming(_TOO_LONG["size"])
-        self._chunks += 1
-        if self._chunks > CHUNKS_MAX:
-            raise TooManyChunks(f"the body comes in more than {CHUNKS_MAX} chunks")
+        self._count_chunk()
         self._left = int(read[1], 16)
         self._state = "data" if self._left else "trailer"
+
+    def _count_chunk(self) -> None:
+        self._chunks += 1
+        if self._chunks > self._chunks_max:
+            raise TooManyChunks(f"the body comes in more than {self._chunks_max} chunks")
 
     def _take_trailer(self, line: bytes) -> None:
         if not line:

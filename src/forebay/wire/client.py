@@ -1,9 +1,10 @@
 """The client side: connections to one server, kept alive and pooled, driven by callbacks.
 
 A connection carries one exchange at a time. Whoever sends becomes its `AnswerListener` and hears of
-the answer as it is parsed; there is no task per request, only one per *new* connection. A listener
-that loses interest calls `abort`: the connection is closed at once, because HTTP/1.1 has no other
-way to say so, and the server can free what it holds.
+the answer as it comes: llhttp (httptools) reads heads, `wire/body.py` delimits bodies. There is no
+task per request, only one per *new* connection. A listener that loses interest calls `abort`: the
+connection is closed at once, because HTTP/1.1 has no other way to say so, and the server can free
+what it holds.
 
 What could leak here is a connection that nobody owns: a connect that ends after its caller has
 gone (`PendingConnect` closes the socket if it is too late to cancel), and an answer that ends after
@@ -28,6 +29,7 @@ from typing import Final, NamedTuple, Protocol
 import httptools
 
 from forebay.errors import BackendFailed
+from forebay.wire.body import BadFraming, BodyFraming
 from forebay.wire.heads import AnswerHead, HeadCache, make_answer_head
 from forebay.wire.sockets import watch_for_dead_peer
 
@@ -36,6 +38,9 @@ logger = logging.getLogger("forebay.wire")
 HEAD_BYTES_MAX: Final = 131_072
 """What the head of an answer may weigh; engines send a few hundred bytes."""
 HEADERS_MAX: Final = 256
+CHUNKS_MAX: Final = 1 << 40
+"""Of an answer: their bytes have a bound, and a stream of days may have any number."""
+EXCESS: Final = "it sent more than it was asked for"
 SENT_BYTES: Final = 65_536
 """Of a large body, sent in one turn of the event loop."""
 STREAMS_CLOSED_MAX: Final = 3
@@ -84,22 +89,23 @@ class NodeConnection(asyncio.Protocol):
     """One connection to a server."""
 
     __slots__ = (
-        "_blocked", "_close_after", "_completed", "_counted", "_framed", "_head_bytes",
-        "_listener", "_lost", "_parser", "_poller", "_pool", "_raw", "_sent_much", "_status",
-        "_streamed", "_transport", "_unsent", "_used", "paused",
+        "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head_bytes",
+        "_listener", "_lost", "_parser", "_poller", "_pool", "_raw", "_rest", "_sent_much",
+        "_status", "_streamed", "_transport", "_unsent", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "ConnectionPool") -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = None  # of the head that is coming
         self._listener: AnswerListener | None = None
         self._raw = b""  # what has come of the head
         self._status = 0
         self._head_bytes = 0
-        self._framed = False  # the answer says by itself where it ends
+        self._framing: BodyFraming | None = None  # None while the answer ends with the connection
+        self._rest = b""  # of what has come, to be taken in another turn of the loop
         self._close_after = False
-        self._completed = False  # an answer has ended in the bytes being parsed
+        self._completed = False  # an answer has ended, and nobody has asked since
         self._used = False  # has carried an exchange before
         self._streamed = False  # the last answer came in chunks
         self._sent_much = False  # more than fits into a socket's buffer
@@ -148,18 +154,24 @@ class NodeConnection(asyncio.Protocol):
     def pause(self) -> None:
         """Stop reading: whoever takes the answer cannot keep up."""
         self.paused = True
+        self._hold_reading()
+
+    def _hold_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
         self.paused = False
-        if self._transport is not None and not self._transport.is_closing():
+        if self._rest:
+            asyncio.get_running_loop().call_soon(self._read_on)
+        elif self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def abort(self) -> None:
         """Close at once; the listener hears nothing more."""
         self._listener = None
         self._unsent = []
+        self._rest = b""
         self._pool.forget(self)
         if self._transport is not None and not self._lost:
             self._transport.abort()
@@ -215,46 +227,144 @@ class NodeConnection(asyncio.Protocol):
         watch_for_dead_peer(sock)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; anything while nobody has asked is a fault of the server."""
+        """Take what came; anything while nobody has asked is a fault of the server."""
         listener = self._listener
         if listener is None:
             self._is_excess()
             return
-        if not (self._status or self._raw) and (at := self._pool.heads.body_at(data)):
-            self._take_cached(listener, data, at)
-            return
-        if not self._status:
-            self._head_bytes += len(data)
-            self._raw = self._raw + data if self._raw else data
-        self._completed = False
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserCallbackError:
+            if self._status:
+                self._take_body(listener, data)
+            elif self._raw or not self._take_cached(listener, data):
+                self._take_head(listener, data)
+        except Exception:
             self._fail(listener)
-            return
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if self._completed:
-                self._is_excess()
-            else:
-                self._break(f"the answer is not HTTP/1.1: {error}")
-            return
-        if not self._status and self._head_bytes > HEAD_BYTES_MAX:
-            self._break("the answer's head is too large")
 
-    def _take_cached(self, listener: AnswerListener, data: bytes, at: int) -> None:
-        """Take a whole answer whose head has come before, unparsed."""
+    def _take_cached(self, listener: AnswerListener, data: bytes) -> bool:
+        """Take a whole answer whose head has come before, unparsed; False if it is another."""
         heads = self._pool.heads
+        at = heads.body_at(data)
+        if not at:
+            return False
         head = heads.last
         self._head_bytes = at
         self._status = head.status
-        self._framed, self._close_after = True, False
+        self._close_after = False
+        listener.answer_begins(head, heads.length)
+        if at < len(data) and self._listener is not None:
+            listener.answer_goes_on(data[at:])
+        self._end()
+        return True
+
+    def _take_head(self, listener: AnswerListener, data: bytes) -> None:
+        """Parse what has come of a head, up to its end and no further, and what is behind it."""
+        self._head_bytes += len(data)
+        while data := data if self._raw else data.lstrip(b"\r\n"):  # some begin with a blank line
+            seen = len(self._raw)
+            self._raw = raw = self._raw + data if seen else data
+            end = raw.find(b"\r\n\r\n", max(0, seen - 3)) + 4
+            whole = end >= 4
+            fault = self._parse(raw[seen:end] if whole else data)
+            if fault or (whole and not self._status):
+                self._break(f"the answer is not HTTP/1.1: {fault or 'its head does not end'}")
+            elif end > HEAD_BYTES_MAX or (not whole and self._head_bytes > HEAD_BYTES_MAX):
+                self._break("the answer's head is too large")
+            elif whole:
+                self._raw, data = b"", raw[end:]
+                if self._status < 200:  # an interim answer
+                    self._status = 0
+                    continue
+                self._begin(listener, raw[:end])
+                if self._listener is listener and (data or self._is_whole()):
+                    self._take_body(listener, data)
+            return
+
+    def _parse(self, data: bytes) -> str:
+        """Feed the parser; return what it does not like, "" for nothing."""
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = httptools.HttpResponseParser(self)
         try:
-            listener.answer_begins(head, heads.length)
-            if at < len(data) and self._listener is not None:
-                listener.answer_goes_on(data[at:])
-            self.on_message_complete()
-        except Exception:
-            self._fail(listener)
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return "it wants another protocol"
+        except httptools.HttpParserError as error:
+            return str(error) or "unreadable"
+        return ""
+
+    def on_headers_complete(self) -> None:
+        parser, self._parser = self._parser, None  # it expects a body now, which is not its affair
+        assert parser is not None
+        self._status = parser.get_status_code()
+        self._close_after = not parser.should_keep_alive()
+
+    def _begin(self, listener: AnswerListener, raw: bytes) -> None:
+        """Hand a head over, and see how its body will end."""
+        lines = raw[:-4].split(b"\r\n")
+        if not 200 <= self._status <= 599:
+            self._break(f"the answer has no HTTP status ({self._status:03d})")
+            return
+        if len(lines) > HEADERS_MAX:
+            self._break("the answer's head is too large")
+            return
+        heads = self._pool.heads
+        if self._streamed:  # and it was still good for this answer
+            self._pool.streams_closed = 0
+        head, is_known = heads.read(lines)
+        self._streamed = heads.length is None
+        has_no_body = head.status in (204, 304)
+        if head.framed:
+            length = -1 if head.is_chunked else 0 if has_no_body else int(heads.length or 0)
+            self._framing = BodyFraming(length, CHUNKS_MAX)
+        else:
+            self._framing, self._close_after = None, True
+        if is_known and not self._close_after and not has_no_body:
+            heads.learn(raw)
+        listener.answer_begins(head, heads.length)
+
+    def _is_whole(self) -> bool:
+        return self._framing is not None and self._framing.is_whole
+
+    def _take_body(self, listener: AnswerListener, data: bytes) -> None:
+        """Pass on what has come of a body, and end with it."""
+        framing = self._framing
+        if framing is None:  # it ends with the connection
+            listener.answer_goes_on(data)
+            return
+        piece = framing.take_chunk(data)
+        if piece:
+            listener.answer_goes_on(piece)
+        else:
+            self._take_pieces(listener, framing, data)
+
+    def _take_pieces(self, listener: AnswerListener, framing: BodyFraming, data: bytes) -> None:
+        pieces: list[bytes] = []
+        try:
+            at = framing.take(data, 0, pieces)
+        except BadFraming as error:
+            self._break(f"the answer is not HTTP/1.1: {error}")
+            return
+        if pieces:
+            listener.answer_goes_on(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if self._listener is not listener:
+            return
+        if framing.is_whole:
+            if at < len(data):
+                self._close_after = True
+                self._pool.distrust(EXCESS)
+            self._end()
+        elif at < len(data):  # thousands of tiny chunks: others first
+            self._rest = data[at:]
+            self._hold_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self.paused or self._listener is None:
+            return
+        rest, self._rest = self._rest, b""
+        self.data_received(rest)
+        if not self._rest and not self.paused:
+            self.resume()
 
     def pause_writing(self) -> None:
         """Wait until the server has taken what was sent."""
@@ -269,10 +379,9 @@ class NodeConnection(asyncio.Protocol):
         listener = self._listener
         if listener is None:
             self._pool.forget(self)  # at once: it is lost only in the next turn
-        elif self._status and not self._framed:
-            self._close_after = True
+        elif self._status and self._framing is None:
             try:
-                self.on_message_complete()
+                self._end()
             except Exception:
                 self._fail(listener)
 
@@ -280,6 +389,7 @@ class NodeConnection(asyncio.Protocol):
         """Tell the listener, and leave the pool."""
         self._lost = True
         self._unsent = []
+        self._rest = b""
         if self._counted:
             self._pool.connections -= 1
         self._pool.forget(self)
@@ -292,52 +402,12 @@ class NodeConnection(asyncio.Protocol):
                 self._pool.distrust("an answer ended before it was whole")
             self._break(cause, stale=stale)
 
-    # -- from the parser
+    # -- the end of an answer
 
-    def on_message_begin(self) -> None:
-        """Start a new head; a second answer to one question must not become another's."""
-        if self._completed:
-            self._is_excess()
-
-    def on_headers_complete(self) -> None:
-        """Hand the head over, unless it is an interim answer (1xx)."""
-        listener, raw = self._listener, self._raw
-        if listener is None:
-            return
-        start = 0 if raw[0] > 32 else len(raw) - len(raw.lstrip(b"\r\n"))
-        end = raw.find(b"\r\n\r\n", start)
-        lines = raw[start:end].split(b"\r\n")
-        self._raw = b""
-        status = self._parser.get_status_code()
-        if not 100 <= status <= 599:
-            self._break(f"the answer has no HTTP status ({status:03d})")
-            return
-        if status < 200:
-            self._raw = raw[end + 4 :]
-            return
-        if len(lines) > HEADERS_MAX or end > HEAD_BYTES_MAX:
-            self._break("the answer's head is too large")
-            return
-        heads = self._pool.heads
-        if self._streamed:  # and it was still good for this answer
-            self._pool.streams_closed = 0
-        head, is_known = heads.read(lines)
-        self._streamed = heads.length is None
-        self._status = head.status
-        self._framed = head.framed
-        self._close_after = not head.framed or not self._parser.should_keep_alive()
-        if is_known and not start and not self._close_after and head.status not in (204, 304):
-            heads.learn(raw[: end + 4])
-        listener.answer_begins(head, heads.length)
-
-    def on_body(self, data: bytes) -> None:
-        if self._listener is not None:
-            self._listener.answer_goes_on(data)
-
-    def on_message_complete(self) -> None:
+    def _end(self) -> None:
         """Tell the listener, then be free for the next exchange."""
         listener = self._listener
-        if listener is None or not self._status:
+        if listener is None:
             return
         self._listener = None
         self._used = self._completed = True
@@ -363,7 +433,7 @@ class NodeConnection(asyncio.Protocol):
     def _is_excess(self) -> None:
         """Close: the server has sent what nobody asked for, or what nobody waits for any more."""
         if self._completed:  # else it was aborted, and this was on its way
-            self._pool.distrust("it sent more than it was asked for")
+            self._pool.distrust(EXCESS)
         self.abort()
 
     def _break(self, cause: str, *, stale: bool = False) -> None:

@@ -79,9 +79,13 @@ class RequestHead:
 class AnswerHead:
     """The head of an answer, without what concerns one connection only and without its length."""
 
-    __slots__ = ("content_type", "framed", "headers", "is_media", "status", "written")
+    __slots__ = (
+        "content_type", "framed", "headers", "is_chunked", "is_media", "status", "written",
+    )  # fmt: skip
 
-    def __init__(self, status: int, headers: Headers, framed: bool = True) -> None:
+    def __init__(
+        self, status: int, headers: Headers, *, framed: bool = True, is_chunked: bool = False
+    ) -> None:
         self.status = status
         self.headers = headers
         self.content_type = first_of(headers, b"content-type") or b""
@@ -89,6 +93,8 @@ class AnswerHead:
         """Whether it is sound or pictures, which are played and shown as they come."""
         self.framed = framed
         """Whether the answer says by itself where it ends."""
+        self.is_chunked = is_chunked
+        """Whether the body comes in chunks, and not by its length or up to the last byte."""
         self.written = b""
         """Status line and headers as a sink sends them on, once it has written them out."""
 
@@ -198,11 +204,16 @@ def make_answer_head(lines: list[bytes]) -> AnswerHead:
     """Return the head that these lines are."""
     status = int(lines[0].split(b" ", 2)[1])
     headers = split_headers(lines)
-    framed = status in (204, 304) or any(
-        name in (b"content-length", b"transfer-encoding") for name, _ in headers
-    )
+    has_body = status not in (204, 304)
+    codings = [value for name, value in headers if name == b"transfer-encoding"]
+    is_chunked = has_body and bool(codings) and _ends_chunked(codings[-1])
+    framed = not has_body or is_chunked or first_of(headers, b"content-length") is not None
     kept = [pair for pair in end_to_end(headers) if pair[0] != b"content-length"]
-    return AnswerHead(status, kept, framed)
+    return AnswerHead(status, kept, framed=framed, is_chunked=is_chunked)
+
+
+def _ends_chunked(codings: bytes) -> bool:
+    return codings.lower().rpartition(b",")[2].strip() == b"chunked"
 
 
 def split_headers(lines: list[bytes]) -> Headers:
