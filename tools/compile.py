@@ -40,7 +40,7 @@ HOT = {
         "answer", "call", "exchange", "fields", "forms", "relay", "retries", "stream_gaps",
     ),
     "wire": (
-        "body", "budget", "client", "connection", "deadlines", "heads", "server",
+        "body", "budget", "client", "connection", "deadlines", "heads", "server", "write_batch",
     ),
     "nodes": ("backend", "health", "registry"),
     "gateway/hot": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),

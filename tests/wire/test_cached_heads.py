@@ -141,7 +141,7 @@ ODD = [
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("usual", [post(b"[1]"), post(b""), post(b"{}", b"Expect: 100-continue")])
-def test_a_request_reads_the_same_after_many_as_alone(usual: bytes, odd: bytes) -> None:
+async def test_a_request_reads_the_same_after_many_as_alone(usual: bytes, odd: bytes) -> None:
     alone_desk, alone = connected()
     alone.data_received(odd)
     desk, connection = connected()
@@ -157,7 +157,7 @@ def test_a_request_reads_the_same_after_many_as_alone(usual: bytes, odd: bytes) 
     bodies=st.lists(st.binary(max_size=90), min_size=1, max_size=8),
     cuts=st.lists(st.integers(1, 200), max_size=12),
 )
-def test_however_the_bytes_are_cut_the_bodies_come_whole(
+async def test_however_the_bytes_are_cut_the_bodies_come_whole(
     bodies: list[bytes], cuts: list[int]
 ) -> None:
     desk, connection = connected()

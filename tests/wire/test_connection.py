@@ -170,6 +170,7 @@ async def test_a_write_that_fails_ends_the_connection_and_not_the_one_who_writes
     connection.data_received(POST % 1)
     wire.closed = True  # and nobody has heard of it yet
     connection.write(b"an answer")
+    await turns()
     assert connection.is_closing
 
 
@@ -216,6 +217,7 @@ async def test_what_comes_of_a_body_while_its_client_does_not_read_is_bounded() 
     site, server, connection, wire = connected()
     head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 900\r\n\r\n"
     connection.data_received(head)
+    await turns()
     assert b"100 Continue" in wire.sent
     connection.pause_writing()  # that was more than the client takes
     connection.data_received(b"x" * 400)

@@ -32,6 +32,7 @@ from forebay.errors import BackendFailed
 from forebay.wire.body import BadFraming, BodyFraming
 from forebay.wire.heads import AnswerHead, HeadCache, make_answer_head
 from forebay.wire.sockets import watch_for_dead_peer
+from forebay.wire.write_batch import Writer, write_batch
 
 logger = logging.getLogger("forebay.wire")
 
@@ -85,17 +86,18 @@ class AnswerListener(Protocol):
         ...
 
 
-class NodeConnection(asyncio.Protocol):
+class NodeConnection(asyncio.Protocol, Writer):
     """One connection to a server."""
 
     __slots__ = (
-        "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head_bytes",
+        "_batch", "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head_bytes",
         "_listener", "_lost", "_parser", "_poller", "_pool", "_raw", "_rest", "_sent_much",
         "_status", "_streamed", "_transport", "_unsent", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "ConnectionPool") -> None:
         self._pool = pool
+        self._batch = write_batch()
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None  # of the head that is coming
         self._listener: AnswerListener | None = None
@@ -131,11 +133,21 @@ class NodeConnection(asyncio.Protocol):
         self._completed = False
         self._sent_much = not isinstance(body, bytes) or len(body) >= SENT_BYTES
         if isinstance(body, bytes) and not self._sent_much:
-            transport.write(request + body)
+            self._batch.write(self, request + body)
             return
         transport.write(request)
         self._unsent = [memoryview(body)] if isinstance(body, bytes) else body
         self._send_on()
+
+    def write_now(self, data: bytes) -> None:
+        """Send what was to be written in this turn of the event loop."""
+        transport, listener = self._transport, self._listener
+        if listener is None or self._lost or transport is None:
+            return  # it was given up, or has heard so
+        try:
+            transport.write(data)
+        except Exception:
+            self._fail(listener)
 
     def _send_on(self) -> None:
         """Send one piece of a large body a turn: 30 MiB at once would hold the loop for 15 ms."""

@@ -32,6 +32,7 @@ from forebay.wire.refusals import (
     from_parser,
 )
 from forebay.wire.sockets import watch_for_dead_peer
+from forebay.wire.write_batch import Writer, write_batch
 
 if TYPE_CHECKING:
     from forebay.wire.budget import Charge
@@ -55,12 +56,13 @@ FOR_EARLY: Final = 8
 delegate has enough for now, or what has come is more than may be kept."""
 
 
-class ServerConnection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol, Writer):
     """The protocol; `Site` sees it as the way to answer."""
 
     __slots__ = (
-        "_body", "_delegate", "_early", "_framing", "_head", "_heads", "_holds", "_is_head_whole",
-        "_keeps_alive", "_lost", "_marked_bytes", "_mute", "_parser", "_raw", "_server", "_slow",
+        "_batch", "_body", "_delegate", "_early", "_framing", "_head", "_heads", "_holds",
+        "_is_head_whole", "_keeps_alive", "_lost", "_marked_bytes", "_mute", "_parser", "_raw",
+        "_server", "_slow",
         "charge", "is_closing", "kept", "peer", "responder", "transport",
     )  # fmt: skip
 
@@ -68,6 +70,7 @@ class ServerConnection(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._batch = write_batch()
         self.peer = ""
         self.responder: Responder | None = None
         """Who answers the present request: set by the site, and told when the client leaves."""
@@ -108,7 +111,12 @@ class ServerConnection(asyncio.Protocol):
         return words[1] if len(words) == 3 else b""
 
     def write(self, data: bytes) -> None:
-        """Send bytes of an answer; nothing happens where the client is gone. Never raises."""
+        """Send bytes of an answer, soon; nothing happens where the client is gone. Never raises."""
+        if not self._mute:
+            self._batch.write(self, data)
+
+    def write_now(self, data: bytes) -> None:
+        """Send what was to be written in this turn of the event loop."""
         if self._mute:
             return
         try:
@@ -133,6 +141,7 @@ class ServerConnection(asyncio.Protocol):
         """Close after what has been written is sent; a client that does not take it is cut off."""
         self.is_closing = True
         if not self._lost and not self.transport.is_closing():
+            self._batch.flush()
             self._server.writes.add(self)
             self.transport.close()
 
@@ -157,6 +166,7 @@ class ServerConnection(asyncio.Protocol):
         self._stop_reading()
         if self._lost:
             return
+        self._batch.flush()
         self._server.lingering.add(self)
         self.resume_reading(self._holds)
         if not self.transport.is_closing() and self.transport.can_write_eof():
