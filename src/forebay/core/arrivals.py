@@ -270,10 +270,10 @@ class Arrivals:
         """
         book = self._book
         jobs = sum(
-            entry.arrival.job
+            book.entries[ticket].arrival.job
             for node in lane.nodes.values()
             if node.state == "online"
-            for entry in node.leases
+            for ticket in node.leases
         )
         if not jobs or not book.bounds.guests:
             return jobs > 0

@@ -168,7 +168,7 @@ class Book:
             self.cluster.count_trial(node, queue.lane.model)
         if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
             self.cluster.open.pop(node.name, None)
-        queue.lane.running[entry] = None
+        queue.lane.running[entry.id] = entry
         queue.running += 1
         entry.move("route")
 
@@ -185,7 +185,7 @@ class Book:
         if entry.lent:
             entry.lent = False
             node.lent += 1
-        del entry.queue.lane.running[entry]
+        del entry.queue.lane.running[entry.id]
         entry.queue.running -= 1
         return node
 

@@ -44,7 +44,7 @@ class Lane:
         self.nodes: dict[str, Node] = {}  # all that can serve the model when they are online
         self.resting: dict[str, Node] = {}  # that list it, but may not be sent anything just now
         self.queues = [WaitQueue(self, rank, burst) for rank in range(ranks)]
-        self.running: dict[Entry, None] = {}
+        self.running: dict[str, Entry] = {}
         self.guests = 0  # waiting for a job to end, and else not allowed to wait
         self.unfinished = 0  # everything accepted for it and not ended
         self.slots = 0  # of nodes that are online, resting or not
@@ -77,7 +77,7 @@ class Lane:
         if len(running) > RESIDUALS_MAX or ahead > FAR_ROUNDS * self.slots:
             elapsed_s: list[float] = []
         else:
-            elapsed_s = [now_s - entry.since_s for entry in running]
+            elapsed_s = [now_s - entry.since_s for entry in running.values()]
         return self.times.wait_s(ahead, self.slots, elapsed_s)
 
     def _wait_for_loading_s(self, ahead: int, now_s: float) -> tuple[float, float, float] | None:

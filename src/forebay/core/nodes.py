@@ -49,7 +49,7 @@ class Node:
         self.models: tuple[str, ...] = ()
         self.families: tuple[str, ...] = ()
         self.on_trial: tuple[str, ...] = ()  # models of which one request at a time may run here
-        self.leases: dict[Entry, str] = {}  # what runs here, and its model
+        self.leases: dict[str, str] = {}  # what runs here, by id, and its model
         self.lent = 0  # slots set aside for others to fill, and not filled as far as we know
         self.rest_until_s = 0.0
         self.wake_s = 0.0  # when the core will look at it again by itself
@@ -96,14 +96,13 @@ class Node:
     def take(self, entry: Entry, model: str, seq: int) -> None:
         if entry.node is not None:
             raise InvariantBroken(f"{entry.id} already holds a lease")
-        self.leases[entry] = model
+        self.leases[entry.id] = model
         entry.node = self
         self.used_at = seq
 
     def give_back(self, entry: Entry) -> None:
-        if entry not in self.leases:
+        if self.leases.pop(entry.id, None) is None:
             raise InvariantBroken(f"{entry.id} gave back a lease it does not hold")
-        del self.leases[entry]
         entry.node = None
 
     def may_run(self, model: str) -> bool:

@@ -50,7 +50,7 @@ def audit(book: Book) -> Audit:
     leases = (
         Lease(entry.id, entry.node.name)
         for lane in book.cluster.lanes.values()
-        for entry in lane.running
+        for entry in lane.running.values()
         if entry.node is not None
     )
     return Audit(tuple(leases), len(book.entries))
