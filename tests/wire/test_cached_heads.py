@@ -182,7 +182,7 @@ class Ear:
     def answer_begins(self, head: AnswerHead, length: bytes | None) -> None:
         self.heard.append((head.status, tuple(head.headers), length))
 
-    def answer_goes_on(self, data: bytes) -> None:
+    def answer_goes_on(self, data: bytes, framed: bytes = b"") -> None:
         self.heard.append((data,))
 
     def answer_ends(self) -> None:

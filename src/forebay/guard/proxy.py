@@ -154,7 +154,7 @@ class ProxiedRequest:
         if length is None:
             self._flush()
 
-    def answer_goes_on(self, data: bytes) -> None:
+    def answer_goes_on(self, data: bytes, framed: bytes = b"") -> None:
         head, self._head = self._head, b""
         if self._chunked:
             self._client.write(b"%x\r\n%b\r\n" % (len(data), data))

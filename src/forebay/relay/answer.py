@@ -29,8 +29,10 @@ BUFFER_BYTES: Final = 8_388_608
 """The same for a stream under `retry.stream = "buffer"`; a longer one is passed on from there."""
 TAIL_BYTES: Final = 8192
 """How much of an answer's end is searched for its usage."""
-PASSED_BYTES: Final = 2 * TAIL_BYTES
-"""How much of an answer that is passed on is kept, until all but its end is forgotten."""
+PASSED_BYTES: Final = 4096
+"""How much is kept of a stream that is passed on, until all but its end is forgotten. It is little:
+what a thousand streams keep has to stay in the processor's cache."""
+STREAM_TAIL_BYTES: Final = 2048
 CAUSE_BYTES: Final = 2048
 """How much of a node's own words is told where its answer itself cannot be passed on."""
 BUSY_S: Final = 1.0
@@ -61,15 +63,10 @@ def count_tokens(pieces: list[bytes], events: int, size_bytes: int) -> tuple[int
     """Return prompt and output tokens, as well as they can be known; -1 is unknown."""
     if not size_bytes:
         return -1, -1
-    prompt, output = read_usage(pieces[0] if len(pieces) == 1 else last_bytes(pieces))
+    prompt, output = read_usage(pieces[0] if len(pieces) == 1 else b"".join(pieces)[-TAIL_BYTES:])
     if output < 0:
         output = events or size_bytes // 4
     return prompt, output
-
-
-def last_bytes(pieces: list[bytes]) -> bytes:
-    """Return the end of an answer, as far as it is searched for its usage."""
-    return b"".join(pieces)[-TAIL_BYTES:]
 
 
 def read_usage(tail: bytes | bytearray) -> tuple[int, int]:

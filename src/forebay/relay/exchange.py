@@ -23,10 +23,10 @@ from forebay.relay.answer import (
     BUFFER_BYTES,
     HOLD_BYTES,
     PASSED_BYTES,
+    STREAM_TAIL_BYTES,
     busy_s,
     count_tokens,
     is_json,
-    last_bytes,
     not_a_stream,
     route_missing,
     what_is_absent,
@@ -268,7 +268,7 @@ class Exchange(AnswerListener):
         else:
             self._attempt_failed("lost", cause)
 
-    def answer_goes_on(self, data: bytes) -> None:
+    def answer_goes_on(self, data: bytes, framed: bytes = b"") -> None:
         """Pass a piece on, or hold it while the request could still run elsewhere."""
         relay = self._relay
         self.answer_bytes += len(data)
@@ -278,14 +278,20 @@ class Exchange(AnswerListener):
             return
         if self._is_stream:
             self.heard_s = relay.now_s()
-            self._events += data.count(self.call.family.event_mark)
         if not self.flowing:
             self._hold(data)
             return
         if self.answer_bytes > self._forgotten_bytes + PASSED_BYTES:
-            self._forgotten_bytes = self.answer_bytes
-            self._pieces = [last_bytes(self._pieces)]
-        self._sink.chunk(data)
+            self._forget_passed()
+        self._sink.chunk(data, framed)
+
+    def _forget_passed(self) -> None:
+        """Keep but the end of what has been passed on, and the number of events before it."""
+        passed, mark = b"".join(self._pieces), self.call.family.event_mark
+        kept = passed[-STREAM_TAIL_BYTES:]
+        self._events += passed.count(mark) - kept.count(mark)
+        self._pieces = [kept]
+        self._forgotten_bytes = self.answer_bytes - len(kept)
 
     def _hold(self, data: bytes) -> None:
         """Keep what has come for now, unless nothing can go wrong any more that matters."""
@@ -568,7 +574,10 @@ class Exchange(AnswerListener):
     def _count_tokens(self) -> None:
         """Learn the real cost."""
         try:
-            counted = count_tokens(self._pieces, self._events, self.answer_bytes)
+            events = self._events
+            if self._is_stream:
+                events += b"".join(self._pieces).count(self.call.family.event_mark)
+            counted = count_tokens(self._pieces, events, self.answer_bytes)
             self.prompt_tokens, self.output_tokens = counted
         except Exception:  # nothing may keep a request from its end
             logger.exception("counting tokens failed")

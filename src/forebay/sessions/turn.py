@@ -274,7 +274,7 @@ class ActiveTurn:
         self._status = head.status
         self.answer.is_stream = b"json" not in head.content_type
 
-    def chunk(self, data: bytes) -> None:
+    def chunk(self, data: bytes, framed: bytes = b"") -> None:
         if self._over:
             return
         if self._status >= 300:

@@ -29,6 +29,20 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 
 
+def _first_lines(bytes_max: int) -> list[bytes]:
+    """Return, for each length of a whole chunk, its first line; nothing where there is none."""
+    lines = [b""] * bytes_max
+    for size in range(1, bytes_max):
+        line = b"%x\r\n" % size
+        length = len(line) + size + 2
+        if length < bytes_max:
+            lines[length] = line
+    return lines
+
+
+_FIRST_LINES: Final = _first_lines(4096)
+
+
 class BadFraming(Exception):
     """The body is not framed as HTTP/1.1 wants it; where it ends is unknown."""
 
@@ -66,14 +80,10 @@ class BodyFraming:
         """
         if self._line or self._state != "size":
             return b""
-        size, limit = len(data) - 5, 16  # without both line ends and one digit
-        while size >= limit:
-            size -= 1
-            limit *= 16
-        if size <= 0:
+        if len(data) >= len(_FIRST_LINES):
             return b""
-        line = b"%x\r\n" % size
-        if not data.startswith(line) or not data.endswith(b"\r\n"):
+        line = _FIRST_LINES[len(data)]
+        if not line or not data.startswith(line) or not data.endswith(b"\r\n"):
             return b""
         self._count_chunk()
         return data[len(line) : -2]

@@ -11,7 +11,7 @@ nothing else in memory is always let in, however small the budget.
 
 The last eighth is for what is in memory before anyone can say no: requests that came in one read
 (`take_whole`: refused where even that is spent, so that small requests never stand behind uploads),
-and what one read had brought of bodies that then had to wait.
+and what one read had brought of bodies that then had to wait. Tiny ones are not counted at all.
 
 What it does not do: it reads no clock. Whoever waits too long, or is too slow to send what it has
 room for, is turned away by the server's own deadlines.
@@ -25,6 +25,9 @@ from typing import Final, Protocol
 
 READ_BYTES: Final = 262_144
 """What one read of a socket may bring: so much must fit, however small the budget."""
+SMALL_BYTES: Final = 4096
+"""A body up to here that came in one read is not counted: it is less than what a connection itself
+may take, and there is a bound on connections."""
 SWEEP_SLACK: Final = 64
 SERVED_AT_ONCE: Final = 16
 """Bodies let in in one turn of the event loop."""
@@ -54,6 +57,8 @@ class Charge:
 
     def joined(self, other: Charge) -> Charge:
         """Return one charge for both, which are void after it."""
+        if self.budget is None:
+            return other
         both = Charge(self.budget, self._owner, self.held_bytes + other.held_bytes)
         self.budget = other.budget = None
         return both

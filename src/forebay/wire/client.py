@@ -67,7 +67,9 @@ class AnswerListener(Protocol):
         """Take the head, and the length of the body where the answer tells it."""
         ...
 
-    def answer_goes_on(self, data: bytes) -> None: ...
+    def answer_goes_on(self, data: bytes, framed: bytes = b"") -> None:
+        """Take a piece of the body; `framed` is the same as the one chunk that it came as."""
+        ...
 
     def answer_ends(self) -> None:
         """Know that the answer is whole; the connection goes back to the pool after this call."""
@@ -345,7 +347,7 @@ class NodeConnection(asyncio.Protocol, Writer):
             return
         piece = framing.take_chunk(data)
         if piece:
-            listener.answer_goes_on(piece)
+            listener.answer_goes_on(piece, data)
         else:
             self._take_pieces(listener, framing, data)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import httptools
 
 from forebay.wire.body import BadFraming, BodyFraming, RequestBody, TooManyChunks
-from forebay.wire.budget import NOTHING, READ_BYTES
+from forebay.wire.budget import NOTHING, READ_BYTES, SMALL_BYTES
 from forebay.wire.heads import HeadCache, without_upgrade
 from forebay.wire.refusals import (
     BUSY,
@@ -396,7 +396,7 @@ class ServerConnection(asyncio.Protocol, Writer):
 
     def _take_whole(self, head: RequestHead, body: bytes) -> None:
         """Answer a request that has come in one piece."""
-        if body:
+        if len(body) > SMALL_BYTES:
             server = self._server
             charge = server.budget.take_whole(server.site.owner(head, self.peer), len(body))
             if charge is None:

@@ -41,7 +41,7 @@ class _Collector:
         self._status = head.status
         self._headers = {n.decode("latin-1"): v.decode("latin-1") for n, v in head.headers}
 
-    def answer_goes_on(self, data: bytes) -> None:
+    def answer_goes_on(self, data: bytes, framed: bytes = b"") -> None:
         self._body += data
         if len(self._body) > BODY_BYTES_MAX:
             self.abort()

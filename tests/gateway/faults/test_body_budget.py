@@ -152,12 +152,12 @@ async def test_a_request_that_waits_in_line_is_counted_until_its_answer_begins(
     node = await rig.node()
     await rig.start(node)
     budget = rig.gateway.parts.bodies
-    first = await rig.ask(padding="x" * 1000)
+    first = await rig.ask(padding="x" * 5000)
     call = await node.next_call()
-    second = await rig.ask(padding="x" * 1000)
+    second = await rig.ask(padding="x" * 5000)
     await rig.wait_until("waiting", 1)
     both = budget.used_bytes
-    assert both > 2000
+    assert both > 10_000
     await call.start_stream()
     await call.chunk(b"data: {}\n\n")
     assert (await first.head()).status == 200

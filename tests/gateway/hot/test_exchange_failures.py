@@ -44,7 +44,7 @@ class BrokenSink:
     def head(self, head: AnswerHead, length: bytes | None, exchange: Exchange) -> None:
         self._at("head")
 
-    def chunk(self, data: bytes) -> None:
+    def chunk(self, data: bytes, framed: bytes = b"") -> None:
         self._at("chunk")
 
     def end(self) -> None:

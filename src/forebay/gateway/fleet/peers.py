@@ -133,7 +133,7 @@ class PeerResponse:
         if not self.begun.done():
             self.begun.set_result(head)
 
-    def answer_goes_on(self, data: bytes) -> None:
+    def answer_goes_on(self, data: bytes, framed: bytes = b"") -> None:
         """Buffer a piece; pause the peer where that is too much."""
         self._pieces.append(data)
         self._held += len(data)

@@ -67,13 +67,17 @@ class ClientSink(Sink, Responder):
             framing, b"" if is_usual else self._connection_header(),
         )  # fmt: skip
 
-    def chunk(self, data: bytes) -> None:
+    def chunk(self, data: bytes, framed: bytes = b"") -> None:
         """Write a piece of the body."""
-        head, self._head = self._head, b""
-        if self._chunked:
-            self.connection.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
-        else:
+        head = self._head
+        if head:
+            self._head = b""
+        if not self._chunked:
             self.connection.write(head + data if head else data)
+        elif framed and not head:
+            self.connection.write(framed)
+        else:
+            self.connection.write(b"%b%x\r\n%b\r\n" % (head, len(data), data))
 
     def end(self) -> None:
         """Finish the answer and the request."""

@@ -67,7 +67,7 @@ class JobSink:
         self._exchange = exchange
         self._status = head.status
 
-    def chunk(self, data: bytes) -> None:
+    def chunk(self, data: bytes, framed: bytes = b"") -> None:
         """Take a piece, unless it becomes too much."""
         if self.answer.done():
             return
