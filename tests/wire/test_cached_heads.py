@@ -35,6 +35,7 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.sent = b""
         self.closed = False
+        self.reads = True
 
     def write(self, data: Any) -> None:
         self.sent += data
@@ -54,8 +55,11 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         self.closed = True
 
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
 
 
 class Desk:

@@ -144,3 +144,43 @@ def test_chunks_have_a_bound_and_are_read_so_many_at_a_time() -> None:
 def test_a_body_of_no_length_is_whole_at_once() -> None:
     empty: Any = BodyFraming(0)
     assert empty.is_whole
+
+
+@given(data=st.binary(min_size=1, max_size=5000), upper=st.booleans())
+def test_a_whole_chunk_is_taken_at_once_or_like_any_other(data: bytes, upper: bool) -> None:
+    line = b"%X" % len(data) if upper else b"%x" % len(data)
+    chunk = line + b"\r\n" + data + b"\r\n"
+    assert BodyFraming(-1).take_chunk(chunk) in (data, b"")
+    if not upper and len(chunk) < 4096:
+        assert BodyFraming(-1).take_chunk(chunk) == data
+
+
+@given(
+    chunk=st.binary(max_size=12).map(lambda data: b"%x\r\n%b\r\n" % (len(data), data)),
+    at=st.integers(0, 20),
+    byte=st.binary(min_size=1, max_size=2),
+)
+def test_what_is_not_one_whole_chunk_is_not_taken_at_once(
+    chunk: bytes, at: int, byte: bytes
+) -> None:
+    """Whatever `take_chunk` takes, the thorough way takes as the same, and is then where it was."""
+    odd = chunk[:at] + byte + chunk[at:]
+    quick = BodyFraming(-1)
+    piece = quick.take_chunk(odd)
+    if piece:
+        pieces: list[bytes] = []
+        thorough = BodyFraming(-1)
+        assert thorough.take(odd, 0, pieces) == len(odd)
+        assert pieces == [piece]
+        for framing in (quick, thorough):
+            assert framing.take(b"0\r\n\r\n", 0, pieces) == 5
+            assert framing.is_whole
+
+
+def test_inside_a_chunk_nothing_is_taken_for_a_chunk() -> None:
+    framing, pieces = BodyFraming(-1), list[bytes]()
+    framing.take(b"a\r\n", 0, pieces)
+    inside = b"5\r\nhello\r\n"
+    assert framing.take_chunk(inside) == b""
+    assert framing.take(inside, 0, pieces) == len(inside)
+    assert pieces == [inside]
