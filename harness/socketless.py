@@ -88,12 +88,13 @@ class MemoryClient:
 
 @asynccontextmanager
 async def socketless_gateway(
-    folder: Path, *, key: str, model: str, clock: Any = None, slots: int = 64
+    folder: Path, *, key: str, model: str, clock: Any = None, is_ollama: bool = False
 ) -> AsyncIterator[tuple[Gateway, ConnectionPool]]:
     """Run a gateway with everything on that a gateway in use has on, in front of one node."""
-    async with FakeNode(models=(model,)) as node:
+    async with FakeNode((model,), kind="ollama" if is_ollama else "llama.cpp") as node:
+        kind = "ollama" if is_ollama else "llama-cpp"
         given: dict[str, Any] = {
-            "nodes": [{"name": "n1", "url": node.url, "kind": "openai", "slots": slots}],
+            "nodes": [{"name": "n1", "url": node.url, "kind": kind, "slots": 64}],
             "server": {"port": 0},
             "jobs": {"database": f"sqlite:///{folder}/jobs.db"},
             "keys": [{"name": "k", "key_sha256": sha256(key.encode()).hexdigest()}],
