@@ -65,12 +65,6 @@ async def test_an_answer_is_read_as_llhttp_does_wherever_it_is_split(
     assert (body_of(ear), ear.heard[-1] == ("end",)) == (parsed.body, parsed.is_whole)
 
 
-async def test_chunks_that_come_in_one_read_go_on_as_one() -> None:
-    connection, _, ear = asked()
-    connection.data_received(HEAD + b"2\r\nab\r\n3\r\ncde\r\n")
-    assert ear.heard[1:] == [(b"abcde",)]
-
-
 async def test_thousands_of_tiny_chunks_are_taken_in_turns_and_none_is_lost() -> None:
     connection, wire, ear = asked()
     count = 3 * CHUNKS_AT_ONCE

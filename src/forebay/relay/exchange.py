@@ -145,7 +145,6 @@ class Exchange(AnswerListener):
             self._relay.keepalive.add(self)
 
     def run(self, action: Route) -> None:
-        """Ask the node that the core chose."""
         relay = self._relay
         self.node = action.node
         self.attempt = action.attempt
@@ -309,14 +308,13 @@ class Exchange(AnswerListener):
             relay.first_bytes.discard(self)
         if head.status == 503:
             self._node_is_unavailable(None)
-        elif self._may_flow(head):
+        elif (
+            self.answer_bytes > (BUFFER_BYTES if relay.buffers_streams else 0)
+            if self._is_stream
+            else self.answer_bytes > HOLD_BYTES or head.is_media
+        ):
             self.call.drop_body()
             self._flow(head)
-
-    def _may_flow(self, head: AnswerHead) -> bool:
-        if self._is_stream:
-            return not self._relay.buffers_streams or self.answer_bytes > BUFFER_BYTES
-        return self.answer_bytes > HOLD_BYTES or head.is_media
 
     def answer_ends(self) -> None:
         """Finish: the answer is whole."""
@@ -324,7 +322,8 @@ class Exchange(AnswerListener):
         head, backend = self._head, self._backend
         assert head is not None
         status = head.status
-        if self._is_stream and not head.framed and not self._ends_in_newline():
+        last = self._pieces[-1] if self._pieces else b""
+        if self._is_stream and not head.framed and not last.endswith(b"\n"):
             self._break("lost", "the connection was lost")  # that ends such a stream, in mid-event
         elif not (self.flowing or status >= 300 or self._makes_sense()):
             if connection is not None:
@@ -336,9 +335,6 @@ class Exchange(AnswerListener):
             pass
         elif status < 500 or not self._try_once_more(head):
             self._conclude(head)
-
-    def _ends_in_newline(self) -> bool:
-        return bool(self._pieces) and self._pieces[-1].endswith(b"\n")
 
     def _makes_sense(self) -> bool:
         """Say whether a whole answer is neither empty nor, if it should be JSON, something else."""
@@ -445,7 +441,6 @@ class Exchange(AnswerListener):
         return self._connection is not None and self._connection.paused
 
     def time_out(self, code: str, message: str) -> None:
-        """Give up on a node that takes too long."""
         self._blame(code)
         self._fail(Problem(code, message, details={"node": self.node}))
 
@@ -460,7 +455,6 @@ class Exchange(AnswerListener):
             self._backend.failed(kind, self.model, self.call.arrival.user)
 
     def _leave_node(self, why: str) -> None:
-        """End the present attempt."""
         self._drop_connection()
         self._relay.stop_clocks(self)
         self.note(f"{self.node} {why}", self._relay.now_s())
@@ -572,7 +566,6 @@ class Exchange(AnswerListener):
             self._sink.chunk(text.encode() + b"\n\n")
 
     def _count_tokens(self) -> None:
-        """Learn the real cost."""
         try:
             events = self._events
             if self._is_stream:
@@ -583,7 +576,6 @@ class Exchange(AnswerListener):
             logger.exception("counting tokens failed")
 
     def _drop_answer(self) -> None:
-        """Forget what has come of an answer: another attempt makes another."""
         self._head = self._length = None
         self._is_stream = False
         self._pieces = []

@@ -358,8 +358,10 @@ class NodeConnection(asyncio.Protocol, Writer):
         except BadFraming as error:
             self._break(f"the answer is not HTTP/1.1: {error}")
             return
-        if pieces:
-            listener.answer_goes_on(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        for piece in pieces:
+            if self._listener is not listener:
+                return  # it has had enough
+            listener.answer_goes_on(piece)
         if self._listener is not listener:
             return
         if framing.is_whole:

@@ -154,8 +154,10 @@ class ServerConnection(asyncio.Protocol, Writer):
             self.close()
 
     def abort(self) -> None:
+        """Close at once, after what has been written so far."""
         self.is_closing = True
         if not self._lost:
+            self._batch.flush()
             self.transport.abort()
 
     def linger(self) -> None:

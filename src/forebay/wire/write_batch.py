@@ -36,9 +36,12 @@ class WriteBatch:
         self._pending: list[tuple[Writer, bytes]] = []
 
     def write(self, writer: Writer, data: bytes) -> None:
-        if not self._pending:
+        pending = self._pending
+        if not pending:
             self._loop.call_soon(self.flush)
-        self._pending.append((writer, data))
+        elif pending[-1][0] is writer:
+            data = pending.pop()[1] + data
+        pending.append((writer, data))
         if len(data) > SMALL_BYTES:
             self.flush()
 

@@ -106,7 +106,7 @@ async def test_fault_28_an_endless_stream_is_cut_off_at_the_bound_on_bytes(rig: 
     node.automatic = endless
     await rig.start(node, queue={"answer_max_bytes": 100_000})
     body = (await (await rig.ask(stream=True)).reply()).body
-    assert len(body) <= 101_000  # what one read has brought beyond the bound is not passed on
+    assert 99_000 <= len(body) <= 101_000
     assert b"answer_max_bytes" in body[-400:]
     assert b"[DONE]" not in body
     await node.calls[0].gone()
