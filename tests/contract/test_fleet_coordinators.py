@@ -1,4 +1,5 @@
-"""The coordinators' suite once more, on a real Valkey, with one, two and three replicas.
+"""The coordinators' suite once more, with one, two and three replicas: on a real Valkey, and as
+the workers of one parent.
 
 Every replica sees every node; arrivals come to the replicas in turn, and what follows of a ticket
 happens where it is.
@@ -29,37 +30,39 @@ from forebay.core import (
 )
 from forebay.testing import FakeClock
 from forebay.testing.contracts import CoordinatorContract
+from harness.worker_group import GroupRig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from pathlib import Path
 
 LEASE_S = 1000.0
 """By the clock of the tests, which passes hours in a moment; the store's own goes on as ever."""
 
 
 class FleetHarness:
-    def __init__(self, url: str, replicas: int) -> None:
+    def __init__(self, replicas: int) -> None:
         self.actions: list[Action] = []
         self.on_action: Callable[[Action], None] = lambda action: None
         self.clock = FakeClock()
         self.loop = uvloop.new_event_loop()
-        self.replicas = [self._replica(url, number) for number in range(replicas)]
+        self.replicas: list[Replica] = []
         self.at: dict[str, Replica] = {}
         self.turn = 0
         self.inside = False  # a callback
         self.stopped = False
-        self.run(self._start())
+        self.run(self._start(replicas))
 
-    def _replica(self, url: str, number: int) -> Replica:
-        about = About(f"{number:08x}-1", f"http://127.0.0.1:{7800 + number}", "1", "same")
-        store = ValkeyStore(url, LEASE_S)
-        return Replica(about, Options(), self._perform, self.clock, store, lease_s=LEASE_S)
+    async def _replica(self, number: int) -> Replica:
+        raise NotImplementedError
 
     def run(self, work: Coroutine[None, None, None]) -> None:
         self.loop.run_until_complete(work)
 
-    async def _start(self) -> None:
-        for replica in self.replicas:
+    async def _start(self, replicas: int) -> None:
+        for number in range(replicas):
+            replica = await self._replica(number)
+            self.replicas.append(replica)
             await self._pass_time([asyncio.ensure_future(replica.start())])
         await self._settle()
 
@@ -115,12 +118,50 @@ class FleetHarness:
         self.loop.close()
 
 
+class ValkeyHarness(FleetHarness):
+    def __init__(self, url: str, replicas: int) -> None:
+        self.url = url
+        super().__init__(replicas)
+
+    async def _replica(self, number: int) -> Replica:
+        about = About(f"{number:08x}-1", f"http://127.0.0.1:{7800 + number}", "1", "same")
+        store = ValkeyStore(self.url, LEASE_S)
+        return Replica(about, Options(), self._perform, self.clock, store, lease_s=LEASE_S)
+
+
+class WorkersHarness(FleetHarness):
+    def __init__(self, directory: Path, replicas: int) -> None:
+        self.rig = GroupRig(directory)
+        super().__init__(replicas)
+
+    async def _replica(self, number: int) -> Replica:
+        worker = await self.rig.start(
+            number, Options(), self._perform, self.clock, lease_s=LEASE_S
+        )
+        return worker.replica
+
+    async def _close(self) -> None:
+        await super()._close()
+        await self.rig.close()
+
+
 class TestFleet(CoordinatorContract):
     @pytest.fixture(params=[1, 2, 3])
     def harness(
         self, request: pytest.FixtureRequest, valkey_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[FleetHarness]:
         monkeypatch.setattr(membership, "OWNER_S", 60.0)  # on a busy machine
-        harness = FleetHarness(valkey_url, request.param)
+        harness = ValkeyHarness(valkey_url, request.param)
+        yield harness
+        harness.close()
+
+
+class TestWorkers(CoordinatorContract):
+    @pytest.fixture(params=[1, 2, 3])
+    def harness(
+        self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[FleetHarness]:
+        monkeypatch.setattr(membership, "OWNER_S", 60.0)  # on a busy machine
+        harness = WorkersHarness(tmp_path, request.param)
         yield harness
         harness.close()

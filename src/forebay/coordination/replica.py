@@ -239,6 +239,10 @@ class Replica:
         """Step down: the store refused our orders, or names another leader."""
         self._step_down("another holds the lease")
 
+    def on_store_changed(self) -> None:
+        """Ask the store now: it has another leader, or other members."""
+        self._store_tasks.heartbeat_now()
+
     def on_store_reply(self, reply: StoreReply, asked_s: float) -> None:
         """Act on the reply to a heartbeat sent at `asked_s`."""
         self._roster.update(reply, self._clock.monotonic_s())

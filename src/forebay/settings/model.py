@@ -1,6 +1,7 @@
 """The one settings model: every section, and what must hold between them."""
 
 import hashlib
+import os
 import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,6 +48,16 @@ NO_LIMIT = 0
 MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 WILDCARDS = ("0.0.0.0", "::", "")
 NAME_DIGITS = 8
+WORKERS_MAX = 256
+
+
+def _workers(given: object) -> object:
+    if given == "auto" or (type(given) is int and 1 <= given <= WORKERS_MAX):
+        return given
+    raise refusal(
+        'is neither a number of processes nor "auto"',
+        f'write a whole number from 1 to {WORKERS_MAX}, or "auto" for as many as there are CPUs',
+    )
 
 
 class ServerSettings(Section):
@@ -79,7 +90,12 @@ class ServerSettings(Section):
     above 0."""
 
     connections_max: CountFromOne = 10_000
-    """Connections open at once; more are refused. At least 1."""
+    """Connections open at once; more are refused. At least 1. Each of several workers takes an
+    equal part."""
+
+    workers: Annotated[int | Literal["auto"], BeforeValidator(_workers)] = 1
+    """Processes that share the port and the one queue: a number, or "auto" for as many as there
+    are CPUs to use. More than one needs no store, and cannot be had with `coordination.url`."""
 
     shutdown_seconds: Amount = 30.0
     """How long requests that run may go on after the gateway is told to stop, in seconds; 0 ends
@@ -107,6 +123,13 @@ class ServerSettings(Section):
 
     access_log: Flag = True
     """Whether each request is logged in one line; never with its text."""
+
+    def worker_count(self) -> int:
+        """Return how many processes serve; `"auto"` is as many as there are CPUs to use."""
+        if self.workers != "auto":
+            return self.workers
+        usable = getattr(os, "sched_getaffinity", None)  # not on every system
+        return min(WORKERS_MAX, len(usable(0)) if usable else os.cpu_count() or 1)
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> "ServerSettings":
@@ -410,10 +433,19 @@ class Settings(BaseModel):
             *_twice("keys", "key_sha256", [key.key_sha256 for key in self.keys]),
             *_twice("keys", "key_env", [key.key_env for key in self.keys]),
             *self._unknown_priorities(),
+            *self._two_ways_to_share(),
         ]
         if problems:
             raise refusals(problems)
         return self
+
+    def _two_ways_to_share(self) -> Iterable[SettingsProblem]:
+        if self.server.workers != 1 and self.coordination.url:
+            yield SettingsProblem(
+                "server.workers",
+                "cannot be more than 1 while coordination.url is set",
+                "write workers = 1 and start one gateway per core, each with its own port",
+            )
 
     def _unknown_priorities(self) -> Iterable[SettingsProblem]:
         known = self.queue.priorities

@@ -1,0 +1,88 @@
+"""The messages between the parent and its workers, one in each frame; msgpack."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+# -- from a worker to the parent
+
+
+class Joined(Struct, frozen=True, tag=True):
+    """A worker can be reached by the others; said again whenever something of it changes."""
+
+    member: str
+    about: bytes
+    """What the other workers know of it; the parent only passes it on."""
+    may_lead: bool = True
+
+
+class SteppedDown(Struct, frozen=True, tag=True):
+    """A worker leads no more, though it lives: the next leader, perhaps itself, is to be chosen."""
+
+    epoch: int
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """A worker takes connections from now on."""
+
+
+class Alive(Struct, frozen=True, tag=True):
+    """A sign of life: the worker's event loop turns."""
+
+
+class Left(Struct, frozen=True, tag=True):
+    """A worker stops: nothing of it runs any more."""
+
+
+# -- from the parent to a worker
+
+
+class Place(Struct, frozen=True, tag=True):
+    """Which worker of how many it is, and what it serves; the first message."""
+
+    number: int
+    workers: int
+    directory: str
+    """Where the workers' own sockets are, for nobody else to reach."""
+    sockets: tuple[tuple[int, ...], ...]
+    """File descriptors of the listening sockets of each worker, which all of them inherit."""
+    command: dict[str, Any] = {}
+    """What the parent was started with, for the command line to read."""
+
+
+class GroupState(Struct, frozen=True, tag=True):
+    """Who is there, and who leads; told to all at every change."""
+
+    epoch: int = 0
+    leader: str = ""
+    """Empty while nobody may lead."""
+    members: tuple[tuple[str, bytes], ...] = ()
+    """Each with its `about`, the one that joined first in front."""
+
+
+class Accept(Struct, frozen=True, tag=True):
+    """The workers whose connections to accept: its own, and those of others that are not there."""
+
+    workers: tuple[int, ...]
+
+
+class Reload(Struct, frozen=True, tag=True):
+    """Read the settings again."""
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """Let running requests finish, and end."""
+
+    at_once: bool = False
+    """Do not wait for running requests."""
+
+
+FromWorker: TypeAlias = Joined | SteppedDown | Ready | Alive | Left
+FromParent: TypeAlias = Place | GroupState | Accept | Reload | Stop
+
+encode = msgspec.msgpack.Encoder().encode
+decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
+decode_from_parent = msgspec.msgpack.Decoder(FromParent).decode

@@ -1,0 +1,90 @@
+"""A worker's connection to its parent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from forebay.coordination.workers.frames import FrameConnection
+from forebay.coordination.workers.messages import (
+    Accept,
+    GroupState,
+    Place,
+    Reload,
+    Stop,
+    decode_from_parent,
+    encode,
+)
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from forebay.coordination.workers.messages import FromParent, FromWorker
+
+
+class ParentLink:
+    """Hears the parent; what concerns others is passed on to them."""
+
+    def __init__(self) -> None:
+        self.state = GroupState()
+        """The workers as the parent told last."""
+        self.on_state: Callable[[], None] = _nothing
+        self.on_accept: Callable[[tuple[int, ...]], None] = _nobody
+        self.on_reload: Callable[[], None] = _nothing
+        self.on_stop: Callable[[bool], None] = _nobody
+        """Called with whether to stop at once; also when the parent has died."""
+        self._connection = FrameConnection(self._take, self._lost)
+        self._accepting: tuple[int, ...] = ()
+        self._place: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+
+    async def connect(self, sock: socket.socket) -> Place:
+        """Begin; return what the parent says first. Raises ConnectionError where it is gone."""
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self._connection, sock=sock)
+        return await self._place
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection.is_open
+
+    @property
+    def accepting(self) -> tuple[int, ...]:
+        """The workers whose connections this one accepts."""
+        return self._accepting
+
+    def tell(self, message: FromWorker) -> None:
+        self._connection.send(encode(message))
+
+    def close(self) -> None:
+        self.on_stop = _nobody
+        self._connection.close()
+
+    def _take(self, _: FrameConnection, frame: bytes) -> None:
+        message: FromParent = decode_from_parent(frame)
+        match message:
+            case Place():
+                self._place.set_result(message)
+            case GroupState():
+                self.state = message
+                self.on_state()
+            case Accept():
+                self._accepting = message.workers
+                self.on_accept(message.workers)
+            case Reload():
+                self.on_reload()
+            case Stop():
+                self.on_stop(message.at_once)
+
+    def _lost(self, _: FrameConnection) -> None:
+        if not self._place.done():
+            self._place.set_exception(ConnectionError("the parent is gone"))
+        self.on_stop(False)
+
+
+def _nothing() -> None:
+    """Nobody is interested yet."""
+
+
+def _nobody(_: object) -> None:
+    """Nobody is interested yet."""
