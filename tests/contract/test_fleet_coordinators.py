@@ -135,9 +135,7 @@ class WorkersHarness(FleetHarness):
         super().__init__(replicas)
 
     async def _replica(self, number: int) -> Replica:
-        worker = await self.rig.start(
-            number, Options(), self._perform, self.clock, lease_s=LEASE_S
-        )
+        worker = await self.rig.start(number, Options(), self._perform, self.clock, lease_s=LEASE_S)
         return worker.replica
 
     async def _close(self) -> None:

@@ -41,6 +41,7 @@ LABELS = {
     "forebay_connections": {"side"},
     "forebay_body_bytes": set(),
     "forebay_tasks": set(),
+    "forebay_workers": set(),
     "nexus_queue_depth": set(),
     "nexus_backend_pending_requests": {"backend"},
 }

@@ -21,6 +21,7 @@ body_seconds=60
 idle_seconds=75
 write_seconds=30
 connections_max=10000
+workers=1
 shutdown_seconds=30
 allowed_hosts=[]
 cors_origins=[]

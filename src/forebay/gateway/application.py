@@ -28,6 +28,7 @@ from forebay.gateway.routes.queue import QueueRoutes
 from forebay.gateway.routes.sessions import SessionRoutes, queue_full
 from forebay.gateway.routes.status import StatusRoutes
 from forebay.gateway.sessions.service import SessionService
+from forebay.gateway.workers.leader_proxy import LeaderProxy
 from forebay.relay.problem import Problem
 from forebay.sessions.errors import PromptQueueFull, SessionRejected
 
@@ -46,12 +47,29 @@ REQUEST_ID = b"x-request-id"
 CODES_OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
-def make_application(parts: Parts) -> ASGIApp:
-    """Return the application: every route with the parts that it uses."""
+def make_routed(parts: Parts) -> Starlette:
+    """Return every route with the parts that it uses."""
     handlers = ErrorHandlers(parts.error_renderer)
     app = Starlette(routes=_routes(parts), exception_handlers=handlers.by_type)
     app.router.redirect_slashes = False
     app.router.default = AlternativeSpellings(app.router)
+    return app
+
+
+def make_application(parts: Parts, routed: Starlette | None = None) -> ASGIApp:
+    """Return the application: the routes, and what concerns all of them."""
+    app: ASGIApp = routed or make_routed(parts)
+    handlers = ErrorHandlers(parts.error_renderer)
+    if parts.seat is not None:
+        app = LeaderProxy(
+            app=app,
+            store=parts.seat.store,
+            peers=parts.peers,
+            authorizer=parts.authorizer,
+            reader=parts.reader,
+            body_bytes_max=parts.settings.server.body_max_bytes,
+            render=handlers.response,
+        )
     return RequestIdMiddleware(CorsMiddleware(app, parts.hosts, handlers), parts.admission)
 
 
@@ -60,10 +78,11 @@ def _routes(parts: Parts) -> list[BaseRoute]:
     session_service = SessionService(parts.sessions, parts.models, readiness, parts.callers)
 
     async def metrics_text() -> bytes:
-        look, fleet = await parts.queue_observer.observation(), parts.membership.fleet
+        look, fleet = await parts.queue_observer.observation(), parts.membership.shown
         picture = None if fleet is None else fleet.picture()
+        others = None if parts.workers is None else await parts.workers.figures.gathered()
         held = parts.holdings.count()
-        return parts.metrics.text(look, parts.relay.retries_total, held, picture)
+        return parts.metrics.text(look, parts.relay.retries_total, held, picture, others)
 
     groups = (
         StatusRoutes(authorizer, readiness, parts.membership, parts.live, metrics_text),

@@ -11,6 +11,7 @@ from forebay.gateway.errors.codes import CODES
 from forebay.gateway.hot.accounting import BUCKETS_S
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Future
 
     from forebay.clock import Timers
@@ -60,6 +61,34 @@ def bad_ends(accounting: Accounting) -> dict[str, int]:
     for (_, outcome), count in accounting.requests.items():
         if outcome not in GOOD_ENDS:
             ends[outcome] = ends.get(outcome, 0) + count
+    return ends
+
+
+WAITS, END, RETRIES = "waits ", "end ", "retries"
+"""How the figures of the page are named among what workers count."""
+
+
+def page_figures(accounting: Accounting, retries: int) -> dict[str, float]:
+    """Return what the page shows of this process' requests, by name."""
+    figures: dict[str, float] = {RETRIES: retries}
+    for index, count in enumerate(waits_by_bucket(accounting)):
+        figures[f"{WAITS}{index}"] = count
+    for outcome, count in bad_ends(accounting).items():
+        figures[f"{END}{outcome}"] = count
+    return figures
+
+
+def with_waits(waits: list[int], others: Mapping[str, float]) -> list[int]:
+    """Add the waiting times that other workers counted."""
+    return [count + int(others.get(f"{WAITS}{index}", 0)) for index, count in enumerate(waits)]
+
+
+def with_ends(ends: dict[str, int], others: Mapping[str, float]) -> dict[str, int]:
+    """Add the bad ends that other workers counted."""
+    for name, count in others.items():
+        if name.startswith(END):
+            outcome = name[len(END) :]
+            ends[outcome] = ends.get(outcome, 0) + int(count)
     return ends
 
 

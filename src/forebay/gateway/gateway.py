@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from forebay.clock import LoopClock
 from forebay.core import ShutDown
-from forebay.gateway.application import make_application
+from forebay.gateway.application import make_application, make_routed
 from forebay.gateway.hot.asgi_bridge import Cold
 from forebay.gateway.hot.front import Front
 from forebay.gateway.parts import Parts
+from forebay.gateway.worker_role import WorkerRole
+from forebay.gateway.workers.listeners import Listeners
 from forebay.wire.server import Server
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.core import Audit
     from forebay.gateway.hot.access_log import AccessLog
+    from forebay.gateway.workers.seat import Seat
     from forebay.relay.watchdog import Orphan
     from forebay.settings import ServerSettings, Settings
 
@@ -47,14 +50,22 @@ class Gateway:
         environ: Mapping[str, str] | None = None,
         log: AccessLog | None = None,
         read_settings: Callable[[], Settings] | None = None,
+        seat: Seat | None = None,
     ) -> None:
+        """`seat` is its place among the workers, where several processes share the port."""
         self._clock = clock or LoopClock(asyncio.get_running_loop())
         self._log = log
         self.parts = parts = Parts(
-            settings, self._clock, environ=environ, log=log, read_settings=read_settings
+            settings,
+            self._clock,
+            environ=environ,
+            log=log,
+            read_settings=read_settings,
+            seat=seat,
         )
         server = settings.server
-        self._cold = Cold(make_application(parts), server.idle_seconds, parts.bodies)
+        routed = make_routed(parts)
+        self._cold = Cold(make_application(parts, routed), server.idle_seconds, parts.bodies)
         front = Front(
             parts.admission,
             parts.relay,
@@ -63,14 +74,22 @@ class Gateway:
             parts.inflations,
             self._cold,
         )
-        self._server = Server(front, server, self._clock, parts.bodies)
+        self._server = Server(front, _limits(server, seat), self._clock, parts.bodies)
         parts.holdings.server = self._server
+        self.role: WorkerRole | None = None
+        """What it does as one of several workers."""
+        if seat is not None:
+            listeners = Listeners(seat.sockets, self._server.protocol, _tls(server), BACKLOG)
+            self.role = WorkerRole(seat, parts, routed, listeners)
         self._listening: asyncio.Server | None = None
         self._stopping = False
         self._hurried = asyncio.Event()
 
     async def start(self, *, probe_s: float = 5.0) -> None:
         """Listen, and probe every configured node once; raises OSError when the port is taken."""
+        if self.role is not None:
+            await self.role.start(probe_s)
+            return
         server = self.parts.settings.server
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(
@@ -90,6 +109,8 @@ class Gateway:
     @property
     def port(self) -> int:
         """The port it listens on, chosen by the system where the settings say 0."""
+        if self.parts.seat is not None:
+            return self.parts.seat.port
         assert self._listening is not None
         return int(self._listening.sockets[0].getsockname()[1])
 
@@ -100,7 +121,8 @@ class Gateway:
         self.parts.sessions.drain()
         self.parts.coordinator.post(ShutDown())
         self.parts.nodes.wake()
-        self.parts.coordinator.resign()
+        if self.role is None:  # else all stop together, and nobody is to take over
+            self.parts.coordinator.resign()
 
     async def stop(self, grace_s: float | None = None) -> None:
         """Drain, wait for running requests up to a limit, and close all; may be called twice."""
@@ -115,6 +137,8 @@ class Gateway:
                 await self._finished_or_hurried(limit_s)
         if self._listening is not None:
             self._listening.close()
+        if self.role is not None:
+            await self.role.stop(CLOSING_S)
         for exchange in list(parts.relay.exchanges.values()):
             parts.relay.revoke(exchange.id, "shutting_down")
         await parts.sessions.finish()
@@ -179,6 +203,13 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop(0.0)
+
+
+def _limits(server: ServerSettings, seat: Seat | None) -> ServerSettings:
+    """Return the limits of one process: those that are for all workers are divided."""
+    if seat is None:
+        return server
+    return server.model_copy(update={"connections_max": seat.part(server.connections_max)})
 
 
 def _tls(server: ServerSettings) -> ssl.SSLContext | None:

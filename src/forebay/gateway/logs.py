@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import select
 import sys
+from typing import IO
 
 import msgspec
 
@@ -44,3 +46,22 @@ def set_up_logging() -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
+
+
+class LineStream:
+    """Writes whole lines, so that several processes can share a pipe and none is torn."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes) -> None:
+        """Write in pieces that the kernel keeps together."""
+        start = 0
+        while start < len(data):
+            end = data.rfind(b"\n", start, start + select.PIPE_BUF) + 1 or len(data)
+            self._stream.write(data[start:end])
+            self._stream.flush()
+            start = end
+
+    def flush(self) -> None:
+        """Everything has been written."""

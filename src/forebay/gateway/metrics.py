@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -13,6 +13,7 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.exposition import generate_latest
+from prometheus_client.samples import Sample
 
 from forebay.coordination.protocol.fleet import Mode, ReplicaState
 from forebay.dashboard.fleet import fleet_snapshot
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     Samples: TypeAlias = Mapping[Any, float]
     """By the value of the one label, or a tuple of the values of all labels."""
 
+SUFFIXES: Final = ("", "_total", "_bucket", "_sum", "_count")
+"""What the names of a family's samples end with."""
+SEPARATOR: Final = "\x1f"
 MODES: tuple[str, ...] = get_args(Mode)
 STATES: tuple[str, ...] = get_args(ReplicaState)
 OF_THE_FLEET = frozenset(
@@ -71,11 +75,27 @@ class Metrics:
         retries: int,
         held: Holdings,
         fleet: FleetPicture | None = None,
+        others: Mapping[str, float] | None = None,
     ) -> bytes:
-        """Return all metrics in the text format."""
+        """Return all metrics in the text format; `others` is what other workers have counted."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected(self.families(look, retries, held, fleet)))
+        families = self.families(look, retries, held, fleet)
+        if others:
+            add_samples(families, others)
+        registry.register(_Collected(families))
         return generate_latest(registry)
+
+    def samples(self, retries: int, held: Holdings) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what only this process counts, by sample: counters, and gauges."""
+        counters: dict[str, float] = {}
+        gauges: dict[str, float] = {}
+        for family in (
+            self._waits(), *self._traffic(retries), self._failures(), *_of_resources(held)
+        ):  # fmt: skip
+            kind = gauges if family.type == "gauge" else counters
+            for sample in family.samples:
+                kind[_key(sample)] = sample.value
+        return counters, gauges
 
     def families(
         self, look: QueueObservation, retries: int, held: Holdings, fleet: FleetPicture | None
@@ -101,7 +121,10 @@ class Metrics:
         yield _gauge(
             "forebay_queue_max_size", "Requests that may wait (queue.max_size).", snapshot.max_size
         )
-        yield _histograms(
+        yield self._waits()
+
+    def _waits(self) -> Metric:
+        return _histograms(
             "forebay_queue_wait_seconds",
             "Time spent waiting, with the zeros of those that did not.",
             "priority outcome",
@@ -155,7 +178,10 @@ class Metrics:
             "node",
             {backend.name: float(backend.told.state == "online") for backend in self._nodes},
         )
-        yield _counters(
+        yield self._failures()
+
+    def _failures(self) -> Metric:
+        return _counters(
             "forebay_node_failures_total",
             "Requests that failed there, by what happened.",
             "node kind",
@@ -242,6 +268,7 @@ def _of_resources(held: Holdings) -> Iterator[Metric]:
         "forebay_body_bytes", "Bytes of request bodies that are counted now.", held.body_bytes
     )
     yield _gauge("forebay_tasks", "Tasks of the event loop, this answer's included.", held.tasks)
+    yield _gauge("forebay_workers", "Processes that share the port and the queue.", 1)
 
 
 def _of_fleet(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]:
@@ -287,6 +314,37 @@ def _of_fleet(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]:
         "Times that this gateway lost the shared store.",
         fleet.outages,
     )
+
+
+def add_samples(families: Iterable[Metric], others: Mapping[str, float]) -> None:
+    """Add what other processes have counted to samples of the same name and labels.
+
+    >>> requests = _counters("requests", "Seen.", "route", {"/a": 2})
+    >>> there = _counters("requests", "Seen.", "route", {"/a": 1, "/b": 5})
+    >>> add_samples([requests], {_key(sample): sample.value for sample in there.samples})
+    >>> [(sample.labels["route"], sample.value) for sample in requests.samples]
+    [('/a', 3), ('/b', 5)]
+    """
+    remaining = dict(others)
+    by_name: dict[str, Metric] = {}
+    for family in families:
+        for suffix in SUFFIXES:
+            by_name[family.name + suffix] = family
+        family.samples = [
+            sample._replace(value=sample.value + remaining.pop(_key(sample), 0))
+            for sample in family.samples
+        ]
+    for key, value in remaining.items():
+        name, *labels = key.split(SEPARATOR)
+        if name in by_name:
+            pairs = zip(labels[::2], labels[1::2], strict=True)
+            by_name[name].samples.append(Sample(name, dict(pairs), value))
+
+
+def _key(sample: Sample) -> str:
+    """Return the name and the labels of a sample as one text."""
+    pairs = (text for pair in sample.labels.items() for text in pair)
+    return SEPARATOR.join((sample.name, *pairs))
 
 
 class _Collected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,15 @@ from forebay.dashboard.observer import QueueObserver
 from forebay.dashboard.snapshot import SessionsSnapshot
 from forebay.gateway.dashboard import (
     GPUS_S,
+    RETRIES,
     JobsView,
     RateLimit,
     bad_ends,
+    page_figures,
     remedy_of,
     waits_by_bucket,
+    with_ends,
+    with_waits,
 )
 from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
@@ -38,12 +43,13 @@ from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.readiness import Readiness
 from forebay.gateway.sessions.host import SessionCalls, SessionHost
+from forebay.gateway.workers.channels import WorkerChannels
 from forebay.nodes.registry import Nodes
 from forebay.relay.relay import Relay
 from forebay.relay.watchdog import Watchdog
 from forebay.sessions.deps import SessionDeps
 from forebay.sessions.record import session_id
-from forebay.settings import node_api_key, read_secret, resolve_keys
+from forebay.settings import SettingsError, node_api_key, read_secret, resolve_keys
 from forebay.wire.budget import Budget
 from forebay.wire.hosts import HostGuard
 
@@ -51,9 +57,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from forebay.clock import Timers
+    from forebay.coordination import Coordinator
     from forebay.core import Event
     from forebay.gateway.hot.access_log import AccessLog
+    from forebay.gateway.workers.seat import Seat
     from forebay.settings import ReloadPlan, ResolvedKey, Settings
+
+logger = logging.getLogger("forebay.serve")
 
 
 class Parts:
@@ -67,7 +77,10 @@ class Parts:
         environ: Mapping[str, str] | None = None,
         log: AccessLog | None = None,
         read_settings: Callable[[], Settings] | None = None,
+        seat: Seat | None = None,
     ) -> None:
+        """`seat` is its place among the workers, where there are several."""
+        self.seat = seat
         server, queue = settings.server, settings.queue
         chance = random.Random()  # jitter, and ids that need not be secret
         self.live = LiveSettings(settings, environ, read_settings)
@@ -88,14 +101,10 @@ class Parts:
         self.node_commands = NodeCommandLog(self.nodes, clock)
         # -- the queue, and the fleet that shares it
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
-        self.coordinator = make_coordinator(
-            settings, self.relay.perform, clock, chance, self.nodes.refresh
-        )
+        self.coordinator = self._make_coordinator(clock, chance)
         self.relay.connect(self.coordinator)
         self.nodes.connect(self._node_changed)
-        self.membership = Membership(
-            self.coordinator, self.node_commands, is_shared=bool(settings.coordination.url)
-        )
+        self.membership = self._make_membership()
         self.readiness = Readiness(self.nodes, lambda: self.membership.fleet)
         self.watchdog = Watchdog(self.relay, clock)
         self.holdings = HoldingsAudit(self.relay, self.nodes, self.watchdog, self.membership)
@@ -103,7 +112,7 @@ class Parts:
         self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
         self.models = ModelNames(self.nodes, self.admission, self.keys)
         self.error_renderer.explain_model = self.models.explained
-        self.bodies = Budget(queue.max_bytes)
+        self.bodies = Budget(self._body_bytes(settings))
         """What bodies of requests take of the memory."""
         self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
         self.reader = RequestReader(server.body_seconds)
@@ -114,6 +123,8 @@ class Parts:
         # -- what can be seen from the outside
         figures = (self.jobs.figures, self.sessions.figures)
         self.metrics = Metrics(self.accounting, self.nodes, *figures)
+        self.workers = self._join_workers(clock)
+        """The other workers, where there are several."""
         self.queue_observer = QueueObserver(
             self.relay.observe, lambda: self.settings.queue.options(), clock
         )
@@ -122,6 +133,21 @@ class Parts:
     @property
     def settings(self) -> Settings:
         return self.live.current
+
+    def _make_coordinator(self, clock: Timers, chance: random.Random) -> Coordinator:
+        perform, probe = self.relay.perform, self._probe
+        if self.seat is None:
+            return make_coordinator(self.settings, perform, clock, chance, probe)
+        options = self.settings.queue.options()
+        return self.seat.coordinator(options, perform, clock, probe)
+
+    def _make_membership(self) -> Membership:
+        return Membership(
+            self.coordinator,
+            self.node_commands,
+            is_shared=bool(self.settings.coordination.url),
+            worker=None if self.seat is None else self.seat.about,
+        )
 
     def _make_jobs(self, clock: Timers, environ: Mapping[str, str] | None) -> JobService:
         settings = self.settings.jobs
@@ -178,7 +204,7 @@ class Parts:
                 queue_enabled=queue.enabled,
                 wait_s_max=queue.max_wait_seconds,
                 priorities=queue.priorities,
-                retries=self.relay.retries_total,
+                retries=self.relay.retries_total + int(self._others().get(RETRIES, 0)),
             )
 
         return DashboardFeed(
@@ -186,35 +212,81 @@ class Parts:
                 observe=self.queue_observer.observe,
                 nodes=self.nodes,
                 clock=clock,
-                waits=lambda: waits_by_bucket(self.accounting),
+                waits=lambda: with_waits(waits_by_bucket(self.accounting), self._others()),
                 bounds_s=BUCKETS_S,
-                outcomes=lambda: bad_ends(self.accounting),
+                outcomes=lambda: with_ends(bad_ends(self.accounting), self._others()),
                 remedy_of=remedy_of,
                 status=status,
                 jobs=jobs.picture,
                 sessions=lambda: SessionsSnapshot(sessions.held(), sessions.pending()),
-                fleet=lambda: self.membership.fleet,
+                fleet=lambda: self.membership.shown,
                 refresh=watched,
                 epoch=random.SystemRandom().randbytes(4).hex(),
                 gateway=__version__,
             )
         )
 
+    # -- several workers
+
+    def _join_workers(self, clock: Timers) -> WorkerChannels | None:
+        if self.seat is None:
+            return None
+        store = self.seat.store
+        workers = WorkerChannels(store, self.nodes, self.guarded, self._count, clock)
+        workers.on_reload(self.reload)
+        return workers
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process does what one of several workers does for all."""
+        return self.seat is None or self.seat.store.leads
+
+    def _others(self) -> dict[str, float]:
+        return {} if self.workers is None else self.workers.figures.counters()
+
+    def _count(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return what this worker has counted, and what it holds."""
+        retries = self.relay.retries_total
+        counters, gauges = self.metrics.samples(retries, self.holdings.count())
+        return counters | page_figures(self.accounting, retries), gauges
+
+    def _probe(self, node: str) -> None:
+        if self.leads:
+            self.nodes.refresh(node)
+
+    def _body_bytes(self, settings: Settings) -> int:
+        """Return the budget for bodies here: a part of all, but room for one of the largest."""
+        whole = settings.queue.max_bytes
+        if self.seat is None:
+            return whole
+        return max(self.seat.part(whole), min(whole, settings.server.body_max_bytes))
+
     # -- reloaded settings
+
+    def reload(self) -> None:
+        """Reload the settings; what is wrong with them is logged."""
+        try:
+            changed = self.live.reload()
+            logger.info("settings reloaded", extra={"changed": changed})
+        except SettingsError as error:
+            logger.error("settings NOT reloaded, the old ones stay: %s", error)
 
     def _apply(self, plan: ReloadPlan, keys: Sequence[ResolvedKey]) -> None:
         new = plan.settings
         self.error_renderer.change(new.queue)
         self.relay.change(new.queue, new.retry)
-        self.bodies.change(new.queue.max_bytes)
+        self.bodies.change(self._body_bytes(new))
         self.nodes.offline_wait_s = new.queue.offline_wait_seconds
         if plan.queue:
             self.coordinator.post(OptionsChanged(new.queue.options()))
         self.admission.change(new.models)
-        self._change_nodes(plan)
+        if self.leads:  # else the leader tells of them
+            self._change_nodes(plan)
         self._change_keys(keys)
         self.sessions.bounds_changed()
         self.membership.change(new)
+        if self.workers is not None and self.leads:
+            self.workers.tell_reload()
 
     def _change_nodes(self, plan: ReloadPlan) -> None:
         for node in plan.nodes.removed:

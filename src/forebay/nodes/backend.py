@@ -21,6 +21,7 @@ from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
 from forebay.nodes.health import FailureKind, NodeHealth
+from forebay.nodes.probing import Probing
 from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forebay.clock import TimerHandle, Timers
-    from forebay.core import Event
     from forebay.core.events import NodeChanged
     from forebay.nodes.adapters.report import Adapter
     from forebay.nodes.gpu import GpuMeter, GpuReading
@@ -79,15 +79,21 @@ class Backend:
         self,
         settings: NodeSettings,
         api_key: str | None,
-        post: Callable[[Event], None],
+        post: Callable[[NodeChanged | NodeRemoved], None],
         clock: Timers,
         gpu: GpuMeter,
+        probing: Probing | None = None,
     ) -> None:
         self.settings = settings
         self.name = settings.name
         self._post = post
         self._clock = clock
         self._gpu = gpu
+        self._probing_by = probing or Probing()
+        self.last_result: NodeReport | str = ""
+        """Of the last probe: a report, or why there is none; "" before the first."""
+        self.probes = 0
+        """How many results there have been."""
         self.pool = ConnectionPool(_target(settings), idle_max=max(64, settings.slots))
         self._line = _request_line(settings.url)
         self._credentials = _credentials(api_key)
@@ -103,6 +109,7 @@ class Backend:
         self.vram_used_bytes: int | None = None
         self.vram_total_bytes: int | None = None
         self.guarded = False  # whether a guard stands before it, and tells of it
+        self.heard_slots = 0  # what that guard said last that it lets through
         self._heard_gpu: GpuReading | None = None  # what that guard said of its GPU
         self._tells_gpu = False  # whether the node says itself how busy its GPU is
         self.state_since_s = clock.monotonic_s()
@@ -197,6 +204,7 @@ class Backend:
     def heard(self, slots: int, gpu: GpuReading | None) -> None:
         """Take a heartbeat: the slots that the guard lets through, and the GPU as it reads it."""
         self._heard_gpu = gpu
+        self.heard_slots = slots
         load = None
         if gpu is not None:
             load = self.gpu_load = gpu.load
@@ -287,42 +295,54 @@ class Backend:
         if self._stopped:
             return
         self.health.probe_started(self._clock.monotonic_s())  # one under way puts the next off
-        if self._probing is None or self._probing.done():
+        if not self._probing_by.asks:
+            self._probing_by.request(self.name)
+        elif self._probing is None or self._probing.done():
             self._probing = asyncio.get_running_loop().create_task(self._ask())
 
     async def _ask(self) -> None:
+        result: NodeReport | str
         try:
-            report = await self._report()
+            result = await self._report()
         except BackendFailed as error:
-            self.last_error = str(error)
+            result = str(error)
             if self.settings.kind == "auto":
                 self._adapter = None  # what comes back may be something else
-            change = self.health.probe_failed(self._clock.monotonic_s())
         except Exception as error:  # a bug of ours must not leave the node unwatched
             logger.exception("probing failed", extra={"node": self.name})
-            self.last_error = f"{type(error).__name__}: {error}"
-            change = self.health.probe_failed(self._clock.monotonic_s())
-        else:
-            self.last_error = SILENT if self.health.is_silent else ""
-            if (report.kind, report.version) != (self.kind, self.version):
-                self.absences.clear()
-            self.kind, self.version = report.kind, report.version
-            self.hides_absences = report.kind == LmStudio.kind
-            self.gpu_load = report.gpu_load
-            self.vram_used_bytes = report.vram_used_bytes
-            self.vram_total_bytes = report.vram_total_bytes
-            kept = {name: size for name, size in self.contexts.items() if name in report.models}
-            self.contexts = {**kept, **report.contexts}  # some tell of loaded models only
-            if report.about or report.state == "online":
-                self.about = report.about
-            if not self._was_busy:
-                self._slots_cut = max(0, self._slots_cut - 1)
-            self._was_busy = False
-            change = self.health.probe_succeeded(report, self._clock.monotonic_s())
+            result = f"{type(error).__name__}: {error}"
         finally:
             self._probed.set()
         self._probing = None
-        self._tell(change)
+        self.learn(result)
+        self._probing_by.on_result(self.name)
+
+    def learn(self, result: NodeReport | str) -> None:
+        """Take the result of a probe: a report, or why there is none."""
+        self._probed.set()
+        self.last_result = result
+        self.probes += 1
+        now_s = self._clock.monotonic_s()
+        if isinstance(result, str):
+            self.last_error = result
+            self._tell(self.health.probe_failed(now_s))
+            return
+        self.last_error = SILENT if self.health.is_silent else ""
+        if (result.kind, result.version) != (self.kind, self.version):
+            self.absences.clear()
+        self.kind, self.version = result.kind, result.version
+        self.hides_absences = result.kind == LmStudio.kind
+        self.gpu_load = result.gpu_load
+        self.vram_used_bytes = result.vram_used_bytes
+        self.vram_total_bytes = result.vram_total_bytes
+        kept = {name: size for name, size in self.contexts.items() if name in result.models}
+        self.contexts = {**kept, **result.contexts}  # some tell of loaded models only
+        if result.about or result.state == "online":
+            self.about = result.about
+        if not self._was_busy:
+            self._slots_cut = max(0, self._slots_cut - 1)
+        self._was_busy = False
+        self._tell(self.health.probe_succeeded(result, now_s))
 
     async def _report(self) -> NodeReport:
         self._says_loading = False

@@ -12,12 +12,14 @@ from forebay.nodes.adapters.ollama import Ollama
 from forebay.nodes.adapters.simulated import Simulated
 from forebay.nodes.backend import Backend
 from forebay.nodes.gpu import GpuMeter
+from forebay.nodes.probing import Probing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from forebay.clock import TimerHandle, Timers
     from forebay.core import Event
+    from forebay.core.events import NodeState
     from forebay.settings import NodeSettings
     from forebay.wire.client import ConnectionPool
 
@@ -34,6 +36,10 @@ class Nodes:
         self._api_key_of = api_key_of
         self._clock = clock
         self._gpu = GpuMeter()
+        self.probing = Probing()
+        """Who probes: this process, unless another one does it for several."""
+        self.on_change: Callable[[str], None] = _no_matter
+        """Called with the name of a node that is new, gone, or not as it was."""
         self._reading_gpus: asyncio.Task[None] | None = None
         self._backends: dict[str, Backend] = {}
         self._post: Callable[[Event], None] = _nobody
@@ -71,9 +77,25 @@ class Nodes:
         timer = self._clock.call_at(until_s, lambda: self._expect_no_more(GUARDS))
         self._expect(NodeChanged(GUARDS, 0, (), state="offline", is_new=True), timer)
 
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """What is on its way: nodes that are sought, or guards."""
+        return tuple(self._expected)
+
+    def mirror_expected(self, names: Sequence[str]) -> None:
+        """Expect what another process does, for as long as it does."""
+        for name in self.expected:
+            if name not in names:
+                self._expect_no_more(name)
+        for name in names:
+            if name not in self._expected:
+                state: NodeState = "loading" if name == SOUGHT else "offline"
+                self._expect(NodeChanged(name, 0, (), state=state, is_new=True), None)
+
     def _expect(self, event: NodeChanged, timer: TimerHandle | None) -> None:
         self._expected[event.name] = timer
         self._post(event)
+        self.on_change(event.name)
 
     def _expect_no_more(self, name: str) -> None:
         if name in self._expected:
@@ -81,6 +103,7 @@ class Nodes:
             if timer is not None:
                 timer.cancel()
             self._post(NodeRemoved(name))
+            self.on_change(name)
 
     def __iter__(self) -> Iterator[Backend]:
         return iter(list(self._backends.values()))
@@ -108,7 +131,14 @@ class Nodes:
         return self._begin(settings, old, token_header)
 
     def _begin(self, settings: NodeSettings, old: Backend | None, token_header: bytes) -> Backend:
-        backend = Backend(settings, self._api_key_of(settings), self._tell, self._clock, self._gpu)
+        backend = Backend(
+            settings,
+            self._api_key_of(settings),
+            self._tell,
+            self._clock,
+            self._gpu,
+            self.probing,
+        )
         if token_header:
             backend.guarded_by(token_header)
         if old is not None:
@@ -135,10 +165,11 @@ class Nodes:
         for over in self._waiting:
             _set(over)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: NodeChanged | NodeRemoved) -> None:
         self._post(event)
         self.wake()
         self.has_ollama = any(b.kind == Ollama.kind for b in self._backends.values())
+        self.on_change(event.name)
 
     def remove(self, name: str) -> bool:
         """Take a node out: nothing new starts there, what runs may finish."""
@@ -299,6 +330,10 @@ class Nodes:
 def _set(over: asyncio.Future[None]) -> None:
     if not over.done():
         over.set_result(None)
+
+
+def _no_matter(_: str) -> None:
+    """Nobody wants to know."""
 
 
 def _nobody(_: Event) -> None:

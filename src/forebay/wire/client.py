@@ -31,7 +31,7 @@ import httptools
 from forebay.errors import BackendFailed
 from forebay.wire.body import BadFraming, BodyFraming
 from forebay.wire.heads import AnswerHead, HeadCache, make_answer_head
-from forebay.wire.sockets import watch_for_dead_peer
+from forebay.wire.sockets import connect, watch_for_dead_peer
 from forebay.wire.write_batch import Writer, write_batch
 
 logger = logging.getLogger("forebay.wire")
@@ -56,6 +56,7 @@ class Target(NamedTuple):
     port: int
     tls: ssl.SSLContext | None = None
     connect_s: float = 5.0
+    path: str = ""  # of a Unix socket, in place of host and port
 
 
 class AnswerListener(Protocol):
@@ -93,8 +94,8 @@ class NodeConnection(asyncio.Protocol, Writer):
 
     __slots__ = (
         "_batch", "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head_bytes",
-        "_listener", "_lost", "_parser", "_poller", "_pool", "_raw", "_rest", "_sent_much",
-        "_status", "_streamed", "_transport", "_unsent", "_used", "paused",
+        "_listener", "_lost", "_on_room", "_parser", "_poller", "_pool", "_raw", "_rest",
+        "_sent_much", "_status", "_streamed", "_transport", "_unsent", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: "ConnectionPool") -> None:
@@ -117,6 +118,7 @@ class NodeConnection(asyncio.Protocol, Writer):
         self._lost = False
         self._unsent: list[bytes | memoryview] = []  # of a large body
         self._blocked = False  # the server does not take more for now
+        self._on_room: Callable[[], None] | None = None  # called when it has taken all
         self._poller: select.poll | None = None  # of this socket alone
         self.paused = False  # its answer is not being read
 
@@ -151,10 +153,21 @@ class NodeConnection(asyncio.Protocol, Writer):
         except Exception:
             self._fail(listener)
 
+    def send_more(self, data: bytes, on_room: Callable[[], None]) -> None:
+        """Send more of a body; `on_room` is called when there is room again, unless it is lost."""
+        self._unsent.append(data)
+        self._on_room = on_room
+        self._send_on()
+
     def _send_on(self) -> None:
         """Send one piece of a large body a turn: 30 MiB at once would hold the loop for 15 ms."""
         transport, unsent = self._transport, self._unsent
-        if not unsent or self._blocked or transport is None or self._lost:
+        if self._blocked or transport is None or self._lost:
+            return
+        if not unsent:
+            on_room, self._on_room = self._on_room, None
+            if on_room is not None:
+                on_room()
             return
         piece = unsent[0]
         if len(piece) > SENT_BYTES:
@@ -162,7 +175,7 @@ class NodeConnection(asyncio.Protocol, Writer):
         else:
             del unsent[0]
         transport.write(piece[:SENT_BYTES])
-        if unsent and not self._blocked:
+        if not self._blocked and (unsent or self._on_room is not None):
             asyncio.get_running_loop().call_soon(self._send_on)
 
     def pause(self) -> None:
@@ -545,11 +558,12 @@ class ConnectionPool:
 
     async def connect(self) -> NodeConnection:
         """Return a fresh connection; raises BackendFailed."""
-        target, loop = self.target, asyncio.get_running_loop()
+        target = self.target
         try:
             async with asyncio.timeout(target.connect_s):
-                _, connection = await loop.create_connection(
-                    lambda: NodeConnection(self), target.host, target.port, ssl=target.tls
+                host, port, tls = target.host, target.port, target.tls
+                connection = await connect(
+                    lambda: NodeConnection(self), host, port, tls, target.path
                 )
         except TimeoutError:
             raise BackendFailed(f"no connection within {target.connect_s:g} s") from None

@@ -1,8 +1,16 @@
-"""What we ask of the kernel for every TCP connection, on both sides."""
+"""What we ask of the kernel for every connection, on both sides."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+P = TypeVar("P", bound=asyncio.Protocol)
 
 UNCONFIRMED_S_MIN, UNCONFIRMED_S_MAX = 60.0, 86_400.0
 
@@ -24,3 +32,13 @@ def watch_for_dead_peer(sock: socket.socket | None, unconfirmed_s: float = 60.0)
     ):  # fmt: skip
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+async def connect(
+    make: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None, path: str
+) -> P:
+    """Connect to a port, or to the Unix socket at a path; raises OSError."""
+    loop = asyncio.get_running_loop()
+    if path:
+        return (await loop.create_unix_connection(make, path))[1]
+    return (await loop.create_connection(make, host, port, ssl=tls))[1]

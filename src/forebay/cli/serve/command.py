@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forebay.cli.exits import FAILED, USAGE
+from forebay.cli.exits import USAGE
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import settings as offered_settings
 from forebay.cli.output.console import check_config, fail
-from forebay.cli.serve.start_failures import explain_start_error
-from forebay.errors import BackendFailed, InvariantBroken, NotAllowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from forebay.settings import Settings
+    from forebay.cli.serve.arguments import ServeArguments
 
 
 def serve(  # noqa: PLR0913 - Typer reads the options from the signature
@@ -60,7 +56,7 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     ] = None,
 ) -> None:
     """Run the gateway: the queue in front of your models."""
-    from forebay.settings import load_settings
+    from forebay.cli.serve.arguments import ServeArguments
     from forebay.settings.sources import parse_value
 
     pending = None if max_pending_prompts is None else parse_value(max_pending_prompts, False)
@@ -75,29 +71,29 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     check_config(config)
     if gguf is not None and not gguf.is_file():
         fail(f"--gguf {gguf}: there is no such file. Name a model in GGUF format.", code=USAGE)
-    _run(
-        lambda: load_settings(config, set_ or (), flags=flags), config, gguf, self_check=self_check
-    )
+    named = [None if path is None else str(path) for path in (config, gguf)]
+    _run(ServeArguments(named[0], set_ or [], flags, named[1], self_check))
 
 
-def _run(
-    read: Callable[[], Settings], config: Path | None, gguf: Path | None, *, self_check: bool
-) -> None:
+def _run(arguments: ServeArguments) -> None:
     """Run the gateway, or end the command with why that is not possible, and what to do."""
-    from forebay.cli.serve.server import run_gateway  # heavy, and of no use to a list of options
+    from forebay.cli.serve.failures import ending_with_words
     from forebay.settings import SettingsError
 
     try:
-        settings = read()
+        settings = arguments.read()
     except SettingsError as error:
+        config = arguments.config
         checked = as_called(f"config check{f' {config}' if config else ''}")
         fail(f"{error}\nNothing was started. Correct this, then: {checked}", code=USAGE)
-    try:
-        run_gateway(settings, read, gguf, self_check=self_check)
-    except NotAllowed as error:  # the settings, or an app's own modules
-        fail(str(error), code=USAGE)
-    except (BackendFailed, InvariantBroken) as error:
-        fail(str(error))
-    except OSError as error:
-        why = explain_start_error(error, settings.server)
-        fail(why.words, code=USAGE if why.is_in_the_settings else FAILED)
+    workers = settings.server.worker_count()
+    with ending_with_words(settings):
+        if workers > 1:
+            from forebay.cli.serve.parent import run_workers  # without all that a gateway needs
+
+            raise typer.Exit(run_workers(settings.server, workers, arguments))
+        from forebay.cli.serve.server import (
+            run_gateway,
+        )  # heavy, and of no use to a list of options
+
+        run_gateway(settings, arguments)

@@ -9,7 +9,7 @@ import logging
 import resource
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay.cli.invocation import local_url, with_url
 from forebay.cli.output.console import counted, say
@@ -20,33 +20,42 @@ from forebay.gateway.default_node import DefaultNodes, find_default_nodes
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import json_lines, short_lines
-from forebay.gateway.logs import set_up_logging
-from forebay.settings import SettingsError
+from forebay.gateway.logs import LineStream, set_up_logging
 from forebay.settings.review import risks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Coroutine
     from pathlib import Path
 
+    from forebay.cli.serve.arguments import ServeArguments
+    from forebay.coordination.workers.parent_link import ParentLink
+    from forebay.gateway.hot.access_log import LogStream
+    from forebay.gateway.workers.seat import Seat
     from forebay.settings import Settings
 
 logger = logging.getLogger("forebay.serve")
+
+T = TypeVar("T")
 
 SWITCH_S = 0.0005
 """How long a thread that reads a large body may hold up the event loop at a time."""
 
 
-def run_gateway(
-    settings: Settings, read: Callable[[], Settings], gguf: Path | None, *, self_check: bool
-) -> None:
-    """Serve until told to stop; `read` reads the settings anew.
+def run_gateway(settings: Settings, arguments: ServeArguments) -> None:
+    """Serve until told to stop.
 
-    Raises InvariantBroken where `self_check` finds that the parts do not agree.
+    Raises InvariantBroken where `--self-check` finds that the parts do not agree.
     """
+    prepare_process()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serve_until_stopped(settings, arguments))
+
+
+def prepare_process() -> None:
+    """Set up what is the same for the whole process."""
     set_up_logging()
     _allow_many_connections()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(settings, read, gguf, self_check=self_check))
+    sys.setswitchinterval(SWITCH_S)
 
 
 def _allow_many_connections() -> None:
@@ -56,47 +65,92 @@ def _allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(
-    settings: Settings, read: Callable[[], Settings], gguf: Path | None, *, self_check: bool
+async def serve_until_stopped(
+    settings: Settings, arguments: ServeArguments, seat: Seat | None = None
 ) -> None:
-    loop = asyncio.get_running_loop()
-    clock = LoopClock(loop)
+    """Serve until told to stop, alone or as one of several workers, and stop."""
+    clock = LoopClock(asyncio.get_running_loop())
     encode = short_lines if sys.stdout.isatty() else json_lines
-    log = AccessLog(sys.stdout.buffer, clock, encode) if settings.server.access_log else None
-    sys.setswitchinterval(SWITCH_S)
-    defaults: DefaultNodes | None = None
-    gateway = Gateway(settings, clock=clock, log=log, read_settings=read)
+    out: LogStream = sys.stdout.buffer if seat is None else LineStream(sys.stdout.buffer)
+    log = AccessLog(out, clock, encode) if settings.server.access_log else None
+    gateway = Gateway(settings, clock=clock, log=log, read_settings=arguments.read, seat=seat)
     stop = asyncio.Event()
-    _on_signals(gateway, stop)
+    if seat is None:
+        _on_signals(gateway, stop)
+    else:
+        _on_orders(gateway, stop, seat.link)
     faults: list[str] = []
-    if self_check:
+    if arguments.self_check:
         _check(gateway, stop, faults)
+    default_node = DefaultNodeTask(gateway, arguments.model_file, stop)
     try:
-        gateway.parts.nodes.expecting = gguf is not None or not (
-            settings.nodes or settings.guard.token_env  # those are told where their nodes are
-        )
-        await gateway.start()  # before any model is loaded: the port may be taken
-        if gateway.parts.nodes.expecting:
-            defaults = await _unless_stopped(find_default_nodes(gguf, say), stop)
-        if defaults is not None:
-            for node in defaults.settings:
-                gateway.parts.nodes.add(node)
-            with contextlib.suppress(TimeoutError):
-                await gateway.parts.nodes.first_probes(5.0)
-        gateway.parts.nodes.expecting = False
+        default_node.announce()
+        if gateway.role is None:
+            await gateway.start()  # before any model is loaded: the port may be taken
+            await default_node.provide()
+        else:
+            await _unless_stopped(gateway.start(), stop)
+            default_node.provide_when(gateway.role.led)
         gc.collect()
         gc.freeze()  # what exists now lives as long as we do: no need to look at it again
-        _greet(gateway, defaults)
-        watching = asyncio.ensure_future(_watch(gateway, defaults))
         await stop.wait()
-        watching.cancel()
         logger.info("stopping", extra={"running": len(gateway.parts.relay.exchanges)})
     finally:
         await gateway.stop()
-        if defaults is not None:
-            await defaults.stop()
+        await default_node.stop()
     if faults:
         raise InvariantBroken(f"the self-check failed: {'; '.join(faults)}")
+
+
+class DefaultNodeTask:
+    """Finds or starts the nodes of a gateway that has none configured, and says what there is."""
+
+    def __init__(self, gateway: Gateway, gguf: Path | None, stop: asyncio.Event) -> None:
+        self._gateway = gateway
+        self._gguf = gguf
+        self._stop = stop
+        settings = gateway.parts.settings
+        self._is_needed = gguf is not None or not (
+            settings.nodes or settings.guard.token_env  # those are told where their nodes are
+        )
+        self._defaults: DefaultNodes | None = None
+        self._tasks: list[asyncio.Future[None]] = []
+
+    def announce(self) -> None:
+        """Have requests wait for what will be found."""
+        if self._gateway.parts.leads:
+            self._gateway.parts.nodes.expecting = self._is_needed
+
+    def provide_when(self, led: asyncio.Event) -> None:
+        """Begin once this worker leads: one of them has the nodes for all."""
+
+        async def provide() -> None:
+            await led.wait()
+            await self.provide()
+
+        self._tasks.append(asyncio.ensure_future(provide()))
+
+    async def provide(self) -> None:
+        """Find or start nodes, where none is configured; greet."""
+        nodes = self._gateway.parts.nodes
+        if self._is_needed:
+            nodes.expecting = True
+            self._defaults = await _unless_stopped(find_default_nodes(self._gguf, say), self._stop)
+        if self._defaults is not None:
+            for node in self._defaults.settings:
+                nodes.replace(node)
+            with contextlib.suppress(TimeoutError):
+                await nodes.first_probes(5.0)
+        nodes.expecting = False
+        _greet(self._gateway, self._defaults)
+        self._tasks.append(asyncio.ensure_future(_watch(self._gateway, self._defaults)))
+
+    async def stop(self) -> None:
+        """Stop what was started; may be called twice."""
+        for task in self._tasks:
+            task.cancel()
+        if self._defaults is not None:
+            await self._defaults.stop()
 
 
 def _check(gateway: Gateway, stop: asyncio.Event, faults: list[str]) -> None:
@@ -124,19 +178,17 @@ async def _watch(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     await embedded.keep_running(restarted)
 
 
-async def _unless_stopped(search: object, stop: asyncio.Event) -> DefaultNodes | None:
-    """Wait for the search, but not longer than until someone wants us to stop."""
-    assert asyncio.iscoroutine(search)
-    searching = asyncio.ensure_future(search)
+async def _unless_stopped(work: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
+    """Wait for the work, but not longer than until someone wants us to stop."""
+    working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({searching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if not searching.done():
-        searching.cancel()
-        await asyncio.gather(searching, return_exceptions=True)
+    if not working.done():
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
         return None
-    result: DefaultNodes = searching.result()
-    return result
+    return working.result()
 
 
 def _on_signals(gateway: Gateway, stop: asyncio.Event) -> None:
@@ -148,16 +200,23 @@ def _on_signals(gateway: Gateway, stop: asyncio.Event) -> None:
             gateway.hurry()
         stop.set()
 
-    def reload() -> None:
-        try:
-            changed = gateway.parts.live.reload()
-            logger.info("settings reloaded", extra={"changed": changed})
-        except SettingsError as error:
-            logger.error("settings NOT reloaded, the old ones stay: %s", error)
-
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop_or_hurry)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, gateway.parts.reload)
+
+
+def _on_orders(gateway: Gateway, stop: asyncio.Event, link: ParentLink) -> None:
+    """Do what the parent says: it has the signals. A worker that cannot lead ends."""
+
+    def stop_or_hurry(at_once: bool) -> None:
+        if at_once:
+            gateway.hurry()
+        stop.set()
+
+    link.obey(stop_or_hurry)
+    link.on_reload = gateway.parts.reload
+    assert gateway.role is not None
+    gateway.role.on_failure = lambda _: stop_or_hurry(at_once=True)
 
 
 def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:

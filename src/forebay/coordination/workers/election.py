@@ -16,6 +16,8 @@ class Election:
         self._members: dict[str, tuple[bytes, bool]] = {}  # about, may lead
         self._epoch = 0
         self._leader = ""
+        self.is_over = False
+        """Whether nobody is chosen any more: all are about to stop."""
 
     def join(self, member: str, about: bytes, *, may_lead: bool) -> None:
         """Take a member in, or change what is known of it."""
@@ -42,7 +44,7 @@ class Election:
         return GroupState(self._epoch, self._leader, members)
 
     def _elect(self) -> None:
-        if self._leader:
+        if self._leader or self.is_over:
             return
         for member, (_, may_lead) in self._members.items():
             if may_lead:

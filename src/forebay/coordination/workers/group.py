@@ -51,6 +51,10 @@ class WorkerGroup:
         self._connections.add(connection)
         return WorkerConnection(connection)
 
+    def end_elections(self) -> None:
+        """Choose nobody any more: all are about to stop."""
+        self._election.is_over = True
+
     def close(self) -> None:
         for connection in list(self._connections):
             connection.close()

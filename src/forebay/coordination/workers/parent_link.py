@@ -32,8 +32,8 @@ class ParentLink:
         self.on_state: Callable[[], None] = _nothing
         self.on_accept: Callable[[tuple[int, ...]], None] = _nobody
         self.on_reload: Callable[[], None] = _nothing
-        self.on_stop: Callable[[bool], None] = _nobody
-        """Called with whether to stop at once; also when the parent has died."""
+        self._on_stop: Callable[[bool], None] = _nobody
+        self._stopped: bool | None = None  # whether to stop at once, once that was said
         self._connection = FrameConnection(self._take, self._lost)
         self._accepting: tuple[int, ...] = ()
         self._place: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
@@ -53,11 +53,20 @@ class ParentLink:
         """The workers whose connections this one accepts."""
         return self._accepting
 
+    def obey(self, on_stop: Callable[[bool], None]) -> None:
+        """Have it called with whether to stop at once, and when the parent has died.
+
+        Before this returns, where that was said before.
+        """
+        self._on_stop = on_stop
+        if self._stopped is not None:
+            on_stop(self._stopped)
+
     def tell(self, message: FromWorker) -> None:
         self._connection.send(encode(message))
 
     def close(self) -> None:
-        self.on_stop = _nobody
+        self._on_stop = _nobody
         self._connection.close()
 
     def _take(self, _: FrameConnection, frame: bytes) -> None:
@@ -74,12 +83,16 @@ class ParentLink:
             case Reload():
                 self.on_reload()
             case Stop():
-                self.on_stop(message.at_once)
+                self._stop(message.at_once)
 
     def _lost(self, _: FrameConnection) -> None:
         if not self._place.done():
             self._place.set_exception(ConnectionError("the parent is gone"))
-        self.on_stop(False)
+        self._stop(False)
+
+    def _stop(self, at_once: bool) -> None:
+        self._stopped = at_once
+        self._on_stop(at_once)
 
 
 def _nothing() -> None:

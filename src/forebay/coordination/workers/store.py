@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from forebay.coordination.protocol.messages import (
@@ -35,6 +34,7 @@ from forebay.coordination.workers.messages import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from forebay.coordination.store.port import Registration
     from forebay.coordination.workers.parent_link import ParentLink
@@ -91,6 +91,7 @@ class WorkerStore:
         self._state = GroupState()
         self._said: tuple[bytes, bool] | None = None  # to the parent: about, may lead
         self._joined = asyncio.Event()
+        self._changed = asyncio.Event()  # set at the next change
         self._up, self._down = Inbox(), Inbox()
         self._listening: asyncio.Server | None = None
         self._followers: dict[str, FrameConnection] = {}
@@ -98,12 +99,12 @@ class WorkerStore:
         self._unnamed: set[FrameConnection] = set()
         self.on_change: Callable[[], None] = _nothing
         """Called when another leads, or others are there."""
+        self.on_leading: Callable[[], None] = _nothing
+        """Called when the parent has chosen this worker."""
         self.on_aside: Callable[[str, bytes], None] = _nobody
         """Called with what another worker sent aside, and its name."""
         self.on_follower: Callable[[str], None] = _nothing_of
         """Called when a worker has connected to this one, which leads."""
-        self.on_leader: Callable[[], None] = _nothing
-        """Called when this one has connected to the leader."""
 
     async def open(self) -> None:
         """Be reachable for the other workers; call it before the first heartbeat."""
@@ -123,9 +124,13 @@ class WorkerStore:
         return self._state.leader
 
     @property
-    def size(self) -> int:
-        """How many workers there are now."""
-        return len(self._state.members)
+    def members(self) -> set[str]:
+        """The workers that are there now."""
+        return {member for member, _ in self._state.members}
+
+    async def change(self) -> None:
+        """Wait until another leads, or others are there."""
+        await self._changed.wait()
 
     # -- the store
 
@@ -211,13 +216,17 @@ class WorkerStore:
 
     def _take_state(self) -> None:
         before, self._state = self._state, self._parent.state
-        now = {member for member, _ in self._state.members}
+        now = self.members
         for member, _ in before.members:
             if member not in now:
                 self._forget(member)
         if self._member in now:
             self._joined.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
         self.on_change()
+        if self.leads:
+            self.on_leading()
 
     def _forget(self, member: str) -> None:
         """Report a worker that is gone to the leader, if that is here."""
@@ -247,7 +256,6 @@ class WorkerStore:
             return  # it has just died; the parent will say so
         connection.send(self._member.encode())
         self._leader = connection
-        self.on_leader()
 
     def _path(self, member: str) -> Path:
         return self._directory / f"{member}.link"

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from forebay.errors import NotAllowed
-from forebay.guard.heartbeat import AGAIN_S_MAX, HEARTBEAT_S, LOST_S
+from forebay.guard.heartbeat import AGAIN_S_MAX, HEARTBEAT_S, LOST_S, GuardHeartbeat
 from forebay.guard.token import TOKEN_HEADER
 from forebay.nodes.gpu import GpuReading
 from forebay.settings import parse_node
@@ -20,7 +20,6 @@ from forebay.wire.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from forebay.clock import Timers
-    from forebay.guard.heartbeat import GuardHeartbeat
     from forebay.nodes.backend import Backend
     from forebay.nodes.registry import Nodes
     from forebay.settings import NodeSettings
@@ -30,6 +29,9 @@ logger = logging.getLogger("forebay.gateway")
 FORGOTTEN_S: Final = 3600.0
 """How long a node without heartbeats stays known: longer than a restart takes, or than somebody
 needs to plug a cable in again."""
+
+UNKNOWN: Final = "unknown-"
+"""The instance of a guard that this process has not heard of itself."""
 
 FOUND_S: Final = AGAIN_S_MAX + HEARTBEAT_S
 """How long guards may take to find a gateway that was restarted: their longest backoff."""
@@ -79,10 +81,27 @@ class GuardedNodes:
         self._take(guarded, beat)
         return is_new
 
+    def adopt(self) -> None:
+        """Take over the nodes of guards that spoke to another process of this gateway."""
+        for backend in self._nodes:
+            if backend.guarded and backend.name not in self._registered:
+                settings = backend.settings
+                beat = GuardHeartbeat(
+                    name=backend.name,
+                    url=settings.url,
+                    instance=UNKNOWN,
+                    state="draining" if backend.draining else "idle",
+                    slots=max(1, backend.heard_slots),
+                )
+                guarded = self._registered[backend.name] = GuardRegistration(backend, beat)
+                guarded.drained = backend.draining
+                self._heard.add(guarded)
+                self._remembered.add(guarded)
+
     def leave(self, name: str, instance: str) -> bool:
         """Forget a node whose guard deregisters, unless a newer guard has taken over its name."""
         guarded = self._known(name)
-        if guarded is None or (instance and guarded.beat.instance != instance):
+        if guarded is None or (instance and guarded.beat.instance not in (instance, UNKNOWN)):
             return False
         self._forget(guarded)
         logger.info("guard deregistered", extra={"node": name})
@@ -107,7 +126,7 @@ class GuardedNodes:
                 f"this gateway has a node {beat.name!r} of its own; give the guard another --name, "
                 "or take that node out of the settings"
             )
-        backend = self._nodes.add(settings, self._header())
+        backend = self._nodes.add(settings, self.header())
         guarded = self._registered[beat.name] = GuardRegistration(backend, beat)
         logger.info("guard registered", extra={"node": beat.name, "url": backend.settings.url})
         return guarded
@@ -123,7 +142,7 @@ class GuardedNodes:
                     f"the guard at {url} is named {beat.name!r} and alive; give this one another "
                     "--name"
                 )
-            guarded.backend = self._nodes.replace(settings, self._header())
+            guarded.backend = self._nodes.replace(settings, self.header())
         logger.info("guard registered again", extra={"node": beat.name, "url": settings.url})
 
     def _take(self, guarded: GuardRegistration, beat: GuardHeartbeat) -> None:
@@ -160,7 +179,8 @@ class GuardedNodes:
         self._heard.discard(guarded)
         self._remembered.discard(guarded)
 
-    def _header(self) -> bytes:
+    def header(self) -> bytes:
+        """Return the header by which guards know this gateway."""
         return f"{TOKEN_HEADER}: {self.token}\r\n".encode()
 
 

@@ -39,17 +39,26 @@ SHARED: Final[Any] = {
 }
 """Settings that must be the same on all gateways: whole sections, and one key."""
 DIGITS: Final = 12
+UNIX: Final = "unix"
+"""The scheme of addresses of workers of the same machine."""
 
 
 class Membership:
     """This gateway's place among those that share its queue."""
 
     def __init__(
-        self, coordinator: Coordinator, node_commands: NodeCommandLog, *, is_shared: bool
+        self,
+        coordinator: Coordinator,
+        node_commands: NodeCommandLog,
+        *,
+        is_shared: bool,
+        worker: About | None = None,
     ) -> None:
+        """`worker` says who this one is among the workers of one gateway."""
         self._coordinator = coordinator
         self._node_commands = node_commands
         self._is_shared = is_shared
+        self._worker = worker
         self._about: About | None = None
         self.fleet: Fleet | None = None
         """The gateways of the fleet; None where this one works alone, or has not joined yet."""
@@ -58,17 +67,27 @@ class Membership:
     def name(self) -> str:
         """This gateway's name in the fleet, "" where it works alone; raises HttpError until then.
 
-        It listens before it has joined: what depends on the name has to wait.
+        It listens before it has joined: what depends on the name has to wait. The workers of one
+        gateway are one gateway.
         """
-        if self.fleet is not None:
+        if self.fleet is not None and self._worker is None:
             return self.fleet.me
         if self._is_shared:
             raise HttpError("replica_unavailable", "this gateway is still starting")
         return ""
 
+    @property
+    def shown(self) -> Fleet | None:
+        """The gateways of the fleet, for whoever looks: workers are nobody's business."""
+        return self.fleet if self._worker is None else None
+
     async def start(self, settings: Settings, port: int) -> None:
         """Join the fleet, where `coordination.url` names a store."""
-        if (fleet := self._coordinator.fleet) is not None:
+        fleet = self._coordinator.fleet
+        if self._worker is not None:
+            self._coordinator.introduce(self._worker)
+            self.fleet = fleet
+        elif fleet is not None:
             self._about = about(settings, port, random.SystemRandom())
             self._coordinator.introduce(self._about)
             self.join(fleet)
@@ -181,6 +200,8 @@ def peer_target(address: str, own_certificate: str, connect_s: float) -> Target:
     """Return where a gateway is reached; one with our own certificate is trusted."""
     parts = urlsplit(address)
     tls = None
+    if parts.scheme == UNIX:
+        return Target("", 0, None, connect_s, parts.path)
     if parts.scheme == "https":
         tls = ssl.create_default_context()
         if own_certificate:

@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.responses import StreamingResponse
 
 from forebay.errors import BackendFailed
 from forebay.gateway.errors.http_error import HttpError, shutting_down
-from forebay.gateway.fleet.membership import peer_target
+from forebay.gateway.fleet.membership import UNIX, peer_target
 from forebay.gateway.hot.asgi_bridge import CUT
 from forebay.gateway.http.authorization import HOP
 from forebay.gateway.http.sse import while_connected
@@ -61,7 +61,10 @@ OWNER_S: Final = 1.0
 """How long the leader may take to say which gateway has a request."""
 POOLS_MAX: Final = 64
 IDLE_MAX: Final = 16
-OURS: Final = frozenset((b"host", b"content-length", b"expect", b"x-forwarded-for", HOP.encode()))
+CLIENT: Final = b"x-forebay-client"
+"""The header by which a worker tells another one of the same gateway the client's address."""
+FRAMING: Final = frozenset((b"host", b"content-length", b"expect", CLIENT))
+OURS: Final = FRAMING | {b"x-forwarded-for", HOP.encode()}
 """Headers that are rewritten."""
 SAFE: Final = ("GET", "HEAD")
 """Idempotent methods: only these use an idle connection, which the peer may just be closing."""
@@ -93,6 +96,24 @@ class PeerResponse:
     def send(self, head: bytes, body: bytes) -> None:
         assert self._connection is not None
         self._connection.send(head, body, self)
+
+    def begin(self, head: bytes) -> None:
+        """Send the head of a request whose body follows with `send_more`."""
+        assert self._connection is not None
+        self._connection.send(head, [], self)
+
+    async def send_more(self, data: bytes) -> bool:
+        """Send a piece of a body; return once there is room for more. False: no more is wanted."""
+        if self._connection is None or self.begun.done():
+            return False
+        has_room = asyncio.Event()
+        self._connection.send_more(data, has_room.set)
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(has_room.wait()), self.begun]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waits[0].cancel()
+        return not self.begun.done()
 
     def __aiter__(self) -> Self:
         return self
@@ -271,6 +292,25 @@ class Peers:
         is_head = request.method == "HEAD"
         return ForwardedResponse(response, self._responses.discard, is_head=is_head)
 
+    async def stream(self, request: Request, member: str) -> Response:
+        """Return the answer of another worker of this gateway; the body is passed on as it comes.
+
+        Raises HttpError where it is unreachable; nothing of the body was read then.
+        """
+        name = member.partition("-")[0]
+        address = self._address(name)
+        given = request.headers
+        has_body = "transfer-encoding" in given or given.get("content-length", "0") != "0"
+        length = int(given["content-length"]) if given.get("content-length", "").isdigit() else -1
+        head = _head(request, address, "", length if has_body else 0)
+        passed = PeerRequest(name, address, head, b"", request.method in SAFE)
+        if has_body:
+            response = await self._upload(passed, request, is_chunked=length < 0)
+        else:
+            response = await while_connected(request, self._response(passed, None))
+        is_head = request.method == "HEAD"
+        return ForwardedResponse(response, self._responses.discard, is_head=is_head)
+
     async def ask(
         self, request: Request, name: str, body: bytes, bytes_max: int, limit_s: float | None
     ) -> tuple[int, bytes]:
@@ -335,6 +375,37 @@ class Peers:
         except BackendFailed as error:
             raise self._failed(request, error, sent=sent) from None
 
+    async def _upload(
+        self, passed: PeerRequest, request: Request, *, is_chunked: bool
+    ) -> PeerResponse:
+        """Pass a body on as it comes; return a response that has begun. Raises HttpError."""
+        try:
+            response = PeerResponse(await self._pool(passed.address).connect())
+        except BackendFailed as error:
+            raise self._failed(passed, error, sent=False) from None
+        self._responses.add(response)
+        try:
+            response.begin(passed.head)
+            async for piece in self._reader.pieces(request):
+                framed = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
+                if not await response.send_more(framed):
+                    break  # it was answered before it had come
+            else:
+                if is_chunked:
+                    await response.send_more(b"0\r\n\r\n")
+            return await while_connected(request, self._answer_of(response, passed))
+        except BaseException:
+            response.stop()
+            self._responses.discard(response)
+            raise
+
+    async def _answer_of(self, response: PeerResponse, passed: PeerRequest) -> PeerResponse:
+        try:
+            await response.begun
+        except BackendFailed as error:
+            raise self._failed(passed, error, sent=True) from None
+        return response
+
     async def _begun(self, response: PeerResponse, request: PeerRequest) -> PeerResponse:
         """Wait for the head of the response, as long as the peer is alive."""
         self._responses.add(response)
@@ -382,19 +453,32 @@ def _away(words: str) -> HttpError:
 
 
 def _head(request: Request, address: str, me: str, length: int) -> bytes:
+    """Return the head of a request as it is forwarded; a length of -1 is not known."""
     scope = request.scope
     given = scope["headers"]
-    host = request.headers.get("host") or urlsplit(address).netloc
-    hops = [value for name, value in given if name == b"x-forwarded-for"]
+    parts = urlsplit(address)
+    host = request.headers.get("host") or parts.netloc
     peer = request.client.host if request.client else ""
-    written = [
-        (b"host", host.encode("latin-1")),
-        *(pair for pair in end_to_end(given) if pair[0] not in OURS),
-        (b"x-forwarded-for", b", ".join([*hops, peer.encode()] if peer else hops) or b"unknown"),
-        (HOP.encode(), me.encode()),
-    ]
-    if length or request.method == "POST":
-        written.append((b"content-length", b"%d" % length))
+    written = [(b"host", host.encode("latin-1"))]
+    if parts.scheme == UNIX:
+        written += [pair for pair in end_to_end(given) if pair[0] not in FRAMING]
+        written.append((CLIENT, peer.encode()))
+    else:
+        hops = [value for name, value in given if name == b"x-forwarded-for"]
+        written += [pair for pair in end_to_end(given) if pair[0] not in OURS]
+        via = b", ".join([*hops, peer.encode()] if peer else hops) or b"unknown"
+        written += [(b"x-forwarded-for", via), (HOP.encode(), me.encode())]
+    written += _framing(request, length, is_whole=parts.scheme != UNIX)
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
     method = b"GET" if request.method == "HEAD" else request.method.encode()  # its end is known
     return b"%b %b%b HTTP/1.1\r\n%b\r\n" % (method, scope["raw_path"], query, header_block(written))
+
+
+def _framing(request: Request, length: int, *, is_whole: bool) -> Headers:
+    """Return the headers that frame a body; one that is passed on as it comes may break off."""
+    if not length:
+        return [(b"content-length", b"0")] if request.method == "POST" else []
+    framed = (
+        (b"transfer-encoding", b"chunked") if length < 0 else (b"content-length", b"%d" % length)
+    )
+    return [framed] if is_whole else [framed, (b"connection", b"close")]

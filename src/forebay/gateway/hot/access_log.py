@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from forebay.gateway.hot.access_record import AccessRecord, json_lines
 
@@ -25,12 +25,20 @@ LINES_MAX = 4096
 BATCHES_MAX = 64
 
 
+class LogStream(Protocol):
+    """Where lines are written."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+
 class AccessLog:
     """Collects lines and writes them in batches, as `encode` has them."""
 
     def __init__(
         self,
-        stream: IO[bytes],
+        stream: LogStream,
         clock: Timers,
         encode: Callable[[list[AccessRecord]], bytes] = json_lines,
     ) -> None:

@@ -16,7 +16,7 @@ from forebay.relay.members import MEMBERS_MAX, InvalidBody, scan_members, too_ma
 from forebay.wire.refusals import BUSY
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncIterator, Generator
 
     from starlette.requests import Request
 
@@ -53,6 +53,32 @@ class RequestReader:
         except ClientDisconnect:
             raise HttpError("request_timeout", "the client left") from None
         return bytes(body)
+
+    async def pieces(self, request: Request) -> AsyncIterator[bytes]:
+        """Yield a body as it comes; raises HttpError where the next piece takes too long."""
+        stream = request.stream()
+        while True:
+            try:
+                async with asyncio.timeout(self.limit_s):
+                    piece = await anext(stream, None)
+            except TimeoutError:
+                raise HttpError("request_timeout", "the body took too long") from None
+            except ClientDisconnect:
+                raise HttpError("request_timeout", "the client left") from None
+            if piece is None:
+                return
+            if piece:
+                yield piece
+
+    async def reserve(self, request: Request, size_bytes: int) -> None:
+        """Wait for memory for a body that is passed on; raises HttpError."""
+        try:
+            async with asyncio.timeout(self.limit_s):
+                await take_room(request, size_bytes)
+        except TimeoutError:
+            raise HttpError(BUSY.code, BUSY.message) from None
+        except ClientDisconnect:
+            raise HttpError("request_timeout", "the client left") from None
 
     async def decode(
         self, request: Request, bytes_max: int, type: type[T], as_it_is: str = ""

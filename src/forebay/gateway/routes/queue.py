@@ -84,9 +84,10 @@ class QueueRoutes:
 
     def _fleet(self, look: QueueObservation, request: Request) -> dict[str, object]:
         """Show the gateways that share the queue; to an admin, with their addresses."""
-        if self.membership.fleet is None:
+        fleet = self.membership.shown
+        if fleet is None:
             return {}
-        known = self.membership.fleet.picture()
+        known = fleet.picture()
         drawn = fleet_snapshot(known, age_s=look.age_s)
         replicas = [msgspec.structs.asdict(replica) for replica in drawn.replicas]
         if self.authorizer.is_admin(request):

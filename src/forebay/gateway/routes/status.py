@@ -54,7 +54,7 @@ class StatusRoutes:
         self.authorizer.anyone(request)
         if (problem := self.readiness.problem()) is not None:
             raise HttpError.of(problem)
-        fleet = self.membership.fleet
+        fleet = self.membership.shown
         if fleet is None:
             return json_answer({"status": "ready"})
         return json_answer({"status": "ready", "mode": fleet.picture().mode})

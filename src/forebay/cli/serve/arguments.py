@@ -1,0 +1,34 @@
+"""What `forebay serve` was called with, as its workers are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from forebay.settings import load_settings
+
+if TYPE_CHECKING:
+    from forebay.settings import Settings
+
+
+class ServeArguments(msgspec.Struct, frozen=True):
+    """The arguments that matter after the start."""
+
+    config: str | None
+    assignments: list[str]
+    """Of `--set`."""
+    flags: dict[str, Any]
+    """Settings that have flags of their own, by their dotted names."""
+    gguf: str | None
+    self_check: bool
+
+    def read(self) -> Settings:
+        """Read the settings, for the first time or anew; raises SettingsError."""
+        config = None if self.config is None else Path(self.config)
+        return load_settings(config, self.assignments, flags=self.flags)
+
+    @property
+    def model_file(self) -> Path | None:
+        return None if self.gguf is None else Path(self.gguf)

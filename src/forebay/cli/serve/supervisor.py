@@ -1,0 +1,230 @@
+"""The parent of several workers: it holds the listening sockets and the signals, and no request.
+
+A worker that dies is started again, at once the first time and ever more slowly while it keeps
+dying; until it is back the others accept its connections. One whose event loop does not turn any
+more is killed. The workers live in sessions of their own, so that Ctrl-C reaches the parent only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay.cli.exits import DONE
+from forebay.clock import LoopClock
+from forebay.coordination.workers.group import WorkerGroup
+from forebay.coordination.workers.messages import Accept, Place, Ready, Reload, Stop
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import Sequence
+
+    from forebay.coordination.workers.group import WorkerConnection
+    from forebay.coordination.workers.messages import FromWorker
+
+logger = logging.getLogger("forebay.serve")
+
+RESTART_S, RESTART_S_MAX = 0.1, 10.0
+"""How long to wait before a worker that died soon is started again, at first and at most."""
+STEADY_S: Final = 10.0
+"""A worker that lived so long is started again at once, whatever was before."""
+STUCK_S: Final = 30.0
+"""A worker without a sign of life for so long is killed: it gives one every second."""
+LATE_S: Final = 10.0
+"""How much longer than `server.shutdown_seconds` a worker may take to end."""
+
+
+class WorkerProcess:
+    """One worker as long as it lives."""
+
+    def __init__(self, number: int, process: Process, connection: WorkerConnection) -> None:
+        self.number = number
+        self.process = process
+        self.connection = connection
+        self.is_ready = False
+        self.heard_s = 0.0
+
+
+class Supervisor:
+    """Starts the workers, and ends with them."""
+
+    def __init__(
+        self,
+        sockets: Sequence[Sequence[socket.socket]],
+        command: dict[str, Any],
+        *,
+        shutdown_s: float,
+        is_fatal: bool,
+    ) -> None:
+        """`is_fatal` is whether all end when one worker fails, even after it was ready."""
+        self._sockets = sockets
+        self._command = command
+        self._shutdown_s = shutdown_s
+        self._is_fatal = is_fatal
+        self._directory = tempfile.mkdtemp(prefix="forebay-")  # for nobody but this user
+        self._clock = LoopClock(asyncio.get_running_loop())
+        self._group = WorkerGroup()
+        self._workers: dict[int, WorkerProcess] = {}
+        self._first_is_ready = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._status = DONE
+
+    async def run(self) -> int:
+        """Run until all workers have ended; return the exit status."""
+        self._take_signals()
+        keepers = [
+            asyncio.ensure_future(self._keep(number)) for number in range(len(self._sockets))
+        ]
+        watching = asyncio.ensure_future(self._watch())
+        try:
+            await asyncio.gather(*keepers)
+        finally:
+            watching.cancel()
+            for worker in self._workers.values():
+                worker.process.kill()
+            self._group.close()
+            shutil.rmtree(self._directory, ignore_errors=True)
+        return self._status
+
+    # -- signals
+
+    def _take_signals(self) -> None:
+        """The first SIGTERM or SIGINT drains, the second stops at once; SIGHUP reloads."""
+        loop = asyncio.get_running_loop()
+
+        def stop_or_hurry() -> None:
+            self._stop(at_once=self._stopping.is_set())
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop_or_hurry)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _stop(self, *, at_once: bool) -> None:
+        self._stopping.set()
+        self._group.end_elections()
+        for worker in self._workers.values():
+            worker.connection.tell(Stop(at_once))
+
+    def _reload(self) -> None:
+        for worker in self._workers.values():
+            worker.connection.tell(Reload())
+
+    # -- the workers
+
+    async def _keep(self, number: int) -> None:
+        """Have one worker run until all are to stop."""
+        if number:  # the first finds out what is wrong with the settings, and leads
+            await self._unless_stopping(self._first_is_ready.wait())
+        pause_s = 0.0
+        while not self._stopping.is_set():
+            started_s = self._clock.monotonic_s()
+            worker = await self._start(number)
+            status = await worker.process.wait()
+            self._forget(worker)
+            if self._stopping.is_set() or self._ends_all(status):
+                return
+            if self._clock.monotonic_s() - started_s >= STEADY_S:
+                pause_s = 0.0
+            words = "worker %d ended (%s): starting it again in %g s"
+            logger.error(words, number, _reason(status), pause_s, extra={"pid": worker.process.pid})
+            await self._unless_stopping(asyncio.sleep(pause_s))
+            pause_s = min(RESTART_S_MAX, 2.0 * pause_s or RESTART_S)
+
+    async def _start(self, number: int) -> WorkerProcess:
+        ours, theirs = socket.socketpair()
+        descriptors = tuple(tuple(sock.fileno() for sock in sockets) for sockets in self._sockets)
+        inherited = {number for numbers in descriptors for number in numbers}
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "forebay.cli.serve.worker",
+                str(theirs.fileno()),
+                pass_fds=(theirs.fileno(), *inherited),
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        connection = await self._group.connect(ours, lambda message: self._hear(number, message))
+        worker = self._workers[number] = WorkerProcess(number, process, connection)
+        worker.heard_s = self._clock.monotonic_s()
+        logger.info("worker %d started", number, extra={"pid": process.pid})
+        workers = len(self._sockets)
+        connection.tell(Place(number, workers, self._directory, descriptors, self._command))
+        if self._stopping.is_set():
+            connection.tell(Stop())
+        return worker
+
+    def _hear(self, number: int, message: FromWorker) -> None:
+        worker = self._workers.get(number)
+        if worker is None:
+            return
+        worker.heard_s = self._clock.monotonic_s()
+        if isinstance(message, Ready):
+            worker.is_ready = True
+            self._first_is_ready.set()
+            self._spread()
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        del self._workers[worker.number]
+        worker.connection.close()
+        self._spread()
+
+    def _spread(self) -> None:
+        """Have the connections of every worker accepted: by itself, else by another one."""
+        ready = [worker for worker in self._workers.values() if worker.is_ready]
+        accepting: dict[int, list[int]] = {worker.number: [] for worker in ready}
+        for number in range(len(self._sockets)):
+            if number in accepting:
+                accepting[number].append(number)
+            elif ready:
+                accepting[ready[number % len(ready)].number].append(number)
+        for worker in ready:
+            worker.connection.tell(Accept(tuple(accepting[worker.number])))
+
+    def _ends_all(self, status: int) -> bool:
+        """Stop all where a worker says that it cannot start at all: the next one could not."""
+        if status <= 0 or (self._first_is_ready.is_set() and not self._is_fatal):
+            return False
+        self._status = status
+        self._stop(at_once=True)
+        return True
+
+    # -- those that do not end, or do not live
+
+    async def _watch(self) -> None:
+        """Kill workers that hang; after the time to stop, all that are left."""
+        while not self._stopping.is_set():
+            await self._unless_stopping(asyncio.sleep(STUCK_S / 3))
+            stuck_s = self._clock.monotonic_s() - STUCK_S
+            for worker in self._workers.values():
+                if worker.is_ready and worker.heard_s < stuck_s:
+                    logger.error("worker %d hangs: killing it", worker.number)
+                    worker.process.kill()
+        await asyncio.sleep(self._shutdown_s + LATE_S)
+        for worker in self._workers.values():
+            logger.error("worker %d does not end: killing it", worker.number)
+            worker.process.kill()
+
+    async def _unless_stopping(self, wait: Any) -> None:
+        """Wait, but not longer than until all are to stop."""
+        waits = [asyncio.ensure_future(wait), asyncio.ensure_future(self._stopping.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+
+
+def _reason(status: int) -> str:
+    """Say how a process ended.
+
+    >>> _reason(-9), _reason(1)
+    ('SIGKILL', 'status 1')
+    """
+    return signal.Signals(-status).name if status < 0 else f"status {status}"

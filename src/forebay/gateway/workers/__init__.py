@@ -1,0 +1,1 @@
+"""One of several worker processes: what the leader does for all, and how the others know it."""

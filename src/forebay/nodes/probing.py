@@ -1,0 +1,24 @@
+"""Who probes the nodes: this process, or another one that tells it the results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Probing:
+    """One for all nodes of a process."""
+
+    def __init__(self) -> None:
+        self.asks = True
+        """Whether this process asks the nodes itself."""
+        self.request: Callable[[str], None] = _nobody
+        """Has the other process probe a node now; what it learns comes later, or never."""
+        self.on_result: Callable[[str], None] = _nobody
+        """Called with the name of a node after a probe that this process made."""
+
+
+def _nobody(_: str) -> None:
+    """There is no other process."""
