@@ -14,6 +14,7 @@ import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 from forebay.coordination.follower.follower import USABLE, Follower
+from forebay.coordination.follower.loan_reports import REPORT_S, LoanReports
 from forebay.coordination.leader.leader import Leader
 from forebay.coordination.leader.totals import highest
 from forebay.coordination.membership import Directory, Roster
@@ -29,12 +30,12 @@ from forebay.coordination.protocol.wire_ids import WireIds
 from forebay.coordination.serial_executor import SerialExecutor
 from forebay.coordination.store.port import Registration
 from forebay.coordination.store_tasks import StoreTasks
-from forebay.core import OptionsChanged
+from forebay.core import Arrived, Finished, OptionsChanged
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from forebay.clock import Timers
+    from forebay.clock import TimerHandle, Timers
     from forebay.coordination.leader.tickets import Member
     from forebay.coordination.port import Perform
     from forebay.coordination.protocol.fleet import Mode
@@ -54,7 +55,7 @@ SEEKING_TICK_S = 0.1
 class Replica:
     """A `Coordinator` that shares its queue."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is another part
         self,
         about: About,
         options: Options,
@@ -63,14 +64,22 @@ class Replica:
         store: Store,
         *,
         lease_s: float,
+        sums_up: bool = False,
     ) -> None:
+        """`sums_up`: also the leader's own replica borrows, and tells of short requests together.
+
+        All replicas must do the same then.
+        """
         self.about = about
         self.lease_s = lease_s
         self.on_probe_request: Callable[[str], None] = lambda _: None
         self.ask_peers: Callable[[Sequence[str]], Awaitable[bool]] = _nobody
         """Asks the replicas at these addresses whether one of them has a leader."""
         self._clock = clock
-        self._follower = follower = Follower(about, options, lease_s)
+        self._ids = WireIds(about.member)
+        self._reports = LoanReports(self._ids.open) if sums_up else None
+        self._report_timer: TimerHandle | None = None
+        self._follower = follower = Follower(about, options, lease_s, self._reports)
         self._roster = Roster(about, lease_s)
         self.fleet = Directory(self, self._roster)
         """The other replicas, for the rest of the gateway."""
@@ -79,7 +88,6 @@ class Replica:
         self._leads_until_s = 0.0
         self._led_epoch = 0  # an epoch is led once: leading again needs a new one
         self._perform = perform
-        self._ids = WireIds(about.member)
         self._executor: SerialExecutor[Step] = SerialExecutor(
             self._run, self._perform_own, clock, self._next_s, self._tick
         )
@@ -93,11 +101,51 @@ class Replica:
 
     def post(self, event: Event) -> None:
         """Hand over one event; what needs no other replica is done before this returns."""
+        if self._reports is not None and self._is_done_on_loan(event, self._reports):
+            return
         if isinstance(event, OptionsChanged) and self._leader is not None:
             self._leader.change_options(event.options, self._clock.monotonic_s())
         known = self._ids.to_wire(event)
         if known is not None:
             self._executor.submit(lambda now_s: self._follower.post(known, now_s))
+
+    def _is_done_on_loan(self, event: Event, reports: LoanReports) -> bool:
+        """Start or end a request on a lent slot, of which nobody else need hear at once."""
+        if type(event) is Arrived:
+            return self._executor.is_free and self._has_started_on_loan(event)
+        own_id = getattr(event, "id", None)
+        if own_id not in reports.runs:
+            return False
+        if type(event) is not Finished or not self._executor.is_free:
+            self._follower.report_one(own_id)
+            return False
+        self._follower.end_on_loan(event, self._clock.monotonic_s())
+        if self._follower.has_outgoing:
+            self._executor.submit(_nothing)
+        return True
+
+    def _has_started_on_loan(self, arrival: Arrived) -> bool:
+        now_s = self._clock.monotonic_s()
+        route = self._follower.start_on_loan(arrival, now_s)
+        if route is None:
+            return False
+        if self._report_timer is None:
+            self._report_timer = self._clock.call_at(now_s + REPORT_S, self._report)
+        self._executor.perform(self._perform, route)
+        return True
+
+    def _report(self) -> None:
+        """Tell the leader what it has not heard of, and again after a while if there is more."""
+        self._report_timer = None
+
+        def report(now_s: float) -> list[Action]:
+            self._follower.report(now_s)
+            return []
+
+        self._executor.submit(report)
+        if self._reports and self._executor.is_free:
+            at_s = self._clock.monotonic_s() + REPORT_S
+            self._report_timer = self._clock.call_at(at_s, self._report)
 
     def _perform_own(self, action: Action) -> None:
         known = self._ids.from_wire(action)
@@ -168,6 +216,8 @@ class Replica:
 
     def stop(self) -> None:
         self._executor.stop()
+        if self._report_timer is not None:
+            self._report_timer.cancel()
         self._store_tasks.stop()
         self.fleet.stop()
 
@@ -290,7 +340,12 @@ class Replica:
         follower = self._follower
         expected = self._roster.expected(follower.replicas, now_s)
         self._leader = leader = Leader(
-            self.about, reply.epoch, follower.options, self.lease_s, expected
+            self.about,
+            reply.epoch,
+            follower.options,
+            self.lease_s,
+            expected,
+            borrows=self._reports is not None,
         )
         self._led_epoch = reply.epoch
         leader.begin(follower.totals, follower.fleet_endings(), now_s)
@@ -381,6 +436,11 @@ class Replica:
             return []
 
         self._executor.submit(step)
+
+
+def _nothing(_: float) -> list[Action]:
+    """Have what was sent taken on its way."""
+    return []
 
 
 def _log_following(epoch: int, leader: str) -> None:

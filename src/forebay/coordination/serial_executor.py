@@ -68,6 +68,23 @@ class SerialExecutor(Generic[T]):
         if errors:
             raise ExceptionGroup("performing actions failed", errors)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is under way, and it has not stopped."""
+        return not (self._busy or self._stopped)
+
+    def perform(self, perform: Perform, action: Action) -> None:
+        """Perform what was decided elsewhere; what its callback submits is handled after it."""
+        self._busy = True
+        try:
+            perform(action)
+        except Exception as error:
+            raise ExceptionGroup("performing actions failed", [error]) from None
+        finally:
+            self._busy = False
+            if self._inbox:
+                self.submit(self._inbox.popleft())
+
     def stop(self) -> None:
         """Cancel the timer and ignore what is submitted from now on; may be called twice."""
         self._stopped = True

@@ -13,11 +13,13 @@ differences of one clock are compared.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from forebay.coordination.follower.borrowed_slots import BorrowedSlots
+from forebay.coordination.follower.loan_reports import REPORT_S
 from forebay.coordination.follower.local_ticket import (
     LocalTicket,
     announce_all,
@@ -78,6 +80,7 @@ from forebay.core.arrivals import REASONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from forebay.coordination.follower.loan_reports import LoanReports, LoanRun
     from forebay.coordination.protocol.fleet import Mode
     from forebay.coordination.protocol.messages import MemberStatus, Passed
     from forebay.core import Action, Event, RejectCode
@@ -118,9 +121,17 @@ class Outbox:
 class Follower:
     """The state of one replica, whoever leads."""
 
-    def __init__(self, about: About, options: Options, lease_s: float) -> None:
+    def __init__(
+        self,
+        about: About,
+        options: Options,
+        lease_s: float,
+        reports: LoanReports | None = None,
+    ) -> None:
+        """With `reports` the leader hears of short requests on lent slots in summary."""
         self.about = about
         self.options = options
+        self.reports = reports
         self._lease_s = lease_s
         self.epoch, self.leader = 0, ""
         self.mode: Mode = "seeking"
@@ -167,6 +178,57 @@ class Follower:
         self._watch(ticket, now_s)
         return self._forward(arrival, now_s)
 
+    def start_on_loan(self, arrival: Arrived, now_s: float) -> Route | None:
+        """Start an arrival on a lent slot, of which the leader hears later."""
+        reports = self.reports
+        if reports is None or not self._borrowed.idle or self.mode != "coordinated":
+            return None
+        if self.stopping or not self.may_use_loans(now_s):
+            return None
+        route = self._borrowed.start(arrival, now_s)
+        if route is not None:
+            reports.start(arrival, route, now_s)
+        return route
+
+    def end_on_loan(self, event: Finished, now_s: float) -> bool:
+        """End a request of which the leader has not heard; False where it may have."""
+        run = None if self.reports is None else self.reports.end(event, now_s)
+        if run is None:
+            return False
+        node = run.route.node
+        self.endings = count_ending(self.endings, event)
+        if owed := self._borrowed.end(event.id, node, now_s):
+            self.send(GaveBack(node, owed))
+        return True
+
+    def report(self, now_s: float, *, all_runs: bool = False) -> None:
+        """Tell the leader what it has not heard of: what has ended, and what runs for a while."""
+        reports = self.reports
+        if reports is None:
+            return
+        self._send_ended()
+        before_s = now_s if all_runs else now_s - REPORT_S
+        while (run := reports.take_eldest(before_s)) is not None:
+            self._report_run(run)
+
+    def report_one(self, own_id: str) -> None:
+        """Tell the leader of one request, if it has not heard of it: something happens to it."""
+        run = None if self.reports is None else self.reports.runs.pop(own_id, None)
+        if run is not None:
+            self._report_run(run)
+
+    def _report_run(self, run: LoanRun) -> None:
+        assert self.reports is not None
+        arrival = self.reports.renamed(run)
+        ticket = self.tickets[arrival.id] = LocalTicket(arrival, run.since_s)
+        ticket.run(run.route, run.since_s)
+        ticket.lent, ticket.seq, ticket.loan_id = True, 0, run.arrival.id
+        self.send(Resumed(arrival, node=ticket.node, attempt=1, lent=True))
+
+    def _send_ended(self) -> None:
+        if self.reports is not None and self.mode == "coordinated":
+            self._outbox.items += self.reports.take_ended(self.about.member)
+
     def _watch(self, ticket: LocalTicket, now_s: float) -> None:
         is_led = self.mode == "coordinated" and self.leader != self.about.member
         if is_led:  # a leader expires its own in time
@@ -206,7 +268,7 @@ class Follower:
         owed, node = 0, ticket.node
         if ticket.lent:
             ticket.lent = False
-            owed = self._borrowed.end(event.id, node, now_s)
+            owed = self._borrowed.end(ticket.loan_id or event.id, node, now_s)
         if isinstance(event, Returned):
             ticket.requeue(now_s, exclude=event.exclude)
             self._watch(ticket, now_s)
@@ -245,6 +307,7 @@ class Follower:
     def _take_local(self, event: Event, now_s: float) -> list[Action]:
         """Handle what does not concern the leader, or not always."""
         if isinstance(event, Audited):
+            self.report(now_s, all_runs=True)
             return [audit(self.tickets)]
         if isinstance(event, OptionsChanged):
             self.options = event.options
@@ -307,6 +370,7 @@ class Follower:
         return self._wait_limits.next_s if self.mode == "coordinated" else None
 
     def join(self, epoch: int, leader: str, now_s: float) -> None:
+        self.report(now_s, all_runs=True)  # to be announced with the others
         self.epoch, self.leader, self.mode = epoch, leader, "coordinated"
         self._received = 0
         self._stamp_s = now_s  # orders that follow from this announcement are younger than it
@@ -327,6 +391,7 @@ class Follower:
 
     def seek(self) -> None:
         """Wait for the next leader: there is none, but the store is reachable."""
+        self.report(inf, all_runs=True)
         if self.mode == "coordinated":
             self.mode = "seeking"
             self._outbox.items.clear()  # the next announcement covers it
@@ -335,6 +400,7 @@ class Follower:
         """Decide by this replica's own share of the slots: the store is unreachable."""
         if self._standalone is not None:
             return []
+        self.report(now_s, all_runs=True)
         self._outbox.items.clear()
         for ticket in self.tickets.values():
             ticket.lent = False
@@ -361,6 +427,7 @@ class Follower:
             self.mode = "seeking"
 
     def send_heartbeat(self, now_s: float) -> None:
+        self._send_ended()  # a summary after the count that holds it would count twice
         self.send(Heartbeat(now_s, self.endings))
 
     def take_items(self) -> list[Up]:
@@ -421,6 +488,7 @@ class Follower:
                 if self.stopping:
                     self._give_back(item.node, 0, now_s)
             case Recall():
+                self.report(now_s, all_runs=True)  # what is busy must not look idle
                 self._give_back(item.node, item.keep, now_s)
             case HeartbeatReply():
                 self._stamp_s = max(self._stamp_s, item.stamp_s)

@@ -24,8 +24,8 @@ class LocalTicket:
     """One ticket of this replica."""
 
     __slots__ = (
-        "arrival", "arrived_s", "attempt", "excluded", "lent", "node", "seq", "since_s", "stage",
-        "waited_s",
+        "arrival", "arrived_s", "attempt", "excluded", "lent", "loan_id", "node", "seq", "since_s",
+        "stage", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, now_s: float) -> None:
@@ -39,6 +39,7 @@ class LocalTicket:
         self.node = ""
         self.excluded: tuple[str, ...] = ()
         self.lent = False  # whether it runs on a slot of a loan
+        self.loan_id = ""  # by which the loan knows it, where that is another id
 
     def wait(self, action: Wait) -> None:
         self.stage, self.seq = "waiting", action.seq

@@ -33,6 +33,7 @@ from forebay.coordination.protocol.messages import (
     Owner,
     OwnerAsked,
     ProbeNode,
+    RanOnLoan,
     ReplicaBatch,
     Said,
     Up,
@@ -70,10 +71,19 @@ class Leader:
     """Decides for all replicas in one epoch."""
 
     def __init__(
-        self, about: About, epoch: int, options: Options, lease_s: float, expected: Iterable[str]
+        self,
+        about: About,
+        epoch: int,
+        options: Options,
+        lease_s: float,
+        expected: Iterable[str],
+        *,
+        borrows: bool = False,
     ) -> None:
+        """`borrows`: this replica uses lent slots, too, and tells of them together."""
         self.epoch = epoch
         self.about = about
+        self._borrows = borrows
         self.errors: list[ForebayError] = []
         """Events of replicas that the core refused as invalid; to be logged."""
         self._lease_s = lease_s
@@ -81,7 +91,7 @@ class Leader:
         self._tickets = FleetTickets()
         self._views = NodeViews()
         self._scheduler = Scheduler(options, first_seq(epoch), self._reaches)
-        self._lending = Lending(options, self.members, self._tickets, self._views)
+        self._lending = Lending(options, self.members, self._tickets, self._views, to_all=borrows)
         self._deferred = DeferredRejections()
         self._takeover: Takeover | None = Takeover({about.member, *expected}, 0.0)
         self._next_silence_s = 0.0  # when to look next for replicas that are silent
@@ -182,6 +192,8 @@ class Leader:
                 self._take_view(member, item, now_s)
             case Arrived() | Resumed():
                 self._take_ticket(member, item, now_s)
+            case RanOnLoan():
+                self._take_ended(member, item, now_s)
             case _:
                 self._take_event(member, item, now_s)
 
@@ -244,6 +256,22 @@ class Leader:
             if item.lent:
                 self._lending.loans.use(member.about.member, item.node, now_s)
         self._decide(ticket, item, now_s)
+        if self._borrows and isinstance(item, Resumed) and item.lent:
+            # It was told of late, so that what it uses seemed idle.
+            for deferred in self._deferred.fitting(self._views.merged.get(item.node)):
+                self._decide(deferred, deferred.arrival, now_s)
+
+    def _take_ended(self, member: Member, item: RanOnLoan, now_s: float) -> None:
+        """Count requests that ran on lent slots: the last as the core counts, the others beside.
+
+        What it learns of one is what it would learn of all: how long such a request runs. And fair
+        queueing remembers nothing of what ran while nobody waited.
+        """
+        ran = Resumed(item.arrival, node=item.node, attempt=1, ran_s=item.ran_s, lent=True)
+        self._take_ticket(member, ran, now_s)
+        self._take_event(member, item.event, now_s)
+        if item.count > 1:
+            self._counts.add_more(member.about.member, item.count - 1, ok=item.event.ok)
 
     def _decide(self, ticket: FleetTicket, event: Arrived | Resumed, now_s: float) -> None:
         """Have the core decide about a new ticket, or one that it rejected before."""

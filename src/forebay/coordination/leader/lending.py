@@ -168,8 +168,16 @@ class Lending:
     """
 
     def __init__(
-        self, options: Options, members: Members, tickets: FleetTickets, views: NodeViews
+        self,
+        options: Options,
+        members: Members,
+        tickets: FleetTickets,
+        views: NodeViews,
+        *,
+        to_all: bool = False,
     ) -> None:
+        """`to_all`: the leader's own replica borrows like the others."""
+        self._to_all = to_all
         self.loans = Loans(options)
         self._members = members
         self._tickets = tickets
@@ -220,7 +228,9 @@ class Lending:
     def extend_loan(self, member: Member, node: str, now_s: float) -> Lent | None:
         """Lend a slot to the replica that just used it, where nothing waits for it."""
         name, loans, view = member.about.member, self.loans, self._views.merged.get(node)
-        if name == self._members.me or view is None or not loans.may_extend(name, node):
+        if not (self._to_all or name != self._members.me):
+            return None
+        if view is None or not loans.may_extend(name, node):
             return None
         busy = self._tickets.busy(node) + 1  # with the one that would stay
         if loans.must_recall(view, busy) or self._tickets.is_wanted(view):
@@ -231,7 +241,8 @@ class Lending:
     def balance(self, patience_s: float, now_s: float) -> list[Lent]:
         """Share out idle slots; the orders are sent to the members."""
         lent: list[Lent] = []
-        members = [member.about.member for member in self._members.others()]
+        borrowers = self._members if self._to_all else self._members.others()
+        members = [member.about.member for member in borrowers]
         for node in self._views.merged.values():
             busy = self._tickets.busy(node.name)
             if self.loans.must_recall(node, busy) or self._tickets.is_wanted(node):

@@ -61,6 +61,13 @@ class FleetTotals:
         """Count an ending before its replica reports it with the next heartbeat."""
         self.endings[member] = count_ending(self.endings.get(member, NOTHING), event)
 
+    def add_more(self, member: str, count: int, *, ok: bool) -> None:
+        """Count requests that were accepted and ended elsewhere, like one that the core has."""
+        self.accepted_again -= count
+        known = self.endings.get(member, NOTHING)
+        served, failed = (count, 0) if ok else (0, count)
+        self.endings[member] = Endings(known.served + served, known.failed + failed, known.expired)
+
     def update(self, member: str, endings: Endings, present: Container[str]) -> None:
         """Take a replica's own count."""
         if endings == NOTHING:

@@ -94,6 +94,19 @@ class GaveBack(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     slots: int
 
 
+class RanOnLoan(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """Requests of one kind that began and ended on lent slots since the last message."""
+
+    arrival: Arrived
+    """Of the last of them."""
+    node: str
+    event: Finished
+    """How the last of them ended; so did all, but for their tokens."""
+    count: int
+    ran_s: float
+    """How long one of them ran, on average."""
+
+
 class OwnerAsked(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Which replica has this ticket? Answered by `Owner`."""
 
@@ -131,7 +144,7 @@ Passed: TypeAlias = (
 )
 """Events that the leader's core must hear of."""
 
-Up: TypeAlias = Said | GaveBack | Passed
+Up: TypeAlias = Said | GaveBack | RanOnLoan | Passed
 
 
 class ReplicaBatch(Struct, frozen=True, array_like=True, gc=False):

@@ -1,0 +1,110 @@
+"""Requests on lent slots that the leader has not heard of, and will hear of in summary.
+
+Nothing that it decides depends on hearing of them at once: the slots are not its own meanwhile, and
+before it could give them to others it must recall them. So a request that ends within `REPORT_S` of
+its start is one of a number in a `RanOnLoan`, and costs no message; only one that lasts longer, or
+to which something else happens, becomes a ticket like any other.
+
+Only where all replicas are workers of one machine: they are of the same version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from forebay.coordination.protocol.messages import RanOnLoan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.core import Arrived, Finished, Route
+
+REPORT_S: Final = 0.05
+"""How late the leader may hear of a start or an end: sooner than anyone looks twice."""
+
+
+class LoanRun:
+    """One request that runs on a lent slot."""
+
+    __slots__ = ("arrival", "route", "since_s")
+
+    def __init__(self, arrival: Arrived, route: Route, now_s: float) -> None:
+        self.arrival = arrival
+        self.route = route
+        self.since_s = now_s
+
+
+class _Ended:
+    """Requests of one kind that have ended."""
+
+    __slots__ = ("count", "event", "ran_s", "run")
+
+    def __init__(self, run: LoanRun, event: Finished) -> None:
+        self.count = 0
+        self.ran_s = 0.0
+        self.run = run  # the last of them
+        self.event = event
+
+
+class LoanReports:
+    """What has not been told yet."""
+
+    def __init__(self, rename: Callable[[Arrived], Arrived]) -> None:
+        """`rename` gives an arrival the id by which it is known among replicas."""
+        self._rename = rename
+        self.runs: dict[str, LoanRun] = {}
+        """Those that run, by the caller's id, the eldest first."""
+        self._ended: dict[tuple[object, ...], _Ended] = {}
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self._ended)
+
+    def start(self, arrival: Arrived, route: Route, now_s: float) -> None:
+        self.runs[arrival.id] = LoanRun(arrival, route, now_s)
+
+    def end(self, event: Finished, now_s: float) -> LoanRun | None:
+        """Count an ending; None where the leader may know of it already."""
+        run = self.runs.pop(event.id, None)
+        if run is None:
+            return None
+        arrival = run.arrival
+        kind = (
+            arrival.user, arrival.key, arrival.model, arrival.family, arrival.priority,
+            run.route.node, event.ok,
+        )  # fmt: skip
+        ended = self._ended.get(kind)
+        if ended is None:
+            ended = self._ended[kind] = _Ended(run, event)
+        ended.count += 1
+        ended.ran_s += now_s - run.since_s
+        ended.run, ended.event = run, event
+        return run
+
+    def take_eldest(self, before_s: float) -> LoanRun | None:
+        """Take one that began before that moment."""
+        for own_id, run in self.runs.items():
+            if run.since_s > before_s:
+                break
+            return self.runs.pop(own_id)
+        return None
+
+    def renamed(self, run: LoanRun) -> Arrived:
+        """Return the arrival under the id by which replicas know it."""
+        return self._rename(run.arrival)
+
+    def take_ended(self, member: str) -> list[RanOnLoan]:
+        """Take what there is to tell of those that have ended."""
+        told: list[RanOnLoan] = []
+        for one in self._ended.values():
+            self._count += 1
+            name = f"{member}.ran{self._count:x}"  # no other has it, not even a renamed one
+            arrival = replace(one.run.arrival, id=name)
+            event = replace(one.event, id=name)
+            told.append(
+                RanOnLoan(arrival, one.run.route.node, event, one.count, one.ran_s / one.count)
+            )
+        self._ended.clear()
+        return told
