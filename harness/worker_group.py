@@ -33,6 +33,8 @@ class LocalWorker:
     def die(self) -> None:
         """End as a killed process does: every connection closes, nothing is said."""
         self.replica.stop()
+        if self.store._listening is not None:
+            self.store._listening.close()
         for connection in (
             self.link._connection,
             self.store._leader,

@@ -30,7 +30,7 @@ VALUES = {"events", "actions", "options", "snapshot"}
 HOT = {
     "coordination": ("in_process", "replica", "serial_executor"),
     "coordination/follower": (
-        "borrowed_slots", "follower", "local_ticket", "wait_limits",
+        "borrowed_slots", "follower", "loan_reports", "local_ticket", "wait_limits",
     ),
     "coordination/leader": (
         "deferred_rejections", "leader", "lending", "members", "tickets",

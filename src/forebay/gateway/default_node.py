@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SIMULATED_MODEL = "simulated"
+OWN_NAMES = ("embedded", "simulated")
+"""Nodes that run in this process, or as its child."""
 
 
 class DefaultNodes(Struct):
@@ -75,13 +77,13 @@ async def find_default_nodes(
         if gguf is not None:
             raise
         return await _simulated(f"the built-in model could not be started ({error})")
-    settings = [NodeSettings(name="embedded", url=embedded.url, kind=LlamaCpp.kind)]
+    settings = [NodeSettings(name=OWN_NAMES[0], url=embedded.url, kind=LlamaCpp.kind)]
     return DefaultNodes(settings, f"running {model.model} with llama.cpp", embedded=embedded)
 
 
 async def _simulated(reason: str) -> DefaultNodes:
     node = SimNode(SimOptions(models=(SIMULATED_MODEL,), slots=4), "127.0.0.1", 0)
     await node.start()
-    settings = [NodeSettings(name="simulated", url=node.url, kind=Simulated.kind)]
+    settings = [NodeSettings(name=OWN_NAMES[1], url=node.url, kind=Simulated.kind)]
     explanation = f"SIMULATED answers only, no real model: {reason}"
     return DefaultNodes(settings, explanation, simulated=node)

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
+import stat
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +18,7 @@ from forebay.cli.output.console import counted, say
 from forebay.cli.serve.event_loop import loop_factory
 from forebay.clock import LoopClock
 from forebay.errors import InvariantBroken
-from forebay.gateway.default_node import DefaultNodes, find_default_nodes
+from forebay.gateway.default_node import OWN_NAMES, DefaultNodes, find_default_nodes
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import json_lines, short_lines
@@ -71,7 +73,9 @@ async def serve_until_stopped(
     """Serve until told to stop, alone or as one of several workers, and stop."""
     clock = LoopClock(asyncio.get_running_loop())
     encode = short_lines if sys.stdout.isatty() else json_lines
-    out: LogStream = sys.stdout.buffer if seat is None else LineStream(sys.stdout.buffer)
+    out: LogStream = sys.stdout.buffer
+    if seat is not None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+        out = LineStream(sys.stdout.buffer)  # the other workers write there, too
     log = AccessLog(out, clock, encode) if settings.server.access_log else None
     gateway = Gateway(settings, clock=clock, log=log, read_settings=arguments.read, seat=seat)
     stop = asyncio.Event()
@@ -135,6 +139,8 @@ class DefaultNodeTask:
         nodes = self._gateway.parts.nodes
         if self._is_needed:
             nodes.expecting = True
+            for name in OWN_NAMES:  # of a worker that led before this one, and has died with them
+                nodes.remove(name)
             self._defaults = await _unless_stopped(find_default_nodes(self._gguf, say), self._stop)
         if self._defaults is not None:
             for node in self._defaults.settings:

@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 
 import msgspec
+import typer
 
 from forebay.cli.serve.arguments import ServeArguments
 from forebay.cli.serve.event_loop import loop_factory
@@ -22,6 +23,13 @@ from forebay.gateway.workers.seat import Seat
 def main(descriptor: int) -> None:
     """Serve as one of several, until the parent says to stop or is gone."""
     prepare_process()
+    try:
+        _run(descriptor)
+    except typer.Exit as ending:  # why has been said
+        sys.exit(ending.exit_code)
+
+
+def _run(descriptor: int) -> None:
     with asyncio.Runner(loop_factory=loop_factory()) as runner, suppress(ConnectionError):
         runner.run(_work(socket.socket(fileno=descriptor)))
 

@@ -53,6 +53,7 @@ from forebay.coordination.protocol.messages import (
     in_batches,
 )
 from forebay.core import (
+    Abort,
     Arrived,
     Audited,
     Cancelled,
@@ -68,6 +69,7 @@ from forebay.core import (
     Reject,
     Resumed,
     Returned,
+    Revoked,
     Route,
     ShutDown,
     Snapshot,
@@ -159,6 +161,8 @@ class Follower:
             return self._arrive(event, now_s)
         if isinstance(event, Finished | Cancelled | Returned):
             return self._update_ticket(event, now_s)
+        if isinstance(event, Revoked) and self.stopping and event.id in self.tickets:
+            return [Abort(event.id, event.code)]  # all run, and the leader may be gone already
         return self._take_other(event, now_s)
 
     def _arrive(self, arrival: Arrived, now_s: float) -> list[Action]:

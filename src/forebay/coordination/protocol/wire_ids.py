@@ -38,7 +38,7 @@ class WireIds:
     def to_wire(self, event: Event) -> Event | None:
         """Return an event under the id that travels; None when it is about what has ended."""
         if type(event) is Arrived:
-            return self.open(event)
+            return self._open(event)
         own_id: str | None = getattr(event, "id", None)
         if own_id is None:
             return event
@@ -65,6 +65,9 @@ class WireIds:
 
     def open(self, arrival: Arrived) -> Arrived:
         """Return an arrival under the id that travels."""
+        return self._open(arrival)
+
+    def _open(self, arrival: Arrived) -> Arrived:
         self._arrivals += 1
         own_id, wire_id = arrival.id, f"{self.member}.{self._arrivals:x}"
         self._wire[own_id], self._own[wire_id] = wire_id, own_id

@@ -29,7 +29,8 @@ OURS: Final = frozenset(
     b"host content-length content-encoding expect accept-encoding authorization x-api-key api-key"
     b" origin"
     b" x-forebay-priority x-nexus-priority x-forebay-user x-forebay-session x-forebay-max-wait"
-    b" x-forebay-guard-token x-forebay-hop x-request-id forwarded x-forwarded-for x-forwarded-host"
+    b" x-forebay-guard-token x-forebay-hop x-forebay-client x-request-id"
+    b" forwarded x-forwarded-for x-forwarded-host"
     b" x-forwarded-proto x-real-ip".split()
 )
 """Headers that are for us, or that we write ourselves; the rest go on to the node."""
