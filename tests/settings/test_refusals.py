@@ -1,5 +1,6 @@
 """What the settings refuse, each with the dotted key and a way out."""
 
+import os
 from collections.abc import Mapping
 from math import inf, nan
 from pathlib import Path
@@ -49,6 +50,11 @@ def problem_keys(flags: Mapping[str, object]) -> list[str]:
         ("server.idle_seconds", nan),
         ("server.write_seconds", -1),
         ("server.connections_max", 0),
+        ("server.workers", 0),
+        ("server.workers", 257),
+        ("server.workers", "all"),
+        ("server.workers", True),
+        ("server.workers", 2.0),
         ("server.shutdown_seconds", inf),
         ("server.public_status", 1),
         ("server.access_log", "yes"),
@@ -217,6 +223,18 @@ def test_a_cap_that_the_profile_reads_as_normal_is_no_contradiction() -> None:
     assert load({"queue.profile": "nexus", "keys": low}).keys[0].max_priority == "low"
     two = {"queue.priorities": ["high", "normal"], "keys": low}
     assert problem_keys(two) == ["keys[0].max_priority"]
+
+
+def test_workers_share_a_queue_in_one_way_only() -> None:
+    store = {"coordination.url": "redis://127.0.0.1:6379/0"}
+    for workers in (2, "auto"):
+        assert problem_keys({**store, "server.workers": workers}) == ["server.workers"]
+    assert load({**store, "server.workers": 1}).server.worker_count() == 1
+
+
+def test_as_many_workers_as_there_are_cpus_to_use() -> None:
+    assert load({"server.workers": 3}).server.worker_count() == 3
+    assert load({"server.workers": "auto"}).server.worker_count() == len(os.sched_getaffinity(0))
 
 
 def test_tls_needs_both_of_its_files() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.settings import Settings, load_settings, load_with_origins
 from forebay.settings.loader import placed
-from forebay.settings.review import risks
+from forebay.settings.review import explain, risks
 from forebay.settings.sources import line_of
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ NODE = {"name": "n", "url": "http://gpu1:8000"}
 def warned(**flags: object) -> list[str]:
     dotted = {name.replace("__", "."): value for name, value in flags.items()}
     return [risk.key for risk in risks(load_settings(None, dotted, {}))]
+
+
+def test_several_workers_are_explained_and_one_is_not_mentioned() -> None:
+    assert "processes" not in " ".join(explain(Settings()))
+    two = load_settings(None, {"server.workers": 2}, {})
+    assert "with 2 processes that share one queue." in explain(two)[0]
 
 
 def test_the_defaults_are_without_a_warning() -> None:

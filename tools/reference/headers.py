@@ -31,6 +31,9 @@ SENT: Final = {
     "to the guards that registered with it; what callers send of it goes no further.",
     "X-Forebay-Hop": "Sent by gateways that share a queue, to each other: the name of the one that "
     "passes on a call for a session or a request which another has. It is not passed on again.",
+    "X-Forebay-Client": "Sent by the workers of one gateway to each other, over a socket that "
+    "nobody else reaches: the client's address. From a client it means nothing and goes no "
+    "further.",
     "X-Request-Id": "An id of the caller's own: up to 128 letters, digits and `._:/+=@-`. "
     "Any other, or one that is in use, is replaced. Sent to the node and echoed.",
     "traceparent": "Passed on, like everything else that is not on this page.",

@@ -43,7 +43,9 @@ def _listening(settings: Settings) -> str:
     reach = (
         "reached from this machine only" if is_loopback_name(server.host) else "open to its network"
     )
-    return f"It listens on {scheme}://{host}:{port}, {reach}."
+    workers = server.worker_count()
+    processes = f", with {workers} processes that share one queue" if workers > 1 else ""
+    return f"It listens on {scheme}://{host}:{port}, {reach}{processes}."
 
 
 def _nodes(nodes: tuple[NodeSettings, ...]) -> Iterable[str]:
