@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from forebay.core import (
     Arrived,
-    Cancelled,
+    Finished,
     NodeChanged,
     NodeRemoved,
     NodeRested,
@@ -90,7 +90,7 @@ class BorrowedSlots:
 
     def end(self, ticket_id: str, node: str, now_s: float) -> int:
         """End a ticket's use of a slot; return how many of that node are now free to give back."""
-        self._scheduler.handle(Cancelled(ticket_id), now_s)
+        self._scheduler.handle(Finished(ticket_id), now_s)
         loan = self._loans[node]
         loan.busy -= 1
         self.idle += 1
