@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -369,7 +370,26 @@ async def test_a_reload_reaches_all_workers(shell: Shell, tmp_path: Path, how: s
                 await pause()
 
 
-async def test_workers_end_when_their_parent_is_killed(shell: Shell) -> None:
+async def test_workers_end_and_clear_up_when_their_parent_is_killed(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        await _killed_parent(shell)
+        assert await asyncio.to_thread(os.listdir, folder) == []
+
+
+async def test_a_long_name_for_temporary_files_is_no_obstacle(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    workers = await Workers.serve(shell, "--node", await shell.sim_node(FAST))
+    assert (await (await workers.ask(workers.follower, model="m")).reply()).status == 200
+
+
+async def _killed_parent(shell: Shell) -> None:
     workers = await Workers.serve(shell, "--node", await shell.sim_node(FAST))
     pids = [workers.pid(number) for number in (0, 1)]
     workers.gateway.signal(signal.SIGKILL)

@@ -36,6 +36,8 @@ STEADY_S: Final = 10.0
 """A worker that lived so long is started again at once, whatever was before."""
 STUCK_S: Final = 30.0
 """A worker without a sign of life for so long is killed: it gives one every second."""
+BASE_LENGTH_MAX: Final = 60
+"""A Unix socket's whole path has at most 104 characters on some systems."""
 LATE_S: Final = 10.0
 """How much longer than `server.shutdown_seconds` a worker may take to end."""
 
@@ -67,7 +69,7 @@ class Supervisor:
         self._command = command
         self._shutdown_s = shutdown_s
         self._is_fatal = is_fatal
-        self._directory = tempfile.mkdtemp(prefix="forebay-")  # for nobody but this user
+        self._directory = _private_directory()
         self._clock = LoopClock(asyncio.get_running_loop())
         self._group = WorkerGroup()
         self._workers: dict[int, WorkerProcess] = {}
@@ -219,6 +221,12 @@ class Supervisor:
         finally:
             for one in waits:
                 one.cancel()
+
+
+def _private_directory() -> str:
+    """Return a new directory that only this user can enter, with a name that sockets can have."""
+    base = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="forebay-", dir=base if len(base) <= BASE_LENGTH_MAX else "/tmp")
 
 
 def _reason(status: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +65,12 @@ class Seat:
         return max(1, whole // self.workers)
 
     def close(self) -> None:
-        """Close the listening sockets here; the parent has them still. May be called twice."""
+        """Close the listening sockets here; the parent has them still. May be called twice.
+
+        Where the parent was killed, nobody else clears up.
+        """
         for sockets in self.sockets:
             for sock in sockets:
                 sock.close()
+        if not self.link.is_open:
+            shutil.rmtree(self.door.parent, ignore_errors=True)
