@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from forebay.wire.client import ConnectionPool
+    from forebay.wire.pool import ConnectionPool
 
 
 class MemoryTransport:

@@ -40,7 +40,8 @@ HOT = {
         "answer", "call", "exchange", "fields", "forms", "relay", "retries", "stream_gaps",
     ),
     "wire": (
-        "body", "budget", "client", "connection", "deadlines", "heads", "server", "write_batch",
+        "body", "budget", "client", "connection", "deadlines", "heads", "pool", "server",
+        "write_batch",
     ),
     "nodes": ("backend", "health", "registry"),
     "gateway/hot": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),

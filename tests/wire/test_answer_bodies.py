@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.wire.body import CHUNKS_AT_ONCE
-from forebay.wire.client import ConnectionPool, NodeConnection, Target
+from forebay.wire.client import NodeConnection
+from forebay.wire.pool import ConnectionPool, Target
 
 from .test_cached_heads import Ear, Wire
 

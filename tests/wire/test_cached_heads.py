@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from forebay.testing import FakeClock
 from forebay.wire.budget import Budget
-from forebay.wire.client import ConnectionPool, NodeConnection, Target
+from forebay.wire.client import NodeConnection
 from forebay.wire.heads import make_request_head
+from forebay.wire.pool import ConnectionPool, Target
 from forebay.wire.server import Server
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import pytest
 import uvloop
 
 from forebay.errors import BackendFailed
-from forebay.wire.client import ConnectionPool, NodeConnection, Target
+from forebay.wire.client import NodeConnection
+from forebay.wire.pool import ConnectionPool, Target
 
 
 def test_a_refused_connection_is_told_without_the_address() -> None:

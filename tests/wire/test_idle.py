@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from forebay.wire.client import ConnectionPool, Target
+from forebay.wire.pool import ConnectionPool, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -11,7 +11,8 @@ import pytest
 
 from forebay.testing import FakeClock
 from forebay.wire.budget import Budget
-from forebay.wire.client import SENT_BYTES, ConnectionPool, NodeConnection, Target
+from forebay.wire.client import SENT_BYTES, NodeConnection
+from forebay.wire.pool import ConnectionPool, Target
 from forebay.wire.server import Server
 
 from .test_connection import LIMITS, Site, Taken

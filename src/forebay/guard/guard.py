@@ -26,9 +26,9 @@ from forebay.nodes.gpu import GpuMeter
 from forebay.settings import parse_node
 from forebay.settings.addresses import is_loopback_name, name_of_url
 from forebay.wire.budget import Budget
-from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import Fetched, fetch
 from forebay.wire.hosts import HostGuard
+from forebay.wire.pool import ConnectionPool, Target
 from forebay.wire.server import Server
 
 if TYPE_CHECKING:

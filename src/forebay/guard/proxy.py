@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.guard.requests import RequestClassifier
     from forebay.guard.slots import SlotLease
-    from forebay.wire.client import ConnectionPool, NodeConnection, PendingConnect
+    from forebay.wire.client import NodeConnection
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import AnswerHead, RequestHead
+    from forebay.wire.pool import ConnectionPool, PendingConnect
     from forebay.wire.server import Delegate
 
 BODYLESS = (204, 304)

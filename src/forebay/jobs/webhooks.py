@@ -32,8 +32,8 @@ from forebay.errors import BackendFailed, StoreFailed
 from forebay.jobs.store.change_bus import LoopListener
 from forebay.jobs.store.schema import batches, jobs
 from forebay.storage.schema import now_s, only
-from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
+from forebay.wire.pool import ConnectionPool, Target
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table

@@ -22,8 +22,8 @@ from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
 from forebay.nodes.health import FailureKind, NodeHealth
 from forebay.nodes.probing import Probing
-from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
+from forebay.wire.pool import ConnectionPool, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

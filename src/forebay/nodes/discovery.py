@@ -11,8 +11,8 @@ from msgspec import Struct
 from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import detect
 from forebay.nodes.adapters.report import ProbeReply
-from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
+from forebay.wire.pool import ConnectionPool, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forebay.core import Event
     from forebay.core.events import NodeState
     from forebay.settings import NodeSettings
-    from forebay.wire.client import ConnectionPool
+    from forebay.wire.pool import ConnectionPool
 
 SOUGHT, GUARDS = "(sought)", "(guards)"
 """What the core knows those by that are no nodes yet."""

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from forebay.nodes.backend import Backend
     from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.relay import Relay
-    from forebay.wire.client import NodeConnection, PendingConnect
+    from forebay.wire.client import NodeConnection
     from forebay.wire.heads import AnswerHead
+    from forebay.wire.pool import PendingConnect
 
     KeptAnswer: TypeAlias = tuple[AnswerHead, bytes | None, list[bytes], str]  # the last: its node
 

@@ -8,8 +8,9 @@ import asyncio
 from msgspec import Struct
 
 from forebay.errors import BackendFailed
-from forebay.wire.client import ConnectionPool, NodeConnection
+from forebay.wire.client import NodeConnection
 from forebay.wire.heads import AnswerHead
+from forebay.wire.pool import ConnectionPool
 
 BODY_BYTES_MAX = 16_777_216
 """What an answer to a probe may weigh: the model list of a large server is below 1 MB."""

@@ -20,8 +20,8 @@ from forebay.coordination.protocol.messages import About
 from forebay.errors import BackendFailed, NotAllowed
 from forebay.gateway.errors.http_error import HttpError
 from forebay.settings import advertised, replica_name
-from forebay.wire.client import ConnectionPool, Target
 from forebay.wire.fetch import fetch
+from forebay.wire.pool import ConnectionPool, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -27,8 +27,8 @@ from forebay.gateway.hot.asgi_bridge import CUT
 from forebay.gateway.http.authorization import HOP
 from forebay.gateway.http.sse import while_connected
 from forebay.sessions.record import replica_of
-from forebay.wire.client import ConnectionPool
 from forebay.wire.heads import end_to_end, header_block
+from forebay.wire.pool import ConnectionPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
