@@ -8,7 +8,7 @@ TRIALS ?= 10
 STORMS ?= 20
 HOURS ?= 1
 
-.PHONY: help setup long run demo fleet faults check test suite compile wheel sim fleetsim storms hostile soak bench lock reference screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test suite compiled compile wheel sim fleetsim storms hostile soak bench lock reference screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -40,7 +40,7 @@ BROWSER := (command -v chromium || command -v chromium-browser || command -v goo
 	@touch $@
 
 run: .venv/.run  ## start the gateway, with a small real model if you run none: make run [ARGS="--port 7801"]
-	@$(BIN)/forebay serve $(ARGS)
+	@PYTHONPATH=$$($(BIN)/python tools/compile.py --fresh) $(BIN)/forebay serve $(ARGS)  # compiled, after make compile
 
 demo: .venv/.run  ## watch a queue at work: simulated nodes, scripted users, captions on the page
 	@$(BIN)/forebay demo $(ARGS)
@@ -63,16 +63,22 @@ check: setup  ## lint, types, imports, tidiness
 
 test: setup  ## set up, check, and run every test
 	@$(MAKE) --no-print-directory -j 2 check suite
+	@$(MAKE) --no-print-directory compiled
 
 suite: setup
 	$(BIN)/pytest -q -n 3 --maxschedchunk 10 --ignore tests/test_tidy.py  # of 2 cores: many tests wait for programs
 
-compile: setup  ## compile the hot path with mypyc into build/compiled (needs a C compiler); 3 times faster
-	$(BIN)/python tools/compile.py
-	@echo "run it with: PYTHONPATH=build/compiled $(BIN)/forebay serve"
+HOT := tests/test_build.py tests/wire tests/relay tests/gateway/hot
+compiled: setup  ## the tests of the hot path once more, compiled (without the C optimiser: that is quicker)
+	@if ! command -v $${CC:-cc} >/dev/null; then echo "no C compiler: the compiled build is not tested"; else \
+	  $(BIN)/python tools/compile.py --if-changed --unoptimised && \
+	  PYTHONPATH=$(CURDIR)/build/compiled-unoptimised $(BIN)/pytest -q -n 3 --compiled $(HOT); fi
 
-wheel: setup  ## build dist/*.whl with the hot path compiled
-	COMPILE_HOT_PATH=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
+compile: setup  ## compile the hot path with mypyc into build/compiled (needs a C compiler); make run uses it
+	$(BIN)/python tools/compile.py --if-changed
+
+wheel: setup  ## build dist/*.whl, with the hot path compiled where a C compiler is there
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay one]
 	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
@@ -102,6 +108,7 @@ lock: setup  ## resolve the lock files anew from pyproject.toml
 	$(BIN)/$(COMPILE) $(EXTRAS) -o requirements.lock pyproject.toml
 	$(BIN)/$(COMPILE) $(EXTRAS) --extra docs --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 	echo uv | $(BIN)/$(COMPILE) -c requirements-dev.lock -o requirements-uv.lock -
+	printf 'mypy\nsetuptools\n' | $(BIN)/$(COMPILE) -c requirements-dev.lock -o requirements-build.lock -
 
 reference: setup  ## write the reference pages, diagrams, example file, schemas and dashboard anew from the code
 	$(BIN)/python -m tools.reference

@@ -17,6 +17,7 @@ import uvloop
 from redis import Redis
 from sqlalchemy import create_engine, text
 
+from forebay.build import BUILD
 from harness.valkey_server import ValkeyServer
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Take `--storms N`: long schedules of faults, N of them, instead of one short one.
 
-    And `--long`: those tests too that take long, and are of a kind that is there already.
+    And `--long`: those tests too that take long, and are of a kind that is there already. And
+    `--compiled`: what is tested must be the compiled build, which PYTHONPATH names.
     """
     parser.addoption("--storms", type=int, default=0, help="run N long storms")
+    parser.addoption("--compiled", action="store_true", help="insist on the compiled build")
     parser.addoption("--long", action="store_true", help="run those marked long, too")
 
 
@@ -61,6 +64,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="takes long: make long"))
+    if BUILD == "compiled":
+        for item in items:
+            if mark := item.get_closest_marker("interpreted"):
+                item.add_marker(pytest.mark.skip(reason=f"compiled: {mark.args[0]}"))
 
 
 @pytest.fixture(scope="session")

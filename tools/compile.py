@@ -6,23 +6,34 @@ into one C extension. The rest of the package is copied beside it, so that
     PYTHONPATH=build/compiled .venv/bin/forebay serve
 
 runs the compiled gateway. It needs a C compiler and Python's headers. Nothing is written into
-`src`: an extension there would go on being used after its source has changed.
+`src`: an extension there would go on being used after its source has changed. `hatch_build.py` puts
+the same extensions into wheels.
 
-`--if-changed` compiles only where the sources have changed. `--unoptimised` leaves the C compiler's
-optimiser out, into `build/compiled-unoptimised`: a minute less, for tests.
+| Option | |
+|---|---|
+| `--if-changed` | compile only where the sources have changed |
+| `--unoptimised` | without the C optimiser, into `build/compiled-unoptimised`: for tests |
+| `--fresh` | print the folder if it is made of these sources, and compile nothing |
 """
 
+from __future__ import annotations
+
+import fcntl
 import hashlib
+import importlib.util
+import os
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-OPTIMISES = "--unoptimised" not in sys.argv
-TARGET = ROOT / "build" / ("compiled" if OPTIMISES else "compiled-unoptimised")
-MARK = TARGET / "sources.sha256"
-"""Of which sources the build is made."""
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+LIMIT_S = 1800
+"""How long compiling may take on a very slow machine."""
 
 VALUES = {"events", "actions", "options", "snapshot"}
 """Modules of the core that define plain values, which msgspec makes and mypyc cannot."""
@@ -48,15 +59,17 @@ HOT = {
 }  # fmt: skip
 """What every request passes through, beside the core."""
 
-SETUP = """
-from setuptools import setup
-from mypyc.build import mypycify
-extensions = mypycify({modules!r}, opt_level="{level}", debug_level="0")
-for extension in extensions:
-    extension.extra_compile_args.append("-Wno-misleading-indentation")
-setup(name="forebay-compiled", packages=[], ext_modules=extensions)
-"""
-"""Looking for misleading indentation in the one C file of 37 MB would take gcc 80 of 110 s."""
+LEVEL = "1"
+"""Of the C optimiser: measured, 2 and 3 gain nothing and take 30 s of CPU time more."""
+C_OPTIONS = ("-fvisibility=hidden", "-w")
+"""Files of one extension call each other directly; warnings of generated code take their time."""
+
+TYPING = ("--config-file=", "--ignore-missing-imports")
+"""Options of mypy: `make check` holds the types; here only what they say matters."""
+
+
+class CannotCompile(Exception):
+    """Why there is no compiled build: one line, then what the tools said."""
 
 
 def modules() -> list[str]:
@@ -67,31 +80,146 @@ def modules() -> list[str]:
     return [f"forebay/{name}" for name in names]
 
 
+def check_compiler() -> None:
+    """Raise CannotCompile where there is no C compiler that knows Python's headers."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")  # noqa: TID251
+    command = [*compiler, "-fsyntax-only", "-I", sysconfig.get_path("include"), "-x", "c", "-"]
+    try:
+        tried = subprocess.run(
+            command, input="#include <Python.h>", capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotCompile(f"there is no C compiler ({compiler[0]})") from error
+    if tried.returncode != 0:
+        why = f"{compiler[0]} cannot compile with Python's headers"
+        raise CannotCompile(f"{why}\n{tried.stderr[-2000:]}")
+
+
+def has_compiler() -> bool:
+    """Say whether compiling is possible here."""
+    try:
+        check_compiler()
+    except CannotCompile:
+        return False
+    return True
+
+
 def sources_hash() -> str:
-    """Return what the build depends on, as one number."""
-    found = hashlib.sha256(sys.version.encode())
-    for path in (Path(__file__), *sorted((ROOT / "src").rglob("*.py"))):
+    """Return what a build depends on, as one number."""
+    found = hashlib.sha256(f"{sys.version} {sysconfig.get_config_var('EXT_SUFFIX')}".encode())
+    source = ROOT / "src" / "forebay"
+    paths = (path for path in sorted(source.rglob("*")) if path.suffix not in {".pyc", ".so"})
+    for path in (Path(__file__), *filter(Path.is_file, paths)):
         found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()
 
 
-def main() -> None:
-    """Copy the package and compile what is hot; with `--if-changed`, only where it must be."""
-    wanted = sources_hash()
-    if "--if-changed" in sys.argv and MARK.exists() and MARK.read_text() == wanted:
-        return
-    shutil.rmtree(TARGET, ignore_errors=True)
-    ignored = shutil.ignore_patterns("__pycache__", "*.so")
-    shutil.copytree(ROOT / "src" / "forebay", TARGET / "forebay", ignore=ignored)
-    (TARGET / "setup.py").write_text(SETUP.format(modules=modules(), level=3 if OPTIMISES else 0))
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    done = subprocess.run(command, cwd=TARGET, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"compiling failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    shutil.rmtree(TARGET / "build", ignore_errors=True)
-    (TARGET / "setup.py").unlink()
-    MARK.write_text(wanted)
+class CompiledPackage:
+    """The package with its hot path compiled, in a folder of its own."""
+
+    def __init__(self, *, optimised: bool) -> None:
+        self.folder = BUILD / ("compiled" if optimised else "compiled-unoptimised")
+        self._level = LEVEL if optimised else "0"
+        self._mark = self.folder / "sources.sha256"
+
+    def is_fresh(self) -> bool:
+        """Say whether it is there, and made of the sources as they are."""
+        return self._mark.exists() and self._mark.read_text() == sources_hash()
+
+    def make(self, *, if_changed: bool) -> Path:
+        """Copy the package and compile what is hot; return where. Raises CannotCompile."""
+        check_compiler()
+        if importlib.util.find_spec("mypyc") is None or not importlib.util.find_spec("setuptools"):
+            raise CannotCompile("mypy and setuptools are not installed")
+        BUILD.mkdir(exist_ok=True)
+        with (BUILD / "compiling.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # one makes it, others wait for that
+            if not (if_changed and self.is_fresh()):
+                self._make()
+        return self.folder
+
+    def _make(self) -> None:
+        wanted = sources_hash()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / "src" / "forebay", self.folder / "forebay", ignore=ignored)
+        command = [sys.executable, str(Path(__file__)), f"--extensions={self._level}"]
+        try:
+            done = subprocess.run(
+                command, cwd=self.folder, capture_output=True, text=True, timeout=LIMIT_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CannotCompile(f"compiling took more than {LIMIT_S} s") from error
+        if done.returncode != 0:
+            last = done.stderr.strip().rpartition("\n")[2]
+            raise CannotCompile(
+                f"compiling failed: {last}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+            )
+        for remains in ("build", ".mypy_cache"):
+            shutil.rmtree(self.folder / remains, ignore_errors=True)
+        self._mark.write_text(wanted)
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this program may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def make_extensions(level: str) -> None:
+    """Compile the package in the current folder: one C file a module, side by side on all CPUs.
+
+    They make one extension. Several would have to go through the interpreter to call each other.
+    """
+    from mypyc.build import mypycify
+    from setuptools import setup  # type: ignore[import-untyped]
+    from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
+
+    class ParallelBuild(build_ext):  # type: ignore[misc] # setuptools has no types
+        """Setuptools can only build several extensions side by side, not the files of one."""
+
+        def build_extensions(self) -> None:
+            compile_files = self.compiler.compile
+
+            def compile_side_by_side(sources: list[str], **options: object) -> list[str]:
+                largest_first = sorted(sources, key=os.path.getsize, reverse=True)
+                with ThreadPoolExecutor(usable_cpus()) as pool:
+                    made = pool.map(lambda path: compile_files([path], **options), largest_first)
+                    return [path for paths in made for path in paths]
+
+            self.compiler.compile = compile_side_by_side
+            super().build_extensions()
+
+    options = [*TYPING, *modules()]
+    extensions = mypycify(
+        options, opt_level=level, debug_level="0", multi_file=True, group_name="forebay"
+    )
+    for extension in extensions:
+        extension.extra_compile_args.extend(C_OPTIONS)
+    setup(
+        name="forebay-compiled",
+        packages=[],
+        ext_modules=extensions,
+        cmdclass={"build_ext": ParallelBuild},
+        script_args=["--quiet", "build_ext", "--inplace"],
+    )
+
+
+def main(options: list[str]) -> None:
+    """Do what the options say; the module's text has them."""
+    levels = [option.partition("=")[2] for option in options if option.startswith("--extensions=")]
+    package = CompiledPackage(optimised="--unoptimised" not in options)
+    if levels:
+        make_extensions(levels[0])
+    elif "--fresh" in options:
+        sys.stdout.write(str(package.folder) if package.is_fresh() else "")
+    else:
+        try:
+            package.make(if_changed="--if-changed" in options)
+        except CannotCompile as error:
+            sys.exit(str(error))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

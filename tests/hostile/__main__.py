@@ -9,7 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .compiled import compiled_package
+from tools.compile import CompiledPackage
+
 from .run import Run
 from .stand import Stand
 
@@ -29,7 +30,9 @@ def options() -> argparse.Namespace:
 async def stand_for(given: argparse.Namespace, folder: Path) -> Stand:
     if given.build == "guard":
         return await Stand.guard(folder)
-    compiled = compiled_package() if given.build == "compiled" else None
+    compiled = None
+    if given.build == "compiled":
+        compiled = CompiledPackage(optimised=False).make(if_changed=True)
     return await Stand.gateway(folder, compiled, self_check=not given.no_self_check)
 
 

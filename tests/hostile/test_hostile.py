@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tools.compile import CompiledPackage, has_compiler
+
 from .answers import Answer, Malformed, take_answer
-from .compiled import compiled_package, has_compiler
 from .oracle import Ask, Oracle
 from .run import Run, leftovers
 from .stand import Stand
@@ -41,7 +42,8 @@ async def test_whatever_clients_and_nodes_do_nothing_is_left(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not has_compiler(), reason="there is no C compiler")
 async def test_whatever_they_do_to_the_compiled_build_nothing_is_left(tmp_path: Path) -> None:
-    await play(await Stand.gateway(tmp_path, compiled_package()), SEEDS, REQUESTS)
+    compiled = CompiledPackage(optimised=False).make(if_changed=True)
+    await play(await Stand.gateway(tmp_path, compiled), SEEDS, REQUESTS)
 
 
 async def test_whatever_they_do_to_a_guard_nothing_is_left(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import runpy
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +16,7 @@ from forebay.relay import members
 from forebay.relay.fields import find_model, replace_model
 from forebay.relay.json_text import SLICE
 from forebay.relay.members import BRACKETS_FREE, DEPTH_MAX, MEMBERS_MAX, WHOLE_BYTES, InvalidBody
+from tools.compile import modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -230,6 +229,5 @@ def test_depth_counts_what_msgspec_reads_too() -> None:
 
 def test_the_scanner_is_never_compiled() -> None:
     """Jobs look for the model of large params in a thread, and compiled code lets no other on."""
-    compiled = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "compile.py"))["modules"]()
-    assert "forebay/relay/fields.py" in compiled
-    assert "forebay/relay/members.py" not in compiled
+    assert "forebay/relay/fields.py" in modules()
+    assert "forebay/relay/members.py" not in modules()

@@ -92,10 +92,9 @@ def test_a_byte_is_looked_at_four_times_at_most(what: str, size: int) -> None:
 
 
 @hostile
+@pytest.mark.interpreted("makes no calls that can be counted")
 def test_a_step_is_a_small_one(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are few in a step, and so are calls, which cost more than bytes."""
-    if fields.__file__.endswith(".so"):
-        pytest.skip("compiled code makes no calls that can be counted")
     slices = in_slices(filled(*HOSTILE[what]))
     going: list[object] = [0]
     while going[-1] is not None:
@@ -115,11 +114,12 @@ class Counted:
         return self._decode(body)
 
 
+REPLACING = pytest.mark.interpreted("its decoders cannot be replaced")
+
+
 @pytest.fixture
 def scanned(monkeypatch: pytest.MonkeyPatch) -> Callable[[FieldsReader, bytes], int]:
     """Count what is looked at when a body is read at once, and in slices where it must be."""
-    if fields.__file__.endswith(".so"):
-        pytest.skip("compiled code cannot be looked into")
 
     def count(reader: FieldsReader, body: bytes) -> int:
         by_name, by_place = Counted(fields._MEMBERS), Counted(members._VALUES)
@@ -142,6 +142,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> Callable[[FieldsReader, bytes], 
 
 
 @hostile
+@REPLACING
 def test_a_small_body_is_looked_at_no_more_often(
     what: str, scanned: Callable[[FieldsReader, bytes], int]
 ) -> None:
@@ -163,6 +164,7 @@ def test_an_ordinary_body_is_read_at_once(separators: tuple[str, str], indent: i
     assert OLLAMA.reader.read_small(body) is not None
 
 
+@REPLACING
 def test_the_usual_body_is_looked_at_once_beside_its_utf8(
     scanned: Callable[[FieldsReader, bytes], int],
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from forebay import __version__
+from forebay.build import describe_build
 from forebay.cli.exits import EPILOG
 from forebay.cli.verbs import Verb, VerbGroup
 
@@ -82,7 +83,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"forebay {__version__}")
+        typer.echo(f"forebay {__version__} ({describe_build()})")
         raise typer.Exit
 
 
@@ -91,7 +92,10 @@ def forebay(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and the build.",
         ),
     ] = False,
 ) -> None:

@@ -126,6 +126,7 @@ class Capabilities(Struct, frozen=True):
     limits: Limits = Limits()
     priorities: tuple[str, ...] = ()
     families: dict[str, tuple[str, ...]] = {}
+    build: str = ""
 
 
 class Health(Struct, frozen=True):

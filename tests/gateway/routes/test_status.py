@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.build import BUILD
+
 from ..conftest import OK
 from ..hot.test_users_and_keys import A, B, key, start
 
@@ -267,6 +269,7 @@ async def test_a_gateway_is_ready_while_a_node_is_up_and_it_is_not_draining(rig:
 async def test_capabilities_say_what_is_offered(rig: Rig) -> None:
     await rig.start(await rig.node(), queue={"max_size": 7})
     seen = (await rig.get("/capabilities")).json
+    assert seen["build"] == BUILD
     assert "/v1/chat/completions" in seen["families"]["openai"]
     assert seen["families"]["anthropic"] == ["/v1/messages", "/v1/messages/count_tokens"]
     assert "/api/embed" in seen["families"]["ollama"]

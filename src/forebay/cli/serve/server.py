@@ -13,6 +13,8 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from forebay import __version__
+from forebay.build import describe_build
 from forebay.cli.invocation import local_url, with_url
 from forebay.cli.output.console import counted, say
 from forebay.cli.serve.event_loop import loop_factory
@@ -232,6 +234,7 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     models = gateway.parts.nodes.models("openai")
     say("")
     say(f"Forebay is listening on {url}")
+    say(f"  version {__version__}, {describe_build()}")
     if defaults is not None:
         say(f"  nodes: {defaults.explanation}")
     for backend in gateway.parts.nodes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from forebay.build import Build
 from forebay.coordination.protocol.fleet import Mode, ReplicaState
 from forebay.gateway.openapi.operations import FOR_ADMINS, WITH_A_KEY, Operation, query
 from forebay.gateway.openapi.schemas import (
@@ -185,6 +186,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Ready": record({"status": {"const": "ready"}, "mode?": _MODE}),
     "Capabilities": record({
         "version": TEXT,
+        "build": said("Whether the hot path runs as C extensions or as plain Python.",
+            {"enum": list(get_args(Build))}),
         "families": said("The routes of each dialect.",
             {"type": "object", "additionalProperties": listed(TEXT)}),
         "priorities": said("The classes, most urgent first.", listed(TEXT)),

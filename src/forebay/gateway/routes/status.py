@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay import __version__
+from forebay.build import BUILD
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.admission import FAMILIES
 from forebay.gateway.openapi.document import document, routes
@@ -71,6 +72,7 @@ class StatusRoutes:
         return json_answer(
             {
                 "version": __version__,
+                "build": BUILD,
                 "families": {
                     family.name: [*family.routes, *family.free_routes] for family in FAMILIES
                 },
