@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from .crew import Crew
 
 if TYPE_CHECKING:
-    import pytest
-
     from harness.valkey_server import ValkeyServer
 
 
+@pytest.mark.interpreted("a method cannot be replaced")
 async def test_who_stops_asking_does_not_take_the_answer_from_others(
     valkey_server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

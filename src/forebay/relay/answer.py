@@ -99,8 +99,11 @@ def _read_flat(tail: bytes, start: int) -> tuple[int, int]:
     >>> _read_flat(b'"usage":{"input_tokens":12,"output_tokens":34}', 0)
     (12, 34)
     """
+    begin, end = start + len(_USAGE) + 1, tail.find(b"}", start) + 1
+    if end <= begin:
+        return -1, -1  # compiled, a slice that ends before it begins is a SystemError
     try:
-        counts = _COUNTS.decode(tail[start + len(_USAGE) + 1 : tail.find(b"}", start) + 1])
+        counts = _COUNTS.decode(tail[begin:end])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return -1, -1
     prompt = counts.get("prompt_tokens", -1)

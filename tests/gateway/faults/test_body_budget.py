@@ -182,6 +182,7 @@ async def test_a_client_of_another_route_that_left_waits_for_no_room(rig: FaultR
     await rig.until(lambda: budget.waiting == 0, "they wait though they are gone")
 
 
+@pytest.mark.interpreted("a method cannot be replaced by one that fails")
 async def test_a_bug_in_one_large_body_does_not_stop_the_others(
     rig: FaultRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
