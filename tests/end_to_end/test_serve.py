@@ -9,6 +9,8 @@ import sys
 from asyncio.subprocess import PIPE
 from typing import TYPE_CHECKING
 
+from forebay import __version__
+from forebay.build import describe_build
 from forebay.nodes.sim.engine import SimOptions
 from harness.polling import pause
 
@@ -37,6 +39,7 @@ async def test_the_first_answer_comes_through_and_the_console_says_what_to_try(
     assert reply.headers["x-queue-status"] == "direct"
     assert f"curl http://127.0.0.1:{port}/v1/chat/completions" in gateway.text
     assert '"model": "m"' in gateway.text
+    assert f"version {__version__}, {describe_build()}" in gateway.text
     line = await gateway.says('"outcome":"served"')
     assert PROMPT not in gateway.text, "no prompt is ever logged"
     assert reply.headers["x-request-id"] in line
