@@ -151,10 +151,8 @@ class CompiledPackage:
         except subprocess.TimeoutExpired as error:
             raise CannotCompile(f"compiling took more than {LIMIT_S} s") from error
         if done.returncode != 0:
-            last = done.stderr.strip().rpartition("\n")[2]
-            raise CannotCompile(
-                f"compiling failed: {last}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
-            )
+            said = f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
+            raise CannotCompile(f"compiling failed; the log of the build says how\n{said}")
         for remains in ("build", ".mypy_cache"):
             shutil.rmtree(self.folder / remains, ignore_errors=True)
         self._mark.write_text(wanted)
@@ -196,7 +194,7 @@ def make_extensions(level: str) -> None:
         options, opt_level=level, debug_level="0", multi_file=True, group_name="forebay"
     )
     for extension in extensions:
-        extension.extra_compile_args.extend(C_OPTIONS)
+        extension.extra_compile_args = [*extension.extra_compile_args, *C_OPTIONS]
     setup(
         name="forebay-compiled",
         packages=[],
