@@ -66,7 +66,7 @@ test: setup  ## set up, check, and run every test
 	@$(MAKE) --no-print-directory compiled
 
 suite: setup
-	$(BIN)/pytest -q -n 3 --maxschedchunk 10 --ignore tests/test_tidy.py  # of 2 cores: many tests wait for programs
+	$(BIN)/pytest -q -n 4 --maxschedchunk 10 --ignore tests/test_tidy.py  # of 2 cores: many tests wait for programs
 
 HOT := tests/test_build.py tests/wire tests/relay tests/gateway/hot tests/gateway/faults
 compiled: setup  ## the tests of the hot path once more, compiled (without the C optimiser: that is quicker)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import forebay
+from forebay.build import describe_build
 
 COMMAND = Path(sys.executable).parent / "forebay"
 
@@ -15,7 +16,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_tells_its_version() -> None:
     done = run("--version")
-    assert (done.returncode, done.stdout.strip()) == (0, f"forebay {forebay.__version__}")
+    said = f"forebay {forebay.__version__} ({describe_build()})"
+    assert (done.returncode, done.stdout.strip()) == (0, said)
 
 
 def test_help_says_what_it_is_and_what_there_is() -> None:

@@ -187,9 +187,11 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Tasks", "Tasks of the event loop: a level that only rises is a leak.",
               {"{{instance}}": "max by (instance) (forebay_tasks)"}),
         Panel("Connections", "Open connections, idle ones included, to clients and to nodes.",
-              {"{{side}}": "sum by (side) (forebay_connections)"}, width=12),
+              {"{{side}}": "sum by (side) (forebay_connections)"}),
         Panel("Request bodies", "Bytes of request bodies that are counted now.",
-              {"{{instance}}": "max by (instance) (forebay_body_bytes)"}, "bytes", width=12),
+              {"{{instance}}": "max by (instance) (forebay_body_bytes)"}, "bytes"),
+        Panel("Workers", "Processes that serve: fewer than server.workers while one is restarted.",
+              {"{{instance}}": "max by (instance) (forebay_workers)"}),
     ],
     "Jobs and sessions": [
         Panel("Jobs under way", "Jobs queued and running, by type. At jobs.max_queue_depth (500) "
