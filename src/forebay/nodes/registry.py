@@ -28,6 +28,8 @@ SOUGHT, GUARDS = "(sought)", "(guards)"
 NODES_MAX = 1000
 """Each node has timers, connections and labels of its own."""
 
+FULL_NAMES_MAX = 1024
+
 
 class Nodes:
     """The nodes by name."""
@@ -53,6 +55,7 @@ class Nodes:
         self.has_absences = False
         """Whether a node may be known not to have a route."""
         self.has_ollama = False
+        self._full_names: dict[str, str] = {}  # as found since a node last told of itself
         """Whether any node is Ollama, whose models have short names."""
 
     def connect(self, post: Callable[[Event], None]) -> None:
@@ -169,6 +172,7 @@ class Nodes:
         self._post(event)
         self.wake()
         self.has_ollama = any(b.kind == Ollama.kind for b in self._backends.values())
+        self._full_names.clear()
         self.on_change(event.name)
 
     def remove(self, name: str) -> bool:
@@ -312,6 +316,14 @@ class Nodes:
 
     def full_name(self, model: str) -> str:
         """Return the model that a short name stands for: Ollama's `gemma3` is `gemma3:latest`."""
+        full = self._full_names.get(model)
+        if full is None:
+            if len(self._full_names) >= FULL_NAMES_MAX:  # somebody makes them up
+                self._full_names.clear()
+            full = self._full_names[model] = self._find_full_name(model)
+        return full
+
+    def _find_full_name(self, model: str) -> str:
         if any(model in backend.told.models for backend in self._backends.values()):
             return model
         full = f"{model}:latest"
