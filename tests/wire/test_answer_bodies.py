@@ -94,3 +94,14 @@ async def test_a_chunk_with_a_wrong_size_breaks_the_answer() -> None:
     connection.data_received(HEAD + b"2\r\nabc\r\n")
     assert ear.heard[-1] == ("the answer is not HTTP/1.1: a chunk is longer than it says", False)
     assert wire.closed
+
+
+async def test_a_connection_is_not_used_again_whose_request_was_answered_before_its_body_came() -> (
+    None
+):
+    connection, wire, ear = NodeConnection(ConnectionPool(Target("a", 1))), Wire(), Ear()
+    connection.connection_made(wire)
+    connection.send(b"POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n", [], ear)
+    connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+    assert ear.heard[-1] == ("end",)
+    assert wire.closed

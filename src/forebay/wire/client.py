@@ -87,8 +87,8 @@ class NodeConnection(asyncio.Protocol, Writer):
 
     __slots__ = (
         "_batch", "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head_bytes",
-        "_listener", "_lost", "_on_room", "_parser", "_poller", "_pool", "_raw", "_rest",
-        "_sent_much", "_status", "_streamed", "_transport", "_unsent", "_used", "paused",
+        "_is_upload", "_listener", "_lost", "_on_room", "_parser", "_poller", "_pool", "_raw",
+        "_rest", "_sent_much", "_status", "_streamed", "_transport", "_unsent", "_used", "paused",
     )  # fmt: skip
 
     def __init__(self, pool: ConnectionPool) -> None:
@@ -107,6 +107,7 @@ class NodeConnection(asyncio.Protocol, Writer):
         self._used = False  # has carried an exchange before
         self._streamed = False  # the last answer came in chunks
         self._sent_much = False  # more than fits into a socket's buffer
+        self._is_upload = False  # its body comes with `send_more`, and may not have come whole
         self._counted = False  # among the open ones of the pool
         self._lost = False
         self._unsent: list[bytes | memoryview] = []  # of a large body
@@ -129,6 +130,7 @@ class NodeConnection(asyncio.Protocol, Writer):
         self._raw = b""
         self._completed = False
         self._sent_much = not isinstance(body, bytes) or len(body) >= SENT_BYTES
+        self._is_upload = not body and not isinstance(body, bytes)
         if isinstance(body, bytes) and not self._sent_much:
             self._batch.write(self, request + body)
             return
@@ -448,8 +450,10 @@ class NodeConnection(asyncio.Protocol, Writer):
 
     def _is_still_sending(self) -> bool:
         """Say whether the answer came before the whole request was sent: the rest must not."""
-        return bool(self._unsent) or (
-            self._transport is not None and self._transport.get_write_buffer_size() > 0
+        return (
+            bool(self._unsent)
+            or self._is_upload
+            or (self._transport is not None and self._transport.get_write_buffer_size() > 0)
         )
 
     def _is_excess(self) -> None:
