@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from forebay.relay.stream_gaps import LOOKS, StreamGaps
 from forebay.testing import FakeClock
+
+pytestmark = pytest.mark.interpreted("compiled, it takes nothing but an Exchange")
 
 
 class Stream:
