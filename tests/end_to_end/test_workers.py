@@ -91,7 +91,6 @@ async def test_a_request_is_found_by_its_id_whichever_worker_is_asked(shell: She
     assert (await waiting.reply()).status == 499
 
 
-@pytest.mark.long  # on a machine under load it has failed now and then, and why is not known yet
 async def test_nodes_are_added_and_drained_for_all_workers(shell: Shell) -> None:
     other = SimOptions(models=("other",), slots=1, ttft_s=0.0, tokens_per_second=0.0)
     workers = await Workers.serve(shell, "--node", await shell.sim_node(FAST))
@@ -354,7 +353,7 @@ async def test_a_second_signal_stops_all_workers_at_once(shell: Shell) -> None:
     assert await workers.gateway.ends() == 0
 
 
-@pytest.mark.parametrize("how", ["signal", pytest.param("route", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["signal", "route"])
 async def test_a_reload_reaches_all_workers(shell: Shell, tmp_path: Path, how: str) -> None:
     config = tmp_path / "forebay.toml"
     nodes = [await shell.sim_node(FAST)]

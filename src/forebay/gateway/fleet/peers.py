@@ -60,6 +60,8 @@ ALIVE_S: Final = 2.0
 OWNER_S: Final = 1.0
 """How long the leader may take to say which gateway has a request."""
 POOLS_MAX: Final = 64
+WHOLE_BYTES: Final = 65_536
+"""A body up to here is passed on whole: one that is answered before it has come breaks off."""
 IDLE_MAX: Final = 16
 CLIENT: Final = b"x-forebay-client"
 """The header by which a worker tells another one of the same gateway the client's address."""
@@ -295,7 +297,7 @@ class Peers:
     async def stream(self, request: Request, member: str) -> Response:
         """Return the answer of another worker of this gateway; the body is passed on as it comes.
 
-        Raises HttpError where it is unreachable; nothing of the body was read then.
+        Raises HttpError where it is unreachable; what was read of the body is kept in the request.
         """
         name = member.partition("-")[0]
         address = self._address(name)
@@ -304,7 +306,10 @@ class Peers:
         length = int(given["content-length"]) if given.get("content-length", "").isdigit() else -1
         head = _head(request, address, "", length if has_body else 0)
         passed = PeerRequest(name, address, head, b"", request.method in SAFE)
-        if has_body:
+        if 0 < length <= WHOLE_BYTES:
+            passed = passed._replace(body=await self._reader.whole(request))
+            response = await while_connected(request, self._response(passed, None))
+        elif has_body:
             response = await self._upload(passed, request, is_chunked=length < 0)
         else:
             response = await while_connected(request, self._response(passed, None))

@@ -54,6 +54,16 @@ class RequestReader:
             raise HttpError("request_timeout", "the client left") from None
         return bytes(body)
 
+    async def whole(self, request: Request) -> bytes:
+        """Return a body, which the request keeps; raises HttpError where it takes too long."""
+        try:
+            async with asyncio.timeout(self.limit_s):
+                return await request.body()
+        except TimeoutError:
+            raise HttpError("request_timeout", "the body took too long") from None
+        except ClientDisconnect:
+            raise HttpError("request_timeout", "the client left") from None
+
     async def pieces(self, request: Request) -> AsyncIterator[bytes]:
         """Yield a body as it comes; raises HttpError where the next piece takes too long."""
         stream = request.stream()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from forebay.coordination.workers.store import WorkerStore
     from forebay.gateway.fleet.peers import Peers
@@ -38,6 +38,16 @@ UPLOAD_BYTES: Final = 262_144
 """What an upload takes of the memory: it is streamed on."""
 LEADER_S: Final = 3.0
 """How long a request waits for another worker to take the lead."""
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Return a source of messages that begins with a body which has been read."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return next_message
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class LeaderProxy:
             answer = await self._passed_on(request)
         except HttpError as error:
             answer = self.render(error.problem, request)
+        if answer is None and hasattr(request, "_body"):  # read, and then this worker led
+            receive = _again(request._body, receive)
         await (answer or self.app)(scope, receive, send)
 
     async def _passed_on(self, request: Request) -> Response | None:
