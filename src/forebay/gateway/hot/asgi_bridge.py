@@ -35,25 +35,44 @@ CUT: Final = "forebay.cut"
 """The extension of a request's scope that aborts its connection in the middle of a response."""
 
 
+def uvicorn_config(app: ASGIApp, idle_s: float) -> Config:
+    """Return how uvicorn's protocol serves the application: without what is done elsewhere."""
+    config = Config(
+        app,
+        http=HttpToolsProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=int(idle_s),
+    )
+    config.load()
+    logging.getLogger("uvicorn.error").setLevel(WARNING)
+    return config
+
+
+async def finish(state: ServerState, limit_s: float) -> None:
+    """Let what uvicorn's protocols are answering finish, for a while; may be called twice."""
+    for protocol in list(state.connections):
+        protocol.shutdown()
+    tasks = list(state.tasks)
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=limit_s)
+        for task in late:
+            task.cancel()
+        if late:  # one may wait for a database that hangs, and which is closed only after this
+            await asyncio.wait({asyncio.gather(*late, return_exceptions=True)}, timeout=limit_s)
+
+
 class Cold:
     """The application, and the protocols that are answering for it now."""
 
     def __init__(self, app: ASGIApp, idle_s: float, bodies: Budget) -> None:
         self._bodies = bodies
-        self._config = Config(
-            app,
-            http=HttpToolsProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=int(idle_s),
-        )
-        self._config.load()
-        logging.getLogger("uvicorn.error").setLevel(WARNING)
+        self._config = uvicorn_config(app, idle_s)
         self._state = ServerState()
 
     def borrow(self, connection: ServerConnection) -> OneRequest:
@@ -62,16 +81,7 @@ class Cold:
         return OneRequest(self._config, self._state, connection, room)
 
     async def stop(self, limit_s: float) -> None:
-        """Let what is being answered finish, for a while."""
-        for protocol in list(self._state.connections):
-            protocol.shutdown()
-        tasks = list(self._state.tasks)
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=limit_s)
-            for task in late:
-                task.cancel()
-            if late:  # one may wait for a database that hangs, and which is closed only after this
-                await asyncio.wait({asyncio.gather(*late, return_exceptions=True)}, timeout=limit_s)
+        await finish(self._state, limit_s)
 
 
 class BodyRoom:

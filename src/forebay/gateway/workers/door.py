@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from forebay.gateway.fleet.peers import CLIENT
-from forebay.gateway.hot.asgi_bridge import CUT
+from forebay.gateway.hot.asgi_bridge import CUT, finish, uvicorn_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,19 +29,7 @@ class Door:
     def __init__(self, app: ASGIApp, path: Path) -> None:
         self._path = path
         self._state = ServerState()
-        self._config = Config(
-            PassedOn(app),
-            http=HttpToolsProtocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=IDLE_S,
-        )
-        self._config.load()
+        self._config = uvicorn_config(PassedOn(app), IDLE_S)
         self._listening: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -53,15 +40,7 @@ class Door:
         """Let what is being answered finish, for a while; may be called twice."""
         if self._listening is not None:
             self._listening.close()
-        for protocol in list(self._state.connections):
-            protocol.shutdown()
-        tasks = list(self._state.tasks)
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=limit_s)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=limit_s)
+        await finish(self._state, limit_s)
 
     def _protocol(self) -> DoorProtocol:
         return DoorProtocol(self._config, self._state, {}, asyncio.get_running_loop())
