@@ -46,7 +46,8 @@ Absent: TypeAlias = Literal["", "model", "route"]
 _INPUT = re.compile(rb'"(?:prompt_tokens|input_tokens|prompt_eval_count)"\s*:\s*(\d{1,9})')
 _OUTPUT = re.compile(rb'"(?:completion_tokens|output_tokens|eval_count)"\s*:\s*(\d{1,9})')
 _USAGE: Final = b'"usage"'
-_COUNT: Final = b"eval_count"
+_PROMPT_COUNT: Final = b'"prompt_eval_count"'
+_OUTPUT_COUNT: Final = b'"eval_count"'
 _COUNTS: Final = msgspec.json.Decoder(dict[str, int])
 _TOKENS_MAX: Final = 1_000_000_000
 _NO_ROUTE = re.compile(
@@ -77,15 +78,24 @@ def read_usage(tail: bytes | bytearray) -> tuple[int, int]:
     """
     start = tail.rfind(_USAGE)
     if start < 0:
-        start = tail.rfind(_COUNT)
-        if start < 0:
-            return -1, -1
-        start = max(0, start - 1024)  # Ollama has no object around its counts
-    elif isinstance(tail, bytes):
+        return _read_counts(tail)
+    if isinstance(tail, bytes):
         both = _read_flat(tail, start)
         if both[0] >= 0:
             return both
     prompt, output = _INPUT.search(tail, start), _OUTPUT.search(tail, start)
+    return int(prompt[1]) if prompt else -1, int(output[1]) if output else -1
+
+
+def _read_counts(tail: bytes | bytearray) -> tuple[int, int]:
+    """Read what Ollama says, which has no object around its counts.
+
+    >>> _read_counts(b'{"done":true,"prompt_eval_count":12,"eval_count":34,"eval_duration":5}')
+    (12, 34)
+    """
+    output_at, prompt_at = tail.rfind(_OUTPUT_COUNT), tail.rfind(_PROMPT_COUNT)
+    output = _OUTPUT.match(tail, output_at) if output_at >= 0 else None
+    prompt = _INPUT.match(tail, prompt_at) if prompt_at >= 0 else None
     return int(prompt[1]) if prompt else -1, int(output[1]) if output else -1
 
 
