@@ -288,10 +288,10 @@ class Exchange(AnswerListener):
     def _forget_passed(self) -> None:
         """Keep but the end of what has been passed on, and the number of events before it."""
         passed, mark = b"".join(self._pieces), self.call.family.event_mark
-        kept = passed[-STREAM_TAIL_BYTES:]
-        self._events += passed.count(mark) - kept.count(mark)
-        self._pieces = [kept]
-        self._forgotten_bytes = self.answer_bytes - len(kept)
+        cut = max(0, len(passed) - STREAM_TAIL_BYTES)
+        self._events += passed.count(mark, 0, cut + len(mark) - 1)  # those that begin before it
+        self._pieces = [passed[cut:]]
+        self._forgotten_bytes += cut
 
     def _hold(self, data: bytes) -> None:
         """Keep what has come for now, unless nothing can go wrong any more that matters."""
