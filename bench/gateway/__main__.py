@@ -91,7 +91,9 @@ def run(bench: Bench, options: argparse.Namespace) -> dict[str, Results]:
     compile_tools(bench.folder)
     if any(one.name == COMPILED_NAME for one in bench.gateways):
         say("compiling Forebay's hot path")
-        subprocess.run([sys.executable, str(BENCH.parent / "tools" / "compile.py")], check=True)
+        subprocess.run(
+            [sys.executable, str(BENCH.parent / "tools" / "compile.py"), "--if-changed"], check=True
+        )
     taken: dict[str, Results] = {PAYLOADS: {}, "variations": {}, "results": {}}
     if PAYLOADS in options.part:
         asked = [one for one in recordings() if one.name in (options.payload or [one.name])]

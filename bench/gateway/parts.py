@@ -59,26 +59,31 @@ def streamed_calls(bench: Bench, results: Results, say: Say) -> None:
     chunks = int(50 * bench.seconds(7.0, 3.0))
     slow = [one.name for one in bench.gateways if one.slow and bench.quick]
     gateways = [HAPROXY_CORKED, *(one for one in bench.gateways if one.name not in slow)]
-    say("streams: starting gateways")
-    with (
-        stream_node(bench, chunks=chunks) as node,
-        running(bench, gateways, node, slots=2000) as targets,
-    ):
-        everyone = [node, *targets]
-        say("100 streams of 50 chunks a second")
-        taken = streams.chunks_per_cpu(bench, node, everyone, 100)
-        able = streams.able(everyone, taken)
-        absent = streams.left_out(slow, "not in --quick")
-        unable = absent | streams.left_out(
-            [one.name for one in targets if one not in able], "100 are too many"
-        )
-        results["streams_100"] = absent | taken
-        say("1,000 open streams")
-        results["open_streams"] = unable | streams.memory_with_streams(bench, node, able)
-        say("500 streams of 50 chunks a second")
-        results["streams_500"] = unable | streams.chunks_per_cpu(bench, node, able, 500)
-        say("a 30 MiB body")
-        results["large_body"] = absent | stall.large_body(bench, everyone)
+    absent = streams.left_out(slow, "not in --quick")
+    for phases, suffix in ((streams.SPREAD, ""), (1, "_in_step")):
+        say("streams: starting gateways")
+        with (
+            stream_node(bench, chunks=chunks, phases=phases) as node,
+            running(bench, gateways, node, slots=2000) as targets,
+        ):
+            everyone = [node, *targets]
+            say("100 streams of 50 chunks a second" + suffix.replace("_", " "))
+            taken = streams.chunks_per_cpu(bench, node, everyone, 100)
+            able = streams.able(everyone, taken)
+            unable = absent | streams.left_out(
+                [one.name for one in targets if one not in able], "100 are too many"
+            )
+            results["streams_100" + suffix] = absent | taken
+            say("500 streams of 50 chunks a second" + suffix.replace("_", " "))
+            results["streams_500" + suffix] = unable | streams.chunks_per_cpu(
+                bench, node, able, 500
+            )
+            if suffix:
+                continue
+            say("1,000 open streams")
+            results["open_streams"] = unable | streams.memory_with_streams(bench, node, able)
+            say("a 30 MiB body")
+            results["large_body"] = absent | stall.large_body(bench, everyone)
 
 
 PARTS: dict[str, Callable[[Bench, Results, Say], None]] = {

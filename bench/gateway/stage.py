@@ -118,11 +118,19 @@ frontend node
 
 @contextmanager
 def stream_node(
-    bench: Bench, *, chunks: int = 1, per_second: int = 50, hold_s: float = 0.0
+    bench: Bench,
+    *,
+    chunks: int = 1,
+    per_second: int = 50,
+    phases: int = 500,
+    hold_s: float = 0.0,
 ) -> Iterator[Target]:
-    """Run the compiled node: streams at a steady beat, plain answers after `hold_s`."""
+    """Run the compiled node: streams at a steady beat, plain answers after `hold_s`.
+
+    Its streams take turns in `phases` steps; with one, they all write at the same time.
+    """
     port = free_port()
-    numbers = (port, chunks, 1_000_000 // per_second, int(hold_s * 1e6))
+    numbers = (port, chunks, 1_000_000 // per_second, phases, int(hold_s * 1e6))
     command = [str(bench.folder / "stream_node"), *map(str, numbers)]
     command.append(str(bench.folder / "answers"))
     yield from _node(bench, port, command)

@@ -1,12 +1,15 @@
 /* A node for the benchmark: one thread, epoll, no allocation per chunk.
  *
- * stream_node PORT CHUNKS INTERVAL_US HOLD_US FOLDER
+ * stream_node PORT CHUNKS INTERVAL_US PHASES HOLD_US FOLDER
  *
  * FOLDER/index has a line for each route, "METHOD PATH NAME"; what is sent is in files, as it goes
  * over the wire: NAME.whole; and for streams NAME.first, NAME.token, NAME.last.
  *
  *   POST with "stream":true   the first piece at once, then CHUNKS tokens, one every INTERVAL_US,
- *                             and the last piece; with "seed":1000 one token a second, as long
+ *                             and the last piece; with "seed":1000 one token a second, as long.
+ *                             When in the interval does not depend on the gateway: with 1 phase
+ *                             all streams are written together, as by an engine that decodes in
+ *                             steps, with more they take turns
  *   POST otherwise            the whole answer, HOLD_US after the request was read
  *   GET                       the whole answer at once
  *   GET  /stats               {"active", "posts", "gaps", "p50_us", "p99_us"}; forgets the gaps
@@ -14,7 +17,7 @@
  * The digits after "@" in a token become the time at which it is written, in nanoseconds.
  * A gap is the time from just before an answer is written to the moment when the next POST has
  * been read whole: with one slot, what it takes to turn a freed slot into the next request.
- * Each timer list is first in, first out: at any one time all in it wait equally long.
+ * A timer list is in order of time; nearly always the newest is the last.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -63,7 +66,7 @@ typedef struct list { connection *first, *last; } list;
 
 static list streams, held;
 static int epoll_descriptor, chunks, active;
-static long long interval_ns, hold_ns, answered_ns, posts;
+static long long interval_ns, hold_ns, answered_ns, posts, phases, opened;
 static route routes[ROUTES_MAX];
 static int route_count;
 static double gaps_us[GAPS_MAX];
@@ -76,9 +79,12 @@ static long long now_ns(void) {
 }
 
 static void push(list *to, connection *c, long long due_ns) {
-  c->due_ns = due_ns, c->list = to, c->after = NULL, c->before = to->last;
-  if (to->last) to->last->after = c; else to->first = c;
-  to->last = c;
+  connection *before = to->last;
+  while (before && before->due_ns > due_ns) before = before->before;
+  c->due_ns = due_ns, c->list = to, c->before = before;
+  c->after = before ? before->after : to->first;
+  if (before) before->after = c; else to->first = c;
+  if (c->after) c->after->before = c; else to->last = c;
 }
 
 static void unlink_timer(connection *c) {
@@ -166,7 +172,8 @@ static void request_read(connection *c) {
     put(c, c->route->first.bytes, c->route->first.size);
     c->interval_ns = slow ? 1000000000LL : interval_ns;
     c->chunks_left = 1 + chunks * interval_ns / c->interval_ns, active++;
-    push(&streams, c, now + c->interval_ns);
+    long long phase = c->interval_ns * (opened++ % phases) / phases;
+    push(&streams, c, now - now % c->interval_ns + c->interval_ns + phase);
   } else push(&held, c, now + hold_ns);
 }
 
@@ -285,9 +292,10 @@ static int listen_on(int port) {
 }
 
 int main(int count, char **words) {
-  if (count != 6) { fprintf(stderr, "see the head of stream_node.c\n"); return 2; }
-  chunks = atoi(words[2]), interval_ns = atoll(words[3]) * 1000, hold_ns = atoll(words[4]) * 1000;
-  read_routes(words[5]);
+  if (count != 7) { fprintf(stderr, "see the head of stream_node.c\n"); return 2; }
+  chunks = atoi(words[2]), interval_ns = atoll(words[3]) * 1000, phases = atoll(words[4]);
+  hold_ns = atoll(words[5]) * 1000;
+  read_routes(words[6]);
   prctl(PR_SET_TIMERSLACK, 1);
   signal(SIGPIPE, SIG_IGN);
   int listener = listen_on(atoi(words[1]));

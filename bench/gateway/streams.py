@@ -16,6 +16,7 @@ from bench.gateway.stage import Bench, Target, node_stats
 OPEN_STREAMS = 1000
 WAITING = 10_000
 WARM_S = 0.5
+SPREAD = 500  # phases of a beat: as many as there are streams, so that each writes by itself
 KEPT_UP_MIN = 0.5  # of 100 streams: who passes on less is not asked for more
 SETTLE_S = 10.0  # the longest that a gateway may keep streams open that nobody reads
 
