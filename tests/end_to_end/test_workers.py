@@ -251,7 +251,6 @@ async def test_when_the_leader_is_killed_another_takes_over_and_no_waiting_reque
     assert (await workers.metrics())[SERVED] >= 6, "what the dead one had counted is kept"
 
 
-@pytest.mark.long  # on a machine under load it has failed now and then, and why is not known yet
 async def test_a_job_of_a_killed_leader_is_tried_again_by_the_next_one(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -275,7 +274,6 @@ async def until_job(workers: Workers, number: int, job: int, status: str) -> Non
             await pause()
 
 
-@pytest.mark.long  # on a machine under load it has failed now and then, and why is not known yet
 @pytest.mark.parametrize("victim", ["leader", "follower"])
 async def test_kills_under_load_cost_only_what_the_dead_worker_had(
     shell: Shell, victim: str

@@ -113,7 +113,9 @@ class Workers:
         """Return the metrics, from whichever worker."""
         client = await self._shell.connect(self.port)
         await client.get("/metrics")
-        return samples((await client.reply()).body)
+        reply = await client.reply()
+        assert reply.status == 200, reply.body
+        return samples(reply.body)
 
     async def until_waiting(self, count: int) -> None:
         await self._shell.until_waiting(self.port, count)

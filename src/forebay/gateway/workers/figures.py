@@ -73,8 +73,8 @@ class Figures:
                     await self._answered.wait()
         except TimeoutError:
             pass  # with what was known before: one of them is busy, or dying
-        gauges = (one.gauges for one in self._counted.values())
-        return added(self.counters(), *gauges)
+        counters = self.counters()  # forgets those that have gone meanwhile, and what they hold
+        return added(counters, *(one.gauges for one in self._counted.values()))
 
     def _is_complete(self) -> bool:
         known = self._counted

@@ -1,0 +1,1 @@
+"""The inference routes over real loopback HTTP."""
