@@ -47,7 +47,8 @@ priorities=["high","normal","low"]
 priority="strict"
 weights={}
 aging_seconds=0
-swap_wait_seconds=60
+swap_wait_seconds=15
+swap_share=0.25
 offline_wait_seconds=30
 first_byte_seconds=120
 run_seconds=600
@@ -161,6 +162,7 @@ def test_every_choice_about_the_queue_reaches_the_core() -> None:
         aging_seconds=2.5,
         fairness="tokens",
         swap_wait_seconds=3.5,
+        swap_share=0.5,
         offline_wait_seconds=4.5,
     )
     options = queue.options()
@@ -178,6 +180,7 @@ def test_every_choice_about_the_queue_reaches_the_core() -> None:
         aging_s=2.5,
         fairness="tokens",
         swap_wait_s=3.5,
+        swap_share=0.5,
         offline_wait_s=4.5,
     )
     for option, key in KEY_OF_OPTION.items():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from forebay.core.book import Book
     from forebay.core.entries import Entry
     from forebay.core.events import Arrived, Resumed
+    from forebay.core.fairness import WaitQueue
     from forebay.core.lanes import Lane
 
 REASONS: dict[str, str] = {
@@ -108,8 +109,6 @@ class Arrivals:
     def _resume_lease(self, entry: Entry, event: Resumed) -> None:
         book = self._book
         node = book.cluster.find(event.node)
-        if node.loaded is not None:
-            node.measure_load(book.now_s)
         book.charging.charge(entry, node)
         if event.lent and node.lent:
             node.lent -= 1
@@ -323,11 +322,23 @@ class Arrivals:
         unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
         tag = queue.standing(account) + older * unit / arrival.weight
         ahead = ahead_of_newcomer(queue, account, older, tag, unit, book.options)
-        estimate = lane.wait_s(ahead, book.now_s)
-        if estimate is None or estimate[0] <= limit_s:
+        wait_s = self._least_wait_s(queue, ahead)
+        if wait_s is None or wait_s <= limit_s:
             return False
-        self.refuse(arrival, "deadline_unreachable", lane, estimate[0])
+        self.refuse(arrival, "deadline_unreachable", lane, wait_s)
         return True
+
+    def _least_wait_s(self, queue: WaitQueue, ahead: int) -> float | None:
+        """Return what a newcomer's own limit is compared with: where no node has its model in
+
+        memory, the earliest turn that it can have; else what it would be promised.
+        """
+        book, lane = self._book, queue.lane
+        turn_s = book.dispatch.earliest_s(queue, book.now_s)
+        if turn_s is not None:
+            return turn_s + ahead // lane.slots * (lane.times.quantile_s(0.5) or 0.0)
+        estimate = lane.wait_s(ahead, book.now_s)
+        return None if estimate is None else estimate[0]
 
     def _promise(self, entry: Entry, lane: Lane) -> Wait:
         """Tell a newcomer its place and how long it will take, and remember what was said."""

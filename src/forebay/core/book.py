@@ -132,15 +132,8 @@ class Book:
             self._stop_waiting(entry)
         self.charging.charge(entry, node)
         queue.unserved_since_s = now_s
-        if node.loaded is not None:
-            node.measure_load(now_s)
-            interrupted = node.swap_target is not None  # a drain, to be decided about again
-            loads = node.note_dispatch(queue.lane.model, now_s)
-            self.tally.swaps += loads
-            if loads or interrupted:  # others may have waited for this model, or for the drain
-                self.dispatch.stale[node.name] = node
+        entry.since_s = now_s if node.loaded is None else self._note_model(entry, node)
         self.lease(entry, node)
-        entry.since_s = now_s
         entry.attempt += 1
         if arrival.affinity:
             self.cluster.note_affinity(arrival.affinity, node)
@@ -158,6 +151,17 @@ class Book:
                 entry.seq,
             )
         )
+
+    def _note_model(self, entry: Entry, node: Node) -> float:
+        """Keep track of a node's memory; return when the entry's service begins: after the load."""
+        model = entry.queue.lane.model
+        loads = not node.is_warm(model)
+        draining = node.swap_target is not None
+        since_s = node.note_dispatch(entry, model, self.now_s)
+        self.tally.swaps += loads
+        if loads or draining:  # others may have waited for this model, or for the drain
+            self.dispatch.stale[node.name] = node
+        return since_s
 
     def lease(self, entry: Entry, node: Node) -> None:
         """Take a slot of the node for an entry, even beyond its slots."""
@@ -177,8 +181,6 @@ class Book:
         node = entry.node
         if node is None:
             raise InvariantBroken(f"{entry.id} holds no lease")
-        if node.loaded is not None:
-            node.measure_load(self.now_s)
         node.give_back(entry)
         if node.on_trial:
             self.cluster.count_trial(node, entry.queue.lane.model)
@@ -325,7 +327,7 @@ class Book:
             queue.rejoin(entry)
         else:
             queue.join(entry)
-        self.dispatch.note_join(queue, self.now_s)
+        self.dispatch.note_join(queue, entry.since_s)
 
     def check_frozen(self, options: Options) -> None:
         """Raise when new options differ in what cannot change while running."""
@@ -382,7 +384,8 @@ class Book:
     def _start_clock(self, entry: Entry) -> None:
         """Count the time from now on as waiting; jobs have all the time in the world."""
         queue = entry.queue
-        self.dispatch.note_join(queue, self.now_s)
+        waited_s = 0.0 if entry.attempt else entry.waited_s  # what came back was served
+        self.dispatch.note_join(queue, self.now_s - waited_s)
         entry.since_s = self.now_s
         if queue.rank == self.job_rank:
             return

@@ -68,7 +68,6 @@ class Cluster:
             node.removed = False
             self.nodes[event.name] = node
         before = self._lanes_of(node)
-        node.measure_load(now_s)
         node.update(event, now_s)
         wanted = {(model, family) for model in node.models for family in node.families}
         for key in before - wanted:
@@ -183,7 +182,7 @@ class Cluster:
             if node is None or name not in open_nodes or (excluded and name in excluded):
                 continue
             warm = node.is_warm(lane.model)
-            if node.loaded is not None and not self._may_start(node, warm, queue.rank):
+            if node.loaded is not None and not self._may_start(node, lane.model, queue.rank):
                 continue
             key = (not warm, name != favourite, node.score(), node.used_at)
             if best_key is None or key < best_key:
@@ -208,14 +207,17 @@ class Cluster:
             if not families:
                 self.models.pop(lane.model, None)
 
-    def _may_start(self, node: Node, warm: bool, rank: int) -> bool:
+    def _may_start(self, node: Node, model: str, rank: int) -> bool:
         """Say whether an entry may go straight to a node that swaps models.
 
-        A drain keeps others out, but in strict order not a higher class whose model is still warm.
+        A drain keeps others out, but not a higher class whose model is still warm.
         A job that would put a model out must wait in a queue, where the swap rule holds it.
         """
+        warm = node.is_warm(model)
         if node.swap_target is not None:
-            return warm and rank < node.swap_rank and self.options.class_order == "strict"
+            return warm and (
+                model != node.swap_victim or swaps.goes_before(node, rank, self.options)
+            )
         if warm:
             return True
         return swaps.has_room(node) if rank == self._ranks - 1 else swaps.may_load(node)
@@ -244,6 +246,7 @@ class Cluster:
         here, there = (lane.nodes, lane.resting) if serves else (lane.resting, lane.nodes)
         there.pop(node.name, None)
         here[node.name] = node
+        node.lanes.setdefault(lane.model, {})[lane.family] = lane
         if self.unlisted:
             self.unlisted.pop((lane.model, lane.family), None)
         lane.count_slots()
@@ -252,6 +255,7 @@ class Cluster:
         lane = self.lanes[key]
         lane.nodes.pop(node.name, None)
         lane.resting.pop(node.name, None)
+        node.lanes[lane.model].pop(lane.family, None)
         lane.count_slots()
         for queue in lane.queues:
             node.shares.offsets.pop(queue, None)

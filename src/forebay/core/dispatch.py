@@ -34,11 +34,11 @@ class Dispatch:
         self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done
         self._queues: list[dict[WaitQueue, None]] = [{} for _ in range(len(options.priorities) + 1)]
 
-    def note_join(self, queue: WaitQueue, now_s: float) -> None:
-        """Remember a queue that something has just joined."""
+    def note_join(self, queue: WaitQueue, since_s: float) -> None:
+        """Remember a queue that something has just joined which has waited since then."""
         if queue.waiting == 1:
             self._queues[queue.rank][queue] = None
-            queue.unserved_since_s = now_s
+            queue.unserved_since_s = since_s
 
     def note_leave(self, queue: WaitQueue) -> None:
         """Forget a queue that has just become empty, and look again at nodes that drain for it."""
@@ -51,8 +51,11 @@ class Dispatch:
 
     def pick(self, node: Node, now_s: float) -> Entry | None:
         """Return the entry that should start on this open node now, or None."""
-        if node.loaded is not None or self.options.class_order == "weighted":
-            return self._pick_in_order(node, now_s)
+        if node.loaded is not None:
+            return self._pick_among_models(node, now_s)
+        if self.options.class_order == "weighted":
+            classes = self._classes_for(node)
+            return self._best(node, classes[0]) if classes else None
         for rank, waiting in enumerate(self._queues):  # strict, and no model ever swaps
             if not waiting:
                 continue
@@ -66,25 +69,78 @@ class Dispatch:
                 return self._best(node, queues)
         return None
 
-    def _pick_in_order(self, node: Node, now_s: float) -> Entry | None:
-        """Like `pick`, for nodes that swap models and for weighted order."""
-        if node.swap_target is not None and not self._wanted(node, node.swap_target):
+    def _pick_among_models(self, node: Node, now_s: float) -> Entry | None:
+        """Like `pick`, where not all models are in memory."""
+        classes = self._classes_for(node)
+        if not classes or swaps.has_room(node):
             node.swap_target = None
-        jobs = len(self._queues) - 1
-        ranks = self._ranks_in_order(node)
-        for place, rank in enumerate(ranks):
-            queues = self._queues_for(node, rank)
-            if queues and node.loaded is not None:
-                below = [other for other in ranks[place + 1 :] if other != jobs]
-                queues = self._after_swaps(node, rank, queues, below, now_s)
-                if not queues and node.swap_target is not None and not swaps.may_load(node):
-                    return None  # draining: classes that could go first have been asked
-            if queues:
-                return self._best(node, queues)
+            return self._best(node, classes[0]) if classes else None
+        again_s = self._choose_target(node, classes, now_s)
+        may_load = node.swap_target is not None and swaps.may_load(node)
+        for queues in classes:
+            runnable = [one for one in queues if self._may_use_memory(node, one)]
+            if may_load and not swaps.goes_before(node, queues[0].rank, self.options):
+                wanted = [one for one in queues if one.lane.model == node.swap_target]
+                since_s = min((one.unserved_since_s for one in wanted), default=0.0)
+                runnable = [one for one in runnable if one.unserved_since_s < since_s] or wanted
+            if runnable:
+                return self._best(node, runnable)
+        if again_s < swaps.NEVER_S:
+            self._timers.wake(node, again_s, now_s)
+        return None
+
+    def _choose_target(self, node: Node, classes: list[list[WaitQueue]], now_s: float) -> float:
+        """Decide whether a model must leave, and for which; return when to look again."""
+        if node.swap_target is not None and not _is_wanted(node, classes):
+            node.swap_target = None
+        chosen: WaitQueue | None = None
+        again_s = swaps.NEVER_S
         if node.swap_target is None:
-            return None
-        node.swap_target = None  # nobody may load it after all: let the others on
-        return self._pick_in_order(node, now_s)
+            jobs = len(self._queues) - 1
+            live = [queues for queues in classes if queues[0].rank != jobs]
+            chosen, again_s = swaps.next_swap(node, live or classes, not live, now_s, self.options)
+        else:  # a model leaves already: a higher class has the say which one comes
+            above = [
+                queues
+                for queues in classes
+                if swaps.goes_before(node, queues[0].rank, self.options)
+            ]
+            rivals = swaps.in_turn(node, above)
+            chosen = rivals[0].queue if rivals else None
+        if chosen is not None:
+            node.swap_victim = node.victim()
+            node.swap_target, node.swap_rank = chosen.lane.model, chosen.rank
+        return again_s
+
+    def _may_use_memory(self, node: Node, queue: WaitQueue) -> bool:
+        """Say whether a queue's model is in memory and not about to leave for others' sake."""
+        model = queue.lane.model
+        if not node.is_warm(model):
+            return False
+        leaves = node.swap_target is not None and model == node.swap_victim
+        return not leaves or swaps.goes_before(node, queue.rank, self.options)
+
+    def earliest_s(self, queue: WaitQueue, now_s: float) -> float | None:
+        """Return how soon a newcomer of a queue can run at best whose model no node has in memory.
+
+        Were it the first of its queue. None where that is not so.
+        """
+        found: list[float] = []
+        for node in queue.lane.nodes.values():
+            if node.state != "online" or not node.slots:
+                continue
+            if node.is_warm(queue.lane.model):
+                return None
+            classes = self._classes_for(node)
+            if classes and classes[-1][0].rank == len(self._queues) - 1:
+                classes.pop()
+            found.append(swaps.earliest_s(node, classes, queue, now_s, self.options))
+        return min(found, default=None)
+
+    def _classes_for(self, node: Node) -> list[list[WaitQueue]]:
+        """Return what a node could run by class, the next one first; jobs are last."""
+        found = (self._queues_for(node, rank) for rank in self._ranks_in_order(node))
+        return [queues for queues in found if queues]
 
     def _ranks_in_order(self, node: Node) -> list[int]:
         """Return the classes that wait for something, the next one first; jobs are last."""
@@ -124,34 +180,12 @@ class Dispatch:
                 best, best_key = entry, key
         return best
 
-    def _after_swaps(
-        self, node: Node, rank: int, queues: list[WaitQueue], below: list[int], now_s: float
-    ) -> list[WaitQueue]:
-        """Return the queues that the swap rule lets run now; may start a drain."""
-        target = node.swap_target
-        wanted = [queue for queue in queues if queue.lane.model == target]
-        if target is not None and (rank >= node.swap_rank or len(wanted) == len(queues)):
-            queues = wanted  # the swap is decided: who wants that model goes by class
-        else:
-            warm_below = rank == len(self._queues) - 1 or any(
-                node.is_warm(queue.lane.model)
-                for other in below
-                for queue in self._queues_for(node, other)
-            )
-            queues, again_s = swaps.choose(
-                node, queues, warm_below, now_s, self.options.swap_wait_s
-            )
-            if again_s is not None:
-                self._timers.wake(node, again_s, now_s)
-        if queues and not node.is_warm(queues[0].lane.model) and not swaps.may_load(node):
-            node.swap_target, node.swap_rank = queues[0].lane.model, rank
-            return []
-        return queues
 
-    def _wanted(self, node: Node, model: str) -> bool:
-        """Say whether anyone of the class that asked for a swap, or of a higher one, still does."""
-        return any(
-            queue.lane.model == model
-            for rank in range(node.swap_rank + 1)
-            for queue in self._queues_for(node, rank)
-        )
+def _is_wanted(node: Node, classes: list[list[WaitQueue]]) -> bool:
+    """Say whether anyone of the class that asked for a swap, or of a higher one, still does."""
+    return any(
+        queue.lane.model == node.swap_target
+        for queues in classes
+        for queue in queues
+        if queue.rank <= node.swap_rank
+    )

@@ -119,6 +119,11 @@ class ServiceTimes:
         recent = self._recent
         return recent.total / len(recent) if recent else None
 
+    def quantile_s(self, share: float) -> float | None:
+        """Return what that share of the service times stays below, or None while unmeasured."""
+        ordered = self._recent.ordered()
+        return ordered[int(share * (len(ordered) - 1))] if ordered else None
+
     def wait_s(
         self, ahead: int, slots: int, elapsed_s: Sequence[float]
     ) -> tuple[float, float, float] | None:

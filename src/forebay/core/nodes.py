@@ -8,33 +8,33 @@ is the size of a dict. A lowered slot count drains: no lease is ever taken away.
 from __future__ import annotations
 
 from itertools import islice
-from math import exp
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.shares import Shares
 from forebay.errors import InvariantBroken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from forebay.core.actions import WaitReason
     from forebay.core.entries import Entry
     from forebay.core.events import NodeChanged
+    from forebay.core.lanes import Lane
 
 GPU_SHARE: Final = 0.3
 """Weight of the GPU's load in the choice of a node; specification 1."""
 BUSY_SHARE: Final = 0.7
 """Weight of the slots in use; specification 1."""
-LOAD_MEMORY_S: Final = 300.0
-"""Time constant of the measured load, rho in the swap rule: a few long answers, not one."""
 
 
 class Node:
     """One backend server."""
 
     __slots__ = (
-        "_busy", "_busy_at_s", "away_since_s", "families", "gpu_load", "is_new", "leases", "lent",
-        "load_s", "loaded", "loaded_max", "models", "name", "on_trial", "ready_at_s", "removed",
-        "rest_until_s", "seq", "shares", "slots", "state", "swap_rank", "swap_target", "used_at",
-        "wake_s",
+        "_left_s", "_load_is_told", "away_since_s", "families", "gpu_load", "is_new", "lanes",
+        "leases", "lent", "load_s", "loaded", "loaded_max", "loaders", "models", "name", "on_trial",
+        "ready_at_s", "removed", "rest_until_s", "seq", "shares", "slots", "state", "swap_rank",
+        "swap_target", "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -57,12 +57,15 @@ class Node:
         self.used_at = 0  # the sequence number of the last dispatch: least recently used
         self.loaded: dict[str, float] | None = None  # model -> since when it can serve
         self.loaded_max = 1
-        self.load_s = 0.0
+        self.lanes: dict[str, dict[str, Lane]] = {}  # that it lists, by model and family
+        self.load_s = 0.0  # S of the swap rule, as told or measured; 0 while unknown
+        self._load_is_told = False
+        self.loaders: dict[str, tuple[Entry, float]] = {}  # who had a model loaded, and when
+        self._left_s: dict[str, float] = {}  # when a model left the memory last
         self.swap_target: str | None = None  # draining until this model can be loaded
+        self.swap_victim = ""  # ... in the place of this one
         self.swap_rank = 0  # for the sake of this class
         self.shares = Shares(ranks)
-        self._busy = 0.0  # exponentially averaged share of slots in use
-        self._busy_at_s = 0.0
 
     def is_open(self, now_s: float) -> bool:
         """Say whether a new request may start here now, slots and health considered."""
@@ -112,33 +115,103 @@ class Node:
     def is_warm(self, model: str) -> bool:
         return self.loaded is None or model in self.loaded
 
-    def measure_load(self, now_s: float) -> None:
-        """Fold the time since the last call into the load; call it before leases change."""
-        elapsed_s = now_s - self._busy_at_s
-        if elapsed_s > 0.0:
-            fresh = 1.0 - exp(-elapsed_s / LOAD_MEMORY_S)
-            busy = min(1.0, len(self.leases) / self.slots) if self.slots else 1.0
-            self._busy += fresh * (busy - self._busy)
-            self._busy_at_s = now_s
+    def note_dispatch(self, entry: Entry, model: str, now_s: float) -> float:
+        """Keep track of the models in memory; return from when on this one can serve.
 
-    def load(self) -> float:
-        """Return rho, the measured share of slots in use."""
-        return self._busy
+        Call it only where not all models are in memory.
+        """
+        loaded = self.loaded
+        if loaded is None:
+            raise InvariantBroken(f"{self.name} holds all its models")
+        if model in loaded:
+            if model == self.swap_victim:
+                self.swap_target = None  # someone more urgent wants it still
+            if model in self.loaders and self.loaders[model][0] is entry:
+                del self.loaders[model]  # it came back, and measures no load any more
+        else:
+            if len(loaded) >= self.loaded_max:
+                self._put_out(self.victim(), now_s)
+            self.swap_target = None
+            self.loaders[model] = (entry, now_s)
+            loaded[model] = now_s + self.load_s
+        return max(now_s, loaded[model])
 
-    def note_dispatch(self, model: str, now_s: float) -> bool:
-        """Keep track of the models in memory; return whether this dispatch loads one."""
-        self.swap_target = None
-        if self.loaded is None or model in self.loaded:
-            return False
-        if len(self.loaded) >= self.loaded_max:
-            del self.loaded[self.victim(self.loaded)]
-        self.loaded[model] = now_s + self.load_s
-        return True
+    def _put_out(self, model: str, now_s: float) -> None:
+        if self.loaded is not None:
+            del self.loaded[model]
+        self._left_s[model] = now_s
+        self.loaders.pop(model, None)
 
-    def victim(self, loaded: dict[str, float]) -> str:
-        """Return the model that makes room: an idle one, the longest in memory first."""
+    def victim(self) -> str:
+        """Return the model that makes room: the least wanted, an idle one, the oldest.
+
+        One must be in memory. Once decided, it stays the same while the node drains.
+        """
+        loaded = self.loaded or {}
+        if self.swap_target is not None and self.swap_victim in loaded:
+            return self.swap_victim
+        if len(loaded) == 1:
+            return next(iter(loaded))
         busy = set(self.leases.values())
-        return min(loaded, key=lambda model: (model in busy, loaded[model]))
+        return min(loaded, key=lambda one: (self._waiting_for(one), one in busy, loaded[one]))
+
+    def _waiting_for(self, model: str) -> int:
+        return sum(lane.waiting() for lane in self.lanes_of(model))
+
+    def lanes_of(self, model: str) -> Iterable[Lane]:
+        return self.lanes[model].values() if model in self.lanes else ()
+
+    def loaded_since_s(self, model: str) -> float:
+        """Return since when a model in memory can serve, or from when on it will."""
+        return (self.loaded or {}).get(model, 0.0)
+
+    def left_s(self, model: str) -> float:
+        """Return when a model left the memory; 0 where it never was there."""
+        return self._left_s.get(model, 0.0)
+
+    def running(self, model: str) -> list[Entry]:
+        """Return what runs here with a model."""
+        entries = (one for lane in self.lanes_of(model) for one in lane.running.values())
+        return [entry for entry in entries if entry.node is self]
+
+    def drain_s(self, model: str, now_s: float) -> float:
+        """Return how long a model may take to become idle, each run being of median length."""
+        typical_s = self.service_s(model, 0.5) or 0.0
+        ends_s = (entry.since_s + typical_s for entry in self.running(model))
+        return max(0.0, max(ends_s, default=now_s) - now_s)
+
+    def service_s(self, model: str, share: float) -> float | None:
+        """Return what that share of a model's services stay below; None while unmeasured."""
+        found = (lane.times.quantile_s(share) for lane in self.lanes_of(model))
+        return max((one for one in found if one is not None), default=None)
+
+    def usual_service_s(self, model: str) -> float:
+        """Return a model's median service; of one unmeasured, what another has here, or 0."""
+        for one in (model, *(self.loaded or ()), *self.lanes):
+            typical_s = self.service_s(one, 0.5)
+            if typical_s is not None:
+                return typical_s
+        return 0.0
+
+    def measure_load(self, lane: Lane, took_s: float) -> float | None:
+        """Learn from a run that began with a load; return its service time, if it can be told.
+
+        Where the node does not say how long a load takes, it is what the run took beyond a usual
+        service; and once that is known, the rest of such a run tells the service time of a model
+        that never runs without a load before it.
+        """
+        if self._load_is_told:
+            return took_s - self.load_s
+        usual_s = lane.times.quantile_s(0.5)
+        service_s = None
+        if usual_s is None:
+            usual_s = self.usual_service_s(lane.model)
+            if usual_s == 0.0:
+                return None
+            service_s = took_s - self.load_s if self.load_s else None
+        load_s = max(0.0, took_s - usual_s)
+        self.load_s = (self.load_s + load_s) / 2.0 if self.load_s else load_s
+        return service_s
 
     def update(self, event: NodeChanged, now_s: float) -> None:
         """Take over what is reported, keeping what only the core knows."""
@@ -152,7 +225,9 @@ class Node:
         self.families = event.families
         self.on_trial = event.on_trial
         self.loaded_max = max(1, event.loaded_max)
-        self.load_s = event.load_s
+        self._load_is_told = event.load_s > 0.0
+        if self._load_is_told:
+            self.load_s = event.load_s
         if event.loaded is None:
             self.loaded = None
             return
@@ -163,3 +238,6 @@ class Node:
         before = self.loaded or {}
         room = max(self.loaded_max, len(set(self.leases.values())))
         self.loaded = {model: before.get(model, now_s) for model in islice(present, room)}
+        gone = dict.fromkeys((model for model in before if model not in self.loaded), now_s)
+        left_s = {**self._left_s, **gone}
+        self._left_s = {model: at_s for model, at_s in left_s.items() if model in event.models}

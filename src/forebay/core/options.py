@@ -46,8 +46,11 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     output_tokens_unmeasured: int = 256
     """What an answer is taken to be while the lane has no median of its own."""
 
-    swap_wait_s: float = 60.0
-    """W of the swap rule: how long a cold lane yields to the model in memory, at least."""
+    swap_wait_s: float = 15.0
+    """How long a cold lane yields to the model in memory, at least, unless it is its last call."""
+    swap_share: float = 0.25
+    """How much of a turn loading may take: a model serves for `load_s * (1 / share - 1)` before it
+    is put out while someone waits for it. Above 0, at most 1."""
     offline_wait_s: float = 30.0
     """How long a node may be gone, or be on its way, before waiting for it makes no sense."""
     idle_users_max: int = 10_000
@@ -79,6 +82,8 @@ class Options(Struct, frozen=True, tag=True, gc=False):
             )
             if not 0 <= getattr(self, name) <= LIMITS.get(name, FINITE_MAX)  # NaN is neither
         ]  # fmt: skip
+        if not 0 < self.swap_share <= 1:
+            found.append("swap_share must be a number above 0, and at most 1")
         if not self.priorities or len(set(self.priorities)) != len(self.priorities):
             found.append("priorities must be a list of different names, at least one")
         found += [

@@ -177,15 +177,30 @@ class Scheduler:
             charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
         if event.ok:
             times = entry.queue.lane.times
-            times.add(service_s)
+            if node.loaded is None:
+                times.add(service_s)
+                tally.service.append(service_s)
+            else:
+                self._add_service(entry, node, service_s)
             if charging.needs_cost and event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
-            tally.service.append(service_s)
             tally.served += 1
         else:
             tally.failed += 1
         book.end(entry, "finish")
         book.fill(node)
+
+    def _add_service(self, entry: Entry, node: Node, service_s: float) -> None:
+        """Count a service time where a model was loaded: the load is no part of it."""
+        lane = entry.queue.lane
+        loader = node.loaders.get(lane.model)
+        measured_s: float | None = service_s
+        if loader is not None and loader[0] is entry:
+            del node.loaders[lane.model]
+            measured_s = node.measure_load(lane, self._book.now_s - loader[1])
+        if measured_s is not None and measured_s > 0.0:
+            lane.times.add(measured_s)
+            self._book.tally.service.append(measured_s)
 
     def _cancel(self, event: Cancelled) -> None:
         book = self._book

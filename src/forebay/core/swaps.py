@@ -1,45 +1,60 @@
-"""When a node may change the model in its memory.
+"""When a node changes the model in its memory, and for whose sake.
 
-**Theory.** Loading a model takes S seconds in which nothing is served, so serving one model until
+**Theory.** Loading a model takes S seconds in which the node serves nobody. Serving one model until
 nobody wants it (exhaustive polling) swaps least, but lets a busy model keep the others out for
-ever. The bounded rule: stay with the models in memory, but swap for a cold queue that has gone
-unserved for longer than max(W, 2*M*S / (1 - rho)), M the models wanted here and rho the measured
-load (at most 0.9), once the model that must go has served for 4*S. Nobody waiting for a model in
-memory: swap at once. The rule orders queues inside one class; a higher class swaps too, after at
-most 4*S of residence, and meanwhile lower classes may use the model that is there. Jobs never put
-a model out before its 4*S either, even if nobody waits for it: its users may only be thinking.
+ever; swapping for whoever came first spends the node on loading. The rule between the two:
 
-**Bound.** For rho < 1 a cold queue's head waits at most that threshold + the drain of what runs
-+ M*(S + 4*S): every other overdue model may go first, once, for its residence.
+1. *Share.* A model that others wait to replace serves `S * (1 / share - 1)` first, its residence:
+   with a share of 1/4, loading takes a quarter of such a turn.
+2. *Due.* A cold queue may replace it when its residence is over and the queue has waited for
+   `swap_wait_s`; a class above all that wait for it, when the residence is over. Or at the queue's
+3. *last call*, once half of the residence is over: what its head may still wait is no more than the
+   90th percentile of the model's service times, 2 s, and S + a median service for each model before
+   it in turn. A head that can no longer be reached in time makes nobody leave.
+4. *In turn.* By class, then the model that has been out of memory for longest, then age. Models
+   that another node has in memory come after those that none has. When nobody waits for the model
+   in memory, the next in turn replaces it at once.
+5. *Jobs* replace a model only when nobody live waits on the node and its residence is over.
+
+Of several models in memory the least wanted makes room.
+
+**Bound.** The head of a cold queue waits at most `swap_wait_s + M * (S + residence + drain)`, M the
+models wanted on the node: each other one may go first, once, for its residence.
+
+**What no rule can do.** A turn of a cold model costs those who wait for the other 2S + its service,
+so whoever has less time left than that cannot be served by any order; of M - 1 cold models that are
+asked for at once the last waits for at least drain + (M - 2)(S + service).
 
 A swap needs the outgoing model idle (work that runs is never killed), so the node drains: its
-`swap_target` keeps newcomers of other models out, except, in strict order, those of a higher class
-whose model is still there. (In weighted order it is the class's turn, and it gets the node.)
+`swap_target` keeps newcomers of the outgoing model out, except those of a higher class.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from forebay.core.entries import Entry
     from forebay.core.fairness import WaitQueue
     from forebay.core.nodes import Node
+    from forebay.core.options import Options
 
-RESIDENCE_LOADS = 4.0
-"""How many load times a model may serve before it can be forced out."""
-LOAD_MAX = 0.9
-"""rho is capped here: above it the threshold would grow without bound."""
-
-
-def threshold_s(node: Node, models: int, swap_wait_s: float) -> float:
-    """Return how long a cold queue yields to the models in memory."""
-    idle = 1.0 - min(LOAD_MAX, node.load())
-    return max(swap_wait_s, 2.0 * models * node.load_s / idle)
+NEVER_S: Final = float("inf")
+LAST_CALL_SLACK_S: Final = 2.0
+"""A service may last a little longer than nine tenths of the others did."""
 
 
-def residence_ends_s(node: Node, loaded: dict[str, float]) -> float:
-    """Return from when on the model that would go may be forced out."""
-    return loaded[node.victim(loaded)] + RESIDENCE_LOADS * node.load_s
+class Rival(NamedTuple):
+    """A queue whose model is not in memory, and its place in turn."""
+
+    queue: WaitQueue
+    place: int
+    """Of its class among those that wait here, 0 first."""
+    warm_elsewhere: bool
+    before: int
+    """How many models come before it in turn."""
+    before_s: float
+    """What those take: a load and a median service each."""
 
 
 def has_room(node: Node) -> bool:
@@ -49,33 +64,144 @@ def has_room(node: Node) -> bool:
 
 def may_load(node: Node) -> bool:
     """Say whether a cold model can be loaded now: there is room, or an idle model to put out."""
-    if node.loaded is None or has_room(node):
-        return True
-    return node.victim(node.loaded) not in node.leases.values()
+    return has_room(node) or node.victim() not in node.leases.values()
 
 
-def choose(
-    node: Node, queues: list[WaitQueue], warm_below: bool, now_s: float, swap_wait_s: float
-) -> tuple[list[WaitQueue], float | None]:
-    """Return the queues of one class that may run on the node now, and when to look again.
+def goes_before(node: Node, rank: int, options: Options) -> bool:
+    """Say whether a class is above that for which a model leaves, and may still use it.
 
-    `queues` are those with something for this node; `warm_below` says whether the models in memory
-    have a claim to their residence: a lower class waits for one of them, or `queues` are jobs.
+    In weighted order it is the turn of that class, and only jobs are below all others.
     """
-    loaded = node.loaded
-    if loaded is None or has_room(node):
-        return queues, None
-    cold = [queue for queue in queues if queue.lane.model not in loaded]
-    if not cold:
-        return queues, None
-    warm = [queue for queue in queues if queue.lane.model in loaded]
-    oldest = min(cold, key=lambda queue: queue.unserved_since_s)
-    residence_s = residence_ends_s(node, loaded)
-    if warm:
-        models = len({queue.lane.model for queue in queues} | loaded.keys())
-        due_s = oldest.unserved_since_s + threshold_s(node, models, swap_wait_s)
-        due_s = max(due_s, residence_s)
-        return (warm, due_s) if now_s < due_s else ([oldest], None)
-    if warm_below and now_s < residence_s:
-        return [], residence_s
-    return [oldest], None
+    strict = options.class_order == "strict"
+    return rank < node.swap_rank and (strict or node.swap_rank == len(options.priorities))
+
+
+class Resident(NamedTuple):
+    """The model that would make room."""
+
+    model: str
+    half_s: float
+    """From when on it may leave for a last call."""
+    ends_s: float
+    """From when on it may leave for any other: its residence is over, or nobody waits for it."""
+    drain_s: float
+    """How long what runs with it will probably take."""
+
+
+def resident(
+    node: Node, classes: list[list[WaitQueue]], jobs: bool, now_s: float, options: Options
+) -> Resident:
+    """Return the model that would make room; its residence counts while someone waits for it.
+
+    `classes` and `jobs` as for `next_swap`. Jobs leave it its residence in any case: its users may
+    only be thinking.
+    """
+    model = node.victim()
+    drain_s = node.drain_s(model, now_s)
+    if not jobs and not any(one.lane.model == model for queues in classes for one in queues):
+        return Resident(model, now_s, now_s, drain_s)
+    since_s, stays_s = node.loaded_since_s(model), node.load_s * (1.0 / options.swap_share - 1.0)
+    return Resident(model, since_s + stays_s / 2.0, since_s + stays_s, drain_s)
+
+
+def next_swap(
+    node: Node, classes: list[list[WaitQueue]], jobs: bool, now_s: float, options: Options
+) -> tuple[WaitQueue | None, float]:
+    """Return the queue for which a model should leave now, or None and when to look again.
+
+    `classes` are the queues with something for this node, by class in the order of choice; the only
+    class is that of `jobs`, if so. Call it when there is no room for another model.
+    """
+    rivals = in_turn(node, classes)
+    if not rivals:
+        return None, NEVER_S
+    claim = _first_served_from_memory(node, classes)
+    outgoing = resident(node, classes, jobs, now_s, options)
+    again_s = NEVER_S
+    for rival in rivals:
+        head = rival.queue.first_returned(node) or rival.queue.best()
+        if head is None or (not jobs and now_s + outgoing.drain_s >= head.deadline_s):
+            continue  # it would be too late
+        due_s = outgoing.ends_s
+        if claim <= rival.place:
+            due_s = max(due_s, rival.queue.unserved_since_s + options.swap_wait_s)
+        if due_s <= now_s:
+            return rival.queue, NEVER_S
+        if not jobs and not rival.warm_elsewhere:
+            call_s = _last_call_s(node, outgoing, rival, head, now_s)
+            if call_s <= now_s:
+                return rivals[0].queue, NEVER_S
+            due_s = min(due_s, call_s)
+        again_s = min(again_s, due_s)
+    return None, again_s
+
+
+def _first_served_from_memory(node: Node, classes: list[list[WaitQueue]]) -> int:
+    """Return the place of the first class that waits for a model in memory."""
+    for place, queues in enumerate(classes):
+        if any(node.is_warm(queue.lane.model) for queue in queues):
+            return place
+    return len(classes)
+
+
+def _last_call_s(node: Node, outgoing: Resident, rival: Rival, head: Entry, now_s: float) -> float:
+    """Return from when on a head must have its turn; never, where it comes too late then."""
+    drain_s = node.service_s(outgoing.model, 0.9)
+    if drain_s is None:  # nothing measured: as long as it has run already, by rule of thumb
+        drain_s = max((now_s - run.since_s for run in node.running(outgoing.model)), default=0.0)
+    call_s = head.deadline_s - drain_s - LAST_CALL_SLACK_S - rival.before_s
+    call_s = max(call_s, outgoing.half_s)
+    reached_s = max(call_s, now_s) + outgoing.drain_s + rival.before * node.load_s
+    return call_s if reached_s < head.deadline_s else NEVER_S
+
+
+def in_turn(node: Node, classes: list[list[WaitQueue]]) -> list[Rival]:
+    """Return the queues whose model is not in memory, the next in turn first."""
+    cold = [
+        (place, is_warm_elsewhere(queue, node), node.left_s(queue.lane.model), queue)
+        for place, queues in enumerate(classes)
+        for queue in queues
+        if not node.is_warm(queue.lane.model)
+    ]
+    cold.sort(key=lambda one: (*one[:3], one[3].unserved_since_s))
+    rivals: list[Rival] = []
+    before: dict[str, tuple[int, float]] = {}  # several classes and families may want one model
+    taken_s = 0.0
+    for place, elsewhere, _, queue in cold:
+        model = queue.lane.model
+        if model not in before:
+            before[model] = (len(before), taken_s)
+            taken_s += node.load_s + node.usual_service_s(model)
+        rivals.append(Rival(queue, place, elsewhere, *before[model]))
+    return rivals
+
+
+def is_warm_elsewhere(queue: WaitQueue, node: Node) -> bool:
+    """Say whether another node that is up has a queue's model in memory."""
+    model = queue.lane.model
+    return any(
+        other is not node and other.state == "online" and other.is_warm(model)
+        for other in queue.lane.nodes.values()
+    )
+
+
+def earliest_s(
+    node: Node, classes: list[list[WaitQueue]], queue: WaitQueue, now_s: float, options: Options
+) -> float:
+    """Return how soon a newcomer of a cold queue can run here at best, were it first in its queue.
+
+    `classes` as in `next_swap`; its own queue may be among them.
+    """
+    model = queue.lane.model
+    left_s = node.left_s(model)
+    before = {
+        rival.queue.lane.model
+        for rival in in_turn(node, classes)
+        if rival.queue.rank < queue.rank
+        or (rival.queue.rank == queue.rank and node.left_s(rival.queue.lane.model) < left_s)
+    }
+    wait_s = sum(node.load_s + node.usual_service_s(other) for other in before - {model})
+    if has_room(node):
+        return wait_s
+    outgoing = resident(node, classes, False, now_s, options)
+    return wait_s + max(outgoing.drain_s, outgoing.half_s - now_s)

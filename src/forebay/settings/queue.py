@@ -49,6 +49,7 @@ KEY_OF_OPTION = {
     "aging_s": "aging_seconds",
     "fairness": "fairness",
     "swap_wait_s": "swap_wait_seconds",
+    "swap_share": "swap_share",
     "offline_wait_s": "offline_wait_seconds",
 }
 """Which key of ours each option of the core comes from."""
@@ -136,9 +137,16 @@ class QueueSettings(Section):
     """A request counts one class higher for each such interval waited, in seconds; 0 and inf are
     never."""
 
-    swap_wait_seconds: AmountOrForever = 60.0
+    swap_wait_seconds: AmountOrForever = 15.0
     """How long requests for a model that is not in memory yield to the one that is, at least, in
-    seconds; 0 yields only as long as loading a model takes to pay off, inf always."""
+    seconds, unless their own time is running out; 0 yields only as `swap_share` says, inf as long
+    as the time of those who wait allows."""
+
+    swap_share: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.25
+    """How much of a node's time loading may take while a model in its memory is waited for, above 0
+    and at most 1: a model that takes S seconds to load serves for S * (1 / swap_share - 1) before
+    another takes its place, so three times as long as its load took with 0.25. The load of your
+    requests and this share together must stay below 1."""
 
     offline_wait_seconds: AmountOrForever = 30.0
     """For how long after its nodes went away, or after a node was configured that has never
@@ -196,6 +204,7 @@ class QueueSettings(Section):
             aging_s=self.aging_seconds,
             fairness=self.fairness,
             swap_wait_s=self.swap_wait_seconds,
+            swap_share=self.swap_share,
             offline_wait_s=self.offline_wait_seconds,
         )
 
