@@ -7,6 +7,7 @@ drain)`, the residence being 3*S.
 from collections import defaultdict
 from dataclasses import replace
 from itertools import groupby
+from random import Random
 
 import pytest
 
@@ -20,6 +21,8 @@ from forebay.testing.simulation import (
     Report,
     Scenario,
     Simulation,
+    Times,
+    Uniform,
 )
 
 LOAD_S = 20.0
@@ -175,3 +178,131 @@ def test_two_models_that_fit_together_are_never_swapped() -> None:
         Scenario((roomy,), scenario.clients, scenario.options, duration_s=2000.0), seed=1
     ).run()
     assert report.loads == 1
+
+
+# -- what the rule is to reach, with default settings
+
+
+def beside_a_busy_model(load_s: float, cold: str, stagger_s: float = 0.0) -> Scenario:
+    """Model `a` always has five clients, 5 s each; each of the others is asked for 30 times."""
+    asked = (
+        ClientPlan(
+            model,
+            Times(tuple(100.0 + stagger_s * place + 120.0 * turn for turn in range(30))),
+            models={model: 1.0},
+        )
+        for place, model in enumerate(cold)
+    )
+    node = NodePlan(
+        "gpu", models=("a", *cold), service_s=Always(SERVICE_S), swaps=True, loaded=("a",),
+        load_s=load_s,
+    )  # fmt: skip
+    busy = ClientPlan("a", Backlog(5), models={"a": 1.0})
+    return Scenario((node,), (busy, *asked), Options(), duration_s=3800.0)
+
+
+def timeouts(report: Report, user: str) -> int:
+    mine = [one for one in report.requests if one.user == user]
+    return sum(one.outcome == "queue_timeout" for one in mine)
+
+
+@pytest.mark.parametrize(("load_s", "kept"), [(2.0, 0.9), (5.0, 0.85), (10.0, 0.78), (20.0, 0.58)])
+def test_a_model_asked_for_now_and_then_is_served_beside_a_busy_one(
+    load_s: float, kept: float
+) -> None:
+    report = Simulation(beside_a_busy_model(load_s, "b"), seed=0).run()
+    assert report.users["b"].served >= 29
+    assert report.users["a"].served >= kept * 3800.0 / SERVICE_S
+    excursions = report.loads / 2
+    assert timeouts(report, "a") <= (2 * excursions if load_s > 10.0 else 0)
+
+
+def test_four_models_asked_for_at_once_all_have_their_turns() -> None:
+    report = Simulation(beside_a_busy_model(20.0, "bcd"), seed=0).run()
+    assert min(report.users[model].served for model in "bcd") >= 25
+
+
+@pytest.mark.parametrize("stagger_s", [0.0, 40.0])
+def test_with_short_loads_four_models_lose_nobody(stagger_s: float) -> None:
+    report = Simulation(beside_a_busy_model(5.0, "bcd", stagger_s), seed=0).run()
+    assert not any(one.outcome == "queue_timeout" for one in report.requests)
+    assert [report.users[model].served for model in "bcd"] == [30, 30, 30]
+    assert report.users["a"].served >= (540 if not stagger_s else 480)
+
+
+def test_the_rule_costs_little_against_pure_grouping() -> None:
+    """Poisson, four models, 20 s loads, load 0.6: the mean wait is within 1.15 of the least."""
+    client = ClientPlan("user", Poisson(0.6 / SERVICE_S), models=dict.fromkeys("abcd", 1.0))
+    means = []
+    for options in (
+        Options(max_size=10_000, wait_s_max=600.0),
+        Options(max_size=10_000, wait_s_max=600.0, swap_wait_s=1e9, swap_share=1e-9),
+    ):
+        scenario = one_gpu("abcd", (client,), SWAP_WAIT_S, duration_s=15_000.0)
+        scenario = replace(scenario, options=options)
+        reports = [Simulation(scenario, seed).run() for seed in range(2)]
+        assert all(report.outcomes == {"served": len(report.requests)} for report in reports)
+        means.append(sum(report.users["user"].waits.mean_s for report in reports))
+    assert means[0] <= 1.15 * means[1]
+
+
+def first_in_first_out(depth: int, load_s: float, count: int) -> tuple[float, float]:
+    """Return the mean wait and the time of the last answer, were `a b a b ...` served in order."""
+    ends_s: list[float] = []
+    waits_s, resident = [], "a"
+    for number in range(count):
+        arrived_s = ends_s[number - depth] if number >= depth else 0.0
+        start_s = max(arrived_s, ends_s[-1] if ends_s else 0.0)
+        waits_s.append(start_s - arrived_s)
+        model = "ab"[number % 2]
+        load = 0.0 if model == resident else load_s
+        resident = model
+        ends_s.append(start_s + load + SERVICE_S)
+    return sum(waits_s) / count, ends_s[-1]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 8])
+@pytest.mark.parametrize("load_s", [2.0, 20.0])
+def test_a_lone_user_of_two_models_is_no_worse_off_than_in_order_of_arrival(
+    depth: int, load_s: float
+) -> None:
+    count = 40
+    client = ClientPlan(
+        "user", Backlog(depth), count, models=dict.fromkeys("ab", 1.0), cycle_models=True
+    )
+    scenario = one_gpu("ab", (client,), SWAP_WAIT_S)
+    node = replace(scenario.nodes[0], load_s=load_s)
+    report = Simulation(replace(scenario, nodes=(node,)), seed=0).run()
+    assert report.outcomes == {"served": count}
+    mean_s, last_s = first_in_first_out(depth, load_s, count)
+    assert report.users["user"].waits.mean_s <= mean_s + 1e-6
+    loads_s = report.loads * load_s
+    assert loads_s + count * SERVICE_S <= last_s + 1e-6  # one slot, never idle: the last answer
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.long) for n in range(8, 40))]
+)
+def test_in_any_fleet_a_cold_head_waits_no_longer_than_the_bound(seed: int) -> None:
+    """Invariant 10, over slots, nodes, models, load times and traffic drawn at random."""
+    random = Random(seed)
+    models = "abcd"[: random.randint(2, 4)]
+    load_s, service_s = random.choice((2.0, 5.0, 20.0)), random.choice((2.0, 8.0))
+    slots, count = random.choice((1, 1, 2, 4)), random.choice((1, 1, 2))
+    nodes = tuple(
+        NodePlan(
+            f"gpu{number}", slots=slots, models=tuple(models), swaps=True, load_s=load_s,
+            service_s=Uniform(0.5 * service_s, service_s), loaded=(models[0],),
+        )
+        for number in range(count)
+    )  # fmt: skip
+    busy = ClientPlan("busy", Backlog(4 * slots * count), models={models[0]: 1.0})
+    others = [
+        ClientPlan(model, Poisson(random.choice((0.003, 0.02))), models={model: 1.0})
+        for model in models[1:]
+    ]
+    options = Options(max_size=100_000, wait_s_max=1e9)
+    scenario = Scenario(nodes, (busy, *others), options, duration_s=1200.0)
+    waits_s = longest_waits_as_head(Simulation(scenario, seed).run())
+    bound = SWAP_WAIT_S + len(models) * (load_s + RESIDENCE_LOADS * load_s + service_s)
+    assert all(waited_s <= bound for waited_s in waits_s.values()), (waits_s, bound)
