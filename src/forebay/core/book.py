@@ -132,7 +132,8 @@ class Book:
             self._stop_waiting(entry)
         self.charging.charge(entry, node)
         queue.unserved_since_s = now_s
-        entry.since_s = now_s if node.loaded is None else self._note_model(entry, node)
+        keeps_memory = node.holds_all and not node.loaders  # nothing to load, nothing being loaded
+        entry.since_s = now_s if keeps_memory else self._note_model(entry, node)
         self.lease(entry, node)
         entry.attempt += 1
         if arrival.affinity:

@@ -182,7 +182,7 @@ class Cluster:
             if node is None or name not in open_nodes or (excluded and name in excluded):
                 continue
             warm = node.is_warm(lane.model)
-            if node.loaded is not None and not self._may_start(node, lane.model, queue.rank):
+            if not node.holds_all and not self._may_start(node, lane.model, queue.rank):
                 continue
             key = (not warm, name != favourite, node.score(), node.used_at)
             if best_key is None or key < best_key:

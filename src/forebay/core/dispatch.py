@@ -51,7 +51,7 @@ class Dispatch:
 
     def pick(self, node: Node, now_s: float) -> Entry | None:
         """Return the entry that should start on this open node now, or None."""
-        if node.loaded is not None:
+        if not node.holds_all:
             return self._pick_among_models(node, now_s)
         if self.options.class_order == "weighted":
             classes = self._classes_for(node)

@@ -31,7 +31,7 @@ class Node:
     """One backend server."""
 
     __slots__ = (
-        "_left_s", "_load_is_told", "away_since_s", "families", "gpu_load", "is_new", "lanes",
+        "_left_s", "_load_is_told", "away_since_s", "families", "gpu_load", "holds_all", "is_new", "lanes",
         "leases", "lent", "load_s", "loaded", "loaded_max", "loaders", "models", "name", "on_trial",
         "ready_at_s", "removed", "rest_until_s", "seq", "shares", "slots", "state", "swap_rank",
         "swap_target", "swap_victim", "used_at", "wake_s",
@@ -56,6 +56,7 @@ class Node:
         self.removed = False
         self.used_at = 0  # the sequence number of the last dispatch: least recently used
         self.loaded: dict[str, float] | None = None  # model -> since when it can serve
+        self.holds_all = True  # whether no model that it lists is out of memory
         self.loaded_max = 1
         self.lanes: dict[str, dict[str, Lane]] = {}  # that it lists, by model and family
         self.load_s = 0.0  # S of the swap rule, as told or measured; 0 while unknown
@@ -116,13 +117,10 @@ class Node:
         return self.loaded is None or model in self.loaded
 
     def note_dispatch(self, entry: Entry, model: str, now_s: float) -> float:
-        """Keep track of the models in memory; return from when on this one can serve.
-
-        Call it only where not all models are in memory.
-        """
+        """Keep track of the models in memory; return from when on this one can serve."""
         loaded = self.loaded
         if loaded is None:
-            raise InvariantBroken(f"{self.name} holds all its models")
+            return now_s
         if model in loaded:
             if model == self.swap_victim:
                 self.swap_target = None  # someone more urgent wants it still
@@ -134,7 +132,13 @@ class Node:
             self.swap_target = None
             self.loaders[model] = (entry, now_s)
             loaded[model] = now_s + self.load_s
+            self._compare_models()
         return max(now_s, loaded[model])
+
+    def _compare_models(self) -> None:
+        self.holds_all = all(self.is_warm(model) for model in self.models)
+        if self.holds_all:
+            self.swap_target = None
 
     def _put_out(self, model: str, now_s: float) -> None:
         if self.loaded is not None:
@@ -230,6 +234,7 @@ class Node:
             self.load_s = event.load_s
         if event.loaded is None:
             self.loaded = None
+            self._compare_models()
             return
         # A report may be older than our last dispatch: what runs here is loaded or loading, and
         # what was reported beside it has gone where there is no room for both.
@@ -241,3 +246,4 @@ class Node:
         gone = dict.fromkeys((model for model in before if model not in self.loaded), now_s)
         left_s = {**self._left_s, **gone}
         self._left_s = {model: at_s for model, at_s in left_s.items() if model in event.models}
+        self._compare_models()
