@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .rig import Rig
-from .swap_rig import LOAD_S, serve, swap_rig
+from .swap_rig import LOAD_S, RESIDENCE_S, serve, swap_rig
 
 # -- the door
 
@@ -109,3 +109,19 @@ def test_one_that_came_back_measures_no_load() -> None:
     rig.finish("c", after_s=4.0)
     (lane,) = [lane for lane in rig.look().lanes if lane.model == "cold"]
     assert lane.service_s == 4.0
+
+
+def test_one_long_answer_does_not_spoil_the_measured_load_time() -> None:
+    rig = Rig(wait_s_max=1e6)
+    rig.node("n", 1, "m", "cold", loaded=("m",))
+    rig.start("a")
+    rig.finish("a", after_s=5.0)
+    for number, service_s in enumerate((5.0, 5.0, 500.0)):
+        for model in ("cold", "m"):
+            rig.start(f"{model}{number}", model)
+            rig.finish(f"{model}{number}", after_s=LOAD_S + service_s)
+    rig.start("b")
+    rig.wait("c", "cold")
+    rig.now_s += RESIDENCE_S
+    rig.wait("a1")
+    assert rig.finish("b") == ["c"]

@@ -7,6 +7,7 @@ is the size of a dict. A lowered slot count drains: no lease is ever taken away.
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -25,16 +26,18 @@ GPU_SHARE: Final = 0.3
 """Weight of the GPU's load in the choice of a node; specification 1."""
 BUSY_SHARE: Final = 0.7
 """Weight of the slots in use; specification 1."""
+LOADS_RECENT: Final = 9
+"""The median of so many is a load time: a run may be several times as long as a usual one."""
 
 
 class Node:
     """One backend server."""
 
     __slots__ = (
-        "_left_s", "_load_is_told", "away_since_s", "families", "gpu_load", "holds_all", "is_new", "lanes",
-        "leases", "lent", "load_s", "loaded", "loaded_max", "loaders", "models", "name", "on_trial",
-        "ready_at_s", "removed", "rest_until_s", "seq", "shares", "slots", "state", "swap_rank",
-        "swap_target", "swap_victim", "used_at", "wake_s",
+        "_left_s", "_load_is_told", "_loads_s", "away_since_s", "families", "gpu_load",
+        "holds_all", "is_new", "lanes", "leases", "lent", "load_s", "loaded", "loaded_max",
+        "loaders", "models", "name", "on_trial", "ready_at_s", "removed", "rest_until_s", "seq",
+        "shares", "slots", "state", "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -61,6 +64,7 @@ class Node:
         self.lanes: dict[str, dict[str, Lane]] = {}  # that it lists, by model and family
         self.load_s = 0.0  # S of the swap rule, as told or measured; 0 while unknown
         self._load_is_told = False
+        self._loads_s: deque[float] = deque(maxlen=LOADS_RECENT)  # the last that were measured
         self.loaders: dict[str, tuple[Entry, float]] = {}  # who had a model loaded, and when
         self._left_s: dict[str, float] = {}  # when a model left the memory last
         self.swap_target: str | None = None  # draining until this model can be loaded
@@ -213,8 +217,8 @@ class Node:
             if usual_s == 0.0:
                 return None
             service_s = took_s - self.load_s if self.load_s else None
-        load_s = max(0.0, took_s - usual_s)
-        self.load_s = (self.load_s + load_s) / 2.0 if self.load_s else load_s
+        self._loads_s.append(max(0.0, took_s - usual_s))
+        self.load_s = sorted(self._loads_s)[(len(self._loads_s) - 1) // 2]
         return service_s
 
     def update(self, event: NodeChanged, now_s: float) -> None:
