@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from forebay.core import Expire, Reject, Wait
 
-from .naive_book import NaiveBook
+from .naive_book import NaiveBook, NaiveReturn
 from .naive_order import Lane, Ticket
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ class NaiveArrivals(NaiveBook):
         """Refuse by the first reason that holds, run now, or wait."""
         code = self.refusal_at_the_door(arrival)
         if code is not None:
-            self.expect_reject(arrival.id, code)
+            self.refuse(arrival, code)
             return
         key = (arrival.model, arrival.family)
         if key not in self.lanes:  # a node that has not said what it has may have it
@@ -47,7 +50,7 @@ class NaiveArrivals(NaiveBook):
         elif code in ("queue_disabled", "stream_not_queued") and self.finds_a_job(lane):
             code = self.refusal_for_room(arrival, guest=True)
         if code is not None:
-            self.expect_reject(arrival.id, code)
+            self.refuse(arrival, code)
         elif self.is_told_to_wait(arrival) or not self.starts_at_once(arrival, lane):
             self.join_queue(self.accept(arrival))
 
@@ -146,7 +149,7 @@ class NaiveArrivals(NaiveBook):
         for victim in fitting:
             told = [a for a in self.others if isinstance(a, Reject) and a.id == victim.id]
             if told:
-                self.expect_reject(victim.id, "queue_full")
+                self.refuse(victim.arrival, "queue_full", victim.seq)
                 self.end(victim, "displaced")
                 return True
         assert not fitting or len(fitting) < len(victims), f"one of {victims} must make room"
@@ -166,11 +169,11 @@ class NaiveArrivals(NaiveBook):
         return [tickets[-1] for tickets in held.values() if len(tickets) == largest]
 
     def accept(self, arrival: Arrived) -> Ticket:
-        self.seq += 1
+        seq = self.arrival_number(arrival)
         own_s, most_s = arrival.max_wait_s, self.options.wait_s_max
         ticket = Ticket(
             arrival=arrival,
-            seq=self.seq,
+            seq=seq,
             rank=self.rank_of(arrival),
             lane=(arrival.model, arrival.family, self.lanes[arrival.model, arrival.family]),
             since_s=self.now_s,
@@ -216,11 +219,48 @@ class NaiveArrivals(NaiveBook):
         if own_s is not None and own_s < self.options.wait_s_max and not arrival.job:
             assert told_wait.p50_s is None or told_wait.p50_s <= own_s
 
-    def expect_reject(self, ticket_id: str, code: str) -> None:
+    def expect_reject(self, ticket_id: str, code: str) -> Reject:
         def matches(action: Action) -> bool:
             return isinstance(action, Reject) and (action.id, action.code) == (ticket_id, code)
 
-        self.expect(matches, f"Reject({ticket_id}, {code})")
+        told = self.expect(matches, f"Reject({ticket_id}, {code})")
+        assert isinstance(told, Reject)
+        return told
+
+    def refuse(self, arrival: Arrived, code: str, seq: int = 0) -> None:
+        """Refuse one; where that is for lack of room, it gets a return ticket for its number."""
+        told = self.expect_reject(arrival.id, code)
+        if code not in ("queue_full", "user_queue_full"):
+            assert not told.return_ticket
+            return
+        seq = seq or self.arrival_number(arrival)
+        alive = [one for one in self.return_tickets.values() if one.until_s > self.now_s]
+        mine = sum(one.arrival.user == arrival.user for one in alive)
+        most = self.options.max_size
+        assert bool(told.return_ticket) == (len(alive) < most and mine < max(1, most // 10))
+        if told.return_ticket:
+            assert told.return_ticket not in self.return_tickets
+            measured_s = 2.0 if told.retry_after_s is None else told.retry_after_s
+            delay_s = min(120.0, max(1.0, 1.2 * measured_s))  # with the jitter of an answer
+            until_s = self.now_s + 2 * ceil(delay_s)
+            self.return_tickets[told.return_ticket] = NaiveReturn(arrival, seq, until_s)
+            self.refused.append(replace(arrival, return_ticket=told.return_ticket))
+
+    def arrival_number(self, arrival: Arrived) -> int:
+        """Return the number of a ticket that counts, which is then spent, or the next."""
+        ticket = self.return_tickets.get(arrival.return_ticket)
+        if ticket is not None and ticket.until_s > self.now_s:
+            first = ticket.arrival
+            same = (first.user, first.key, first.model) == (
+                arrival.user,
+                arrival.key,
+                arrival.model,
+            )
+            if same and self.rank_of(first) == self.rank_of(arrival):
+                ticket.until_s = 0.0
+                return ticket.seq
+        self.seq += 1
+        return self.seq
 
     def reason(self, ticket: Ticket) -> str:
         if any(self.is_free(name) for name in self.nodes_of(ticket.lane)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from forebay.core import Expire, Route
@@ -12,6 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from forebay.core import Action, Arrived, Options
+
+
+@dataclass
+class NaiveReturn:
+    """A return ticket: who was refused, its number, and until when it counts."""
+
+    arrival: Arrived
+    seq: int
+    until_s: float
 
 
 class NaiveBook:
@@ -32,6 +42,9 @@ class NaiveBook:
         self.births = 0
         self.accounts = Accounts(options)
         self.affinity: dict[str, str] = {}
+        self.return_tickets: dict[str, NaiveReturn] = {}
+        self.refused: list[Arrived] = []
+        """Those that got a return ticket, as they would come back."""
         self.steps = 0
         self.routes: list[Route] = []
         self.step_routes: list[Route] = []

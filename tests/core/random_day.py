@@ -22,6 +22,7 @@ from forebay.core import (
     Observed,
     Options,
     OptionsChanged,
+    Reject,
     Returned,
     Revoked,
     Route,
@@ -69,12 +70,17 @@ def draw_options(rng: Random) -> Options:
 
 
 class Day:
-    """One day's mood, and the tickets it knows of."""
+    """One day's mood, and the tickets it knows of.
 
-    def __init__(self, rng: Random, *, swaps: bool) -> None:
+    On a day of `returning` callers there is little room, and who was refused shows its ticket.
+    """
+
+    def __init__(self, rng: Random, *, swaps: bool, returning: bool = False) -> None:
         self.rng = rng
         self.swaps = swaps
         self.options = draw_options(rng)
+        if returning:
+            self.options = replace(self.options, enabled=True, max_size=rng.choice((1, 2, 3, 20)))
         self.count = 0
         self.users = rng.choice((("ann", "bob"), tuple(WEIGHTS), tuple(WEIGHTS)))
         self.jobs = rng.choice((0.0, 0.1, 0.4))
@@ -83,12 +89,16 @@ class Day:
         self.ends = rng.random() < 0.2
         self.known: list[str] = []
         self.running: list[str] = []
+        self.arrived: dict[str, Arrived] = {}
+        self.refused: list[Arrived] = []
+        """Those with a return ticket, as they come back."""
         changes = rng.choice((0.0, 1.0, 8.0))
         self.kinds: list[tuple[Callable[[], Event | None], float]] = [
             (self.arrive, 45.0), (self.finish, 30.0), (self.come_back, 6.0), (self.cancel, 4.0),
             (self.revoke, 2.0), (self.inspect, 3.0), (self.tick, 6.0),
             (self.rest, 2.0), (self.change_node, changes * 0.7), (self.remove, changes * 0.3),
             (self.change_limits, 1.0), (self.shut_down, 0.5), (self.speak_of_the_dead, 1.0),
+            (self.arrive_again, 25.0 if returning else 0.0),
         ]  # fmt: skip
 
     def beginning(self) -> list[Event]:
@@ -112,6 +122,11 @@ class Day:
         if isinstance(event, Finished | Returned | Cancelled) and event.id in self.running:
             self.running.remove(event.id)
         self.running += [action.id for action in actions if isinstance(action, Route)]
+        self.refused += [
+            replace(self.arrived[action.id], return_ticket=action.return_ticket)
+            for action in actions
+            if isinstance(action, Reject) and action.return_ticket
+        ]
 
     # -- the events
 
@@ -140,6 +155,22 @@ class Day:
             key_running_max=2 if key else 0,
         )
         self.known.append(arrival.id)
+        self.arrived[arrival.id] = arrival
+        return arrival
+
+    def arrive_again(self) -> Event | None:
+        """Show one of the latest return tickets: spent, expired, or now and then of another."""
+        rng = self.rng
+        if not self.refused:
+            return None
+        shown = rng.choice(self.refused[-4:])
+        new = self.arrive()
+        assert isinstance(new, Arrived)
+        arrival = replace(shown, id=new.id)
+        if rng.random() < 0.3:
+            names = rng.choice((("user",), ("key", "key_running_max"), ("model",), ("priority",)))
+            arrival = replace(arrival, **{name: getattr(new, name) for name in names})
+        self.arrived[new.id] = arrival = replace(arrival, weight=WEIGHTS[arrival.user])
         return arrival
 
     def finish(self) -> Event | None:

@@ -22,8 +22,8 @@ BLOCK = 50
 LONG = pytest.mark.long
 
 
-def drive(seed: int, *, swaps: bool) -> None:
-    day = Day(Random(seed), swaps=swaps)
+def drive(seed: int, *, swaps: bool, returning: bool = False) -> None:
+    day = Day(Random(seed), swaps=swaps, returning=returning)
     late = seed % 2 == 0 and not day.options.aging_s
     core, now_s = Scheduler(day.options), 0.0
     model = None if swaps else NaiveModel(day.options)
@@ -67,6 +67,16 @@ def test_a_day_goes_as_the_model_says(block: int) -> None:
             drive(seed, swaps=False)
         except Exception as error:
             raise AssertionError(f"replay with drive({seed}, swaps=False)") from error
+
+
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(n, marks=LONG) for n in range(2, 6))])
+def test_a_day_of_callers_that_come_back_goes_as_the_model_says(block: int) -> None:
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        try:
+            drive(seed, swaps=False, returning=True)
+        except Exception as error:
+            how = f"drive({seed}, swaps=False, returning=True)"
+            raise AssertionError(f"replay with {how}") from error
 
 
 @pytest.mark.parametrize("block", [0, 1, 2, *(pytest.param(n, marks=LONG) for n in range(3, 6))])

@@ -35,6 +35,7 @@ from forebay.core.events import (
     Ticked,
 )  # fmt: skip
 from forebay.core.options import Options, capped_priority, parse_priority
+from forebay.core.return_tickets import retry_delay_s
 from forebay.core.scheduler import Scheduler
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, Totals
 
@@ -44,4 +45,5 @@ __all__ = [
     "NodeChanged", "NodeRemoved", "NodeRested", "NodeView", "Observed", "Options", "OptionsChanged",
     "Reject", "RejectCode", "Resumed", "Returned", "Revoked", "Route", "Scheduler", "ShutDown",
     "Snapshot", "Ticked", "Totals", "Wait", "WaitReason", "capped_priority", "parse_priority",
+    "retry_delay_s",
 ]  # fmt: skip

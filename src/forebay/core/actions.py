@@ -29,6 +29,9 @@ NO_ROOM: tuple[RejectCode, ...] = (
 )  # fmt: skip
 """Refusals that say no more than that everything is taken now."""
 
+RETURNABLE: tuple[RejectCode, ...] = ("queue_full", "user_queue_full")
+"""Refusals that come with a return ticket."""
+
 ExpireCode: TypeAlias = Literal["queue_timeout", "no_node", "model_loading"]
 
 WaitReason: TypeAlias = Literal[
@@ -83,6 +86,8 @@ class Reject(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     retry_after_s: float | None = None
     """When trying again makes sense; None while nothing has been measured."""
     estimate_s: float | None = None
+    return_ticket: str = ""
+    """Where there was no room: keeps the arrival number, if shown with the next attempt."""
 
 
 class Expire(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from forebay.core.actions import NO_ROOM, Reject, Wait
+from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
 from forebay.core.positions import ahead_of_newcomer, exact_ahead
 from forebay.core.retries import NOWHERE
 from forebay.errors import InvariantBroken
@@ -160,7 +160,10 @@ class Arrivals:
         if lane is not None and not lane.is_known():
             book.cluster.forget_if_unused(lane)
         words = self._why_no_node(lane) if code == "no_node" else REASONS[code]
-        book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s))
+        ticket = ""
+        if code in RETURNABLE:
+            ticket = book.give_return_ticket(arrival, book.arrival_number(arrival), wait_s)
+        book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s, ticket))
 
     def reason(self, lane: Lane, excluded: frozenset[str] = NOWHERE) -> WaitReason:
         open_nodes = self._book.cluster.open
@@ -305,7 +308,8 @@ class Arrivals:
         book.tally.reject("queue_full")
         wait_s = victim.queue.lane.newcomer_wait_s(book.now_s)
         reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
-        book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s))
+        ticket = book.give_return_ticket(victim.arrival, victim.seq, wait_s)
+        book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s, ticket))
 
     def _is_too_late(self, arrival: Arrived, lane: Lane) -> bool:
         """Refuse at once what would only wait to die at the caller's own limit."""
@@ -346,7 +350,7 @@ class Arrivals:
         older = account.live - 1
         unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
         tag = account.counter + older * unit / account.weight
-        if entry.goes_first:
+        if entry.goes_first or arrival.return_ticket:  # not the youngest
             ahead = exact_ahead(entry, book.options, book.charging.price)
         else:
             ahead = ahead_of_newcomer(entry.queue, account, older, tag, unit, book.options)

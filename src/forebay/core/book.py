@@ -16,6 +16,7 @@ from forebay.core.cluster import Cluster
 from forebay.core.dispatch import Dispatch
 from forebay.core.entries import Entry, Users
 from forebay.core.options import FROZEN_WHILE_RUNNING
+from forebay.core.return_tickets import ReturnTickets
 from forebay.core.snapshot import RECENT, Totals
 from forebay.core.timers import TimerQueue
 from forebay.errors import InvariantBroken, NotAllowed
@@ -71,12 +72,16 @@ class Book:
 
     __slots__ = (
         "_keys", "actions", "bounds", "charging", "choose", "cluster", "dispatch", "entries",
-        "job_rank", "now_s", "options", "ranks", "reaches", "seq", "stopping", "tally", "timers",
-        "users", "waiting_jobs",
+        "job_rank", "now_s", "options", "ranks", "reaches", "return_tickets", "seq", "stopping",
+        "tally", "timers", "users", "waiting_jobs",
     )  # fmt: skip
 
     def __init__(
-        self, options: Options, first_seq: int = 0, reaches: Reaches | None = None
+        self,
+        options: Options,
+        first_seq: int = 0,
+        reaches: Reaches | None = None,
+        secret: bytes = b"",
     ) -> None:
         self.options = options
         self.job_rank = len(options.priorities)
@@ -89,6 +94,7 @@ class Book:
         self.bounds = Bounds(options)
         self.charging = Charging(options)
         self.users = Users(options.idle_users_max)
+        self.return_tickets = ReturnTickets(secret)
         self.tally = Tally()
         self.entries: dict[str, Entry] = {}  # everything unfinished, by id
         self.actions: list[Action] = []  # what the event at hand has led to so far
@@ -110,9 +116,12 @@ class Book:
 
     def accept(self, arrival: Arrived, lane: Lane, queue: WaitQueue | None = None) -> Entry:
         """Open a ticket, in a queue that is known already or is found by its class."""
-        self.seq += 1
+        if arrival.return_ticket:
+            seq = self.arrival_number(arrival)
+        else:
+            self.seq = seq = self.seq + 1
         user = self.users.arrive(arrival.user)
-        entry = Entry(arrival, self.seq, user, self.now_s)
+        entry = Entry(arrival, seq, user, self.now_s)
         entry.queue = queue = queue or lane.queues[self.rank_of(arrival)]
         entry.account = queue.account_of(user, arrival.weight)
         lane.unfinished += 1
@@ -125,6 +134,23 @@ class Book:
             entry.capped = True
             self._keys[arrival.key] = self._keys.get(arrival.key, 0) + 1
         return entry
+
+    def arrival_number(self, arrival: Arrived) -> int:
+        """Return the number that a return ticket keeps, else the next one."""
+        if arrival.return_ticket:
+            seq = self.return_tickets.take(arrival, self.rank_of(arrival), self.now_s)
+            if seq:
+                return seq
+        self.seq += 1
+        return self.seq
+
+    def give_return_ticket(self, arrival: Arrived, seq: int, retry_after_s: float | None) -> str:
+        """Let one that found no room keep its number; its owner may keep it here all the same."""
+        if arrival.patient:
+            return ""
+        return self.return_tickets.give(
+            arrival, self.rank_of(arrival), seq, retry_after_s, self.now_s, self.options.max_size
+        )
 
     def start(self, entry: Entry, node: Node) -> None:
         now_s, queue, arrival = self.now_s, entry.queue, entry.arrival

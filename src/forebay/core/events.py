@@ -49,6 +49,8 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Its owner keeps it where there is no room, and comes again: no refusal is counted then."""
     request_id: str = ""
     """What its caller knows it by, where `id` is something else; the core does not look at it."""
+    return_ticket: str = ""
+    """As `Reject` gave it when the same caller found no room: worth its old arrival number."""
 
 
 class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -80,15 +80,17 @@ class Scheduler:
         options: Options | None = None,
         first_seq: int = 0,
         reaches: Reaches | None = None,
+        secret: bytes = b"",
     ) -> None:
         """`first_seq`: one that takes over begins above all that may yet be announced to it.
 
         `reaches` says whether the owner of a ticket gets to a node: its answer may change only
-        before a `NodeChanged` about that node. Without it everybody gets everywhere.
+        before a `NodeChanged` about that node. Without it everybody gets everywhere. Without a
+        `secret` (at most 64 bytes) return tickets can be guessed.
         """
         options = options or Options()
         _check_options(options)
-        self._book = Book(options, first_seq, reaches)
+        self._book = Book(options, first_seq, reaches, secret)
         self._arrivals = Arrivals(self._book)
 
     def handle(self, event: Event, now_s: float) -> list[Action]:

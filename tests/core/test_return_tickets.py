@@ -1,0 +1,253 @@
+"""Who found no room keeps its arrival number: once, for a while, and nobody else's."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import pytest
+
+from forebay.core import Arrived, Options, OptionsChanged, Reject, retry_delay_s
+from forebay.core.return_tickets import SWEEP_SLACK, ReturnTickets
+
+from .rig import Rig
+
+FAIRNESS = ("round_robin", "tokens", "fifo")
+
+
+def full(waiting: int = 2, **options: Any) -> Rig:
+    """Return a line that is full: `z` runs, and as many of other users wait."""
+    rig = Rig(**{"max_size": waiting, **options})
+    rig.node()
+    rig.start("z")
+    for number in range(waiting):
+        rig.wait(f"w{number}", user=f"w{number}")
+    return rig
+
+
+@pytest.mark.parametrize("fairness", FAIRNESS)
+def test_who_comes_back_stands_before_those_who_came_after_it(fairness: str) -> None:
+    rig = full(fairness=fairness)
+    ticket = rig.refuse("a").return_ticket
+    rig.finish("z")
+    rig.wait("b")  # takes the place that came free
+    rig.finish("w0")
+    assert rig.wait("a2", return_ticket=ticket).position == 1
+    assert rig.run_dry("w1") == ["a2", "b"]
+
+
+@pytest.mark.parametrize("fairness", FAIRNESS)
+def test_without_its_ticket_it_is_a_newcomer(fairness: str) -> None:
+    rig = full(fairness=fairness)
+    rig.refuse("a")
+    rig.finish("z")
+    rig.wait("b")
+    rig.finish("w0")
+    assert rig.wait("a2").position == 2
+    assert rig.run_dry("w1") == ["b", "a2"]
+
+
+def test_among_its_users_own_it_goes_by_arrival_and_overtakes_no_earlier_one() -> None:
+    rig = full(waiting=3)
+    rig.finish("z")
+    rig.wait("a1")
+    ticket = rig.refuse("a2").return_ticket
+    rig.finish("w0")
+    rig.wait("a3")
+    rig.finish("w1")
+    rig.wait("a4", return_ticket=ticket)
+    assert rig.run_dry("w2") == ["a1", "a4", "a3"]
+
+
+def test_its_wait_begins_anew() -> None:
+    rig = full(wait_s_max=50.0)
+    ticket = rig.refuse("a").return_ticket
+    rig.finish("z", after_s=3.0)
+    rig.wait("a2", return_ticket=ticket)
+    assert rig.describe("a2").waited_s == 0.0
+    assert not [one for one in rig.tick(at_s=52.9) if getattr(one, "id", "") == "a2"]
+    assert [one.id for one in rig.tick(at_s=53.0) if hasattr(one, "id")] == ["a2"]
+
+
+def test_while_it_is_still_full_a_new_ticket_keeps_the_same_number() -> None:
+    rig = full()
+    tickets = [rig.refuse("a").return_ticket]
+    for attempt in range(3):
+        rig.refuse(f"b{attempt}", user=f"b{attempt}")
+        tickets.append(rig.refuse(f"a{attempt}", return_ticket=tickets[-1]).return_ticket)
+    assert len({*tickets, ""}) == 5
+    rig.finish("z")
+    rig.wait("c")
+    rig.finish("w0")
+    rig.wait("a9", return_ticket=tickets[-1])
+    assert rig.run_dry("w1") == ["a9", "c"]
+
+
+def test_a_displaced_waiter_keeps_its_number() -> None:
+    rig = Rig(max_size=2, when_full="displace")
+    rig.node()
+    rig.start("z")
+    rig.wait("a1")
+    rig.wait("a2")
+    told = [one for one in rig.give_arrival("b1") if isinstance(one, Reject)]
+    assert [one.id for one in told] == ["a2"]
+    rig.finish("z")
+    rig.wait("a3")
+    rig.cancel("b1")
+    rig.wait("a4", return_ticket=told[0].return_ticket)
+    assert rig.run_dry("a1") == ["a4", "a3"]
+
+
+def is_newcomer(rig: Rig, **shown: Any) -> bool:
+    """Say whether one that shows a ticket stands behind `n1`, who came after the ticket."""
+    rig.finish("z")
+    rig.wait("n1")
+    rig.finish("w0")
+    rig.wait("back", **shown)
+    return rig.run_dry("w1") == ["n1", "back"]
+
+
+@pytest.mark.parametrize(
+    ("change", "newcomer"),
+    [
+        ({}, False),
+        ({"user": "b"}, True),
+        ({"key": "other"}, True),
+        ({"model": "m2"}, True),
+        ({"priority": "urgent"}, False),  # there is no such class: both are normal
+        ({"return_ticket": "0" * 32}, True),
+    ],
+)
+def test_it_is_worth_its_number_to_the_same_user_key_model_and_class(
+    change: dict[str, str], newcomer: bool
+) -> None:
+    rig = full(fairness="fifo")
+    rig.node("n", 1, "m", "m2")
+    ticket = rig.refuse("a", key="k").return_ticket
+    shown: dict[str, Any] = {"user": "a", "key": "k", "return_ticket": ticket} | change
+    assert is_newcomer(rig, **shown) == newcomer
+
+
+def test_another_class_is_a_newcomer_and_leaves_the_ticket_to_its_owner() -> None:
+    rig = full(waiting=3, fairness="fifo")
+    ticket = rig.refuse("a", priority="low").return_ticket
+    rig.finish("z")
+    rig.wait("n1", priority="low")
+    rig.finish("w0")
+    rig.wait("high", user="a", return_ticket=ticket, priority="normal")
+    rig.finish("w1")
+    rig.wait("back", user="a", return_ticket=ticket, priority="low")
+    assert rig.run_dry("w2") == ["high", "back", "n1"]
+
+
+def test_it_counts_once() -> None:
+    rig = full(waiting=3, fairness="fifo")
+    ticket = rig.refuse("a").return_ticket
+    rig.finish("z")
+    rig.wait("n1")
+    rig.finish("w0")
+    rig.wait("a1", return_ticket=ticket)
+    rig.finish("w1")
+    rig.wait("a2", return_ticket=ticket)
+    assert rig.run_dry("w2") == ["a1", "n1", "a2"]
+
+
+def test_it_is_spent_also_by_one_that_starts_at_once() -> None:
+    rig = full(fairness="fifo")
+    ticket = rig.refuse("a").return_ticket
+    rig.run_dry("z")
+    rig.start("a1", return_ticket=ticket)
+    rig.wait("n1")
+    rig.wait("a2", return_ticket=ticket)
+    assert rig.run_dry("a1") == ["n1", "a2"]
+
+
+def test_a_refusal_for_another_reason_neither_gives_nor_spends_one() -> None:
+    rig = full(fairness="fifo")
+    ticket = rig.refuse("a").return_ticket
+    rig.finish("z")
+    told = rig.refuse("a1", return_ticket=ticket, max_wait_s=0.0)
+    assert (told.code, told.return_ticket) == ("deadline_unreachable", "")
+    rig.wait("n1")
+    rig.finish("w0")
+    rig.wait("a2", return_ticket=ticket)
+    assert rig.run_dry("w1") == ["a2", "n1"]
+
+
+@pytest.mark.parametrize("service_s", [None, 10.0], ids=["unmeasured", "measured"])
+@pytest.mark.parametrize("late", [False, True])
+def test_it_lasts_twice_as_long_as_the_longest_delay_that_may_be_told(
+    service_s: float | None, late: bool
+) -> None:
+    rig = Rig(max_size=2, fairness="fifo", wait_s_max=1e6)
+    rig.node()
+    if service_s is not None:
+        rig.start("y")
+        rig.finish("y", after_s=service_s)
+    rig.start("z")
+    rig.wait("w0", user="w0")
+    rig.wait("w1", user="w1")
+    told = rig.refuse("a")
+    assert (told.retry_after_s is None) == (service_s is None)
+    lasts_s = 2 * ceil(retry_delay_s(told.retry_after_s, 1.0))
+    rig.now_s += lasts_s - (0.0 if late else 0.001)
+    assert is_newcomer(rig, user="a", return_ticket=told.return_ticket) == late
+
+
+def test_a_caller_with_fallbacks_may_come_back_to_another_of_its_models() -> None:
+    rig = Rig(max_size=1, fairness="fifo")
+    rig.node("n", 1, "m")
+    rig.node("o", 1, "m2")
+    rig.start("z")
+    rig.start("y", "m2")
+    rig.wait("w")
+    ticket = rig.refuse("a", fallbacks=("m2",)).return_ticket
+    rig.cancel("w")
+    later = rig.wait("b")
+    rig.cancel("b")
+    rig.node("n", 1, "m", state="offline")
+    assert rig.wait("a1", fallbacks=("m2",), return_ticket=ticket).seq < later.seq
+    rig.finish("y")
+    assert rig.routed[-1].model == "m2"
+
+
+def test_who_is_kept_by_its_owner_needs_none() -> None:
+    assert full().refuse("a", patient=True).return_ticket == ""
+
+
+def test_one_user_has_a_tenth_of_them_and_all_have_as_many_as_may_wait() -> None:
+    rig = full(waiting=20)
+    mine = [rig.refuse(f"a{number}").return_ticket for number in range(5)]
+    assert [bool(ticket) for ticket in mine] == [True, True, False, False, False]
+    others = [rig.refuse(f"b{number}", user=f"b{number}") for number in range(30)]
+    assert [bool(told.return_ticket) for told in others] == [True] * 18 + [False] * 12
+    assert rig.refuse("a9", return_ticket=mine[0]).return_ticket, "who shows one gets one"
+    rig.now_s += 6.0
+    assert rig.refuse("c").return_ticket, "those that have expired make room"
+
+
+def test_a_user_always_has_one_and_a_lower_bound_drains() -> None:
+    rig = full(waiting=20)
+    tickets = [rig.refuse(f"b{number}", user=f"b{number}").return_ticket for number in range(20)]
+    rig.give(OptionsChanged(Options(max_size=3)))
+    assert not rig.refuse("c").return_ticket
+    assert not rig.refuse("b", user="b0", return_ticket=tickets[0]).return_ticket
+    rig.now_s += 6.0
+    assert [bool(rig.refuse(f"d{n}").return_ticket) for n in range(2)] == [True, False]
+
+
+def test_what_was_spent_takes_no_memory() -> None:
+    tickets = ReturnTickets(b"secret")
+    arrival = Arrived("a", "m")
+    for number in range(1000):
+        text = tickets.give(arrival, 1, number + 1, 100.0, 0.0, 10)
+        assert tickets.take(Arrived("a", "m", return_ticket=text), 1, 0.0) == number + 1
+    assert len(tickets) == 0
+    assert len(tickets._ends) <= SWEEP_SLACK + 2
+    assert not tickets._held
+
+
+def test_another_secret_makes_other_tickets() -> None:
+    texts = {ReturnTickets(b).give(Arrived("a", "m"), 1, 1, 1.0, 0.0, 10) for b in (b"x", b"y")}
+    assert len(texts) == 2
+    assert {len(text) for text in texts} == {32}
