@@ -62,6 +62,32 @@ async def test_a_request_of_one_worker_waits_for_the_slot_that_another_uses(shel
     assert (reply.status, reply.headers["x-queue-status"]) == (200, "queued")
 
 
+async def test_who_was_refused_by_one_worker_has_its_place_at_another(shell: Shell) -> None:
+    workers = await Workers.serve(
+        shell, "--node", await shell.sim_node(ONE_SLOT),
+        "--set", "queue.fairness=fifo", "--set", "queue.max_size=2",
+    )  # fmt: skip
+    running = await stream_of(workers, 0)
+    waiting = [await workers.ask(number, model="m", user="first") for number in (0, 1)]
+    await workers.until_waiting(2)
+    newcomer, back = await workers.connect(0), await workers.connect(workers.leader)
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    refused = await (await workers.ask(workers.follower, **{**body, "user": "late"})).reply()
+    assert refused.status == 429
+    returning = {"X-Forebay-Return": refused.headers["x-forebay-return"]}
+    for gone, client, user, headers in (
+        (waiting[0], newcomer, "new", {}),
+        (waiting[1], back, "late", returning),
+    ):
+        gone.close()
+        await workers.until_waiting(1)
+        await client.post("/v1/chat/completions", {**body, "user": user}, headers)
+        await workers.until_waiting(2)
+    running.close()
+    places = [(await client.reply()).headers["x-queue-position"] for client in (back, newcomer)]
+    assert places == ["1", "2"]
+
+
 async def test_metrics_add_up_whichever_worker_answers(shell: Shell) -> None:
     workers = await Workers.serve(shell, "--node", await shell.sim_node(FAST))
     for number, count in ((0, 3), (1, 4)):

@@ -308,7 +308,10 @@ class Relay:
         if action.estimate_s is not None:
             details["estimated_wait_seconds"] = round(action.estimate_s, 3)
         param = "model" if action.code in ABOUT_THE_MODEL else None
-        self._refuse(action, Problem(action.code, message, param, action.retry_after_s, details))
+        problem = Problem(
+            action.code, message, param, action.retry_after_s, details, action.return_ticket
+        )
+        self._refuse(action, problem)
 
     def _expire(self, action: Expire) -> None:
         """Tell one that has waited too long; of many at once, some in each turn of the loop."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from forebay.core import retry_delay_s
 from forebay.gateway.errors.codes import CODES, MEANT_JAPANESE, THERE_ARE_JAPANESE
 from forebay.relay.anthropic import ANTHROPIC
 from forebay.relay.ollama import OLLAMA
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from forebay.relay.problem import Problem
     from forebay.settings import QueueSettings
 
-RETRY_AFTER_S_MIN, RETRY_AFTER_S_MAX = 1.0, 120.0
-"""The stock SDKs do not wait longer than two minutes."""
-RETRY_AFTER_S_UNMEASURED = 2.0
-"""The delay while nothing has been measured."""
-JITTER = 0.2
-"""Callers that were rejected together must not retry together."""
 LISTED = "/v1/models"
 """The route that the clients of both OpenAI and Anthropic use."""
 
@@ -64,6 +59,8 @@ class ErrorRenderer:
         if delay_s:
             headers.append((b"retry-after", b"%d" % ceil(delay_s)))
             headers.append((b"retry-after-ms", b"%d" % ceil(delay_s * 1000)))
+        if problem.return_ticket:
+            headers.append((b"x-forebay-return", problem.return_ticket.encode()))
         problem = _detailed(problem, code, language, delay_s)
         if code.retry != "unsaid":
             headers.append((b"x-should-retry", b"true" if code.retry == "later" else b"false"))
@@ -101,9 +98,7 @@ class ErrorRenderer:
         return self.explain_model(problem, asked, key_name, family.name)
 
     def _delay_s(self, measured_s: float | None) -> float:
-        base_s = RETRY_AFTER_S_UNMEASURED if measured_s is None else measured_s
-        spread = 1.0 + JITTER * (2.0 * self._random.random() - 1.0)
-        return min(RETRY_AFTER_S_MAX, max(RETRY_AFTER_S_MIN, base_s * spread))
+        return retry_delay_s(measured_s, 2.0 * self._random.random() - 1.0)
 
 
 def family_of(path: str, is_anthropic: bool = False) -> Family:

@@ -92,8 +92,7 @@ class Admission:
         """Return the call that a body asks for."""
         family, route = caller.family, caller.route
         asked = caller.model or fields.model
-        unsupported = fields.unsupported()
-        if unsupported is not None:
+        if (unsupported := fields.unsupported()) is not None:
             return Problem("unsupported", unsupported.message, unsupported.param)
         if not asked:
             return Problem("invalid_request", "`model` is required", "model")
@@ -127,6 +126,7 @@ class Admission:
             key=caller.key_name,
             key_running_max=caller.key_running_max,
             fallbacks=fallbacks,
+            return_ticket=caller.return_ticket,
         )
         return InferenceCall(
             arrival,

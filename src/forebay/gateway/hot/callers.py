@@ -29,6 +29,7 @@ OURS: Final = frozenset(
     b"host content-length content-encoding expect accept-encoding authorization x-api-key api-key"
     b" origin"
     b" x-forebay-priority x-nexus-priority x-forebay-user x-forebay-session x-forebay-max-wait"
+    b" x-forebay-return"
     b" x-forebay-guard-token x-forebay-hop x-forebay-client x-request-id"
     b" forwarded x-forwarded-for x-forwarded-host"
     b" x-forwarded-proto x-real-ip".split()
@@ -37,7 +38,8 @@ OURS: Final = frozenset(
 
 EXPOSED = (
     b"x-request-id, x-forebay-node, x-forebay-model, x-queue-status, x-queue-wait-ms,"
-    b" x-queue-position, x-estimated-wait, retry-after, retry-after-ms, x-should-retry"
+    b" x-queue-position, x-estimated-wait, retry-after, retry-after-ms, x-should-retry,"
+    b" x-forebay-return"
 )
 AZURE: Final = b"/openai/"
 """Where Azure's clients ask, with a header of their own for the key."""
@@ -54,7 +56,7 @@ class Caller(RequestHead):
         "address", "affinity", "answer_block", "coding", "content_type", "credentials", "family",
         "fixed_user", "form", "generation", "header_block", "key", "key_name",
         "key_running_max", "language", "max_wait_s", "model", "node_target", "owner", "priority",
-        "problem", "reader", "request_id", "route", "tiers", "user", "weight",
+        "problem", "reader", "request_id", "return_ticket", "route", "tiers", "user", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +98,8 @@ class Caller(RequestHead):
         self.affinity = ""
         self.max_wait_s: float | None = None
         self.request_id = ""
+        self.return_ticket = ""
+        """As it was given with a refusal; whether it is worth anything is for the core to say."""
         self.content_type = b""
         self.coding = b""
         """Of the body, in lower case; b"" where it comes as it is."""
@@ -130,6 +134,7 @@ class Callers:
         caller.header_block = _passed_on(caller.headers)
         caller.language = preferred_language(values.get(b"accept-language"))
         caller.affinity = values.get(b"x-forebay-session", b"")[:USER_LENGTH_MAX].decode("latin-1")
+        caller.return_ticket = values.get(b"x-forebay-return", b"")[:64].decode("latin-1")
         caller.content_type = values.get(b"content-type", b"")
         caller.coding = _coding(values.get(b"content-encoding", b""))
         caller.answer_block = cors_block(self._hosts.cors_origin(values.get(b"origin")))
