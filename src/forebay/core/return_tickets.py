@@ -15,7 +15,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from forebay.core.events import Arrived
@@ -43,15 +43,18 @@ def retry_delay_s(measured_s: float | None, jitter: float) -> float:
     return min(RETRY_AFTER_S_MAX, max(RETRY_AFTER_S_MIN, base_s * (1.0 + JITTER * jitter)))
 
 
-class ReturnTicket(NamedTuple):
+class ReturnTicket:
     """What one of them is worth, to whom, and until when."""
 
-    user: str
-    key: str
-    models: tuple[str, ...]
-    rank: int
-    seq: int
-    until_s: float
+    __slots__ = ("key", "models", "rank", "seq", "until_s", "user")
+
+    def __init__(self, arrival: Arrived, rank: int, seq: int, until_s: float) -> None:
+        self.user = arrival.user
+        self.key = arrival.key
+        self.models = _models(arrival)
+        self.rank = rank
+        self.seq = seq
+        self.until_s = until_s
 
     def is_of(self, arrival: Arrived, rank: int) -> bool:
         mine = (self.user, self.key, self.models, self.rank)
@@ -94,7 +97,7 @@ class ReturnTickets:
         self._given += 1
         text = blake2b(b"%d" % self._given, key=self._secret, digest_size=16).hexdigest()
         until_s = now_s + 2 * ceil(retry_delay_s(retry_after_s, 1.0))
-        self._alive[text] = ReturnTicket(user, arrival.key, _models(arrival), rank, seq, until_s)
+        self._alive[text] = ReturnTicket(arrival, rank, seq, until_s)
         self._held[user] = held + 1
         heappush(self._ends, (until_s, text))
         return text
