@@ -59,6 +59,8 @@ class Route(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Which model it runs with, where the arrival had fallbacks to choose from."""
     seq: int = 0
     """Its place in the order of arrival, for `Resumed`."""
+    cached_tokens: int = 0
+    """How much of its prompt the node has probably computed before."""
 
 
 class Wait(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -119,6 +121,11 @@ class Describe(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     estimate_s: float | None = None
     p50_s: float | None = None
     p90_s: float | None = None
+    waits_for: str = ""
+    """The node that it waits for, because of what is cached there; "" for any."""
+    cached_tokens: int = 0
+    """How much of its prompt is cached there, or was where it runs."""
+    prompt_tokens: int = 0
 
 
 class Lease(Struct, frozen=True, gc=False):

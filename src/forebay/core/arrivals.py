@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived, Resumed
     from forebay.core.fairness import WaitQueue
     from forebay.core.lanes import Lane
+    from forebay.core.nodes import Node
 
 REASONS: dict[str, str] = {
     "queue_full": "queue is full: all nodes are busy",
@@ -72,6 +73,9 @@ class Arrivals:
         if book.cluster.open:
             queue = lane.queues[book.rank_of(arrival)]
             node = book.choose(queue, arrival, NOWHERE)
+            if node is not None and arrival.prefix and self._waits_for_cache(arrival, queue, node):
+                self._enqueue(arrival, lane)
+                return
             if node is not None:
                 book.start(book.accept(arrival, lane, queue), node)
                 return
@@ -264,6 +268,19 @@ class Arrivals:
             self._displace(victim)
             lane.unfinished -= 1
         return True
+
+    def _waits_for_cache(self, arrival: Arrived, queue: WaitQueue, node: Node) -> bool:
+        """Say whether one that could start should rather wait for a node that has its prompt."""
+        book = self._book
+        place = book.place_to_wait_for(arrival, queue, node)
+        if place is None or book.bounds.lets_wait(arrival) is not None:
+            return False
+        limit_s = book.options.wait_s_max
+        if arrival.max_wait_s is not None:
+            limit_s = min(limit_s, arrival.max_wait_s)
+        if place[1] >= limit_s:
+            return False
+        return book.bounds.refusal(arrival, book.users.get(arrival.user)) is None
 
     def _finds_a_job(self, lane: Lane) -> bool:
         """Say whether a job has a slot that it could use, and nobody else waits for that slot.

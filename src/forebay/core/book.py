@@ -38,13 +38,14 @@ class Tally:
     """Plain integers that the scheduler adds to; a snapshot copies them."""
 
     __slots__ = (
-        "accepted", "cancelled", "enqueued", "expired", "failed", "rejected", "returned",
-        "served", "service", "swaps", "waits",
+        "accepted", "cancelled", "enqueued", "expired", "failed", "prefix_hit_tokens",
+        "prefix_tokens", "rejected", "returned", "served", "service", "swaps", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.accepted = self.enqueued = self.served = self.failed = 0
         self.expired = self.cancelled = self.returned = self.swaps = 0
+        self.prefix_tokens = self.prefix_hit_tokens = 0
         self.rejected: dict[str, int] = {}
         self.waits: deque[float] = deque(maxlen=RECENT)
         self.service: deque[float] = deque(maxlen=RECENT)
@@ -52,6 +53,11 @@ class Tally:
     def reject(self, code: str) -> None:
         """Count one refusal; codes are ours, so their number is bounded."""
         self.rejected[code] = self.rejected.get(code, 0) + 1
+
+    def note_prefix(self, arrival: Arrived, cached_tokens: int) -> None:
+        """Count the tokens of a prompt that starts where it could find some of them cached."""
+        self.prefix_tokens += sum(arrival.prefix_tokens)
+        self.prefix_hit_tokens += cached_tokens
 
     def totals(self) -> Totals:
         return Totals(
@@ -64,6 +70,8 @@ class Tally:
             returned=self.returned,
             swaps=self.swaps,
             rejected=dict(self.rejected),
+            prefix_tokens=self.prefix_tokens,
+            prefix_hit_tokens=self.prefix_hit_tokens,
         )
 
 
@@ -164,6 +172,8 @@ class Book:
         entry.attempt += 1
         if arrival.affinity:
             self.cluster.note_affinity(arrival.affinity, node)
+        if arrival.prefix:
+            self.tally.note_prefix(arrival, entry.cached_tokens)
         if queue.rank != self.job_rank:
             self.tally.waits.append(entry.waited_s)
         self.actions.append(
@@ -176,6 +186,7 @@ class Book:
                 entry.p50_s,
                 arrival.model if arrival.fallbacks else "",
                 entry.seq,
+                entry.cached_tokens,
             )
         )
 
@@ -201,6 +212,9 @@ class Book:
             self.cluster.open.pop(node.name, None)
         queue.lane.running[entry.id] = entry
         queue.running += 1
+        if entry.arrival.prefix:
+            entry.cached_tokens = node.prefixes.cached_tokens(entry.arrival)
+            node.prefixes.note(entry.arrival.prefix, self.options.prefix_blocks)
         entry.move("route")
 
     def release(self, entry: Entry) -> Node:
@@ -229,7 +243,12 @@ class Book:
         return node
 
     def _exclude(self, entry: Entry, node: Node) -> None:
-        """Pass over who is next on a node that its owner does not reach.
+        """Pass over who is next on a node that its owner does not reach."""
+        entry.unreached |= {node.name}
+        self._pass_over(entry, node, frozenset({node.name}))
+
+    def _pass_over(self, entry: Entry, node: Node, excluded: frozenset[str]) -> None:
+        """Keep who is next on a node off some nodes.
 
         It is charged as if it ran, once, and goes first wherever else it can: it was its turn.
         """
@@ -237,10 +256,68 @@ class Book:
         self.charging.charge(entry, node)
         self.charging.refund_class(entry, node)
         queue.take(entry)
-        entry.excluded |= {node.name}
-        entry.unreached |= {node.name}
+        entry.excluded |= excluded
         queue.rejoin(entry)
         self.dispatch.note_leave(queue)
+
+    def place_to_wait_for(
+        self, arrival: Arrived, queue: WaitQueue, node: Node
+    ) -> tuple[Node, float] | None:
+        """Return a busy node whose cache saves more than a turn there takes, and what it saves.
+
+        Compared with a node that has a free slot. None where there is no such place, or where it
+        cannot be known.
+        """
+        lane, open_nodes = queue.lane, self.cluster.open
+        service_s = lane.times.mean_s()
+        if len(lane.nodes) < 2 or service_s is None or queue.rank == self.job_rank:
+            return None
+        here = node.prefixes.cached_tokens(arrival)
+        token_s = lane.prefill.token_s()
+        best: tuple[Node, float] | None = None
+        gain_s = 0.0
+        for other in lane.nodes.values():
+            cached = other.prefixes.cached_tokens(arrival)
+            if cached <= here or not other.slots or not other.is_warm(lane.model):
+                continue
+            if other.state != "online" or self.now_s < other.rest_until_s:
+                continue
+            if other.name in open_nodes or not self.reaches(arrival.id, other.name):
+                continue
+            saved_s = float(cached - here) * token_s
+            wait_s = float(len(other.held) + 1) * service_s / float(other.slots)
+            if saved_s - wait_s > gain_s:
+                best, gain_s = (other, saved_s), saved_s - wait_s
+        return best
+
+    def _hold(self, entry: Entry, node: Node) -> bool:
+        """Keep who is next on a node for one that has its prompt cached; once, and not for long."""
+        if entry.held_until_s or entry.attempt:
+            return False
+        place = self.place_to_wait_for(entry.arrival, entry.queue, node)
+        if place is None or place[0].name in entry.excluded:
+            return False
+        other, saved_s = place
+        entry.held_on, entry.held_until_s = other, self.now_s + saved_s
+        entry.held_from = frozenset(entry.queue.lane.nodes) - entry.excluded - {other.name}
+        other.held[entry] = None
+        self._pass_over(entry, node, entry.held_from)
+        self.timers.add(entry.held_until_s, "release", entry)
+        return True
+
+    def release_hold(self, entry: Entry) -> None:
+        """Let an entry go anywhere that has waited for a cache as long as that saves."""
+        returned = entry.queue.returned
+        returned.remove(entry)
+        self._forget_hold(entry)
+        returned.add(entry)
+        self.fill_open(entry.queue.lane, entry)
+
+    def _forget_hold(self, entry: Entry) -> None:
+        if entry.held_on is not None:
+            entry.held_on.held.pop(entry, None)
+            entry.held_on = None
+            entry.excluded -= entry.held_from
 
     def fill(self, node: Node, fresh: Entry | None = None) -> None:
         """Start what may start on a node, until it is full or nothing fits.
@@ -262,6 +339,8 @@ class Book:
                 return
             if not self.reaches(entry.id, node.name):
                 self._exclude(entry, node)
+                continue
+            if entry.arrival.prefix and self._hold(entry, node):
                 continue
             better = None
             if entry is fresh:
@@ -379,6 +458,7 @@ class Book:
         if waited:
             self.dequeue(entry)
             queue.drop(entry)
+            self._forget_hold(entry)
             self.dispatch.note_leave(queue)
             self.charging.refund(entry)
         queue.lane.unfinished -= 1
@@ -429,6 +509,8 @@ class Book:
         """Take an entry out of its queue and of the count, to start it."""
         queue = entry.queue
         queue.take(entry)
+        if entry.held_on is not None:
+            self._forget_hold(entry)
         self.dispatch.note_leave(queue)
         self.dequeue(entry)
         if entry.guest:

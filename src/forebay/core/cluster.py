@@ -1,8 +1,9 @@
 """The nodes and lanes, and which node an entry should run on.
 
 Among the nodes that are open to it: one with the model in memory, then the one that served the
-same affinity last, then the lowest `0.3 * gpu_load + 0.7 * in_flight / slots`, then the least
-recently used. Lanes exist only for models that a node lists, so junk names cost nothing.
+same affinity last, then the one whose cache saves most of its prompt, then the lowest
+`0.3 * gpu_load + 0.7 * in_flight / slots`, then the least recently used. Lanes exist only for
+models that a node lists, so junk names cost nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from forebay.core import swaps
+from forebay.core import prefixes, swaps
 from forebay.core.lanes import Lane
 from forebay.core.nodes import Node
 
@@ -175,7 +176,9 @@ class Cluster:
         affinity = arrival.affinity
         open_nodes, nodes = self.open, lane.nodes
         best: Node | None = None
-        best_key: tuple[bool, bool, float, int] | None = None
+        best_key: tuple[bool, bool, float, float, int] | None = None
+        by_prefix = bool(arrival.prefix) and len(nodes) > 1
+        least = _least_running(nodes, open_nodes) if by_prefix else 0
         favourite = self._affinities.get(affinity) if affinity else None
         for name in nodes if len(nodes) < len(open_nodes) else open_nodes:
             node = nodes.get(name)
@@ -184,7 +187,8 @@ class Cluster:
             warm = node.is_warm(lane.model)
             if not node.holds_all and not self._may_start(node, lane.model, queue.rank):
                 continue
-            key = (not warm, name != favourite, node.score(), node.used_at)
+            worth_s = prefixes.worth_s(node, lane, arrival, least) if by_prefix else 0.0
+            key = (not warm, name != favourite, -worth_s, node.score(), node.used_at)
             if best_key is None or key < best_key:
                 best, best_key = node, key
         return best
@@ -260,3 +264,7 @@ class Cluster:
         for queue in lane.queues:
             node.shares.offsets.pop(queue, None)
         self.forget_if_unused(lane)
+
+
+def _least_running(nodes: dict[str, Node], open_nodes: dict[str, Node]) -> int:
+    return min((len(node.leases) for name, node in nodes.items() if name in open_nodes), default=0)

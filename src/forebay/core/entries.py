@@ -83,9 +83,10 @@ class Entry:
     """One ticket: what arrived, where it stands, and the lease it holds while it runs."""
 
     __slots__ = (
-        "account", "arrival", "attempt", "capped", "charged", "charged_account", "charged_on",
-        "charged_queue", "class_charged", "cost", "counted", "deadline_s", "excluded", "goes_first",
-        "guest", "id", "lent", "node", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s", "queue",
+        "account", "arrival", "attempt", "cached_tokens", "capped", "charged",
+        "charged_account", "charged_on", "charged_queue", "class_charged", "cost", "counted",
+        "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on", "held_until_s",
+        "id", "lent", "node", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s", "queue",
         "queued", "revoked", "seq", "since_s", "state", "unreached", "user", "wait_left_s",
         "waited_s",
     )  # fmt: skip
@@ -112,6 +113,10 @@ class Entry:
         self.revoked = ""  # the code to answer with, once its owner was told to abort it
         self.excluded = NOWHERE  # nodes that failed it, or that its owner does not reach
         self.unreached = NOWHERE  # the latter of these
+        self.cached_tokens = 0  # of its prompt, where it runs or ran last
+        self.held_on: Node | None = None  # waits for this one, because of its cache
+        self.held_from = NOWHERE  # nodes that it is kept off meanwhile
+        self.held_until_s = 0.0  # valid while it is held; not 0 once it has been
         self.goes_first = False  # whether it stands, or stood last, before all others of its queue
         self.wait_left_s = 0.0  # what is left of its waiting time; the clock stops while it runs
         self.deadline_s = 0.0  # valid while waiting

@@ -51,6 +51,11 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """What its caller knows it by, where `id` is something else; the core does not look at it."""
     return_ticket: str = ""
     """As `Reject` gave it when the same caller found no room: worth its old arrival number."""
+    prefix: tuple[int, ...] = ()
+    """The prompt as a chain of hashes, at most 64: equal ones are equal from the beginning of the
+    prompt up to there. Keyed, so that nobody can guess a text from them."""
+    prefix_tokens: tuple[int, ...] = ()
+    """About how many tokens each of these parts has."""
 
 
 class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from forebay.core.estimates import RESIDUALS_MAX, ServiceTimes
 from forebay.core.fairness import WaitQueue
+from forebay.core.prefixes import PrefillTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ class Lane:
         "is_up",
         "model",
         "nodes",
+        "prefill",
         "queues",
         "resting",
         "running",
@@ -50,6 +52,7 @@ class Lane:
         self.slots = 0  # of nodes that are online, resting or not
         self.is_up = False  # whether any node is online, resting or not
         self.times = ServiceTimes()
+        self.prefill = PrefillTime()
 
     def count_slots(self) -> None:
         """Add up the slots that are online, after a node changed."""

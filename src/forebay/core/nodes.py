@@ -11,6 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from forebay.core.prefixes import PrefixCache
 from forebay.core.shares import Shares
 from forebay.errors import InvariantBroken
 
@@ -34,10 +35,11 @@ class Node:
     """One backend server."""
 
     __slots__ = (
-        "_left_s", "_load_is_told", "_loads_s", "away_since_s", "families", "gpu_load",
+        "_left_s", "_load_is_told", "_loads_s", "away_since_s", "families", "gpu_load", "held",
         "holds_all", "is_new", "lanes", "leases", "lent", "load_s", "loaded", "loaded_max",
-        "loaders", "models", "name", "on_trial", "ready_at_s", "removed", "rest_until_s", "seq",
-        "shares", "slots", "state", "swap_rank", "swap_target", "swap_victim", "used_at", "wake_s",
+        "loaders", "models", "name", "on_trial", "prefixes", "ready_at_s", "removed",
+        "rest_until_s", "seq", "shares", "slots", "state", "swap_rank", "swap_target",
+        "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
 
     def __init__(self, name: str, seq: int, ranks: int) -> None:
@@ -71,6 +73,8 @@ class Node:
         self.swap_victim = ""  # ... in the place of this one
         self.swap_rank = 0  # for the sake of this class
         self.shares = Shares(ranks)
+        self.prefixes = PrefixCache()
+        self.held: dict[Entry, None] = {}  # that wait for it, because of its cache
 
     def is_open(self, now_s: float) -> bool:
         """Say whether a new request may start here now, slots and health considered."""

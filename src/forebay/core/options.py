@@ -56,6 +56,8 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     idle_users_max: int = 10_000
     """Idle users whose counters are remembered; the longest idle are forgotten first."""
     affinities_max: int = 10_000
+    prefix_blocks: int = 5_000
+    """Parts of prompts that a node is taken to have in its cache; 0 turns that off."""
 
     def queue_burst(self) -> float:
         """Return the head start in force: where nothing is charged, nobody can be ahead."""
@@ -79,6 +81,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
                 "max_size", "bytes_max", "per_user_max", "wait_s_max", "aging_s", "burst",
                 "input_weight", "output_weight", "output_tokens_unmeasured",
                 "swap_wait_s", "offline_wait_s", "idle_users_max", "affinities_max",
+                "prefix_blocks",
             )
             if not 0 <= getattr(self, name) <= LIMITS.get(name, FINITE_MAX)  # NaN is neither
         ]  # fmt: skip

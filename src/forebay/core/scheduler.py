@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from forebay.core.cluster import Reaches
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
+    from forebay.core.timers import Due
 
     ClusterEvent: TypeAlias = (
         Ticked
@@ -186,6 +187,9 @@ class Scheduler:
                 self._add_service(entry, node, service_s)
             if charging.needs_cost and event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
+            if entry.arrival.prefix and event.prompt_tokens >= 0 and event.output_tokens >= 0:
+                computed = max(0, event.prompt_tokens - entry.cached_tokens)
+                entry.queue.lane.prefill.add(computed, event.output_tokens, service_s)
             tally.served += 1
         else:
             tally.failed += 1
@@ -278,12 +282,20 @@ class Scheduler:
             book.expire(due.expired)
             if isinstance(event, Cancelled) and self._is_waiting(event.id):
                 self._cancel(event)
-            for entry in due.promoted:
-                if entry.state == "waiting":
-                    book.promote(entry)
-            for node in due.nodes:
-                self._wake(node)
+            self._let_go(due)
             book.fill_stale()
+
+    def _let_go(self, due: Due) -> None:
+        """Let those be looked at again that time has changed something for."""
+        book = self._book
+        for entry in due.promoted:
+            if entry.state == "waiting":
+                book.promote(entry)
+        for entry in due.released:
+            if entry.held_on is not None:
+                book.release_hold(entry)
+        for node in due.nodes:
+            self._wake(node)
 
     def _validate(self, event: Event) -> None:
         """Raise for an event that is a bug of the caller."""

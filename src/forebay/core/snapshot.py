@@ -54,6 +54,10 @@ class Totals(Struct, frozen=True, gc=False):
     returned: int = 0
     swaps: int = 0
     rejected: dict[str, int] = {}
+    prefix_tokens: int = 0
+    """Of prompts that several nodes could serve."""
+    prefix_hit_tokens: int = 0
+    """Those of them that were probably cached where they ran."""
 
     def refused(self, codes: Iterable[str]) -> int:
         return sum(self.rejected.get(code, 0) for code in codes)

@@ -1,4 +1,4 @@
-"""What is due when: one heap for deadlines, promotions and nodes that may be used again.
+"""What is due when: one heap for deadlines, promotions, holds and nodes to be looked at again.
 
 Items are never removed when they become moot; they are checked when due and swept when more than
 half of them are dead. What is due at the same time comes in order of arrival, so that neither
@@ -15,7 +15,7 @@ from forebay.core.nodes import Node
 if TYPE_CHECKING:
     from forebay.core.entries import Entry
 
-Kind: TypeAlias = Literal["deadline", "promotion", "wake"]
+Kind: TypeAlias = Literal["deadline", "promotion", "release", "wake"]
 SWEEP_SLACK: Final = 256
 NEVER_S: Final = float("inf")
 
@@ -25,6 +25,7 @@ class Due(NamedTuple):
 
     expired: dict[Entry, None]
     promoted: dict[Entry, None]
+    released: dict[Entry, None]
     nodes: dict[Node, None]
 
 
@@ -57,7 +58,7 @@ class TimerQueue:
     def due(self, now_s: float) -> Due:
         heap = self._heap
         # Dicts, because a deadline that is set twice to the same time is in the heap twice.
-        due = Due({}, {}, {})
+        due = Due({}, {}, {}, {})
         while heap and heap[0][0] <= now_s:
             at_s, _, _, kind, target = heappop(heap)
             if not _is_live(at_s, kind, target):
@@ -66,6 +67,8 @@ class TimerQueue:
                 due.nodes[target] = None
             elif kind == "deadline":
                 due.expired[target] = None
+            elif kind == "release":
+                due.released[target] = None
             else:
                 due.promoted[target] = None
         self.next_s = heap[0][0] if heap else NEVER_S
@@ -92,5 +95,7 @@ class TimerQueue:
 def _is_live(at_s: float, kind: Kind, target: Entry | Node) -> bool:
     if isinstance(target, Node):
         return target.wake_s == at_s
+    if kind == "release":
+        return target.held_on is not None and target.held_until_s == at_s
     due_s = target.deadline_s if kind == "deadline" else target.promotes_at_s
     return target.state == "waiting" and due_s == at_s

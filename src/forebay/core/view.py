@@ -27,11 +27,20 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
     waited_s = entry.total_wait_s(book.now_s)
     if entry.state == "running":
         node = entry.node.name if entry.node is not None else None
-        return Describe(entry.id, "running", waited_s, entry.attempt, node=node)
+        return Describe(
+            entry.id,
+            "running",
+            waited_s,
+            entry.attempt,
+            node=node,
+            cached_tokens=entry.cached_tokens,
+            prompt_tokens=entry.arrival.prompt_tokens,
+        )
     lane = entry.queue.lane
     ahead = exact_ahead(entry, book.options, book.charging.price)
     estimate = lane.wait_s(ahead, book.now_s)
     p50_s, p90_s, header_s = estimate or (None, None, None)
+    held_on = entry.held_on
     return Describe(
         entry.id,
         entry.state,
@@ -42,6 +51,9 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         estimate_s=header_s,
         p50_s=p50_s,
         p90_s=p90_s,
+        waits_for=held_on.name if held_on is not None else "",
+        cached_tokens=held_on.prefixes.cached_tokens(entry.arrival) if held_on is not None else 0,
+        prompt_tokens=entry.arrival.prompt_tokens,
     )
 
 

@@ -1,0 +1,95 @@
+"""What the nodes have in their prompt caches, as far as that can be known from outside.
+
+An engine keeps what it computed for a prompt, and a prompt that begins the same way is computed
+from there on only. Which parts of a prompt a node has seen is remembered here, the least recently
+used forgotten first, as an engine does; what that saves is measured on the requests themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from forebay.core.events import Arrived
+    from forebay.core.lanes import Lane
+    from forebay.core.nodes import Node
+
+PARTS_MAX: Final = 64
+SPREAD_SLOTS: Final = 4.0
+"""How many more requests than the idlest a node may run before its cache counts for less."""
+TOKEN_S: Final = 0.0002
+"""What a prompt token takes while nothing is measured: engines compute some thousands a second."""
+TOKEN_S_MAX: Final = 0.02
+PRIOR_TOKENS: Final = 2000.0
+"""How much that guess weighs: like one request with a prompt of so many tokens."""
+FORGETS: Final = 0.995
+"""Of each request that is measured, so much remains with the next: a few hundred count."""
+
+
+class PrefixCache:
+    """The parts of prompts that one node has seen lately."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: dict[int, None] = {}  # the least recently used first
+
+    def cached_tokens(self, arrival: Arrived) -> int:
+        """Return how many tokens of a prompt need not be computed here again."""
+        parts, found = self._parts, 0
+        if parts:
+            for part, tokens in zip(arrival.prefix, arrival.prefix_tokens, strict=False):
+                if part not in parts:
+                    break
+                found += tokens
+        return found
+
+    def note(self, prefix: tuple[int, ...], parts_max: int) -> None:
+        """Remember what a node computes now; of one prompt, its end is forgotten first."""
+        parts = self._parts
+        for part in reversed(prefix[:PARTS_MAX]):
+            parts.pop(part, None)
+            parts[part] = None
+        while len(parts) > parts_max:
+            del parts[next(iter(parts))]
+
+
+class PrefillTime:
+    """How long a lane's nodes take to compute a prompt token: least squares over what was served.
+
+    A service takes `a * prompt tokens that were not cached + b * output tokens`; `a` is wanted.
+    """
+
+    __slots__ = ("_in_in", "_in_out", "_in_s", "_out_out", "_out_s")
+
+    def __init__(self) -> None:
+        self._in_in = PRIOR_TOKENS * PRIOR_TOKENS
+        self._in_s = TOKEN_S * self._in_in
+        self._in_out = self._out_out = self._out_s = 0.0
+
+    def add(self, prompt_tokens: int, output_tokens: int, service_s: float) -> None:
+        """Take one request that was served: what of its prompt had to be computed, its answer."""
+        given, made = float(prompt_tokens), float(output_tokens)
+        self._in_in = FORGETS * self._in_in + given * given
+        self._in_out = FORGETS * self._in_out + given * made
+        self._out_out = FORGETS * self._out_out + made * made
+        self._in_s = FORGETS * self._in_s + given * service_s
+        self._out_s = FORGETS * self._out_s + made * service_s
+
+    def token_s(self) -> float:
+        """Return seconds per prompt token."""
+        both = self._in_in * self._out_out - self._in_out * self._in_out
+        if both > 1e-9 * self._in_in * self._out_out:
+            found = (self._in_s * self._out_out - self._out_s * self._in_out) / both
+        else:  # all requests are alike: it cannot be told from the output's time
+            found = TOKEN_S
+        return min(max(found, 0.0), TOKEN_S_MAX)
+
+
+def worth_s(node: Node, lane: Lane, arrival: Arrived, least_running: int) -> float:
+    """Return what a prompt's cache on a node with a free slot saves, less what its load costs."""
+    saved_s = float(node.prefixes.cached_tokens(arrival)) * lane.prefill.token_s()
+    more = float(len(node.leases) - least_running) - SPREAD_SLOTS
+    if more > 0.0:
+        saved_s -= more / float(node.slots) * (lane.times.mean_s() or 0.0)
+    return saved_s
