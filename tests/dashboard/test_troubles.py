@@ -26,7 +26,8 @@ QUEUE = QueueSnapshot(
     enabled=True, waiting=0, processing=1, max_size=10, average_wait_seconds=None,
     average_service_seconds=None, by_priority={"normal": 0}, served_per_minute=0,
     rejected_per_minute=0, served_total=0, rejected_total=0, timeouts_total=0, cancelled_total=0,
-    retries_total=0, model_swaps_total=0, waiting_jobs=0, processing_jobs=0,
+    retries_total=0, model_swaps_total=0, prefix_tokens_total=0, prefix_hit_tokens_total=0,
+    prefix_saved_seconds_total=0.0, waiting_jobs=0, processing_jobs=0,
 )  # fmt: skip
 WELL = ObservedState(
     queue=QUEUE, models=[MODEL], nodes=[NODE], draining=False, searching=False, wait_s_max=60.0,

@@ -64,7 +64,8 @@ def snapshot(**changed: Any) -> dict[str, Any]:
         "by_priority": {"high": 1, "normal": 8, "low": 2},
         "served_per_minute": 42, "rejected_per_minute": 3, "served_total": 4021,
         "rejected_total": 17, "timeouts_total": 2, "cancelled_total": 5, "retries_total": 1,
-        "model_swaps_total": 4, "waiting_jobs": 0, "processing_jobs": 1,
+        "model_swaps_total": 4, "prefix_tokens_total": 51200, "prefix_hit_tokens_total": 30720,
+        "prefix_saved_seconds_total": 6.1, "waiting_jobs": 0, "processing_jobs": 1,
         **changed.pop("queue", {}),
     }  # fmt: skip
     offline = {

@@ -39,13 +39,15 @@ class Tally:
 
     __slots__ = (
         "accepted", "cancelled", "enqueued", "expired", "failed", "prefix_hit_tokens",
-        "prefix_tokens", "rejected", "returned", "served", "service", "swaps", "waits",
+        "prefix_saved_s", "prefix_tokens", "rejected", "returned", "served", "service", "swaps",
+        "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.accepted = self.enqueued = self.served = self.failed = 0
         self.expired = self.cancelled = self.returned = self.swaps = 0
         self.prefix_tokens = self.prefix_hit_tokens = 0
+        self.prefix_saved_s = 0.0
         self.rejected: dict[str, int] = {}
         self.waits: deque[float] = deque(maxlen=RECENT)
         self.service: deque[float] = deque(maxlen=RECENT)
@@ -54,10 +56,11 @@ class Tally:
         """Count one refusal; codes are ours, so their number is bounded."""
         self.rejected[code] = self.rejected.get(code, 0) + 1
 
-    def note_prefix(self, arrival: Arrived, cached_tokens: int) -> None:
+    def note_prefix(self, arrival: Arrived, cached_tokens: int, token_s: float) -> None:
         """Count the tokens of a prompt that starts where it could find some of them cached."""
         self.prefix_tokens += sum(arrival.prefix_tokens)
         self.prefix_hit_tokens += cached_tokens
+        self.prefix_saved_s += float(cached_tokens) * token_s
 
     def totals(self) -> Totals:
         return Totals(
@@ -72,6 +75,7 @@ class Tally:
             rejected=dict(self.rejected),
             prefix_tokens=self.prefix_tokens,
             prefix_hit_tokens=self.prefix_hit_tokens,
+            prefix_saved_s=self.prefix_saved_s,
         )
 
 
@@ -173,7 +177,7 @@ class Book:
         if arrival.affinity:
             self.cluster.note_affinity(arrival.affinity, node)
         if arrival.prefix:
-            self.tally.note_prefix(arrival, entry.cached_tokens)
+            self.tally.note_prefix(arrival, entry.cached_tokens, queue.lane.prefill.token_s())
         if queue.rank != self.job_rank:
             self.tally.waits.append(entry.waited_s)
         self.actions.append(

@@ -58,6 +58,8 @@ class Totals(Struct, frozen=True, gc=False):
     """Of prompts that several nodes could serve."""
     prefix_hit_tokens: int = 0
     """Those of them that were probably cached where they ran."""
+    prefix_saved_s: float = 0.0
+    """What computing those would have taken, going by what prompts take."""
 
     def refused(self, codes: Iterable[str]) -> int:
         return sum(self.rejected.get(code, 0) for code in codes)

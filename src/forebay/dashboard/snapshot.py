@@ -66,6 +66,9 @@ class QueueSnapshot(Struct, frozen=True):
     cancelled_total: int
     retries_total: int
     model_swaps_total: int
+    prefix_tokens_total: int
+    prefix_hit_tokens_total: int
+    prefix_saved_seconds_total: float
     waiting_jobs: int
     processing_jobs: int
 
@@ -240,6 +243,9 @@ def queue_snapshot(
         cancelled_total=totals.cancelled,
         retries_total=retries,
         model_swaps_total=totals.swaps,
+        prefix_tokens_total=totals.prefix_tokens,
+        prefix_hit_tokens_total=totals.prefix_hit_tokens,
+        prefix_saved_seconds_total=round(totals.prefix_saved_s, 1),
         waiting_jobs=seen.waiting_jobs,
         processing_jobs=seen.running_jobs,
     )

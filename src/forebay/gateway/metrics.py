@@ -45,7 +45,9 @@ OF_THE_FLEET = frozenset(
         "forebay_queue_depth", "nexus_queue_depth", "forebay_queue_max_size",
         "forebay_queue_enqueued_total", "forebay_queue_rejected_total",
         "forebay_queue_timeouts_total", "forebay_queue_cancelled_total",
-        "forebay_model_swaps_total", "forebay_node_in_flight", "nexus_backend_pending_requests",
+        "forebay_model_swaps_total", "forebay_prefix_tokens_total",
+        "forebay_prefix_hit_tokens_total", "forebay_prefix_saved_seconds_total",
+        "forebay_node_in_flight", "nexus_backend_pending_requests",
         "forebay_node_slots", "forebay_node_up", "forebay_jobs", "forebay_replicas",
         "forebay_replicas_differing", "forebay_fleet_epoch", "forebay_fleet_failovers_total",
     }
@@ -246,6 +248,21 @@ def _queue_totals(totals: Totals | None) -> Iterator[Metric]:
         "forebay_model_swaps_total",
         "Model loads caused by dispatching.",
         None if totals is None else totals.swaps,
+    )
+    yield _counter(
+        "forebay_prefix_tokens_total",
+        "Tokens of prompts that several nodes could serve, about.",
+        None if totals is None else totals.prefix_tokens,
+    )
+    yield _counter(
+        "forebay_prefix_hit_tokens_total",
+        "Those of them that were probably cached on the node that served them.",
+        None if totals is None else totals.prefix_hit_tokens,
+    )
+    yield _counter(
+        "forebay_prefix_saved_seconds_total",
+        "What computing those again would have taken, as measured.",
+        None if totals is None else totals.prefix_saved_s,
     )
 
 

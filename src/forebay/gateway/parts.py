@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from forebay import __version__
@@ -109,7 +110,9 @@ class Parts:
         self.watchdog = Watchdog(self.relay, clock)
         self.holdings = HoldingsAudit(self.relay, self.nodes, self.watchdog, self.membership)
         # -- requests
-        self.admission = Admission(self.callers, settings.models, self.relay, random.SystemRandom())
+        self.admission = Admission(
+            self.callers, settings.models, self.relay, random.SystemRandom(), self._prefix_key()
+        )
         self.models = ModelNames(self.nodes, self.admission, self.keys)
         self.error_renderer.explain_model = self.models.explained
         self.bodies = Budget(self._body_bytes(settings))
@@ -129,6 +132,13 @@ class Parts:
             self.relay.observe, lambda: self.settings.queue.options(), clock
         )
         self.dashboard_feed = self._make_dashboard_feed(clock)
+
+    def _prefix_key(self) -> bytes:
+        """Return what gateways that share a queue have in common, and others do not know."""
+        if self.seat is not None:
+            return blake2b(str(self.seat.door.parent).encode(), digest_size=16).digest()
+        url = self.live.current.coordination.url
+        return blake2b(url.encode(), digest_size=16).digest() if url else b""
 
     @property
     def settings(self) -> Settings:

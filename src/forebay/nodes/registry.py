@@ -53,6 +53,9 @@ class Nodes:
         self._waiting: list[asyncio.Future[None]] = []
         self._leaving: list[ConnectionPool] = []  # of nodes removed while requests ran there
         self.has_absences = False
+        self.several = False
+        """Whether there is more than one node."""
+        self._shared_lanes: dict[tuple[str, str], bool] = {}  # whether several have the model
         """Whether a node may be known not to have a route."""
         self.has_ollama = False
         self._full_names: dict[str, str] = {}  # as found since a node last told of itself
@@ -173,6 +176,8 @@ class Nodes:
         self.wake()
         self.has_ollama = any(b.kind == Ollama.kind for b in self._backends.values())
         self._full_names.clear()
+        self.several = len(self._backends) > 1
+        self._shared_lanes.clear()
         self.on_change(event.name)
 
     def remove(self, name: str) -> bool:
@@ -263,6 +268,17 @@ class Nodes:
             and backend.told.state == "online"
         ]
         return bool(up) and all(backend.lacks(route, model) for backend in up)
+
+    def serve_several(self, model: str, family: str) -> bool:
+        """Say whether more than one node has the model, up or not."""
+        shared = self._shared_lanes.get((model, family))
+        if shared is None:
+            if len(self._shared_lanes) >= FULL_NAMES_MAX:  # somebody makes them up
+                self._shared_lanes.clear()
+            told = [backend.told for backend in self._backends.values()]
+            shared = sum(model in one.models and family in one.families for one in told) > 1
+            self._shared_lanes[model, family] = shared
+        return shared
 
     def others_have(self, model: str, family: str, but: Sequence[str], route: str = "") -> bool:
         """Say whether a node other than those can serve the model now, as far as is known."""

@@ -151,6 +151,9 @@ class LiveQueue(Struct, frozen=True):
     cancelled_total: int = 0
     retries_total: int = 0
     model_swaps_total: int = 0
+    prefix_tokens_total: int = 0
+    prefix_hit_tokens_total: int = 0
+    prefix_saved_seconds_total: float = 0.0
 
 
 class LiveModel(Struct, frozen=True):

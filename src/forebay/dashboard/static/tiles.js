@@ -74,6 +74,11 @@ function slotsNote(slots, jobs) {
   return jobs ? word("of_slots_jobs", { slots, jobs }) : word("of_slots", { slots });
 }
 
+/** How much of the prompts was cached where they ran, and what that saved; nothing with one node. */
+function cached({ prefix_tokens_total: all, prefix_hit_tokens_total: hits, prefix_saved_seconds_total: saved }) {
+  return all ? word("cached_share", { share: Math.round((100 * hits) / all), saved: longDuration(saved) }) : "–";
+}
+
 function facts({ queue, sessions, uptime_seconds }) {
   return [
     ["fact_sessions", number(sessions.held)],
@@ -82,6 +87,7 @@ function facts({ queue, sessions, uptime_seconds }) {
     ["fact_cancelled", number(queue.cancelled_total)],
     ["fact_retries", number(queue.retries_total)],
     ["fact_swaps", number(queue.model_swaps_total)],
+    ["fact_cached", cached(queue)],
     ["fact_jobs", number(queue.processing_jobs)],
     ["fact_uptime", longDuration(uptime_seconds)],
   ];

@@ -69,6 +69,8 @@ export default {
   fact_cancelled: "Cancelled",
   fact_retries: "Retries",
   fact_swaps: "Model swaps",
+  fact_cached: "Prompts from cache",
+  cached_share: "{share} %, saves {saved}",
   fact_jobs: "Jobs in slots",
   fact_uptime: "Up for",
 

@@ -68,6 +68,8 @@ export default {
   fact_cancelled: "取り消し",
   fact_retries: "再試行",
   fact_swaps: "モデル切り替え",
+  fact_cached: "キャッシュ済みプロンプト",
+  cached_share: "{share} %（{saved}節約）",
   fact_jobs: "ジョブが使用中のスロット",
   fact_uptime: "稼働時間",
 

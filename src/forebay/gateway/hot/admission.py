@@ -13,6 +13,7 @@ from forebay.relay.forms import form_reader
 from forebay.relay.members import InvalidBody
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI
+from forebay.relay.prefix import NO_PREFIX, PrefixHasher
 from forebay.relay.problem import Problem
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from forebay.gateway.hot.callers import Caller, Callers
     from forebay.relay.fields import Fields, Frame
+    from forebay.relay.prefix import Prefix
     from forebay.relay.relay import Relay
     from forebay.settings import ModelsSettings, ResolvedKey
 
@@ -38,11 +40,18 @@ class Admission:
     """Makes calls out of requests, or says what is wrong with them."""
 
     def __init__(
-        self, callers: Callers, models: ModelsSettings, relay: Relay, random: Random
+        self,
+        callers: Callers,
+        models: ModelsSettings,
+        relay: Relay,
+        random: Random,
+        prefix_key: bytes = b"",
     ) -> None:
+        """`prefix_key` hides what is behind the hashes of prompts; the same in all of a fleet."""
         self.callers = callers
         self._relay = relay
         self._random = random
+        self._prefixes = PrefixHasher(prefix_key or random.randbytes(16))
         self._entropy: list[str] = []  # ids made ahead: the system gives many as fast as one
         self.change(models)
 
@@ -110,6 +119,7 @@ class Admission:
         if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
             return Problem("route_not_supported", missing_route_message(route), "model")
         request_id = self.unique_id(caller.request_id)
+        prefix = self._prefix(model, family.name, body) if nodes.several else NO_PREFIX
         arrival = Arrived(
             id=request_id,
             model=model,
@@ -126,6 +136,8 @@ class Admission:
             key=caller.key_name,
             key_running_max=caller.key_running_max,
             fallbacks=fallbacks,
+            prefix=prefix[0],
+            prefix_tokens=prefix[1],
             return_ticket=caller.return_ticket,
         )
         return InferenceCall(
@@ -140,6 +152,11 @@ class Admission:
             model_span=model_span,
             frame=frame,
         )
+
+    def _prefix(self, model: str, family: str, body: bytes) -> Prefix:
+        """Return a prompt as the core compares it, where several nodes could serve it."""
+        shared = self._relay.nodes.serve_several(model, family)
+        return self._prefixes.read(model, body) if shared else NO_PREFIX
 
     def resolve(self, asked: str) -> tuple[str, tuple[str, ...]]:
         """Return the model that a name stands for, and what may run instead of it."""

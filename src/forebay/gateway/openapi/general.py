@@ -167,6 +167,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "enum": ["busy", "turn", "offline", "loading", "starting", None],
             "description": "The same for programs; null while it runs.",
         },
+        "cache": said("What of its prompt a node has computed before: where it runs, or where it "
+            "waits to run; null where nothing is known.", {"anyOf": [record({
+                "node": TEXT_OR_NULL,
+                "cached_tokens": COUNT,
+                "prompt_tokens": COUNT,
+                "message": TEXT,
+            }), {"type": "null"}]}),
         "attempt": COUNT,
         "timeline": listed(record({"seconds_ago": {"type": "number"}, "event": TEXT})),
     }),

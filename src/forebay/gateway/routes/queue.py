@@ -187,10 +187,25 @@ def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object
         "waited_seconds": round(seen.waited_s, 3),
         "reason": REASONS[seen.reason],
         "reason_code": seen.reason,
+        "cache": _cache(seen),
         "attempt": seen.attempt,
         "timeline": [
             {"seconds_ago": round(now_s - at_s, 3), "event": event} for at_s, event in timeline
         ],
+    }
+
+
+def _cache(seen: Describe) -> dict[str, object] | None:
+    """Say what of a prompt a node has computed before; None where nothing is known."""
+    if not seen.cached_tokens:
+        return None
+    cached = f"{seen.cached_tokens:,} of {seen.prompt_tokens:,} prompt tokens are cached there"
+    node = seen.waits_for or seen.node
+    return {
+        "node": node,
+        "cached_tokens": seen.cached_tokens,
+        "prompt_tokens": seen.prompt_tokens,
+        "message": f"waits for {node}: {cached}" if seen.waits_for else f"runs on {node}: {cached}",
     }
 
 

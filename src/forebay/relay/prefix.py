@@ -1,0 +1,102 @@
+"""A prompt as a chain of hashes, by which the core knows which node has computed its beginning.
+
+The parts come as an engine sees them: instructions and tools, then message by message; of a plain
+prompt, blocks of 512 bytes. Each hash stands for everything up to there. Where there are many
+messages, later ones are taken together, at places that do not move as a conversation grows.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+import msgspec
+
+from forebay.core.prefixes import PARTS_MAX
+
+BYTES_MIN: Final = 2048
+"""A shorter prompt is computed in less than a hash saves: some hundred tokens."""
+BYTES_MAX: Final = 262_144
+"""A longer body is not read again for this."""
+BLOCK_BYTES: Final = 512
+TOKEN_BYTES: Final = 4
+_GROUPS: Final = ((24, 1), (16, 2), (12, 8), (10, 32))
+"""So many parts of so many messages each; beyond that nothing is looked at."""
+
+Prefix: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""The chain of hashes, and about how many tokens each part has."""
+NO_PREFIX: Final[Prefix] = ((), ())
+
+
+class _Prompt(msgspec.Struct, gc=False):
+    """Where a prompt is in a body, in any family."""
+
+    system: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    messages: list[msgspec.Raw] = []
+    input: msgspec.Raw = msgspec.Raw()
+    prompt: msgspec.Raw = msgspec.Raw()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Prompt)
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class PrefixHasher:
+    """Makes the chains of one fleet: others cannot tell what text is behind one of its hashes."""
+
+    def __init__(self, key: bytes) -> None:
+        """`key` has at most 64 bytes; gateways that share a queue have the same."""
+        self._start = blake2b(digest_size=8, key=key)
+
+    def read(self, model: str, body: bytes) -> Prefix:
+        """Return the chain of a body that has been read; an empty one where it is of no use."""
+        if not BYTES_MIN <= len(body) <= BYTES_MAX:
+            return NO_PREFIX
+        try:
+            prompt = _DECODER.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return NO_PREFIX  # not what it should be: its node will say so
+        state = self._start.copy()
+        state.update(model.encode(errors="replace"))
+        hashes: list[int] = []
+        sizes: list[int] = []
+        for part in _parts(prompt):
+            state.update(part)
+            hashes.append(int.from_bytes(state.digest(), "little"))
+            sizes.append(len(part) // TOKEN_BYTES)
+        return tuple(hashes), tuple(sizes)
+
+
+def _parts(prompt: _Prompt) -> list[bytes]:
+    """Return the parts of a prompt in the order in which an engine sees them, not too many."""
+    begins = b"".join(map(bytes, (prompt.system, prompt.instructions, prompt.tools)))
+    parts = [begins] if begins else []
+    messages = prompt.messages or _listed(bytes(prompt.input))
+    if messages:
+        return parts + _grouped(messages)
+    text = bytes(prompt.prompt) or bytes(prompt.input)
+    room = (PARTS_MAX - len(parts)) * BLOCK_BYTES
+    return parts + [
+        text[at : at + BLOCK_BYTES] for at in range(0, min(len(text), room), BLOCK_BYTES)
+    ]
+
+
+def _listed(text: bytes) -> list[msgspec.Raw]:
+    """Return the items of a list of messages; nothing for a text."""
+    return _LIST.decode(text) if text[:1] == b"[" else []
+
+
+def _grouped(messages: list[msgspec.Raw]) -> list[bytes]:
+    """Return one part for each of the first messages, then for several together."""
+    parts: list[bytes] = []
+    at = 0
+    for count, size in _GROUPS:
+        for _ in range(count):
+            group = messages[at : at + size]
+            if len(group) < size:  # it may still grow, and would then be another part
+                return parts
+            parts.append(b"".join(map(bytes, group)))
+            at += size
+    return parts

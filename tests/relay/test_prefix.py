@@ -1,0 +1,87 @@
+"""A prompt as a chain of hashes: equal as far as prompts are equal, and no further."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.core.prefixes import PARTS_MAX
+from forebay.relay.prefix import BLOCK_BYTES, BYTES_MAX, NO_PREFIX, PrefixHasher
+
+HASHER = PrefixHasher(b"key")
+LONG = "The forebay is the still water above the turbines. " * 50
+
+
+def chain(model: str = "m", **body: Any) -> tuple[int, ...]:
+    return HASHER.read(model, json.dumps(body).encode())[0]
+
+
+def messages(*texts: str) -> list[dict[str, str]]:
+    return [{"role": "user" if n % 2 else "system", "content": t} for n, t in enumerate(texts)]
+
+
+def shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """Return how many leading hashes two chains have in common."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+texts = st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=150)
+
+
+@given(said=texts, more=texts)
+def test_a_conversation_that_goes_on_keeps_its_chain(said: list[str], more: list[str]) -> None:
+    before = chain(messages=messages(LONG, *said))
+    after = chain(messages=messages(LONG, *said, *more))
+    assert shared(before, after) == len(before) <= len(after) <= PARTS_MAX
+
+
+@given(said=texts, at=st.integers(0, 149))
+def test_nothing_is_shared_behind_the_first_difference(said: list[str], at: int) -> None:
+    at %= len(said)
+    other = [*said[:at], said[at] + "!", *said[at + 1 :]]
+    one, two = chain(messages=messages(LONG, *said)), chain(messages=messages(LONG, *other))
+    assert not set(one[shared(one, two) :]) & set(two)
+    assert shared(one, two) <= 1 + at
+
+
+def test_instructions_and_tools_come_before_the_messages() -> None:
+    said = messages("hello", "you")
+    plain = chain(system=LONG, tools=[1], messages=said)
+    assert shared(plain, chain(tools=[1], messages=said, system=LONG)) == len(plain) == 3
+    assert shared(plain, chain(system=LONG, tools=[2], messages=said)) == 0
+    assert shared(plain, chain(system=LONG, tools=[1], messages=messages("bye"))) == 1
+
+
+def test_a_plain_prompt_is_cut_into_blocks() -> None:
+    one, two = chain(prompt=LONG + "one"), chain(prompt=LONG + "two")
+    assert shared(one, two) == len(one) - 1 == len(json.dumps(LONG)) // BLOCK_BYTES
+    assert len(chain(prompt=LONG * 50)) == PARTS_MAX
+    assert chain(input=LONG) == chain(prompt=LONG)
+
+
+def test_items_of_a_responses_call_are_its_messages() -> None:
+    items = messages(LONG, "a", "b")
+    assert shared(chain(input=items), chain(input=[*items, *messages("c")])) == 3
+
+
+def test_models_and_fleets_share_no_hash() -> None:
+    body = json.dumps({"messages": messages(LONG, "hi")}).encode()
+    chains = [HASHER.read("m", body), HASHER.read("n", body), PrefixHasher(b"k").read("m", body)]
+    assert len({one for hashes, _ in chains for one in hashes}) == 6
+
+
+def test_the_sizes_are_tokens_of_the_parts() -> None:
+    hashes, sizes = HASHER.read("m", json.dumps({"messages": messages(LONG, "hi")}).encode())
+    assert len(hashes) == len(sizes)
+    assert sizes[0] > 600 > 20 > sizes[1] > 5
+
+
+def test_what_is_too_short_or_too_long_or_no_prompt_has_none() -> None:
+    too_long = json.dumps({"prompt": "x" * BYTES_MAX}).encode()
+    odd = [b"{}", b"[]" + b" " * 3000, b'{"messages":7%s}' % (b" " * 3000), b"\xff" * 3000]
+    for body in (too_long, *odd):
+        assert HASHER.read("m", body) == NO_PREFIX
