@@ -21,6 +21,7 @@ OTHER: dict[str, object] = {
     "queue.priorities": ["normal"],
     "queue.priority": "weighted",
     "queue.weights": {"high": 2},
+    "queue.swap_share": 0.5,
     "retry.budget": 0.5,
     "retry.stream": "buffer",
     "models.aliases": {"a": "b"},

@@ -46,7 +46,7 @@ class DemoSetup:
             {
                 "server": {"port": port, "access_log": False},
                 # The newest of whoever has most in line gives way to someone with less.
-                "queue": {"max_size": QUEUE_MAX, "when_full": "displace", "swap_wait_seconds": 15},
+                "queue": {"max_size": QUEUE_MAX, "when_full": "displace"},
                 "jobs": {"database": f"sqlite:///{folder}/demo.db"},
             }
         )

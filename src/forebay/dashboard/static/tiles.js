@@ -22,9 +22,10 @@ export function showTiles(snapshot) {
   keepChildren(document.getElementById("facts"), facts(snapshot), {
     key: ([key]) => key,
     create: () => make("div", {}, make("dt"), make("dd")),
-    update: (fact, [key, value]) => {
+    update: (fact, [key, value, meaning]) => {
       setText(fact.children[0], word(key));
       setText(fact.children[1], value);
+      setAttribute(fact, "title", meaning ?? null);
     },
   });
 }
@@ -86,7 +87,7 @@ function facts({ queue, sessions, uptime_seconds }) {
     ["fact_timeouts", number(queue.timeouts_total)],
     ["fact_cancelled", number(queue.cancelled_total)],
     ["fact_retries", number(queue.retries_total)],
-    ["fact_swaps", number(queue.model_swaps_total)],
+    ["fact_swaps", number(queue.model_swaps_total), word("fact_swaps_means")],
     ["fact_cached", cached(queue)],
     ["fact_jobs", number(queue.processing_jobs)],
     ["fact_uptime", longDuration(uptime_seconds)],

@@ -71,6 +71,7 @@ export default {
   fact_swaps: "Model swaps",
   fact_cached: "Prompts from cache",
   cached_share: "{share} %, saves {saved}",
+  fact_swaps_means: "A turn of another model costs those who wait for the first one about two loads and an answer; who may not wait that long times out. More memory, or a node for each model, helps.",
   fact_jobs: "Jobs in slots",
   fact_uptime: "Up for",
 

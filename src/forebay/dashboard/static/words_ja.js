@@ -70,6 +70,7 @@ export default {
   fact_swaps: "モデル切り替え",
   fact_cached: "キャッシュ済みプロンプト",
   cached_share: "{share} %（{saved}節約）",
+  fact_swaps_means: "別のモデルに一度切り替わると、元のモデルを待つ側は読み込み 2 回と応答 1 回の分だけ待ちます。それより短い待ち時間しかないものは時間切れになります。メモリーを増やすか、モデルごとにノードを分けると改善します。",
   fact_jobs: "ジョブが使用中のスロット",
   fact_uptime: "稼働時間",
 
