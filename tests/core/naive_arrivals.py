@@ -189,15 +189,30 @@ class NaiveArrivals(NaiveBook):
     def starts_at_once(self, arrival: Arrived, lane: Lane) -> bool:
         """Start a newcomer where a slot is free: then nobody who waits can use it."""
         free = [name for name in self.nodes_of(lane) if self.is_free(name)]
-        if not free:
+        swapping = (
+            [name for name in free if not self.has_model(name, arrival)] if arrival.job else []
+        )
+        free = [name for name in free if name not in swapping]
+        best = self.preferred(free, arrival.model, arrival.affinity) if free else set()
+        best = best or {name for name in swapping if self.may_job_swap(name)}
+        if not best:
             return False
-        best = self.preferred(free, arrival.affinity)
         assert self.routes, f"{arrival.id} must start on one of {best}"
         route = self.routes.pop(0)
         assert route.id == arrival.id
         assert route.node in best, f"{arrival.id} should go to {best}, not {route.node}"
         self.start(self.accept(arrival), route)
         return True
+
+    def has_model(self, name: str, arrival: Arrived) -> bool:
+        """Say whether a node has a model in memory, or room for it."""
+        memory = self.nodes[name].memory
+        return memory.has(arrival.model) or memory.has_room()
+
+    def may_job_swap(self, name: str) -> bool:
+        """Say whether a job may put out what nobody waits for; no rule says on which node."""
+        look = self.decision(name, [])
+        return not self.candidates(name) and self.now_s >= look.since_s() + look.stays_s()
 
     def join_queue(self, ticket: Ticket) -> None:
         arrival = ticket.arrival
@@ -216,7 +231,8 @@ class NaiveArrivals(NaiveBook):
         assert told_wait.reason == self.reason(ticket)
         self.check_position(ticket, told_wait.position)
         own_s = arrival.max_wait_s
-        if own_s is not None and own_s < self.options.wait_s_max and not arrival.job:
+        warm = self.is_warm_off("", ticket.lane)  # else its turn counts, and what is before it
+        if own_s is not None and own_s < self.options.wait_s_max and not arrival.job and warm:
             assert told_wait.p50_s is None or told_wait.p50_s <= own_s
 
     def expect_reject(self, ticket_id: str, code: str) -> Reject:

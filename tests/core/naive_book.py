@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from forebay.core import Expire, Route
 
-from .naive_order import Accounts, Lane, NaiveNode, Ticket, first_of
+from .naive_order import Accounts, Lane, NaiveNode, Ticket, first_in_line, first_of
+from .naive_swaps import Decision, Services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from forebay.core import Action, Arrived, Options
+
+    from .naive_order import Line
 
 
 @dataclass
@@ -41,6 +44,7 @@ class NaiveBook:
         self.arriving: set[tuple[str, str]] = set()
         self.births = 0
         self.accounts = Accounts(options)
+        self.services = Services()
         self.affinity: dict[str, str] = {}
         self.return_tickets: dict[str, NaiveReturn] = {}
         self.refused: list[Arrived] = []
@@ -131,24 +135,58 @@ class NaiveBook:
         if not tickets:
             return None
         node = self.nodes[name]
-        rank = self.first_class({ticket.rank for ticket in tickets}, node)
-        tickets = [ticket for ticket in tickets if ticket.rank == rank]
-        return first_of(tickets, node, self.accounts, look_only=look_only)
+        tickets = self.decision(name, self.by_class(tickets, node)).runnable()
+        return first_of(tickets, node, self.accounts, look_only=look_only) if tickets else None
 
-    def first_class(self, ranks: set[int], node: NaiveNode) -> int:
-        live = ranks - {self.job_rank}
-        if not live or self.options.class_order == "strict":
-            return min(ranks)
-        return min(live, key=lambda rank: (node.time.class_start(rank), rank))
+    def by_class(self, tickets: list[Ticket], node: NaiveNode) -> list[list[Ticket]]:
+        """Return the tickets by class, the next one first; jobs are last."""
 
-    def preferred(self, names: Iterable[str], affinity: str) -> set[str]:
+        def key(rank: int) -> tuple[bool, float, int]:
+            weighted = self.options.class_order == "weighted" and rank != self.job_rank
+            return (rank == self.job_rank, node.time.class_start(rank) if weighted else 0.0, rank)
+
+        ranks = sorted({ticket.rank for ticket in tickets}, key=key)
+        return [[ticket for ticket in tickets if ticket.rank == rank] for rank in ranks]
+
+    def decision(self, name: str, classes: list[list[Ticket]]) -> Decision:
+        """Look at what a node has in memory, and at who waits for what."""
+        node = self.nodes[name]
+        lines: dict[Line, list[Ticket]] = {}
+        for tickets in classes:
+            for ticket in tickets:
+                lines.setdefault(ticket.line, []).append(ticket)
+        return Decision(
+            memory=node.memory,
+            services=self.services,
+            lanes=self.lanes_on(node),
+            classes=classes,
+            job_rank=self.job_rank,
+            heads={line: first_in_line(line, some, self.accounts) for line, some in lines.items()},
+            warm_elsewhere={line[1] for line in lines if self.is_warm_off(name, line[1])},
+            now_s=self.now_s,
+            options=self.options,
+        )
+
+    def lanes_on(self, node: NaiveNode) -> list[Lane]:
+        lanes = [(*key, born) for key, born in self.lanes.items()]
+        return [lane for lane in lanes if node.serves(lane)]
+
+    def is_warm_off(self, name: str, lane: Lane) -> bool:
+        """Say whether another node that is up has a lane's model in memory."""
+        return any(
+            other != name and node.said.state == "online" and node.memory.has(lane[0])
+            for other, node in self.nodes_of(lane).items()
+        )
+
+    def preferred(self, names: Iterable[str], model: str, affinity: str) -> set[str]:
         """Return the nodes that an entry should go to: several only when never used."""
 
-        def key(name: str) -> tuple[bool, float, tuple[int, int]]:
+        def key(name: str) -> tuple[bool, bool, float, tuple[int, int]]:
             node = self.nodes[name]
+            cold = not node.memory.has(model)
             busy = 0.3 * node.said.gpu_load + 0.7 * self.leases(name) / node.slots
             known = bool(affinity) and self.affinity.get(affinity) == name
-            return (not known, busy, node.used_at)
+            return (cold, not known, busy, node.used_at)
 
         names = list(names)
         best = min(map(key, names))
@@ -176,9 +214,10 @@ class NaiveBook:
         mine = [other for other in self.nodes if self.next_on(other) is ticket]
         alone = [other for other in mine if len(self.candidates(other)) == 1]
         elsewhere = [other for other in mine if other != ticket.came_from]
-        best = self.preferred(mine, ticket.arrival.affinity)
+        model, affinity = ticket.lane[0], ticket.arrival.affinity
+        best = self.preferred(mine, model, affinity)
         for some in (alone, elsewhere if ticket.came_from else []):
-            best |= self.preferred(some, ticket.arrival.affinity) if some else set()
+            best |= self.preferred(some, model, affinity) if some else set()
         assert name in best, f"{ticket.id} should go to {best}, not {name}"
 
     def _unused(self) -> dict[str, str]:
@@ -195,8 +234,9 @@ class NaiveBook:
         ticket.attempt += 1
         expected = (queued, ticket.waited_s, ticket.attempt)
         assert (route.queued, route.waited_s, route.attempt) == expected, f"{route}: {expected}"
-        ticket.state, ticket.returned, ticket.since_s = "running", False, self.now_s
-        ticket.guest = False
+        ticket.state, ticket.returned, ticket.guest = "running", False, False
+        ticket.since_s = node.memory.start(ticket, node.said.models, self.now_s)
+        self.services.unserved_s[ticket.line] = self.now_s
         ticket.node = route.node
         self.charge(ticket, node)
         node.used_at = (self.steps, self.step_routes.index(route))
@@ -296,8 +336,15 @@ class NaiveBook:
                 self.accounts.lift(ticket.line, ticket.user)
         self.seq += 1
         ticket.stood = self.seq
+        self.note_line(ticket, self.now_s)
         if not ticket.arrival.job:
             ticket.deadline_s = self.now_s + ticket.wait_left_s
+
+    def note_line(self, ticket: Ticket, since_s: float) -> None:
+        """Take note of since when a line is not served which has just become one."""
+        if sum(other.line == ticket.line for other in self.in_state("waiting")) == 1:
+            self.services.unserved_s[ticket.line] = since_s
+            self.services.opened[ticket.line] = ticket.stood
 
     def end(self, ticket: Ticket, how: str) -> None:
         """Close a ticket."""
@@ -361,6 +408,7 @@ class NaiveBook:
         since_s, deadline_s = ticket.since_s, ticket.deadline_s
         self.stand_in_line(ticket)
         ticket.since_s, ticket.deadline_s = since_s, deadline_s
+        self.note_line(ticket, since_s)
 
     # -- positions
 

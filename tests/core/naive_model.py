@@ -83,6 +83,9 @@ class NaiveModel(NaiveArrivals):
         match event:
             case Finished():
                 self.settle(ticket, event.prompt_tokens, event.output_tokens)
+                if event.ok:
+                    node = self.nodes[ticket.node]
+                    self.services.finish(ticket, node.memory, self.lanes_on(node), self.now_s)
                 if event.ok and event.output_tokens >= 0:
                     outputs = self.accounts.outputs.setdefault(ticket.lane, [])
                     outputs.append(event.output_tokens)
@@ -187,6 +190,8 @@ class NaiveModel(NaiveArrivals):
             self.nodes[event.name] = node
         node.said, node.slots, node.removed = event, event.slots, False
         node.away_since_s = self.now_s - event.away_s
+        running = [t.lane[0] for t in self.in_state("running") if t.node == event.name]
+        node.memory.hear(event, running, self.now_s)
         offsets = node.time.offset
         node.time.offset = {line: off for line, off in offsets.items() if node.serves(line[1])}
         self.learn_lanes()

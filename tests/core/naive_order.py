@@ -6,6 +6,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from .naive_swaps import Memory
+
 if TYPE_CHECKING:
     from forebay.core import Arrived, NodeChanged, Options
 
@@ -98,6 +100,7 @@ class NaiveNode:
     used_at: tuple[int, int] = (0, 0)
     removed: bool = False
     time: NodeTime = field(default_factory=NodeTime)
+    memory: Memory = field(default_factory=Memory)
 
     def serves(self, lane: Lane) -> bool:
         listed = lane[0] in self.said.models and lane[1] in self.said.families

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from forebay.core import Action, Event
 
 NODES = ("n1", "n2", "n3")
+MODELS = ("m1", "m2", "m3")
 WEIGHTS = {"ann": 1.0, "bob": 2.0, "cat": 0.5}
 """Powers of two, so that every sum is exact and equal counters are equal."""
 LIMITS = (
@@ -75,9 +76,12 @@ class Day:
     On a day of `returning` callers there is little room, and who was refused shows its ticket.
     """
 
-    def __init__(self, rng: Random, *, swaps: bool, returning: bool = False) -> None:
+    def __init__(
+        self, rng: Random, *, swaps: bool, returning: bool = False, one_slot: bool = False
+    ) -> None:
         self.rng = rng
         self.swaps = swaps
+        self.one_slot = one_slot
         self.options = draw_options(rng)
         if returning:
             self.options = replace(self.options, enabled=True, max_size=rng.choice((1, 2, 3, 20)))
@@ -154,6 +158,8 @@ class Day:
             key=key,
             key_running_max=2 if key else 0,
         )
+        if self.one_slot:
+            arrival = replace(arrival, model=rng.choice(MODELS))
         self.known.append(arrival.id)
         self.arrived[arrival.id] = arrival
         return arrival
@@ -243,7 +249,17 @@ class Day:
             pick((1, 1, 2)),
             pick((0.0, 1.0, 3.0)),
         )
+        if self.one_slot:
+            node = self.draw_small_node(node)
         return replace(node, **self.draw_absence(online=online))
+
+    def draw_small_node(self, node: NodeChanged) -> NodeChanged:
+        """Make it one with a slot, most of the models, and room for one of them."""
+        rng = self.rng
+        models = tuple(sorted(rng.sample(MODELS, rng.choice((2, 3, 3)))))
+        loaded = None if rng.random() < 0.05 else tuple(rng.sample(models, rng.choice((0, 1, 1))))
+        slots = min(node.slots, 1)
+        return replace(node, slots=slots, models=models, loaded=loaded, loaded_max=1)
 
     def draw_absence(self, *, online: bool) -> dict[str, Any]:
         """Draw for how long a node has been away, if it is, and whether it was ever there."""

@@ -22,11 +22,12 @@ BLOCK = 50
 LONG = pytest.mark.long
 
 
-def drive(seed: int, *, swaps: bool, returning: bool = False) -> None:
-    day = Day(Random(seed), swaps=swaps, returning=returning)
+def drive(seed: int, *, swaps: bool, returning: bool = False, one_slot: bool = False) -> None:
+    """Play a day; the model knows the rule of swaps where nodes have one slot."""
+    day = Day(Random(seed), swaps=swaps, returning=returning, one_slot=one_slot)
     late = seed % 2 == 0 and not day.options.aging_s
     core, now_s = Scheduler(day.options), 0.0
-    model = None if swaps else NaiveModel(day.options)
+    model = None if swaps and not one_slot else NaiveModel(day.options)
     outsider = None if late else Outsider(day.options)
     log: list[tuple[float, Event, list[Action]]] = []
 
@@ -77,6 +78,16 @@ def test_a_day_of_callers_that_come_back_goes_as_the_model_says(block: int) -> N
         except Exception as error:
             how = f"drive({seed}, swaps=False, returning=True)"
             raise AssertionError(f"replay with {how}") from error
+
+
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(n, marks=LONG) for n in range(2, 12))])
+def test_a_day_with_swaps_and_one_slot_goes_as_the_model_says(block: int) -> None:
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        try:
+            drive(seed, swaps=True, one_slot=True)
+        except Exception as error:
+            call = f"drive({seed}, swaps=True, one_slot=True)"
+            raise AssertionError(f"replay with {call}") from error
 
 
 @pytest.mark.parametrize("block", [0, 1, 2, *(pytest.param(n, marks=LONG) for n in range(3, 6))])

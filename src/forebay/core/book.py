@@ -349,6 +349,8 @@ class Book:
             better = None
             if entry is fresh:
                 self.cluster.open[node.name] = node
+                if node.swap_target == entry.queue.lane.model:
+                    node.swap_target = None  # it comes now, here or on a better node
                 better = self.choose(entry.queue, entry.arrival, entry.excluded)
             self._take_out(entry)
             self.start(entry, better or node)  # a node that is full is open no more
