@@ -92,13 +92,11 @@ class Services:
         ]
         return max(found, default=None)
 
-    def usual_s(self, model: str, memory: Memory, lanes: list[Lane]) -> float:
-        """Return the median of a model, or of another one on the node."""
-        for one in (model, *(memory.ready_s or ()), *(lane[0] for lane in lanes)):
-            median_s = self.of_model(one, lanes, 0.5)
-            if median_s is not None:
-                return median_s
-        return 0.0
+    def usual_s(self, model: str, lanes: list[Lane]) -> float:
+        """Return the median of a model, or the longest of the others on the node."""
+        own_s = self.of_model(model, lanes, 0.5)
+        others = [self.of_model(lane[0], lanes, 0.5) or 0.0 for lane in lanes]
+        return max(others, default=0.0) if own_s is None else own_s
 
     def finish(self, ticket: Ticket, memory: Memory, lanes: list[Lane], now_s: float) -> None:
         """Measure a service, and the load before it where there was one."""
@@ -121,7 +119,7 @@ class Services:
         if self.took_s.get(lane):
             usual_s = quantile(self.took_s[lane], 0.5)
         else:
-            usual_s = self.usual_s(lane[0], memory, lanes)
+            usual_s = self.usual_s(lane[0], lanes)
             if not usual_s:
                 return None
             service_s = took_s - memory.load_s if memory.load_s else None
@@ -225,8 +223,7 @@ class Decision:
         order = list(dict.fromkeys(other[1][0] for _, other in turn))
         before = order[: order.index(model)]
         before_s = sum(
-            self.memory.load_s + self.services.usual_s(other, self.memory, self.lanes)
-            for other in before
+            self.memory.load_s + self.services.usual_s(other, self.lanes) for other in before
         )
         left_s = self.heads[line].deadline_s - self.now_s
         p90_s = self.services.of_model(resident, self.lanes, 0.9) or 0.0

@@ -198,12 +198,11 @@ class Node:
         return max((one for one in found if one is not None), default=None)
 
     def usual_service_s(self, model: str) -> float:
-        """Return a model's median service; of one unmeasured, what another has here, or 0."""
-        for one in (model, *(self.loaded or ()), *self.lanes):
-            typical_s = self.service_s(one, 0.5)
-            if typical_s is not None:
-                return typical_s
-        return 0.0
+        """Return a model's median service; of one unmeasured, the longest of the others', or 0."""
+        own_s = self.service_s(model, 0.5)
+        if own_s is not None:
+            return own_s
+        return max((self.service_s(other, 0.5) or 0.0 for other in self.lanes), default=0.0)
 
     def measure_load(self, lane: Lane, took_s: float) -> float | None:
         """Learn from a run that began with a load; return its service time, if it can be told.
