@@ -8,6 +8,7 @@ package is private to it. Whoever needs another name adds it there, and the revi
 import ast
 import importlib
 import importlib.resources
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ def package_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
+@cache
 def imported_across_packages() -> dict[str, set[str]]:
     """Return the names that modules take from modules of other packages, by home module."""
     found: dict[str, set[str]] = {}
