@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from forebay.relay.anthropic import ANTHROPIC
-from forebay.relay.fields import INLINE_BYTES, prompt_tokens
+from forebay.relay.fields import INLINE_BYTES, find_model, prompt_tokens, replace_model
 from forebay.relay.members import BRACKETS_FREE, DEPTH_MAX, MEMBERS_MAX, InvalidBody
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI, OpenAIFields
 
-from .test_members import all_ways, bodies, pairs_of, read_so
+from .test_members import NAMES, all_ways, bodies, pairs_of, read_so, scan_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -353,3 +353,19 @@ def test_a_prompt_is_a_quarter_of_its_bytes_in_tokens_pictures_left_out() -> Non
     picture = b"data:image/png;base64," + b"A" * 300_000
     with_picture = text[:-1] + b',"image":"%b"}' % picture
     assert len(text) // 4 <= prompt_tokens(with_picture) <= len(text) // 4 + 2048
+
+
+@settings(deadline=None, max_examples=60)
+@given(bodies(), NAMES)
+def test_another_model_changes_the_model_and_no_other_byte(body: bytes, model: str) -> None:
+    if "model" not in dict(pairs_of(body)):
+        at = body.index(b"{") + 1
+        body = body[:at] + b'"model":"x"' + (b"," if pairs_of(body) else b"") + body[at:]
+    before = pairs_of(body)
+    assume([name for name, _ in before].count("model") == 1)  # others are refused before that
+    after = replace_model(body, find_model(body), model)
+    at = [name for name, _ in before].index("model")
+    assert pairs_of(after) == [*before[:at], ("model", model), *before[at + 1 :]]
+    span = list(scan_members(body))[at][1]
+    assert after.startswith(body[: span[0]])
+    assert after.endswith(body[span[1] :])
