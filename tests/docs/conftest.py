@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -26,25 +27,29 @@ MODELS = ("smollm2-135m-instruct", "sim-model", "nomic-embed-text")
 CHAT = {"model": MODELS[0], "messages": [{"role": "user", "content": "Hello!"}]}
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make docs` builds; every warning of MkDocs is a failure (but not with `--quiet`)."""
-    folder = tmp_path_factory.mktemp("site")
-    words = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--quiet",
-        "--strict",
-        "--site-dir",
-        str(folder),
-    ]
+def build_site(folder: Path) -> None:
+    """Do what `make docs` does; every warning of MkDocs is a failure (but not with `--quiet`)."""
+    words = ("-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder))
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # noqa: TID251 # for the child
     built = subprocess.run(
-        words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
+        [sys.executable, *words],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert (built.returncode, "WARNING" in built.stderr) == (0, False), built.stderr
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The site, which the first worker that needs it builds for all."""
+    place = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        place = place.parent
+    folder, unfinished = place / "site", place / "unfinished-site"
+    with (place / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            build_site(unfinished)
+            unfinished.rename(folder)
     return folder
 
 
