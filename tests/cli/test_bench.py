@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -163,10 +164,13 @@ async def test_a_server_that_is_no_gateway_has_no_queue_wait() -> None:
 
 async def test_a_server_that_vanishes_in_the_middle_is_reported_with_what_was_measured() -> None:
     async with FakeNode() as node:
+        numbers = count(1)
 
         async def answer(call: Call) -> None:
-            await call.answer(OK)
-            if len(node.calls) == 5:
+            number = next(numbers)
+            if number <= 5:  # on a busy machine more are there before that is answered
+                await call.answer(OK)
+            if number == 5:
                 await node.stop_listening()
                 node.drop_connections()
 
