@@ -232,6 +232,8 @@ class NaiveArrivals(NaiveBook):
         self.check_position(ticket, told_wait.position)
         own_s = arrival.max_wait_s
         warm = self.is_warm_off("", ticket.lane)  # else its turn counts, and what is before it
+        if arrival.return_ticket:
+            return  # at the door it was judged as a newcomer
         if own_s is not None and own_s < self.options.wait_s_max and not arrival.job and warm:
             assert told_wait.p50_s is None or told_wait.p50_s <= own_s
 

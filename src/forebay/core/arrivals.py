@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
-from forebay.core.positions import ahead_of_newcomer, exact_ahead
+from forebay.core.positions import exact_place, newcomer_place, youngest_place
 from forebay.core.retries import NOWHERE
 from forebay.errors import InvariantBroken
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from forebay.core.fairness import WaitQueue
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
+    from forebay.core.waits import Place
 
 REASONS: dict[str, str] = {
     "queue_full": "queue is full: all nodes are busy",
@@ -160,7 +161,7 @@ class Arrivals:
         if not arrival.patient or code not in NO_ROOM:
             book.tally.reject(code)
         if wait_s is None and lane is not None:
-            wait_s = lane.newcomer_wait_s(book.now_s)
+            wait_s = self._newcomer_wait_s(lane)
         if lane is not None and not lane.is_known():
             book.cluster.forget_if_unused(lane)
         words = self._why_no_node(lane) if code == "no_node" else REASONS[code]
@@ -323,7 +324,7 @@ class Arrivals:
         book = self._book
         book.end(victim, "reject")
         book.tally.reject("queue_full")
-        wait_s = victim.queue.lane.newcomer_wait_s(book.now_s)
+        wait_s = self._newcomer_wait_s(victim.queue.lane)
         reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
         ticket = book.give_return_ticket(victim.arrival, victim.seq, wait_s)
         book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s, ticket))
@@ -339,46 +340,45 @@ class Arrivals:
         queue = lane.queues[book.rank_of(arrival)]
         user = book.users.get(arrival.user)
         account = user.accounts.get(queue) if user is not None else None
-        older = account.live if account is not None else 0
-        unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
-        tag = queue.standing(account) + older * unit / arrival.weight
-        ahead = ahead_of_newcomer(queue, account, older, tag, unit, book.options)
-        wait_s = self._least_wait_s(queue, ahead)
+        place = newcomer_place(queue, account, arrival.weight, book.options)
+        wait_s = self._least_wait_s(queue, place)
         if wait_s is None or wait_s <= limit_s:
             return False
         self.refuse(arrival, "deadline_unreachable", lane, wait_s)
         return True
 
-    def _least_wait_s(self, queue: WaitQueue, ahead: int) -> float | None:
-        """Return what a newcomer's own limit is compared with: where no node has its model in
+    def _least_wait_s(self, queue: WaitQueue, place: Place) -> float | None:
+        """Return what a newcomer's own limit is compared with.
 
-        memory, the earliest turn that it can have; else what it would be promised.
+        Where no node has its model in memory, that is the earliest turn that it can have; else what
+        it would be promised.
         """
         book, lane = self._book, queue.lane
         turn_s = book.dispatch.earliest_s(queue, book.now_s)
         if turn_s is not None:
-            return turn_s + ahead // lane.slots * (lane.times.quantile_s(0.5) or 0.0)
-        estimate = lane.wait_s(ahead, book.now_s)
-        return None if estimate is None else estimate[0]
+            rounds = place.ahead_in_all // lane.slots
+            return turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
+        estimate = lane.wait_s(queue, place, book.now_s)
+        return None if estimate is None else estimate.p50_s
+
+    def _newcomer_wait_s(self, lane: Lane) -> float | None:
+        estimate = lane.newcomer_wait_s(self._book.now_s)
+        return None if estimate is None else estimate.p50_s
 
     def _promise(self, entry: Entry, lane: Lane) -> Wait:
         """Tell a newcomer its place and how long it will take, and remember what was said."""
-        book, account, arrival = self._book, entry.account, entry.arrival
-        older = account.live - 1
-        unit = book.charging.typical_price(lane, arrival.prompt_tokens, arrival.output_limit)
-        tag = account.counter + older * unit / account.weight
-        if entry.goes_first or arrival.return_ticket:  # not the youngest
-            ahead = exact_ahead(entry, book.options, book.charging.price)
+        book, queue = self._book, entry.queue
+        if entry.goes_first or entry.arrival.return_ticket:  # not the youngest
+            place = exact_place(entry, book.options, book.charging.price, book.seq)
         else:
-            ahead = ahead_of_newcomer(entry.queue, account, older, tag, unit, book.options)
-        estimate = lane.wait_s(ahead, book.now_s)
-        header_s = None
-        p90_s = None
+            place = youngest_place(entry, book.options)
+        estimate = lane.wait_s(queue, place, book.now_s)
+        header_s = p90_s = None
         if estimate is not None:
-            entry.p50_s, p90_s, header_s = estimate
+            entry.p50_s, p90_s, header_s, entry.raw_s, entry.kind = estimate
             if lane.is_up:  # a load teaches nothing about service times
-                entry.p90_s = p90_s
+                entry.promised_in = queue
         return Wait(
-            entry.id, self.reason(lane, entry.excluded), ahead + 1, header_s, entry.p50_s,
-            p90_s, entry.seq,
+            entry.id, self.reason(lane, entry.excluded), place.ahead_in_all + 1, header_s,
+            entry.p50_s, p90_s, entry.seq,
         )  # fmt: skip

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from forebay.core.nodes import Node
     from forebay.core.options import Options
     from forebay.core.states import Cause
+    from forebay.core.waits import Estimate
 
 
 class Tally:
@@ -168,7 +169,10 @@ class Book:
         now_s, queue, arrival = self.now_s, entry.queue, entry.arrival
         if entry.state == "waiting":
             self._stop_waiting(entry)
-        self.charging.charge(entry, node)
+            self.charging.charge(entry, node)
+            queue.pace.count_start(entry.price, queue.clock, queue.lane.slots, now_s)
+        else:
+            self.charging.charge(entry, node)
         queue.unserved_since_s = now_s
         keeps_memory = node.holds_all and not node.loaders  # nothing to load, nothing being loaded
         entry.since_s = now_s if keeps_memory else self._note_model(entry, node)
@@ -246,10 +250,13 @@ class Book:
             node = self.cluster.choose(queue, arrival, excluded)
         return node
 
-    def _exclude(self, entry: Entry, node: Node) -> None:
-        """Pass over who is next on a node that its owner does not reach."""
-        entry.unreached |= {node.name}
-        self._pass_over(entry, node, frozenset({node.name}))
+    def _passes_over(self, entry: Entry, node: Node) -> bool:
+        """Pass over who is next on a node that it does not reach, or does not want."""
+        if not self.reaches(entry.id, node.name):
+            entry.unreached |= {node.name}
+            self._pass_over(entry, node, frozenset({node.name}))
+            return True
+        return bool(entry.arrival.prefix) and self._hold(entry, node)
 
     def _pass_over(self, entry: Entry, node: Node, excluded: frozenset[str]) -> None:
         """Keep who is next on a node off some nodes.
@@ -341,10 +348,7 @@ class Book:
             if entry is None:
                 self.cluster.open[node.name] = node
                 return
-            if not self.reaches(entry.id, node.name):
-                self._exclude(entry, node)
-                continue
-            if entry.arrival.prefix and self._hold(entry, node):
+            if self._passes_over(entry, node):
                 continue
             better = None
             if entry is fresh:
@@ -391,6 +395,7 @@ class Book:
     def join_queue(self, entry: Entry) -> None:
         """Put an entry that is counted already into its queue and start its waiting clock."""
         entry.move("wait")
+        entry.price = self.charging.price(entry)
         entry.queue.join(entry)
         self._start_clock(entry)
 
@@ -408,6 +413,7 @@ class Book:
         if entry.attempt:
             entry.queue.rejoin(entry)
         else:
+            entry.price = self.charging.price(entry)
             entry.queue.join(entry)
         self._start_clock(entry)
 
@@ -439,7 +445,7 @@ class Book:
             queue.rejoin(entry)
         else:
             queue.join(entry)
-        self.dispatch.note_join(queue, entry.since_s)
+        self.dispatch.note_join(queue, entry.since_s, self.now_s)
 
     def check_frozen(self, options: Options) -> None:
         """Raise when new options differ in what cannot change while running."""
@@ -479,14 +485,15 @@ class Book:
         """End and answer them; nothing else starts before all are out of the way."""
         for entry in entries:
             self.end(entry, "expire")
-        waits_s: dict[Lane, float | None] = {}
+        waits: dict[Lane, Estimate | None] = {}
         for entry in entries:
             lane = entry.queue.lane
-            if lane not in waits_s:
-                waits_s[lane] = lane.newcomer_wait_s(self.now_s)
+            if lane not in waits:
+                waits[lane] = lane.newcomer_wait_s(self.now_s)
+            wait = waits[lane]
             self.tally.expired += 1
-            code = self._why_expired(lane)
-            self.actions.append(Expire(entry.id, code, entry.waited_s, waits_s[lane]))
+            again_s = None if wait is None else wait.p50_s
+            self.actions.append(Expire(entry.id, self._why_expired(lane), entry.waited_s, again_s))
 
     def _why_expired(self, lane: Lane) -> ExpireCode:
         if lane.is_up:
@@ -498,7 +505,7 @@ class Book:
         """Count the time from now on as waiting; jobs have all the time in the world."""
         queue = entry.queue
         waited_s = 0.0 if entry.attempt else entry.waited_s  # what came back was served
-        self.dispatch.note_join(queue, self.now_s - waited_s)
+        self.dispatch.note_join(queue, self.now_s - waited_s, self.now_s)
         entry.since_s = self.now_s
         if queue.rank == self.job_rank:
             return
@@ -527,8 +534,9 @@ class Book:
         entry.waited_s += waited_s
         entry.wait_left_s -= waited_s
         entry.promotes_in_s -= waited_s
-        if entry.p50_s is not None and entry.p90_s is not None and entry.attempt == 0:
-            entry.queue.lane.times.learn(entry.p50_s, entry.p90_s, entry.waited_s)
+        queue = entry.promised_in
+        if queue is not None and entry.p50_s is not None and entry.attempt == 0:
+            queue.promises.learn(entry.kind, entry.raw_s, entry.p50_s, entry.waited_s)
 
     def _leave_key(self, key: str) -> None:
         left = self._keys[key] - 1

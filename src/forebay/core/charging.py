@@ -45,12 +45,6 @@ class Charging:
         """Return what a dispatch of this entry would charge its user, before weights."""
         return self._cost_of(entry) if self._by_tokens else self._unit
 
-    def typical_price(self, lane: Lane, prompt_tokens: int, output_limit: int) -> float:
-        """Return the price to reckon with for others of the same queue."""
-        if not self._by_tokens:
-            return self._unit
-        return max(1.0, self.cost_tokens(lane, prompt_tokens, output_limit))
-
     def charge(self, entry: Entry, node: Node) -> None:
         """Charge the start of an entry on a node: its user once, its class on every node."""
         queue = entry.queue

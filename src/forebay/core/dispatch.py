@@ -34,11 +34,12 @@ class Dispatch:
         self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done
         self._queues: list[dict[WaitQueue, None]] = [{} for _ in range(len(options.priorities) + 1)]
 
-    def note_join(self, queue: WaitQueue, since_s: float) -> None:
+    def note_join(self, queue: WaitQueue, since_s: float, now_s: float) -> None:
         """Remember a queue that something has just joined which has waited since then."""
         if queue.waiting == 1:
             self._queues[queue.rank][queue] = None
             queue.unserved_since_s = since_s
+            queue.pace.begin(queue.clock, now_s)
 
     def note_leave(self, queue: WaitQueue) -> None:
         """Forget a queue that has just become empty, and look again at nodes that drain for it."""

@@ -86,9 +86,9 @@ class Entry:
         "account", "arrival", "attempt", "cached_tokens", "capped", "charged",
         "charged_account", "charged_on", "charged_queue", "class_charged", "cost", "counted",
         "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on", "held_until_s",
-        "id", "lent", "node", "p50_s", "p90_s", "promotes_at_s", "promotes_in_s", "queue",
-        "queued", "revoked", "seq", "since_s", "state", "unreached", "user", "wait_left_s",
-        "waited_s",
+        "id", "kind", "lent", "node", "p50_s", "price", "promised_in", "promotes_at_s",
+        "promotes_in_s", "queue", "queued", "raw_s", "revoked", "seq", "since_s", "state",
+        "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
 
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
@@ -127,7 +127,10 @@ class Entry:
         self.guest = False  # whether it waits only for a job to end, outside the bound on waiting
         self.counted = False  # whether it is among those that had to wait
         self.p50_s: float | None = None  # promised on arrival
-        self.p90_s: float | None = None  # the same; None where it was about a load
+        self.promised_in: WaitQueue | None = None  # where; None where it was about a load
+        self.raw_s = 0.0  # the estimate behind the promise, and its kind; valid with `promised_in`
+        self.kind = 0
+        self.price = 0.0  # what a dispatch would charge its user, as known when it began to wait
 
     def __lt__(self, other: Entry) -> bool:
         """Break a tie of two places: taken over from different cores, they may be the same."""

@@ -1,24 +1,20 @@
-"""How long the wait is: from measured service times, checked against what really happened.
+"""How long services take, of a lane: what every estimate of a wait is made of.
 
-**Theory.** A lane with c slots and a entries ahead: the slots free up at r_1 <= ... <= r_c, the
-residual times of what runs, each conditional on how long it has run already. Taking those ahead
-one by one into the slot that frees first ("pop-add") with a typical service time m gives the wait
-`r_(a mod c) + (a div c) * m`. The spread adds up over independent services, hence
-p90 = mean + 1.28 * sqrt(variance). Both are then multiplied by a factor that is learned online so
-that half, and nine tenths, of the real waits stay below what was promised (stochastic quantile
-tracking: a step up of q when the promise was broken, a step down of 1 - q when it was kept).
+The header's number is simple on purpose: waiting ahead x mean service / slots, of a mean to three
+significant digits: three services of 10.0004 s are 30 s to people, who see it in whole seconds,
+rounded up. The finer estimate begins with the same, by taking those ahead one by one into the slot
+that frees first: the slots free up at r_1 <= ... <= r_c, the residual times of what runs, each
+conditional on how long it has run already; with a entries ahead and m for each service that is
+`r_(a mod c) + (a div c) * m`. How it goes on: `forebay.core.waits`.
 
 **Bound.** O(1) to add a measurement, O(log 100) to put it in order, O(min(c, 16)) to estimate:
-never a walk over what waits. The header's number is simpler on purpose: waiting ahead x mean
-service / slots, of a mean to three significant digits: three services of 10.0004 s are 30 s to
-people, who see it in whole seconds, rounded up.
+never a walk over what waits.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from math import exp, sqrt
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.snapshot import RECENT
@@ -30,58 +26,50 @@ TOKENS_MAX: Final = 1_099_511_627_776
 """No count that a client or a node claims is believed beyond this: sums must stay finite."""
 RESIDUALS_MAX: Final = 16
 """Up to this many running entries are looked at one by one; more are taken as evenly spread."""
-Z90: Final = 1.2816
-FEW: Final = 8
-"""So many values are put in order one by one; of more, sorting the hundred anew is quicker."""
-STEP = 0.05
-"""How fast the factors learn: settled after a few dozen waits, calm after that."""
-BROKEN_50, KEPT_50 = exp(STEP * 0.5), exp(-STEP * 0.5)
-BROKEN_90, KEPT_90 = exp(STEP * 0.9), exp(-STEP * 0.1)
-FACTOR_MAX: Final = 20.0
-"""No promise is ever corrected by more than this, up or down."""
+SORT_SHARE: Final = 12
+"""When a twelfth of the values is new, sorting all anew is quicker than putting each in place."""
 
 
 class Recent:
-    """The last hundred values, in order of arrival and, when somebody asks, in order of size.
+    """The last values by arrival and, when somebody asks, by size; a hundred of them or more.
 
     While nobody waits, nobody asks; then a value costs two appends. What has come and gone since
     the last question is put in order one by one, or all anew when it is much.
     """
 
-    __slots__ = ("_arrived", "_came", "_ordered", "_went", "squares", "total")
+    __slots__ = ("_arrived", "_came", "_few", "_ordered", "_size", "_went", "total")
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = RECENT) -> None:
+        self._size = size
+        self._few = size // SORT_SHARE
         self._arrived: deque[float] = deque()
         self._ordered: list[float] = []
         self._came: list[float] = []  # since the order was last asked for
         self._went: list[float] = []
         self.total = 0.0
-        self.squares = 0.0
 
     def __len__(self) -> int:
         return len(self._arrived)
 
     def add(self, value: float) -> None:
-        """Take one value; the oldest of more than `RECENT` leaves."""
+        """Take one value; the oldest of too many leaves."""
         arrived = self._arrived
-        if len(arrived) == RECENT:
+        if len(arrived) == self._size:
             oldest = arrived.popleft()
             self.total -= oldest
-            self.squares -= oldest * oldest
-            if len(self._came) < FEW:
+            if len(self._came) < self._few:
                 self._went.append(oldest)
         arrived.append(value)
-        if len(self._came) < FEW:
+        if len(self._came) < self._few:
             self._came.append(value)
         self.total += value
-        self.squares += value * value
 
     def ordered(self) -> list[float]:
         """Return the values in order of size."""
         came, ordered = self._came, self._ordered
         if not came:
             return ordered
-        if len(came) == FEW:
+        if len(came) == self._few:
             self._ordered = ordered = sorted(self._arrived)
         else:
             for value in came:
@@ -93,15 +81,13 @@ class Recent:
 
 
 class ServiceTimes:
-    """The last hundred service times of a lane, and how honest its promises were."""
+    """The last hundred service times of a lane, and the lengths of its answers."""
 
-    __slots__ = ("_factor50", "_factor90", "_outputs", "_recent")
+    __slots__ = ("_outputs", "_recent")
 
     def __init__(self) -> None:
         self._recent = Recent()
         self._outputs = Recent()
-        self._factor50 = 1.0
-        self._factor90 = 1.0
 
     def add(self, service_s: float) -> None:
         self._recent.add(service_s)
@@ -124,42 +110,18 @@ class ServiceTimes:
         ordered = self._recent.ordered()
         return ordered[int(share * (len(ordered) - 1))] if ordered else None
 
-    def wait_s(
-        self, ahead: int, slots: int, elapsed_s: Sequence[float]
-    ) -> tuple[float, float, float] | None:
-        """Return p50, p90 and the header's number for the wait behind `ahead` entries.
+    def header_s(self, ahead: int, slots: int) -> float:
+        """Return the header's number; something must have been measured."""
+        mean_s = self._recent.total / len(self._recent)
+        # 10 x 1.1 is 11, not a bit more
+        return round(ahead * float(f"{mean_s:.3g}") / (slots or 1), 6)
+
+    def free_s(self, index: int, slots: int, elapsed_s: Sequence[float], mean_s: float) -> float:
+        """Return when the slot number `index` frees up, the soonest being 0.
 
         `elapsed_s` says how long the lane's own entries have run; slots that others hold are taken
-        as evenly spread. None while nothing has been measured.
+        as evenly spread.
         """
-        recent = self._recent
-        count = len(recent)
-        if not count:
-            return None
-        mean_s = recent.total / count
-        slots = slots or 1
-        p50_s = self._free_s(ahead % slots, slots, elapsed_s, mean_s) + ahead // slots * mean_s
-        variance = recent.squares / count - mean_s * mean_s
-        # One residual's own spread never vanishes; those ahead add theirs, c at a time.
-        spread_s = sqrt(variance * (slots + ahead)) / slots if variance > 0.0 else 0.0
-        p90_s = (p50_s + Z90 * max(spread_s, 0.05 * mean_s)) * self._factor90
-        p50_s *= self._factor50
-        header_s = round(
-            ahead * float(f"{mean_s:.3g}") / slots, 6
-        )  # 10 x 1.1 is 11, not a bit more
-        return p50_s, p90_s if p90_s > p50_s else p50_s, header_s
-
-    def learn(self, p50_s: float, p90_s: float, waited_s: float) -> None:
-        """Compare what was promised with what happened."""
-        factor = self._factor50 * (BROKEN_50 if waited_s > p50_s else KEPT_50)
-        if 1 / FACTOR_MAX < factor < FACTOR_MAX:
-            self._factor50 = factor
-        factor = self._factor90 * (BROKEN_90 if waited_s > p90_s else KEPT_90)
-        if 1 / FACTOR_MAX < factor < FACTOR_MAX:
-            self._factor90 = factor
-
-    def _free_s(self, index: int, slots: int, elapsed_s: Sequence[float], mean_s: float) -> float:
-        """Return when the slot number `index` frees up, the soonest being 0."""
         if not elapsed_s or slots > RESIDUALS_MAX:
             return mean_s * (index + 0.5) / slots
         residuals = self._residuals_s(elapsed_s, mean_s)

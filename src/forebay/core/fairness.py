@@ -35,9 +35,13 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
+from forebay.core.backlogs import Backlogs
+from forebay.core.pace import Pace
+from forebay.core.promises import Promises
 from forebay.core.retries import Retries
 
 if TYPE_CHECKING:
+    from forebay.core.backlogs import Cell
     from forebay.core.entries import Entry, User
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
@@ -49,7 +53,7 @@ SWEEP_SLACK: Final = 64
 class Account:
     """One user's standing in one queue."""
 
-    __slots__ = ("counter", "entries", "live", "push", "user", "weight")
+    __slots__ = ("cell", "counter", "entries", "live", "octave", "owed", "push", "user", "weight")
 
     def __init__(self, user: User, counter: float, weight: float) -> None:
         self.user = user
@@ -57,6 +61,9 @@ class Account:
         self.weight = weight
         self.entries: list[tuple[int, Entry]] = []  # heap by seq; may hold dead ones
         self.live = 0  # entries of this heap that still wait
+        self.owed = 0.0  # the cost of these, before weights
+        self.cell: Cell | None = None  # where that is counted; None while it is 0
+        self.octave = 0  # of that cell
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
 
     def head(self) -> Entry:
@@ -71,11 +78,12 @@ class Account:
     def sweep(self) -> None:
         """Drop the dead when they are more than half."""
         if len(self.entries) > 2 * self.live + SWEEP_SLACK:
-            self.entries = [item for item in self.entries if _lives_in(item[1], self)]
+            self.entries = [item for item in self.entries if lives_in(item[1], self)]
             heapify(self.entries)
 
 
-def _lives_in(entry: Entry, account: Account) -> bool:
+def lives_in(entry: Entry, account: Account) -> bool:
+    """Say whether an entry of an account's heap still waits there."""
     return entry.state == "waiting" and entry.account is account
 
 
@@ -83,8 +91,8 @@ class WaitQueue:
     """What waits in one class and lane: one heap of users by counter, each with its entries."""
 
     __slots__ = (
-        "_pushes", "backlogged", "burst", "charge_max", "clock", "heap", "lane", "rank",
-        "returned", "running", "unserved_since_s", "waiting",
+        "_pushes", "backlogged", "backlogs", "burst", "charge_max", "clock", "heap", "lane", "pace",
+        "promises", "rank", "returned", "running", "unserved_since_s", "waiting",
     )  # fmt: skip
 
     def __init__(self, lane: Lane, rank: int, burst: float) -> None:
@@ -99,6 +107,9 @@ class WaitQueue:
         self.running = 0
         self.charge_max = 0.0  # the largest charge made here
         self.unserved_since_s = 0.0  # when it became non-empty, or was last served
+        self.pace = Pace()
+        self.backlogs = Backlogs()
+        self.promises = Promises()
         self._pushes = 0
 
     def account_of(self, user: User, weight: float) -> Account:
@@ -107,7 +118,10 @@ class WaitQueue:
         if account is None:
             account = user.accounts[self] = Account(user, self.clock - self.burst, weight)
         elif account.weight != weight:
+            owed = account.owed
+            self.backlogs.change(account, 0.0)
             account.weight = weight
+            self.backlogs.change(account, owed)
         return account
 
     def join(self, entry: Entry) -> None:
@@ -115,6 +129,8 @@ class WaitQueue:
         entry.goes_first = False
         account = entry.account
         heappush(account.entries, (entry.seq, entry))
+        if entry.price:
+            self.backlogs.join(account, entry.price, self.pace.busy_s)
         self.waiting += 1
         if account.live == 0:
             self.backlogged += 1
@@ -138,16 +154,20 @@ class WaitQueue:
         if entry.goes_first:
             self.returned.remove(entry)
             return True
-        self._leave(entry.account)
+        self._leave(entry)
+        entry.account.sweep()
         return False
 
-    def _leave(self, account: Account) -> None:
+    def _leave(self, entry: Entry) -> None:
+        account = entry.account
         account.live -= 1
         if account.live == 0:
             self.backlogged -= 1
             account.entries.clear()
-        else:
-            account.sweep()
+            if account.owed:
+                self.backlogs.change(account, 0.0)
+        elif entry.price:
+            self.backlogs.change(account, account.owed - entry.price)
 
     def best(self) -> Entry | None:
         """Return the entry that is next, retries aside, or None when none waits."""
@@ -174,12 +194,8 @@ class WaitQueue:
         if entry.goes_first:
             self.returned.remove(entry)
             return
-        account = entry.account
-        heappop(account.entries)
-        account.live -= 1
-        if account.live == 0:
-            self.backlogged -= 1
-            account.entries.clear()
+        heappop(entry.account.entries)
+        self._leave(entry)
 
     def charge(self, account: Account, amount: float) -> float:
         """Charge a dispatch; return the counter before it, which is where the clock now is."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from forebay.core.estimates import RESIDUALS_MAX, ServiceTimes
+from forebay.core.estimates import ServiceTimes
 from forebay.core.fairness import WaitQueue
 from forebay.core.prefixes import PrefillTime
+from forebay.core.waits import Estimate, Place, estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 NEVER_S: Final = float("inf")
 LOADING_P90: Final = 1.5
 """Loads of one model take about the same each time, but a file may have left the disk's cache."""
-FAR_ROUNDS = 8
-"""After so many rounds of the slots it no longer matters how long what runs now has run."""
 
 
 class Lane:
@@ -72,18 +71,13 @@ class Lane:
         """Return how many live requests wait here; the last queue, of jobs, is left out."""
         return sum(queue.waiting for queue in self.queues[:-1])
 
-    def wait_s(self, ahead: int, now_s: float) -> tuple[float, float, float] | None:
-        """Return p50, p90 and the header's number for the wait behind `ahead` entries."""
+    def wait_s(self, queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
+        """Return how long one would wait at a place in a queue of this lane."""
         if not self.is_up:
-            return self._wait_for_loading_s(ahead, now_s)
-        running = self.running
-        if len(running) > RESIDUALS_MAX or ahead > FAR_ROUNDS * self.slots:
-            elapsed_s: list[float] = []
-        else:
-            elapsed_s = [now_s - entry.since_s for entry in running.values()]
-        return self.times.wait_s(ahead, self.slots, elapsed_s)
+            return self._wait_for_loading_s(place.ahead_in_all, now_s)
+        return estimate(queue, place, now_s)
 
-    def _wait_for_loading_s(self, ahead: int, now_s: float) -> tuple[float, float, float] | None:
+    def _wait_for_loading_s(self, ahead: int, now_s: float) -> Estimate | None:
         """Return the same where a node is loading: until it is ready, then those ahead."""
         at_s, slots = NEVER_S, 1
         for node in self.listing():
@@ -93,9 +87,11 @@ class Lane:
             return None
         left_s = max(0.0, at_s - now_s)
         rounds_s = ahead / slots * (self.times.mean_s() or 0.0)
-        return left_s + rounds_s, (left_s + rounds_s) * LOADING_P90, left_s + rounds_s
+        return Estimate(left_s + rounds_s, (left_s + rounds_s) * LOADING_P90, left_s + rounds_s)
 
-    def newcomer_wait_s(self, now_s: float) -> float | None:
-        """Return the median wait of one that came last: what `Retry-After` is made of."""
-        estimate = self.wait_s(self.waiting(), now_s)
-        return None if estimate is None else estimate[0]
+    def newcomer_wait_s(self, now_s: float) -> Estimate | None:
+        """Return the wait of one that came last, behind all: what `Retry-After` is made of."""
+        live = self.queues[:-1]
+        waiting = sum(queue.waiting for queue in live)
+        longest = max(live, key=lambda queue: queue.waiting)
+        return self.wait_s(longest, Place(waiting, waiting), now_s)

@@ -5,12 +5,15 @@ entries have start tags `counter, counter + charge, ...` and run in the order of
 
 A newcomer is the youngest, so that counting takes one division per user; above `EXACT_MAX` waiting
 entries, in weighted order, and where costs differ, it is an approximation.
-`exact_ahead` looks at every entry of the class and is meant for one ticket that somebody asks for.
+`exact_place` looks at every entry of the class and is meant for one ticket that somebody asks for.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from forebay.core.fairness import lives_in
+from forebay.core.waits import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,52 +25,97 @@ if TYPE_CHECKING:
 EXACT_MAX = 1000
 
 
-def ahead_of_newcomer(
-    queue: WaitQueue, mine: Account | None, older: int, tag: float, unit: float, options: Options
-) -> int:
-    """Count what runs before the youngest entry of a queue; it may have joined already or not.
+def newcomer_place(
+    queue: WaitQueue, account: Account | None, weight: float, options: Options
+) -> Place:
+    """Return where an entry would stand that joined now; None is the account of a new user."""
+    standing = queue.standing(account)
+    if account is None:
+        return _place(queue, None, 0, 0.0, standing, options)
+    own = account.owed
+    return _place(queue, account, account.live, own, standing + own / weight, options)
 
-    `mine` is its user's account, `older` how many of the user's entries wait already, `tag` where
-    it starts in the queue's virtual time, and `unit` a typical charge before weights.
+
+def youngest_place(entry: Entry, options: Options) -> Place:
+    """Return where an entry stands that has just joined."""
+    account = entry.account
+    older = account.live - 1
+    own = account.owed - entry.price if older else 0.0
+    tag = account.counter + own / account.weight
+    return _place(entry.queue, account, older, own, tag, options)
+
+
+def exact_place(
+    entry: Entry, options: Options, charge: Callable[[Entry], float], newest: int
+) -> Place:
+    """Return where a waiting entry stands, looking at each.
+
+    `charge` says what one costs, `newest` is the last sequence number given to anything.
     """
-    if queue.backlogged == 1 and older:
-        own = older  # nobody else's
-    elif queue.waiting > EXACT_MAX:
-        own = min(queue.waiting - 1, (older + 1) * queue.backlogged - 1)
-    else:
-        own = older + _others_ahead(queue, mine, tag, unit)
-    own += queue.returned.count
-    if queue.rank == 0 and options.class_order == "strict":
-        return own
-    return own + _ahead_in_other_classes(queue, own, options)
-
-
-def exact_ahead(entry: Entry, options: Options, charge: Callable[[Entry], float]) -> int:
-    """Count what runs before a waiting entry, looking at each; `charge` says what one costs."""
-    queue = entry.queue
+    queue, account = entry.queue, entry.account
     if entry.goes_first:
-        own = queue.returned.ahead_of(entry)
-    elif queue.waiting > EXACT_MAX:
-        older = sum(1 for seq, _ in entry.account.entries if seq < entry.seq)
-        own = min(queue.waiting - 1, (older + 1) * queue.backlogged - 1)
+        ahead = queue.returned.ahead_of(entry)
+        return Place(ahead, ahead + _ahead_in_other_classes(queue, ahead, options))
+    before = [
+        other.price
+        for seq, other in account.entries
+        if seq < entry.seq and lives_in(other, account)
+    ]
+    own = sum(before)
+    tag = account.counter + own / account.weight
+    if queue.waiting <= EXACT_MAX:
+        ahead = queue.returned.count + _ahead_by_tags(queue, entry, charge)
+    elif options.fairness == "fifo":
+        first = min(account.head().seq for account in _backlogged(queue))
+        passed = (entry.seq - first) / max(1, newest - first)
+        ahead = round(passed * (queue.waiting - 1))
     else:
-        own = queue.returned.count + _ahead_by_tags(queue, entry, charge)
-    return own + _ahead_in_other_classes(queue, own, options)
+        return _place(queue, account, len(before), own, tag, options)
+    in_all = ahead + _ahead_in_other_classes(queue, ahead, options)
+    return Place(ahead, in_all, tag - queue.clock, own, account)
+
+
+def _place(
+    queue: WaitQueue,
+    account: Account | None,
+    older: int,
+    own: float,
+    tag: float,
+    options: Options,
+) -> Place:
+    """Return the place of a tag behind `older` entries of its user's, which cost `own`."""
+    distance = tag - queue.clock
+    if queue.backlogged == 1 and older:
+        ahead = older  # nobody else's
+    elif queue.waiting <= EXACT_MAX:
+        ahead = older + _others_ahead(queue, account, tag)
+    elif options.fairness == "fifo":
+        ahead = queue.waiting - 1
+    else:
+        ahead = older + queue.backlogs.entries_before(distance, account, queue.waiting)
+    ahead += queue.returned.count
+    if queue.rank == 0 and options.class_order == "strict":
+        return Place(ahead, ahead, distance, own, account)
+    in_all = ahead + _ahead_in_other_classes(queue, ahead, options)
+    return Place(ahead, in_all, distance, own, account)
 
 
 def _backlogged(queue: WaitQueue) -> Iterator[Account]:
     return (account for _, _, push, account in queue.heap if push == account.push and account.live)
 
 
-def _others_ahead(queue: WaitQueue, mine: Account | None, tag: float, unit: float) -> int:
-    """Count entries of other users whose tag is at most this one: a tie goes to the older."""
+def _others_ahead(queue: WaitQueue, mine: Account | None, tag: float) -> int:
+    """Count entries of other users whose tag is at most this one: a tie goes to the older.
+
+    Each entry of a user is taken to cost the same as the others.
+    """
     ahead = 0
     for _, _, push, account in queue.heap:
         if push == account.push and account is not mine:
             before = (tag - account.counter) * account.weight
             if before >= 0.0:
-                live = account.live
-                ahead += int(before / unit) + 1 if before < live * unit else live
+                live, owed = account.live, account.owed
+                ahead += live if before >= owed else int(before * live / owed) + 1
     return ahead
 
 
@@ -76,11 +124,7 @@ def _ahead_by_tags(queue: WaitQueue, entry: Entry, charge: Callable[[Entry], flo
     mine = (0.0, 0)
     for account in _backlogged(queue):
         tag = account.counter
-        live = [
-            (seq, other)
-            for seq, other in account.entries
-            if other.state == "waiting" and other.account is account
-        ]
+        live = [(seq, other) for seq, other in account.entries if lives_in(other, account)]
         for seq, other in sorted(live, key=lambda item: item[0]):
             if other is entry:
                 mine = (tag, seq)

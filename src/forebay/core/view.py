@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core.actions import Audit, Describe, Lease
-from forebay.core.positions import exact_ahead
+from forebay.core.positions import exact_place
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, mean
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
             prompt_tokens=entry.arrival.prompt_tokens,
         )
     lane = entry.queue.lane
-    ahead = exact_ahead(entry, book.options, book.charging.price)
-    estimate = lane.wait_s(ahead, book.now_s)
-    p50_s, p90_s, header_s = estimate or (None, None, None)
+    place = exact_place(entry, book.options, book.charging.price, book.seq)
+    estimate = lane.wait_s(entry.queue, place, book.now_s)
+    p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (None, None, None)
     held_on = entry.held_on
     return Describe(
         entry.id,
@@ -47,7 +47,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         waited_s,
         entry.attempt,
         reason=arrivals.reason(lane, entry.excluded),
-        position=ahead + 1,
+        position=place.ahead_in_all + 1,
         estimate_s=header_s,
         p50_s=p50_s,
         p90_s=p90_s,
@@ -112,7 +112,8 @@ def _lane_view(lane: Lane, book: Book) -> LaneView:
     elif not waiting and any(name in book.cluster.open for name in lane.nodes):
         p50_s = p90_s = 0.0  # a newcomer would start at once
     else:
-        p50_s, p90_s, _ = lane.wait_s(waiting, book.now_s) or (None, None, None)
+        estimate = lane.newcomer_wait_s(book.now_s)
+        p50_s, p90_s = estimate[:2] if estimate is not None else (None, None)
     return LaneView(
         lane.model, lane.family, waiting, len(lane.running), lane.slots, lane.times.mean_s(),
         p50_s, p90_s,

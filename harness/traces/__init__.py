@@ -1,0 +1,1 @@
+"""Traces of real and of generated traffic, replayed through the pure core in virtual time."""

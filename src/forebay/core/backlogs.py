@@ -1,0 +1,172 @@
+"""How long until the clock of a queue reaches a place: others arrive meanwhile and go first.
+
+**Theory.** An entry starts when all has been served whose start tag is lower. Take service as a
+fluid: each user i has b_i waiting, adds a_i per second and, with weight w_i, can use at most
+w_i * d before the clock V has come the distance d from here to the entry's tag. With the capacity
+C, in the same unit of cost, the entry starts at the time t for which
+
+    C * t = own + sum over the others of min(b_i + a_i * t, w_i * d)
+
+"Those ahead if nothing more arrived" is the same with a_i = 0, and far too little where a heavy
+user waits and a hundred light ones pass; `d / speed of V` is the same with everybody always
+backlogged, and far too much where the others' backlogs are about to end.
+
+**Bound.** Users are not looked at one by one: those whose backlog is of the same octave share a
+cell, and the sum goes over cells, of which there are as many as octaves: O(1) to join and to
+leave, O(log of the largest backlog) to ask. The arrivals a_i are those of a cell's users, measured
+over the last minutes in which someone waited; who has nothing waiting has a cell of his own.
+
+The right side is concave in t, so Newton's steps from above come down to the solution, two or
+three of them. Where arrivals alone exceed the capacity there is none, and the bound stands that
+the caller gives.
+"""
+
+from __future__ import annotations
+
+from math import exp, frexp
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from forebay.core.fairness import Account
+    from forebay.core.waits import Place
+
+MEMORY_S: Final = 300.0
+"""Arrivals are forgotten with this time constant: longer than a burst, shorter than a tide."""
+RESCALE: Final = 20.0
+"""New arrivals weigh e^(age / MEMORY_S) instead of all old ones less; up to this exponent."""
+STEPS: Final = 4
+CLOSE: Final = 0.95
+"""A step that changes less than this is the last."""
+SATURATED: Final = 0.98
+"""Arrivals of more than this share of the capacity are taken to have no end."""
+KNOWN_MIN: Final = 0.05
+"""The first arrivals count as those of a twentieth of the memory: a rate needs some time."""
+
+
+class Cell:
+    """Users whose backlogs are of the same octave."""
+
+    __slots__ = ("arrived", "owed", "users", "weight")
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.owed = 0.0  # the cost of all that they have waiting
+        self.weight = 0.0  # of all of them
+        self.arrived = 0.0  # the cost of what they added lately, weighed by time
+
+
+class Backlogs:
+    """The users of a queue that have something waiting, by how much."""
+
+    __slots__ = ("_began_s", "_cells", "_idle", "_origin_s")
+
+    def __init__(self) -> None:
+        self._cells: dict[int, Cell] = {}
+        self._idle = Cell()  # of users with nothing waiting; only its arrivals count
+        self._origin_s = 0.0  # the busy time at which an arrival weighs 1
+        self._began_s = -1.0
+
+    def join(self, account: Account, cost: float, busy_s: float) -> None:
+        """Add an entry of a user; `busy_s` is the time in which someone waited."""
+        age = (busy_s - self._origin_s) / MEMORY_S
+        if age > RESCALE:
+            self._rescale(busy_s, age)
+            age = 0.0
+        if self._began_s < 0.0:
+            self._began_s = busy_s
+        cell = account.cell
+        (self._idle if cell is None else cell).arrived += cost * exp(age)
+        self.change(account, account.owed + cost)
+
+    def change(self, account: Account, owed: float) -> None:
+        """Set the cost of what a user has waiting; none at all is 0."""
+        cell, before = account.cell, account.owed
+        account.owed = owed
+        octave = frexp(owed / account.weight)[1]
+        if cell is not None:
+            if owed > 0.0 and octave == account.octave:
+                cell.owed += owed - before
+                return
+            cell.users -= 1
+            if cell.users:
+                cell.owed -= before
+                cell.weight -= account.weight
+            else:  # no sum of many differences is exactly zero
+                cell.owed = cell.weight = 0.0
+        if owed <= 0.0:
+            account.cell = None
+            return
+        cell = self._cells.get(octave)
+        if cell is None:
+            cell = self._cells[octave] = Cell()
+        cell.users += 1
+        cell.owed += owed
+        cell.weight += account.weight
+        account.cell, account.octave = cell, octave
+
+    def entries_before(self, distance: float, mine: Account | None, waiting: int) -> int:
+        """Return about how many entries of others have a tag up to that distance from the clock.
+
+        Each of the `waiting` entries is taken to cost the same.
+        """
+        each = sum([cell.owed for cell in self._cells.values()]) / waiting
+        before = 0.0
+        for cell in self._cells.values():
+            users, owed, weight = cell.users, cell.owed, cell.weight
+            if mine is not None and cell is mine.cell:
+                users -= 1
+                owed -= mine.owed
+                weight -= mine.weight
+            if users:
+                most = weight * distance + users * each  # one tag of each is at the clock
+                before += owed if owed < most else most
+        return round(before / each)
+
+    def reach_s(
+        self, place: Place, account: Account, capacity: float, most_s: float, busy_s: float
+    ) -> float:
+        """Return when the clock will be at a place, at most `most_s`.
+
+        `account` is its user's, `capacity` the cost that is served in a second.
+        """
+        age = (busy_s - self._origin_s) / MEMORY_S
+        known = 1.0 - exp((self._began_s - busy_s) / MEMORY_S)
+        per_s = exp(-age) / (MEMORY_S * max(known, KNOWN_MIN))
+        distance, mine = place.distance, account.cell
+        flows: list[tuple[float, float, float]] = []  # waiting, most to be served, arriving
+        for cell in self._cells.values():
+            if cell is not mine:
+                if cell.users:
+                    flows.append((cell.owed, cell.weight * distance, cell.arrived * per_s))
+            elif cell.users > 1:
+                most = (cell.weight - account.weight) * distance
+                flows.append((cell.owed - account.owed, most, cell.arrived * per_s))
+        return _serve(flows, place.own, self._idle.arrived * per_s, capacity, most_s)
+
+    def _rescale(self, busy_s: float, age: float) -> None:
+        factor = exp(-age)
+        for cell in (self._idle, *self._cells.values()):
+            cell.arrived *= factor
+        self._origin_s = busy_s
+
+
+def _serve(
+    flows: list[tuple[float, float, float]], own: float, idle: float, capacity: float, most_s: float
+) -> float:
+    """Return the solution of the equation above, coming down from `most_s`."""
+    at_s = most_s
+    for _ in range(STEPS):
+        served, arriving = own, idle
+        for owed, most, rate in flows:
+            if owed + rate * at_s < most:
+                served += owed
+                arriving += rate
+            else:
+                served += most
+        if arriving >= SATURATED * capacity:
+            return at_s
+        next_s = served / (capacity - arriving)
+        if next_s >= CLOSE * at_s:
+            return min(next_s, at_s)
+        at_s = next_s
+    return at_s

@@ -1,0 +1,71 @@
+"""How fast a queue moves while something waits in it: measured, and forgotten slowly.
+
+Counted are starts, what they were charged, how far the clock V went, and the slot-seconds that
+passed, all only in time in which someone waited: an idle hour says nothing about a busy one. Slots
+are counted by the second, so that a node that is lost, or comes back, counts at once and not when
+its absence has been measured. A queue below others, or one that shares its nodes with other lanes,
+takes more slot-seconds for each start: that is its share, and it needs no rule of its own.
+
+A long wait is judged by a long past and a short one by a short past, so that any span may be asked
+for. Marks are set each second and thinned when they are too many: O(1) to count, O(log) to ask.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+MARK_S: Final = 1.0
+MARKS_MAX: Final = 1024
+
+
+class Pace:
+    """The counts of one queue."""
+
+    __slots__ = (
+        "_at_s", "_clock", "_marks", "_times", "_travel", "_work_s", "busy_s", "charged", "starts",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.busy_s = 0.0  # time in which someone waited
+        self.starts = 0
+        self.charged = 0.0  # for these starts, before weights
+        self._work_s = 0.0  # slot-seconds of that time
+        self._travel = 0.0  # of the clock V
+        self._at_s = 0.0  # when it was counted last
+        self._clock = 0.0  # V then
+        self._times = [0.0]  # busy_s at each mark
+        self._marks: list[tuple[float, int, float, float]] = [(0.0, 0, 0.0, 0.0)]
+
+    def begin(self, clock: float, now_s: float) -> None:
+        """Take note that the queue was empty until now."""
+        self._at_s = now_s
+        self._clock = clock
+
+    def count_start(self, charged: float, clock: float, slots: int, now_s: float) -> None:
+        """Count one that waited and starts now; `clock` is V after its charge."""
+        passed_s = now_s - self._at_s
+        self._at_s = now_s
+        self.busy_s += passed_s
+        self._work_s += passed_s * slots
+        self.starts += 1
+        self.charged += charged
+        self._travel += clock - self._clock
+        self._clock = clock
+        times = self._times
+        if self.busy_s >= times[-1] + MARK_S:
+            if len(times) == MARKS_MAX:  # the older, the fewer are needed
+                del times[1::2], self._marks[1::2]
+            times.append(self.busy_s)
+            self._marks.append((self._work_s, self.starts, self.charged, self._travel))
+
+    def last(self, span_s: float) -> tuple[float, int, float, float]:
+        """Return slot-seconds, starts, charges and V's way, of about the last `span_s` seconds."""
+        place = bisect_right(self._times, self.busy_s - span_s) - 1
+        work_s, starts, charged, travel = self._marks[place if place > 0 else 0]
+        return (
+            self._work_s - work_s,
+            self.starts - starts,
+            self.charged - charged,
+            self._travel - travel,
+        )

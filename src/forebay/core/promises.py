@@ -1,0 +1,86 @@
+"""What came of the waits that were promised: the correction of those that are promised next.
+
+**No integrator.** A promise can be judged only when its wait is over, hundreds of starts later. A
+factor that steps up or down with each verdict goes on stepping all that time and swings between
+its stops. So each entry keeps its raw estimate; when it starts, actual / raw goes into a window,
+and the next promise takes the window's median as it stands. Nothing is summed up over the delay.
+
+There is a window for each octave of the raw estimate, and apart for those who stand behind others
+of their own: these are wrong in ways of their own. What corrects a long wait is as old as the wait
+is long, while the estimate behind it, from the flow of arrivals, follows the present; so the longer
+the wait, the less of the correction is applied to it. (On traces the whole of it is worse than none
+where the load has turned meanwhile.)
+
+**p90** is the promised p50 times the 90th percentile of actual / promised.
+"""
+
+from __future__ import annotations
+
+from math import frexp
+from typing import Final
+
+from forebay.core.estimates import Recent
+
+RATIOS: Final = 200
+ERRORS: Final = 2000
+OCTAVES: Final = 16
+FIRST_OCTAVE: Final = -2
+"""Below a quarter of a second all are alike, and beyond two hours."""
+FRESH_S: Final = 60.0
+"""Of a wait of this length half of the correction is applied."""
+DOUBT: Final = 8.0
+"""So many ratios of 1 are taken as seen before the first."""
+RATIO_MIN, RATIO_MAX = 0.05, 20.0
+"""No single wait says more than this; a promise is never zero."""
+P90_UNKNOWN: Final = 2.0
+P90_MIN: Final = 1.1
+LONGEST_OF: Final = 500
+
+
+class Promises:
+    """The last waits of one queue, and how they had been estimated."""
+
+    __slots__ = ("_before_s", "_count", "_errors", "_longest_s", "_ratios")
+
+    def __init__(self) -> None:
+        self._ratios: list[Recent | None] = [None] * (2 * OCTAVES)
+        self._errors = Recent(ERRORS)
+        self._longest_s = self._before_s = 0.0  # of this hundreds of starts, and of those before
+        self._count = 0
+
+    def longest_s(self) -> float:
+        """Return the longest of the last waits, 500 to 1,000 of them."""
+        return self._longest_s if self._longest_s > self._before_s else self._before_s
+
+    def correct(self, raw_s: float, behind_own: bool) -> tuple[int, float, float]:
+        """Return the kind of a raw estimate, for `learn`, and the p50 and p90 to promise."""
+        octave = frexp(raw_s)[1] - FIRST_OCTAVE
+        kind = 0 if octave < 0 else min(octave, OCTAVES - 1)
+        if behind_own:
+            kind += OCTAVES
+        p50_s = raw_s
+        window = self._ratios[kind]
+        if window is not None:
+            ordered = window.ordered()
+            count = len(ordered)
+            trust = count / (count + DOUBT)
+            p50_s *= ordered[count // 2] ** (
+                trust * FRESH_S / (FRESH_S + raw_s) if behind_own else trust
+            )
+        errors = self._errors.ordered()
+        count = len(errors)
+        high = errors[int(0.9 * count)] if count > DOUBT else P90_UNKNOWN
+        return kind, p50_s, p50_s * (high if high > P90_MIN else P90_MIN)
+
+    def learn(self, kind: int, raw_s: float, p50_s: float, waited_s: float) -> None:
+        """Take note of a wait that is over, and of how it had been estimated."""
+        window = self._ratios[kind]
+        if window is None:
+            window = self._ratios[kind] = Recent(RATIOS)
+        window.add(min(max(waited_s / raw_s, RATIO_MIN), RATIO_MAX))
+        self._errors.add(waited_s / p50_s)
+        if waited_s > self._longest_s:
+            self._longest_s = waited_s
+        self._count += 1
+        if self._count == LONGEST_OF:
+            self._before_s, self._longest_s, self._count = self._longest_s, 0.0, 0
