@@ -11,21 +11,19 @@ import json
 from bisect import bisect_right
 from datetime import UTC, datetime
 from itertools import pairwise
-from math import exp, log, pi, sin, sqrt
+from math import exp, log, pi, sin
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from random import Random
 
 USERS = 100
-CLOCK = "%Y-%m-%d %H:%M:%S.%f"
 CLOCK_CHARACTERS = 26
 """Azure's seven digits after the point are one more than Python reads."""
 WINDOW_S = 600.0
 QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-Rows = "dict[tuple[str, str], list[tuple[float, list[float]]]]"
 
 
 class Call(NamedTuple):
@@ -54,7 +52,7 @@ def _azure(path: Path) -> Iterator[tuple[float, int, int]]:
     with path.open(newline="") as file:
         first_s: float | None = None
         for row in csv.DictReader(file):
-            at = datetime.strptime(row["TIMESTAMP"][:CLOCK_CHARACTERS], CLOCK)
+            at = datetime.fromisoformat(row["TIMESTAMP"][:CLOCK_CHARACTERS])
             at_s = at.replace(tzinfo=UTC).timestamp()
             first_s = at_s if first_s is None else first_s
             yield at_s - first_s, int(row["ContextTokens"]), int(row["GeneratedTokens"])
@@ -142,7 +140,7 @@ def _renewals(
 class Traffic(NamedTuple):
     """What a trace is drawn from: the shape of conversations with people, by default."""
 
-    count: int = 12_000
+    calls: int = 12_000
     span_s: float = 3_500.0
     cv: float = 1.2
     """Of the gaps between arrivals; 1 is Poisson."""
@@ -160,8 +158,8 @@ class Traffic(NamedTuple):
 def draw_calls(traffic: Traffic, rng: Random) -> list[Call]:
     """Draw a trace: gamma renewals along a tide, lognormal lengths, Zipf users, bursts."""
     shape = 1.0 / traffic.cv**2
-    each = traffic.count // 100 if traffic.bursts else 0
-    steady = traffic.count - traffic.bursts * each
+    each = traffic.calls // 100 if traffic.bursts else 0
+    steady = traffic.calls - traffic.bursts * each
     even = _renewals(0.0, traffic.span_s, steady / traffic.span_s, shape, rng)
     phase = rng.random()
     times = [(_along_tide(at_s, traffic, phase), "") for at_s in even]

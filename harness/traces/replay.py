@@ -20,7 +20,7 @@ from forebay.core import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from forebay.core import Action
     from harness.traces.calls import Call
@@ -173,7 +173,9 @@ class Replay:
         heappush(self._due, (at_s, self._pushed, kind, name))
         return self._pushed
 
-    def _handle(self, event: Arrived | Finished | Returned | Cancelled | NodeChanged, now_s: float) -> None:
+    def _handle(
+        self, event: Arrived | Finished | Returned | Cancelled | NodeChanged, now_s: float
+    ) -> None:
         for action in self.scheduler.handle(event, now_s):
             self._act(action, now_s)
 
@@ -221,7 +223,7 @@ def judge(promises: Sequence[Promise], span_s: float, longest_s: float) -> Verdi
     )
 
 
-def share(answers: Sequence[bool] | object) -> float:
+def share(answers: Iterable[bool]) -> float:
     """Return the share of those that are true; of none, all."""
-    held = list(answers)  # type: ignore[call-overload]
+    held = list(answers)
     return sum(held) / len(held) if held else 1.0
