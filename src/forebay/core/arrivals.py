@@ -359,11 +359,11 @@ class Arrivals:
             rounds = place.ahead_in_all // lane.slots
             return turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
         estimate = lane.wait_s(queue, place, book.now_s)
-        return None if estimate is None else estimate.p50_s
+        return None if estimate is None else estimate[0]
 
     def _newcomer_wait_s(self, lane: Lane) -> float | None:
         estimate = lane.newcomer_wait_s(self._book.now_s)
-        return None if estimate is None else estimate.p50_s
+        return None if estimate is None else estimate[0]
 
     def _promise(self, entry: Entry, lane: Lane) -> Wait:
         """Tell a newcomer its place and how long it will take, and remember what was said."""

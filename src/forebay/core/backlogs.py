@@ -58,11 +58,12 @@ class Cell:
 class Backlogs:
     """The users of a queue that have something waiting, by how much."""
 
-    __slots__ = ("_began_s", "_cells", "_idle", "_origin_s")
+    __slots__ = ("_began_s", "_cells", "_idle", "_origin_s", "_owed")
 
     def __init__(self) -> None:
         self._cells: dict[int, Cell] = {}
         self._idle = Cell()  # of users with nothing waiting; only its arrivals count
+        self._owed = 0.0  # the cost of all that waits
         self._origin_s = 0.0  # the busy time at which an arrival weighs 1
         self._began_s = -1.0
 
@@ -82,6 +83,7 @@ class Backlogs:
         """Set the cost of what a user has waiting; none at all is 0."""
         cell, before = account.cell, account.owed
         account.owed = owed
+        self._owed += owed - before
         octave = frexp(owed / account.weight)[1]
         if cell is not None:
             if owed > 0.0 and octave == account.octave:
@@ -109,7 +111,7 @@ class Backlogs:
 
         Each of the `waiting` entries is taken to cost the same.
         """
-        each = sum([cell.owed for cell in self._cells.values()]) / waiting
+        each = self._owed / waiting
         before = 0.0
         for cell in self._cells.values():
             users, owed, weight = cell.users, cell.owed, cell.weight

@@ -492,7 +492,7 @@ class Book:
                 waits[lane] = lane.newcomer_wait_s(self.now_s)
             wait = waits[lane]
             self.tally.expired += 1
-            again_s = None if wait is None else wait.p50_s
+            again_s = None if wait is None else wait[0]
             self.actions.append(Expire(entry.id, self._why_expired(lane), entry.waited_s, again_s))
 
     def _why_expired(self, lane: Lane) -> ExpireCode:

@@ -128,8 +128,8 @@ class Entry:
         self.counted = False  # whether it is among those that had to wait
         self.p50_s: float | None = None  # promised on arrival
         self.promised_in: WaitQueue | None = None  # where; None where it was about a load
-        self.raw_s = 0.0  # the estimate behind the promise, and its kind; valid with `promised_in`
-        self.kind = 0
+        self.raw_s: float  # the estimate behind the promise; valid with `promised_in`
+        self.kind: int  # the same
         self.price = 0.0  # what a dispatch would charge its user, as known when it began to wait
 
     def __lt__(self, other: Entry) -> bool:

@@ -26,22 +26,20 @@ TOKENS_MAX: Final = 1_099_511_627_776
 """No count that a client or a node claims is believed beyond this: sums must stay finite."""
 RESIDUALS_MAX: Final = 16
 """Up to this many running entries are looked at one by one; more are taken as evenly spread."""
-SORT_SHARE: Final = 12
-"""When a twelfth of the values is new, sorting all anew is quicker than putting each in place."""
+FEW: Final = 8
+"""So many values are put in order one by one; of more, sorting the hundred anew is quicker."""
 
 
 class Recent:
-    """The last values by arrival and, when somebody asks, by size; a hundred of them or more.
+    """The last hundred values, in order of arrival and, when somebody asks, in order of size.
 
     While nobody waits, nobody asks; then a value costs two appends. What has come and gone since
     the last question is put in order one by one, or all anew when it is much.
     """
 
-    __slots__ = ("_arrived", "_came", "_few", "_ordered", "_size", "_went", "total")
+    __slots__ = ("_arrived", "_came", "_ordered", "_went", "total")
 
-    def __init__(self, size: int = RECENT) -> None:
-        self._size = size
-        self._few = size // SORT_SHARE
+    def __init__(self) -> None:
         self._arrived: deque[float] = deque()
         self._ordered: list[float] = []
         self._came: list[float] = []  # since the order was last asked for
@@ -52,15 +50,15 @@ class Recent:
         return len(self._arrived)
 
     def add(self, value: float) -> None:
-        """Take one value; the oldest of too many leaves."""
+        """Take one value; the oldest of more than `RECENT` leaves."""
         arrived = self._arrived
-        if len(arrived) == self._size:
+        if len(arrived) == RECENT:
             oldest = arrived.popleft()
             self.total -= oldest
-            if len(self._came) < self._few:
+            if len(self._came) < FEW:
                 self._went.append(oldest)
         arrived.append(value)
-        if len(self._came) < self._few:
+        if len(self._came) < FEW:
             self._came.append(value)
         self.total += value
 
@@ -69,7 +67,7 @@ class Recent:
         came, ordered = self._came, self._ordered
         if not came:
             return ordered
-        if len(came) == self._few:
+        if len(came) == FEW:
             self._ordered = ordered = sorted(self._arrived)
         else:
             for value in came:
@@ -103,18 +101,13 @@ class ServiceTimes:
     def mean_s(self) -> float | None:
         """Return the mean service time, or None while nothing has been measured."""
         recent = self._recent
-        return recent.total / len(recent) if recent else None
+        count = len(recent)
+        return recent.total / count if count else None
 
     def quantile_s(self, share: float) -> float | None:
         """Return what that share of the service times stays below, or None while unmeasured."""
         ordered = self._recent.ordered()
         return ordered[int(share * (len(ordered) - 1))] if ordered else None
-
-    def header_s(self, ahead: int, slots: int) -> float:
-        """Return the header's number; something must have been measured."""
-        mean_s = self._recent.total / len(self._recent)
-        # 10 x 1.1 is 11, not a bit more
-        return round(ahead * float(f"{mean_s:.3g}") / (slots or 1), 6)
 
     def free_s(self, index: int, slots: int, elapsed_s: Sequence[float], mean_s: float) -> float:
         """Return when the slot number `index` frees up, the soonest being 0.

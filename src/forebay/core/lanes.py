@@ -86,8 +86,8 @@ class Lane:
         if at_s == NEVER_S:
             return None
         left_s = max(0.0, at_s - now_s)
-        rounds_s = ahead / slots * (self.times.mean_s() or 0.0)
-        return Estimate(left_s + rounds_s, (left_s + rounds_s) * LOADING_P90, left_s + rounds_s)
+        wait_s = left_s + ahead / slots * (self.times.mean_s() or 0.0)
+        return wait_s, wait_s * LOADING_P90, wait_s, 0.0, 0
 
     def newcomer_wait_s(self, now_s: float) -> Estimate | None:
         """Return the wait of one that came last, behind all: what `Retry-After` is made of."""

@@ -16,10 +16,9 @@ where the load has turned meanwhile.)
 
 from __future__ import annotations
 
+from collections import deque
 from math import frexp
 from typing import Final
-
-from forebay.core.estimates import Recent
 
 RATIOS: Final = 200
 ERRORS: Final = 2000
@@ -28,6 +27,7 @@ FIRST_OCTAVE: Final = -2
 """Below a quarter of a second all are alike, and beyond two hours."""
 FRESH_S: Final = 60.0
 """Of a wait of this length half of the correction is applied."""
+RENEWED: Final = 8
 DOUBT: Final = 8.0
 """So many ratios of 1 are taken as seen before the first."""
 RATIO_MIN, RATIO_MAX = 0.05, 20.0
@@ -37,14 +37,41 @@ P90_MIN: Final = 1.1
 LONGEST_OF: Final = 500
 
 
+class Quantile:
+    """One quantile of the last values, made anew when an eighth of them is new."""
+
+    __slots__ = ("_fresh", "_share", "_size", "_value", "_values", "count")
+
+    def __init__(self, share: float, size: int) -> None:
+        self._share = share
+        self._size = size
+        self._values: deque[float] = deque(maxlen=size)
+        self._fresh = 0
+        self._value = 0.0
+        self.count = 0
+
+    def add(self, value: float) -> None:
+        self._values.append(value)
+        self._fresh += 1
+        if self.count < self._size:
+            self.count += 1
+
+    def value(self) -> float:
+        """Return the quantile; there must be a value."""
+        if self._fresh * RENEWED >= self.count:
+            self._fresh = 0
+            self._value = sorted(self._values)[int(self._share * self.count)]
+        return self._value
+
+
 class Promises:
     """The last waits of one queue, and how they had been estimated."""
 
     __slots__ = ("_before_s", "_count", "_errors", "_longest_s", "_ratios")
 
     def __init__(self) -> None:
-        self._ratios: list[Recent | None] = [None] * (2 * OCTAVES)
-        self._errors = Recent(ERRORS)
+        self._ratios: list[Quantile | None] = [None] * (2 * OCTAVES)
+        self._errors = Quantile(0.9, ERRORS)
         self._longest_s = self._before_s = 0.0  # of this hundreds of starts, and of those before
         self._count = 0
 
@@ -61,22 +88,19 @@ class Promises:
         p50_s = raw_s
         window = self._ratios[kind]
         if window is not None:
-            ordered = window.ordered()
-            count = len(ordered)
-            trust = count / (count + DOUBT)
-            p50_s *= ordered[count // 2] ** (
-                trust * FRESH_S / (FRESH_S + raw_s) if behind_own else trust
-            )
-        errors = self._errors.ordered()
-        count = len(errors)
-        high = errors[int(0.9 * count)] if count > DOUBT else P90_UNKNOWN
+            trust = window.count / (window.count + DOUBT)
+            if behind_own:
+                trust *= FRESH_S / (FRESH_S + raw_s)
+            p50_s *= window.value() ** trust
+        errors = self._errors
+        high = errors.value() if errors.count > DOUBT else P90_UNKNOWN
         return kind, p50_s, p50_s * (high if high > P90_MIN else P90_MIN)
 
     def learn(self, kind: int, raw_s: float, p50_s: float, waited_s: float) -> None:
         """Take note of a wait that is over, and of how it had been estimated."""
         window = self._ratios[kind]
         if window is None:
-            window = self._ratios[kind] = Recent(RATIOS)
+            window = self._ratios[kind] = Quantile(0.5, RATIOS)
         window.add(min(max(waited_s / raw_s, RATIO_MIN), RATIO_MAX))
         self._errors.add(waited_s / p50_s)
         if waited_s > self._longest_s:
