@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from forebay.core.fairness import Account
-    from forebay.core.waits import Place
 
 MEMORY_S: Final = 300.0
 """Arrivals are forgotten with this time constant: longer than a burst, shorter than a tide."""
@@ -125,16 +124,23 @@ class Backlogs:
         return round(before / each)
 
     def reach_s(
-        self, place: Place, account: Account, capacity: float, most_s: float, busy_s: float
+        self,
+        distance: float,
+        own: float,
+        account: Account,
+        capacity: float,
+        most_s: float,
+        busy_s: float,
     ) -> float:
-        """Return when the clock will be at a place, at most `most_s`.
+        """Return when the clock will have come that distance, at most `most_s`.
 
-        `account` is its user's, `capacity` the cost that is served in a second.
+        `own` is what is served before in any case, that of the user, whose `account` it is, and
+        that of the classes above; `capacity` is the cost that is served in a second.
         """
         age = (busy_s - self._origin_s) / MEMORY_S
         known = 1.0 - exp((self._began_s - busy_s) / MEMORY_S)
         per_s = exp(-age) / (MEMORY_S * max(known, KNOWN_MIN))
-        distance, mine = place.distance, account.cell
+        mine = account.cell
         flows: list[tuple[float, float, float]] = []  # waiting, most to be served, arriving
         for cell in self._cells.values():
             if cell is not mine:
@@ -143,7 +149,7 @@ class Backlogs:
             elif cell.users > 1:
                 most = (cell.weight - account.weight) * distance
                 flows.append((cell.owed - account.owed, most, cell.arrived * per_s))
-        return _serve(flows, place.own, self._idle.arrived * per_s, capacity, most_s)
+        return _serve(flows, own, self._idle.arrived * per_s, capacity, most_s)
 
     def _rescale(self, busy_s: float, age: float) -> None:
         factor = exp(-age)

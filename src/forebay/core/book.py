@@ -170,7 +170,10 @@ class Book:
         if entry.state == "waiting":
             self._stop_waiting(entry)
             self.charging.charge(entry, node)
-            queue.pace.count_start(entry.price, queue.clock, queue.lane.slots, now_s)
+            lane = queue.lane
+            queue.pace.count_start(
+                entry.price, queue.clock, lane.slots, lane.waiting_above(queue.rank), now_s
+            )
         else:
             self.charging.charge(entry, node)
         queue.unserved_since_s = now_s

@@ -71,6 +71,13 @@ class Lane:
         """Return how many live requests wait here; the last queue, of jobs, is left out."""
         return sum(queue.waiting for queue in self.queues[:-1])
 
+    def waiting_above(self, rank: int) -> int:
+        """Return how many wait in the classes above one."""
+        waiting = 0
+        for queue in self.queues[:rank]:
+            waiting += queue.waiting
+        return waiting
+
     def wait_s(self, queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
         """Return how long one would wait at a place in a queue of this lane."""
         if not self.is_up:

@@ -23,33 +23,39 @@ class Pace:
     """The counts of one queue."""
 
     __slots__ = (
-        "_at_s", "_clock", "_marks", "_times", "_travel", "_work_s", "busy_s", "charged", "starts",
+        "_at_s", "_charged", "_clock", "_marks", "_starts", "_times", "_travel", "_work_s",
+        "busy_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.busy_s = 0.0  # time in which someone waited
-        self.starts = 0
-        self.charged = 0.0  # for these starts, before weights
         self._work_s = 0.0  # slot-seconds of that time
+        self._starts = 0
+        self._charged = 0.0  # for these starts, before weights
         self._travel = 0.0  # of the clock V
         self._at_s = 0.0  # when it was counted last
         self._clock = 0.0  # V then
         self._times = [0.0]  # busy_s at each mark
-        self._marks: list[tuple[float, int, float, float]] = [(0.0, 0, 0.0, 0.0)]
+        self._marks: list[tuple[float, int, float, float, int]] = [(0.0, 0, 0.0, 0.0, 0)]
 
     def begin(self, clock: float, now_s: float) -> None:
         """Take note that the queue was empty until now."""
         self._at_s = now_s
         self._clock = clock
 
-    def count_start(self, charged: float, clock: float, slots: int, now_s: float) -> None:
-        """Count one that waited and starts now; `clock` is V after its charge."""
+    def count_start(
+        self, charged: float, clock: float, slots: int, above: int, now_s: float
+    ) -> None:
+        """Count one that waited and starts now; `clock` is V after its charge.
+
+        `above` is how many wait in the classes above.
+        """
         passed_s = now_s - self._at_s
         self._at_s = now_s
         self.busy_s += passed_s
         self._work_s += passed_s * slots
-        self.starts += 1
-        self.charged += charged
+        self._starts += 1
+        self._charged += charged
         self._travel += clock - self._clock
         self._clock = clock
         times = self._times
@@ -57,15 +63,22 @@ class Pace:
             if len(times) == MARKS_MAX:  # the older, the fewer are needed
                 del times[1::2], self._marks[1::2]
             times.append(self.busy_s)
-            self._marks.append((self._work_s, self.starts, self.charged, self._travel))
+            self._marks.append((self._work_s, self._starts, self._charged, self._travel, above))
 
-    def last(self, span_s: float) -> tuple[float, int, float, float]:
-        """Return slot-seconds, starts, charges and V's way, of about the last `span_s` seconds."""
-        place = bisect_right(self._times, self.busy_s - span_s) - 1
-        work_s, starts, charged, travel = self._marks[place if place > 0 else 0]
+    def last(
+        self, span_s: float, slots: int, above: int, now_s: float
+    ) -> tuple[float, int, float, float, int]:
+        """Return what was counted in about the last `span_s` seconds, to now.
+
+        That is slot-seconds, starts, charges, V's way, and by how much the classes above grew.
+        """
+        passed_s = now_s - self._at_s
+        place = bisect_right(self._times, self.busy_s + passed_s - span_s) - 1
+        work_s, starts, charged, travel, before = self._marks[place if place > 0 else 0]
         return (
-            self._work_s - work_s,
-            self.starts - starts,
-            self.charged - charged,
+            self._work_s + passed_s * slots - work_s,
+            self._starts - starts,
+            self._charged - charged,
             self._travel - travel,
+            above - before,
         )

@@ -17,7 +17,7 @@ from forebay.core.estimates import RESIDUALS_MAX
 if TYPE_CHECKING:
     from forebay.core.fairness import Account, WaitQueue
 
-SPAN_S: Final = 120.0
+SPAN_S: Final = 300.0
 """The pace is that of the last two minutes, or of twice the wait if that is longer."""
 UNMEASURED: Final = 10.0
 """So many starts at the mean service time are taken as seen before the first."""
@@ -26,6 +26,7 @@ FAR_ROUNDS: Final = 8
 CLOCK_MOST: Final = 2.0
 LONGEST_MOST: Final = 1.5
 RAW_MIN_S: Final = 0.001
+UNBOUNDED_S: Final = 1e9
 
 
 class Place(NamedTuple):
@@ -60,30 +61,46 @@ def estimate(queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
 
 
 def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float:
-    lane, pace = queue.lane, queue.pace
-    slots, ahead = lane.slots or 1, place.ahead
+    lane = queue.lane
+    slots, ahead = lane.slots or 1, place.ahead_in_all
     span_s = 2.0 * mean_s * ahead / slots
-    work_s, starts, charged, travel = pace.last(span_s if span_s > SPAN_S else SPAN_S)
-    each_s = (work_s + UNMEASURED * mean_s) / (starts + UNMEASURED)
+    if span_s < SPAN_S:
+        span_s = SPAN_S
+    above = lane.waiting_above(queue.rank) if queue.rank else 0
+    work_s, starts, charged, travel, grown = queue.pace.last(span_s, slots, above, now_s)
+    # What the classes above have grown by will be served before this one gets as much again.
+    net = starts + UNMEASURED - grown
+    each_s = (work_s + UNMEASURED * mean_s) / (net if net > 1.0 else 1.0)
     if len(lane.running) > RESIDUALS_MAX or ahead > FAR_ROUNDS * slots:
-        elapsed_s: list[float] = []
+        free_s = mean_s * (ahead % slots + 0.5) / slots
     else:
         elapsed_s = [now_s - entry.since_s for entry in lane.running.values()]
-    free_s = lane.times.free_s
-    raw_s = free_s(ahead % slots, slots, elapsed_s, mean_s) + ahead // slots * each_s
-    if place.ahead_in_all > ahead:  # of classes above, which need not wait for this one's share
-        ahead = place.ahead_in_all
-        above_s = free_s(ahead % slots, slots, elapsed_s, mean_s) + ahead // slots * mean_s
-        raw_s = above_s if above_s > raw_s else raw_s
+        free_s = lane.times.free_s(ahead % slots, slots, elapsed_s, mean_s)
+    rounds = ahead // slots
+    raw_s = free_s + rounds * each_s
     account = place.account
-    if account is not None and place.distance > 0.0 and travel > 0.0:
-        oldest_s = now_s - account.head().since_s if account.live else 0.0
-        most_s = min(
-            LONGEST_MOST * max(oldest_s, queue.promises.longest_s()),
-            CLOCK_MOST * place.distance * work_s / (travel * slots),
-        )
+    if queue.rank and each_s > mean_s and rounds:
+        sure_s = free_s + rounds * mean_s
+        raw_s = max(sure_s, min(raw_s, _longest_s(queue, account, now_s)))
+    if place.distance > 0.0 and travel > 0.0 and account is not None:
+        most_s = CLOCK_MOST * place.distance * work_s / (travel * slots)
         if most_s > raw_s:
-            capacity = slots * charged / (starts * each_s)
-            flow_s = queue.backlogs.reach_s(place, account, capacity, most_s, pace.busy_s)
+            most_s = min(most_s, _longest_s(queue, account, now_s))
+        if most_s > raw_s:
+            cost = charged / starts
+            own = place.own + above * cost
+            capacity = slots * cost / each_s
+            flow_s = queue.backlogs.reach_s(
+                place.distance, own, account, capacity, most_s, queue.pace.busy_s
+            )
             raw_s = flow_s if flow_s > raw_s else raw_s
     return raw_s if raw_s > RAW_MIN_S else RAW_MIN_S
+
+
+def _longest_s(queue: WaitQueue, account: Account | None, now_s: float) -> float:
+    """Return the longest wait to reckon with, by those of late and those that are going on."""
+    longest_s = queue.promises.longest_s()
+    oldest = account.head() if account is not None and account.live else queue.best()
+    if oldest is not None and now_s - oldest.since_s > longest_s:
+        longest_s = now_s - oldest.since_s
+    return LONGEST_MOST * longest_s if longest_s > 0.0 else UNBOUNDED_S
