@@ -8,7 +8,7 @@ TRIALS ?= 10
 STORMS ?= 20
 HOURS ?= 1
 
-.PHONY: help setup long run demo fleet faults check test suite compiled compile wheel sim fleetsim storms hostile soak bench lock reference screenshots docs clean
+.PHONY: help setup long run demo fleet faults check test suite compiled compile wheel sim traces fleetsim storms hostile soak bench lock reference screenshots docs clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ wheel: setup  ## build dist/*.whl, with the hot path compiled where a C compiler
 
 sim: setup  ## run seeded simulations: make sim [SEEDS=2000] [SEED=n to replay one]
 	$(BIN)/python -m forebay.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+TRACES ?= traces
+traces: setup  ## replay the traces in a folder and print how near the promised waits were: make traces TRACES=folder
+	$(BIN)/python -m harness.traces $(TRACES) $(ARGS)
 
 fleetsim: setup  ## simulate gateways that share one queue, with faults: make fleetsim [FLEETS=200] [SEED=n to replay one]
 	$(BIN)/python -m harness.fleet_simulation $(if $(SEED),--seed $(SEED),--seeds $(FLEETS))

@@ -1,1 +1,1 @@
-"""Real fleets and simulated ones for tests and benchmarks: HAProxy, PostgreSQL, Valkey, faults."""
+"""Real fleets, simulated ones, and traces of traffic, for tests and benchmarks."""

@@ -156,6 +156,61 @@ def test_promises_that_are_always_too_low_are_raised() -> None:
     assert later > first * 1.5
 
 
+def test_a_lost_node_counts_at_once() -> None:
+    rig = Rig(wait_s_max=1e9, max_size=1000)
+    rig.node("n", 4)
+    rig.node("other", 4)
+    running = [rig.start(f"z{number}").id for number in range(8)]
+    for number in range(100):
+        rig.wait(f"w{number}", user=f"u{number}")
+        rig.now_s += 1.0
+        running.append(rig.finish(running.pop(0))[0])
+    for number in range(79):
+        rig.wait(f"x{number}", user=f"v{number}")
+    whole = rig.wait("last", user="last").p50_s
+    rig.cancel("last")
+    rig.node("other", 4, state="offline")
+    half = rig.wait("last", user="last").p50_s
+    assert whole is not None
+    assert half == pytest.approx(2 * whole, rel=0.1)
+
+
+def test_later_arrivals_of_others_count_where_users_take_turns() -> None:
+    rig = Rig(wait_s_max=1e9, max_size=1000)
+    rig.node()
+    running = rig.start("z").id
+    for number in range(100):  # of four slots that free up, three go to callers who come and go
+        if number % 4:
+            rig.wait(f"guest{number}", user=f"guest{number}")
+        else:
+            rig.wait(f"heavy{number}", user="heavy")
+            rig.wait(f"more{number}", user="heavy")
+        running = rig.finish(running, after_s=1.0)[0]
+    told = rig.wait("last", user="heavy")
+    assert told.estimate_s is not None
+    assert told.p50_s is not None
+    assert told.p50_s > 2 * told.estimate_s
+
+
+def test_behind_a_thousand_everything_is_ahead_in_arrival_order() -> None:
+    rig = measured_rig(1.0, max_size=2000, fairness="fifo")
+    for number in range(1200):
+        last = rig.wait(f"a{number}", user=f"u{number % 300}")
+    assert last.position == 1200
+    assert rig.describe("a1199").position == pytest.approx(1200, rel=0.02)
+    assert rig.describe("a600").position == pytest.approx(600, rel=0.02)
+
+
+def test_behind_a_thousand_turns_are_counted_by_the_size_of_backlogs() -> None:
+    rig = measured_rig(1.0, max_size=3000)
+    for number in range(1100):
+        rig.wait(f"heavy{number}", user="heavy")
+    for number in range(200):
+        rig.wait(f"a{number}", user=f"u{number % 20}")
+    told = rig.wait("mine", user="u0")  # behind ten of its own, each with one of 20 others
+    assert told.position == pytest.approx(1 + 10 + 20 * 10, rel=0.1)
+
+
 def test_the_median_answer_prices_the_next_ones_in_token_mode() -> None:
     rig = Rig(fairness="tokens", input_weight=1.0, output_weight=1.0)
     rig.node()

@@ -7,9 +7,9 @@ and the next promise takes the window's median as it stands. Nothing is summed u
 
 There is a window for each octave of the raw estimate, and apart for those who stand behind others
 of their own: these are wrong in ways of their own. What corrects a long wait is as old as the wait
-is long, while the estimate behind it, from the flow of arrivals, follows the present; so the longer
-the wait, the less of the correction is applied to it. (On traces the whole of it is worse than none
-where the load has turned meanwhile.)
+is long, while the raw estimate follows the present; so the longer the wait, the less of the
+correction is applied to it. (On traces the whole of it is worse than none where the load has turned
+meanwhile.)
 
 **p90** is the promised p50 times the 90th percentile of actual / promised.
 """
@@ -25,7 +25,7 @@ ERRORS: Final = 2000
 OCTAVES: Final = 16
 FIRST_OCTAVE: Final = -2
 """Below a quarter of a second all are alike, and beyond two hours."""
-FRESH_S: Final = 60.0
+FRESH_S: Final = 120.0
 """Of a wait of this length half of the correction is applied."""
 RENEWED: Final = 8
 DOUBT: Final = 8.0
@@ -88,9 +88,7 @@ class Promises:
         p50_s = raw_s
         window = self._ratios[kind]
         if window is not None:
-            trust = window.count / (window.count + DOUBT)
-            if behind_own:
-                trust *= FRESH_S / (FRESH_S + raw_s)
+            trust = window.count / (window.count + DOUBT) * FRESH_S / (FRESH_S + raw_s)
             p50_s *= window.value() ** trust
         errors = self._errors
         high = errors.value() if errors.count > DOUBT else P90_UNKNOWN
