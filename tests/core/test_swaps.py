@@ -300,6 +300,17 @@ def test_a_swap_waits_for_what_runs_and_nothing_new_gets_in_before_it() -> None:
     assert rig.look().nodes[0].loaded == ("cold",)
 
 
+def test_who_comes_while_a_node_drains_may_be_next_in_turn() -> None:
+    rig = swap_rig(slots=2)
+    rig.start("z")
+    rig.wait("c", "cold")
+    assert rig.finish("z", after_s=1.0) == ["c"]
+    rig.wait("a")  # nobody waits for `cold`, so the node drains, as yet for `m`
+    rig.now_s += 1.0
+    rig.wait("t", "third")
+    assert rig.finish("c", after_s=LOAD_S) == ["t"]
+
+
 @pytest.mark.parametrize("how", ["cancel", "revoke", "expire", "displace"])
 def test_a_drain_is_given_up_when_those_it_is_for_are_gone(how: str) -> None:
     rig = swap_rig(slots=2, when_full="displace", max_size=2)

@@ -94,24 +94,24 @@ class Dispatch:
         """Decide whether a model must leave, and for which; return when to look again."""
         if node.swap_target is not None and not _is_wanted(node, classes):
             node.swap_target = None
-        chosen: WaitQueue | None = None
+        chosen = None if node.swap_target is None else self._first_above(node, classes)
         again_s = swaps.NEVER_S
-        if node.swap_target is None:
+        if chosen is None:  # also while it drains: another may be next in turn by now
             jobs = len(self._queues) - 1
             live = [queues for queues in classes if queues[0].rank != jobs]
             chosen, again_s = swaps.next_swap(node, live or classes, not live, now_s, self.options)
-        else:  # a model leaves already: a higher class has the say which one comes
-            above = [
-                queues
-                for queues in classes
-                if swaps.goes_before(node, queues[0].rank, self.options)
-            ]
-            rivals = swaps.in_turn(node, above)
-            chosen = rivals[0].queue if rivals else None
         if chosen is not None:
             node.swap_victim = node.victim()
             node.swap_target, node.swap_rank = chosen.lane.model, chosen.rank
         return again_s
+
+    def _first_above(self, node: Node, classes: list[list[WaitQueue]]) -> WaitQueue | None:
+        """Return the first in turn of the classes above that for which a model leaves already."""
+        ranks_above = (
+            queues for queues in classes if swaps.goes_before(node, queues[0].rank, self.options)
+        )
+        rivals = swaps.in_turn(node, list(ranks_above))
+        return rivals[0].queue if rivals else None
 
     def _may_use_memory(self, node: Node, queue: WaitQueue) -> bool:
         """Say whether a queue's model is in memory and not about to leave for others' sake."""
