@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.nodes.sim.engine import SimOptions
+from forebay.testing import FakeNode
 from harness.polling import pause
 
 from .conftest import LIMIT_S
@@ -341,26 +342,30 @@ async def test_a_worker_that_dies_again_and_again_is_started_ever_more_slowly(
 
 async def test_a_signal_to_the_parent_drains_all_workers(shell: Shell) -> None:
     patient = ("--set", "server.shutdown_seconds=3600")
-    two_slots = SimOptions(models=("m",), slots=2, ttft_s=0.0, tokens_per_second=20.0)
-    workers = await Workers.serve(shell, "--node", await shell.sim_node(two_slots), *patient)
-    running = [
-        await workers.ask(number, model="m", stream=True, max_tokens=20, ignore_eos=True)
-        for number in (0, 1)
-    ]
-    for client in running:
-        assert (await client.head()).status == 200
-    waiting = [await workers.ask(number, model="m") for number in (0, 1)]
-    await workers.until_waiting(2)
-    workers.gateway.signal(signal.SIGTERM)
-    for client in waiting:
-        refused = await client.reply()
-        assert (refused.status, refused.json["error"]["code"]) == (503, "shutting_down")
-    for client in running:
-        rest = b""
-        while (piece := await client.chunk()) is not None:
-            rest += piece
-        assert rest.endswith(b"data: [DONE]\n\n")
-    assert await workers.gateway.ends() == 0
+    async with FakeNode(slots=2) as node:
+        workers = await Workers.serve(shell, "--node", node.url, *patient)
+        running = [await workers.ask(number, model="m", stream=True) for number in (0, 1)]
+        calls = [await node.next_call(LIMIT_S) for _ in running]
+        for call in calls:
+            await call.start_stream()
+            await call.chunk(b"data: {}\n\n")
+        for client in running:
+            assert (await client.head()).status == 200
+        waiting = [await workers.ask(number, model="m") for number in (0, 1)]
+        await workers.until_waiting(2)
+        workers.gateway.signal(signal.SIGTERM)
+        for client in waiting:
+            refused = await client.reply()
+            assert (refused.status, refused.json["error"]["code"]) == (503, "shutting_down")
+        for call in calls:
+            await call.chunk(b"data: [DONE]\n\n")
+            await call.end()
+        for client in running:
+            rest = b""
+            while (piece := await client.chunk()) is not None:
+                rest += piece
+            assert rest.endswith(b"data: [DONE]\n\n")
+        assert await workers.gateway.ends() == 0
 
 
 async def test_a_second_signal_stops_all_workers_at_once(shell: Shell) -> None:
