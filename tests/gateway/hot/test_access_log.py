@@ -122,6 +122,43 @@ async def test_no_prompt_no_key_no_user_and_no_invented_model_is_logged(rig: Rig
     assert "sk-" not in kept.getvalue().decode()
 
 
+async def test_a_line_has_what_a_replay_needs_and_refusals_have_it_too(rig: Rig) -> None:
+    node, kept = await rig.node(), Kept()
+    await rig.start(node, queue={"max_size": 1}, log=AccessLog(kept, rig.clock))
+    began_s = rig.clock.utc().timestamp()
+    _, call = await rig.run(node, user="alice")
+    rig.clock.advance(1.0)
+    headers = {"X-Forebay-Max-Wait": "5"}
+    [late] = await rig.line_up(1, user="bob", headers=headers, max_tokens=7)
+    rig.clock.advance(0.5)
+    await (await rig.ask(user="alice")).reply()
+    rig.clock.advance(4.5)
+    await late.reply()
+    await call.answer(OK)
+    await rig.wait_until("processing", 0)
+    refused, expired, served = await lines_of(rig, kept)
+    arrived = [round(line["arrived"] - began_s, 3) for line in (served, expired, refused)]
+    assert arrived == [0.0, 1.0, 1.5]
+    assert served["user_hash"] == refused["user_hash"] != expired["user_hash"]
+    assert (expired["max_wait_ms"], expired["output_limit"]) == (5000, 7)
+    assert "model" not in refused
+    assert served["model"] == "m"
+    assert refused["prompt_tokens"] > 0
+
+
+async def test_the_model_of_a_refused_request_is_told_once_it_has_run(rig: Rig) -> None:
+    node, kept = await rig.node(), Kept()
+    await rig.start(node, queue={"max_size": 0}, log=AccessLog(kept, rig.clock))
+    client, call = await rig.run(node)
+    await call.answer(OK)
+    await client.reply()
+    await rig.run(node)
+    await (await rig.ask()).reply()
+    await (await rig.ask(model="hidden")).reply()
+    lines = await lines_of(rig, kept)
+    assert [line.get("model") for line in lines[:3]] == ["m", "m", None]
+
+
 async def test_lines_are_written_once_per_tick_and_not_per_request(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
     await rig.start(node, log=AccessLog(kept, rig.clock))

@@ -24,6 +24,7 @@ from forebay.gateway.default_node import OWN_NAMES, DefaultNodes, find_default_n
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import json_lines, short_lines
+from forebay.gateway.hot.user_hash import data_folder, load_key
 from forebay.gateway.logs import LineStream, set_up_logging
 from forebay.settings.review import risks
 
@@ -78,7 +79,10 @@ async def serve_until_stopped(
     out: LogStream = sys.stdout.buffer
     if seat is not None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
         out = LineStream(sys.stdout.buffer)  # the other workers write there, too
-    log = AccessLog(out, clock, encode) if settings.server.access_log else None
+    log = None
+    if settings.server.access_log:
+        folder = data_folder(settings.jobs.database, settings.jobs.files_folder)
+        log = AccessLog(out, clock, encode, load_key(folder))
     gateway = Gateway(settings, clock=clock, log=log, read_settings=arguments.read, seat=seat)
     stop = asyncio.Event()
     if seat is None:

@@ -1,4 +1,4 @@
-"""One line per request, JSON or for people: ids and timings, never a prompt, a key or a user.
+"""One line per request, JSON or for people: ids and timings, no prompt, no key, no user's name.
 
 A line costs 18 µs through `logging`; here it is a tuple in a list, and every tenth of a second
 the list is encoded and written by a thread of its own, so that a full disk or a stopped terminal
@@ -11,7 +11,11 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from forebay.gateway.hot.access_record import AccessRecord, json_lines
+from msgspec import Struct
+
+from forebay.core import Arrived
+from forebay.gateway.hot.access_record import AccessRecord, RecordFiller, json_lines
+from forebay.gateway.hot.user_hash import UserHashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +37,16 @@ class LogStream(Protocol):
     def flush(self) -> None: ...
 
 
+class LogBatch(Struct, gc=False):
+    """Records, and the arrival of each; None where none was made of it."""
+
+    records: list[AccessRecord]
+    arrivals: list[Arrived | None]
+    time: str = ""
+    clock_offset_s: float = 0.0
+    """From the gateway's own clock to Unix time."""
+
+
 class AccessLog:
     """Collects lines and writes them in batches, as `encode` has them."""
 
@@ -41,20 +55,23 @@ class AccessLog:
         stream: LogStream,
         clock: Timers,
         encode: Callable[[list[AccessRecord]], bytes] = json_lines,
+        user_key: bytes | None = None,
     ) -> None:
+        """Without a key, the hashes of users last as long as this log."""
         self._encode = encode
         self._stream = stream
         self._clock = clock
         self._armed = False
         self.dropped = 0
-        self._batches: queue.Queue[list[AccessRecord] | None] = queue.Queue(BATCHES_MAX)
+        self._filler = RecordFiller(UserHashes(user_key))
+        self._batches: queue.Queue[LogBatch | None] = queue.Queue(BATCHES_MAX)
         self._pending: list[AccessRecord] = []
+        self._arrivals: list[Arrived | None] = []
         self._writer = threading.Thread(target=self._write, name="access-log", daemon=True)
         self._writer.start()
 
     def note(self, exchange: Exchange, route: str, outcome: str, now_s: float) -> None:
         """Take one ended request; only numbers and our own words are kept."""
-        call = exchange.call
         started_s = exchange.started_s
         first_s = exchange.first_byte_s
         self._add(
@@ -63,11 +80,9 @@ class AccessLog:
                 route,
                 outcome,
                 exchange.id,
-                exchange.model if exchange.node else "",  # else it is whatever the caller says
+                exchange.model,
                 exchange.node,
                 exchange.status,
-                call.arrival.priority,
-                call.arrival.stream,
                 exchange.queued,
                 exchange.attempt,
                 int(exchange.waited_s * 1000),
@@ -75,14 +90,15 @@ class AccessLog:
                 int((now_s - started_s) * 1000) if started_s else 0,
                 max(0, exchange.prompt_tokens),
                 max(0, exchange.output_tokens),
-                call.arrival.size_bytes,
                 exchange.answer_bytes,
-            )
+                exchange.arrived_s,
+            ),
+            exchange.call.arrival,
         )
 
     def note_refusal(self, route: str, code: str) -> None:
         """Take one request that never reached the queue."""
-        self._add(AccessRecord("", route, code))
+        self._add(AccessRecord("", route, code), None)
 
     def stop(self) -> None:
         """Write what is left and end the thread; waits at most a second for a stuck stream."""
@@ -94,32 +110,38 @@ class AccessLog:
                 return
             self._writer.join(1.0)
 
-    def _add(self, line: AccessRecord) -> None:
+    def _add(self, line: AccessRecord, arrival: Arrived | None) -> None:
         if len(self._pending) >= LINES_MAX:
             self.dropped += 1
             return
         self._pending.append(line)
+        self._arrivals.append(arrival)
         if not self._armed:
             self._armed = True
             self._clock.call_at(self._clock.monotonic_s() + FLUSH_S, self._flush)
 
     def _flush(self) -> None:
         self._armed = False
-        lines, self._pending = self._pending, []
-        if not lines:
+        batch = LogBatch(self._pending, self._arrivals)
+        self._pending, self._arrivals = [], []
+        if not batch.records:
             return
-        lines[0].time = self._clock.utc().isoformat(timespec="milliseconds")
+        now = self._clock.utc()
+        batch.time = now.isoformat(timespec="milliseconds")
+        batch.clock_offset_s = now.timestamp() - self._clock.monotonic_s()
         try:
-            self._batches.put_nowait(lines)
+            self._batches.put_nowait(batch)
         except queue.Full:
-            self.dropped += len(lines)
+            self.dropped += len(batch.records)
 
     def _write(self) -> None:
-        while (lines := self._batches.get()) is not None:
-            time = lines[0].time
-            for line in lines:
-                line.time = time
+        while (batch := self._batches.get()) is not None:
+            lines, offset_s = batch.records, batch.clock_offset_s
             try:
+                for line, arrival in zip(lines, batch.arrivals, strict=True):
+                    line.time = batch.time
+                    if arrival is not None:
+                        self._filler.fill(line, arrival, offset_s)
                 self._stream.write(self._encode(lines))
                 self._stream.flush()
             except (OSError, ValueError):  # closed, or no space: requests matter more than lines

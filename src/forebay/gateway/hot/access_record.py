@@ -1,4 +1,4 @@
-"""One line of the access log: ids, sizes and times, never a prompt, a key or a user."""
+"""One line of the access log: ids, sizes and times, never a prompt, a key or a user's name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from forebay.core import Arrived
+    from forebay.gateway.hot.user_hash import UserHashes
+
+MODELS_MAX = 10_000
+WAIT_S_MAX = 1e9
+"""More is no limit of a caller's own."""
+
 
 class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
-    """What is said about one request."""
+    """What is said about one request; what its arrival says is filled in by the writing thread."""
 
     time: str
     route: str
@@ -21,8 +28,6 @@ class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
     model: str = ""
     node: str = ""
     status: int = 0
-    priority: str = ""
-    stream: bool = False
     queued: bool = False
     attempt: int = 0
     waited_ms: int = 0
@@ -30,8 +35,44 @@ class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
     run_ms: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
-    request_bytes: int = 0
     answer_bytes: int = 0
+    arrived: float = 0.0
+    """On the gateway's own clock until the line is written, then Unix time."""
+
+    priority: str = ""
+    stream: bool = False
+    request_bytes: int = 0
+    user_hash: str = ""
+    weight: float = 1.0
+    output_limit: int = 0
+    max_wait_ms: int = 0
+    job: bool = False
+
+
+class RecordFiller:
+    """Adds to records what the arrivals say; off the event loop, so that requests do not wait."""
+
+    def __init__(self, hashes: UserHashes) -> None:
+        self._hashes = hashes
+        self._models: set[str] = set()  # that have run here: anything else is a caller's invention
+
+    def fill(self, record: AccessRecord, arrival: Arrived, clock_offset_s: float) -> None:
+        record.arrived = round(record.arrived + clock_offset_s, 3)
+        record.priority = arrival.priority
+        record.stream = arrival.stream
+        record.request_bytes = arrival.size_bytes
+        record.user_hash = self._hashes.of(arrival.user)
+        record.weight = arrival.weight
+        record.output_limit = arrival.output_limit
+        if arrival.max_wait_s is not None and 0 <= arrival.max_wait_s < WAIT_S_MAX:
+            record.max_wait_ms = max(1, int(arrival.max_wait_s * 1000))
+        record.job = arrival.job
+        if not record.prompt_tokens:
+            record.prompt_tokens = arrival.prompt_tokens
+        if not record.node:
+            record.model = arrival.model if arrival.model in self._models else ""
+        elif record.model not in self._models and len(self._models) < MODELS_MAX:
+            self._models.add(record.model)
 
 
 def json_lines(lines: Iterable[AccessRecord]) -> bytes:
