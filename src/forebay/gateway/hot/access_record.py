@@ -62,7 +62,8 @@ class RecordFiller:
         record.stream = arrival.stream
         record.request_bytes = arrival.size_bytes
         record.user_hash = self._hashes.of(arrival.user)
-        record.weight = arrival.weight
+        if arrival.weight != 1.0:
+            record.weight = arrival.weight
         record.output_limit = arrival.output_limit
         if arrival.max_wait_s is not None and 0 <= arrival.max_wait_s < WAIT_S_MAX:
             record.max_wait_ms = max(1, int(arrival.max_wait_s * 1000))
