@@ -73,6 +73,7 @@ VERBS: dict[str, str] = {
     "batch": "batch {lines}",
     "bench": "bench --limit 1 --rate 1000",
     "bench compare": "bench compare {run} {run}",
+    "sim": "sim --from {trace} --nodes 2xgpu:2",
     "nodes": "nodes --help",
     "nodes list": "nodes list",
     "nodes add": "nodes add {spare}",
@@ -102,8 +103,12 @@ VERBS: dict[str, str] = {
     "completion fish": "completion fish",
 }
 """How each verb is called to end well, with no flag but those that it cannot do without."""
-NEEDED = {("bench", "--limit"), ("bench", "--rate"), ("node", "--backend"), ("node", "--port")}
-"""Flags of those lines: without a limit a run lasts 30 s, and another may have the usual port."""
+NEEDED = {
+    ("bench", "--limit"), ("bench", "--rate"), ("node", "--backend"), ("node", "--port"),
+    ("sim", "--from"), ("sim", "--nodes"),
+}  # fmt: skip
+"""Flags of those lines: without a limit a run lasts 30 s, another may have the usual port, and a
+trace names no nodes."""
 
 FLAGS: dict[str, dict[str, Flag]] = {
     "": {"--version": switch("")},
@@ -167,6 +172,20 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--save": Flag("there.json", "no/such/folder.json"),
     },
     "bench compare": {**JSON, "--html": Flag("there.html", "no/such/folder.html")},
+    "sim": {
+        **CONFIG,
+        **SET,
+        **JSON,
+        "--from": Flag("{trace}", "no-such-file.csv", "sim --nodes 2xgpu:2"),
+        "--nodes": Flag("3xgpu:8,big:1", "3xgpu", "sim --from {trace}"),
+        "--scale": Flag("2", "0"),
+        "--speed": Flag("2", "0"),
+        "--load-seconds": Flag("5", "-1"),
+        "--users": Flag("alice:1,bob:3", "a b"),
+        "--seed": Flag("3", "x"),
+        "--variant": Flag("scale=2", "scale"),
+        "--fail-if": Flag("refused>9", "refused"),
+    },
     "nodes list": GATEWAY,
     "nodes add": {
         **GATEWAY,

@@ -19,7 +19,7 @@ MEANINGS = {
     USAGE: "usage error: a command, an option, a file, a setting",
     NOT_REACHABLE: "no gateway can be reached",
     NOT_ALLOWED: "the gateway wants a key, or another one",
-    BROKEN_LIMIT: "a `--fail-if` condition of `forebay bench` holds",
+    BROKEN_LIMIT: "a `--fail-if` condition of `forebay bench` or `forebay sim` holds",
     INTERRUPTED: "Ctrl-C",
     PIPE_CLOSED: "the reader of the output closed the pipe, as `head` does",
 }

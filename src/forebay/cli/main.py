@@ -34,6 +34,10 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.bench.command:bench_app",
         "Load an OpenAI-compatible server, and say how it did.",
     ),
+    "sim": Verb(
+        "forebay.cli.sim.command:sim",
+        "Replay recorded traffic in virtual time, with other nodes, other rules or more users.",
+    ),
     "nodes": Verb("forebay.cli.nodes:nodes_app", "See and change the nodes of a running gateway."),
     "jobs": Verb(
         "forebay.cli.jobs.command:jobs_app",

@@ -14,7 +14,7 @@ from forebay.load.quantities import BadPlan, duration_s, seconds, share, three_d
 from forebay.load.summary import GroupSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from forebay.load.summary import RunSummary
 
@@ -57,19 +57,23 @@ class Broken(Struct, frozen=True):
         return f"{self.limit.text}: it is {shown(self.limit.metric, self.value)}"
 
 
-def parse_limit(text: str, names: tuple[str, ...]) -> Limit:
-    """Read a limit; `names` are the priorities and users there will be. Raises BadPlan."""
+def parse_limit(text: str, names: Collection[str], more: frozenset[str] = frozenset()) -> Limit:
+    """Read a limit; `names` are the priorities and users there will be. Raises BadPlan.
+
+    `more` are metrics of the whole run beside the usual ones: fields of its summary.
+    """
     found = _FORM.fullmatch(text)
     if found is None:
         raise BadPlan(f"--fail-if: {text!r} is no condition. Write it like ttft_p95>2s or errors>0")
     group, metric, sign, value = found[1], found[2], found[3], found[4]
-    if metric not in METRICS:
-        near = get_close_matches(metric, METRICS, 3)
-        hint = f" Did you mean {', '.join(near)}?" if near else f" There are: {', '.join(METRICS)}."
+    known = sorted({*METRICS, *more})
+    if metric not in known:
+        near = get_close_matches(metric, known, 3)
+        hint = f" Did you mean {', '.join(near)}?" if near else f" There are: {', '.join(known)}."
         raise BadPlan(f"--fail-if: nothing is called {metric}.{hint}")
     if group is not None and group not in names:
         raise BadPlan(f"--fail-if: {group} is neither a priority nor a user of this run.")
-    if group is not None and metric in _RUN_METRICS:
+    if group is not None and metric in _RUN_METRICS | more:
         raise BadPlan(f"--fail-if: {metric} is known only for the whole run.")
     return Limit(text.strip(), group, metric, sign, _bound(metric, value))
 
@@ -89,7 +93,7 @@ def value_of(limit: Limit, summary: RunSummary) -> float | None:
     metric = limit.metric
     if metric in _LATE_METRICS:
         return None if summary.late is None else getattr(summary.late, metric.removeprefix("late_"))
-    if metric in _RUN_METRICS:
+    if metric in _RUN_METRICS or metric not in METRICS:
         found: float | None = getattr(summary, metric)
         return found
     group: GroupSummary | None = summary.all

@@ -1,0 +1,62 @@
+"""The options of `forebay sim`, each with what it means."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forebay.cli.offers import settings as offered_settings
+
+From = Annotated[
+    Path,
+    typer.Option("--from", metavar="FILE", help="An access log, or a trace in CSV or JSON lines."),
+]
+Nodes = Annotated[
+    str | None,
+    typer.Option(metavar="NODES", help='COUNTxNAME:SLOTS[,...]: "3xgpu:8". Else those of the log.'),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting of the queue, as key=value; repeatable.",
+        autocompletion=offered_settings,
+    ),
+]
+Config = Annotated[Path | None, typer.Option(help="Settings file; ./forebay.toml when it exists.")]
+Scale = Annotated[float, typer.Option(metavar="X", help="So many times the users, behaving alike.")]
+Speed = Annotated[float, typer.Option(metavar="X", help="Nodes so many times as fast as recorded.")]
+LoadSeconds = Annotated[
+    float | None,
+    typer.Option(
+        metavar="S",
+        help="Time to load a model, nodes holding one at a time; 0: they hold all. Else as the log "
+        "has it.",
+    ),
+]
+Users = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MIX",
+        help='Users of requests that name none: so many, or names and shares: "alice:1,bob:3".',
+    ),
+]
+Seed = Annotated[int, typer.Option(metavar="N", help="The same seed, the same users and copies.")]
+Variants = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CHANGES",
+        help='Another column: "nodes=4xgpu:8 scale=2 queue.fairness=tokens"; repeatable.',
+    ),
+]
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COND",
+        help='Exit with 5 if so in any variant: "wait_p95>2s", "refused>0"; repeatable.',
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the figures as JSON instead of tables.")
+]

@@ -1,0 +1,186 @@
+"""How long requests hold a slot, fitted from those that ran; robust, because logs have outliers.
+
+A model's time is `first_s + prompt_s * prompt tokens + output_s * output tokens`. A slope is the
+median of those between the points of the lower and of the upper half (Theil's incomplete method,
+1950): up to a quarter of the points may be anything. What is not modelled: that a node is slower
+the more it runs at once, prompts whose prefix is still in a node's cache, and the hour of the day.
+"""
+
+from __future__ import annotations
+
+import random
+from statistics import median
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from forebay.planning.traffic import Traffic, TrafficRequest
+
+POINTS_MIN = 10
+"""Below this a fit says nothing: the time is the median, whatever the tokens."""
+NODE_RUNS_MIN = 20
+NODE_DIFFERENCE_MIN = 0.1
+"""Nodes that differ by less are taken to be equal: it may be chance."""
+LOADS_MIN = 3
+LOAD_S_MIN = 0.5
+"""A change of model that costs less is taken for noise: nothing is loaded."""
+
+
+class ServiceFit(Struct, frozen=True):
+    """The time of one model, in seconds."""
+
+    first_s: float
+    prompt_s: float
+    output_s: float
+    points: int = 0
+    """How many requests it was fitted from; 0 is assumed, not fitted."""
+
+    def of(self, prompt_tokens: int, output_tokens: int) -> float:
+        return self.head_s(prompt_tokens) + self.output_s * output_tokens
+
+    def head_s(self, prompt_tokens: int) -> float:
+        """Return the time to the first byte of a stream."""
+        return self.first_s + self.prompt_s * prompt_tokens
+
+
+ASSUMED = ServiceFit(0.02, 0.0002, 0.015)
+"""For traces, which have no times: about a 7B model on one recent GPU."""
+
+
+class Fits(Struct, frozen=True):
+    """All that was learned from a log; of a trace, what is assumed."""
+
+    models: dict[str, ServiceFit]
+    slowness: dict[str, float]
+    """By node: how many times the fitted time its requests take."""
+    load_s: float
+    """How long loading a model takes; 0 where models do not seem to be swapped."""
+    cold: frozenset[int]
+    """Which requests seem to have waited for their model to load, by their place."""
+
+
+def fit_all(requests: Sequence[TrafficRequest]) -> Fits:
+    """Fit what ran; models that never ran get the median of those that did."""
+    models: dict[str, list[TrafficRequest]] = {}
+    for request in requests:
+        whole = models.setdefault(request.model, [])
+        if request.is_whole and request.run_s:
+            whole.append(request)
+    fits = {model: fit(whole) for model, whole in models.items() if whole}
+    usual = fit([one for whole in models.values() for one in whole]) if fits else ASSUMED
+    fits = {model: fits.get(model, usual) for model in models}
+    load_s, cold = _loads(requests, fits)
+    return Fits(fits, _slowness(requests, fits, cold), load_s, cold)
+
+
+def with_service_times(traffic: Traffic, fits: Fits, seed: int) -> Traffic:
+    """Give each request the time that it takes on a node of usual speed, its model being loaded.
+
+    One that ran takes as long as it did. For one that did not, the model's fit says how long, with
+    the output of another request of that model, drawn at random.
+    """
+    source = random.Random(f"{seed}/outputs")
+    outputs: dict[str, list[int]] = {}
+    for one in traffic.requests:
+        if one.run_s:
+            outputs.setdefault(one.model, []).append(one.output_tokens)
+    timed = []
+    for place, one in enumerate(traffic.requests):
+        if one.run_s and place not in fits.cold:
+            timed.append(replace(one, service_s=one.run_s / fits.slowness.get(one.node, 1.0)))
+            continue
+        output = one.output_tokens
+        if not (output or one.run_s) and one.model in outputs:
+            output = source.choice(outputs[one.model])
+            output = min(output, one.output_limit or output)
+        service_s = fits.models[one.model].of(one.prompt_tokens, output)
+        timed.append(replace(one, service_s=service_s, output_tokens=output))
+    return replace(traffic, requests=timed)
+
+
+def fit(requests: Sequence[TrafficRequest]) -> ServiceFit:
+    """Return the time of one model's requests.
+
+    The first byte of a stream tells prompt from output; of answers in one piece only the sum is
+    known, and the two slopes are taken one after the other.
+    """
+    streams = [one for one in requests if one.stream and one.first_byte_s and one.output_tokens]
+    if len(requests) < POINTS_MIN:
+        return ServiceFit(median(one.run_s for one in requests), 0.0, 0.0, len(requests))
+    if len(streams) >= POINTS_MIN:
+        output_s = median((one.run_s - one.first_byte_s) / one.output_tokens for one in streams)
+        heads = [(one.prompt_tokens, one.first_byte_s) for one in streams]
+    else:
+        output_s = slope([(one.output_tokens, one.run_s) for one in requests])
+        heads = [(one.prompt_tokens, one.run_s - output_s * one.output_tokens) for one in requests]
+    prompt_s = slope(heads)
+    first_s = max(0.0, median(head_s - prompt_s * tokens for tokens, head_s in heads))
+    return ServiceFit(first_s, prompt_s, max(0.0, output_s), len(requests))
+
+
+def slope(points: Iterable[tuple[float, float]]) -> float:
+    """Return by how much y grows with x, or 0 where it does not.
+
+    >>> slope([(1, 2.0), (2, 4.0), (3, 99.0), (4, 8.0), (5, 10.0), (6, 12.0)])
+    2.0
+    """
+    ordered = sorted(points)
+    half = (len(ordered) + 1) // 2
+    pairs = zip(ordered, ordered[half:], strict=False)
+    rises = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in pairs if x2 > x1]
+    return max(0.0, median(rises)) if rises else 0.0
+
+
+def _slowness(
+    requests: Sequence[TrafficRequest], fits: dict[str, ServiceFit], cold: frozenset[int]
+) -> dict[str, float]:
+    ratios: dict[str, list[float]] = {}
+    for place, one in enumerate(requests):
+        if one.is_whole and one.node and place not in cold:
+            expected_s = fits[one.model].of(one.prompt_tokens, one.output_tokens)
+            if expected_s > 0:
+                ratios.setdefault(one.node, []).append(one.run_s / expected_s)
+    found = {
+        node: median(seen) if len(seen) >= NODE_RUNS_MIN else 1.0 for node, seen in ratios.items()
+    }
+    return {
+        node: ratio if abs(ratio - 1.0) > NODE_DIFFERENCE_MIN else 1.0
+        for node, ratio in found.items()
+    }
+
+
+def _loads(
+    requests: Sequence[TrafficRequest], fits: dict[str, ServiceFit]
+) -> tuple[float, frozenset[int]]:
+    """Return how long loads take, and which requests waited for one.
+
+    Where a node changes from one model to another and that takes long more often than not, it holds
+    one model at a time.
+    """
+    if len(fits) < 2:
+        return 0.0, frozenset()
+    runs: dict[str, list[tuple[float, int]]] = {}
+    for place, one in enumerate(requests):
+        if one.run_s:
+            runs.setdefault(one.node, []).append((one.at_s + one.waited_s, place))
+    extras: dict[int, float] = {}
+    for seen in runs.values():
+        before = ""
+        for _, place in sorted(seen):
+            one = requests[place]
+            if before and one.model != before and one.is_whole:
+                extras[place] = _beyond_s(one, fits[one.model])
+            before = one.model
+    if len(extras) < LOADS_MIN or (load_s := median(extras.values())) < LOAD_S_MIN:
+        return 0.0, frozenset()
+    return load_s, frozenset(place for place, extra_s in extras.items() if extra_s > load_s / 2)
+
+
+def _beyond_s(one: TrafficRequest, expected: ServiceFit) -> float:
+    if one.stream and one.first_byte_s:
+        return one.first_byte_s - expected.head_s(one.prompt_tokens)
+    return one.run_s - expected.of(one.prompt_tokens, one.output_tokens)

@@ -1,0 +1,102 @@
+"""What is learned from a log: times of models, of nodes, and of loads."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forebay.planning.fitting import ASSUMED, fit, fit_all, with_service_times
+from forebay.planning.traffic import Traffic, TrafficRequest, read_traffic
+
+from .making import line, refused, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def ran(prompt: int, output: int, *, stream: bool, outlier_s: float = 0.0) -> TrafficRequest:
+    first_s = 0.1 + 0.001 * prompt + outlier_s
+    run_s = first_s + 0.02 * output
+    return TrafficRequest(
+        0.0, "m", prompt_tokens=prompt, output_tokens=output, stream=stream, node="n1",
+        first_byte_s=first_s if stream else run_s, run_s=run_s, is_whole=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_times_are_found_again_although_some_requests_were_held_up(stream: bool) -> None:
+    source = random.Random(1)
+    requests = [
+        ran(source.randint(1, 3000), source.randint(1, 300), stream=stream,
+            outlier_s=source.choice((0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 30.0)))
+        for _ in range(300)
+    ]  # fmt: skip
+    found = fit(requests)
+    assert found.points == 300
+    assert found.of(1000, 100) == pytest.approx(3.1, rel=0.2)
+    assert found.of(100, 10) == pytest.approx(0.4, rel=0.5)
+
+
+def test_a_few_requests_are_a_median_and_a_trace_is_assumed() -> None:
+    requests = [ran(1, tokens, stream=True) for tokens in (1, 2, 200)]
+    assert fit(requests).of(0, 0) == fit(requests).of(9, 9) == requests[1].run_s
+    trace = [TrafficRequest(0.0, "model", prompt_tokens=100, output_tokens=10)]
+    assert fit_all(trace).models == {"model": ASSUMED}
+
+
+def test_what_ran_takes_its_own_time_and_what_was_refused_that_of_its_model(
+    tmp_path: Path,
+) -> None:
+    lines = [line(at, run_s=2.0) for at in range(20)]
+    lines += [refused(30, prompt_tokens=100), line(31, run_s=7.0)]
+    traffic = read_traffic(write(tmp_path / "log", *lines))
+    timed = with_service_times(traffic, fit_all(traffic.requests), 0).requests
+    assert [one.service_s for one in timed[-2:]] == [pytest.approx(2.0), 7.0]
+    assert timed[-2].output_tokens == 10
+
+
+def test_a_refused_request_writes_no_more_than_its_caller_allowed(tmp_path: Path) -> None:
+    lines = [line(at, run_s=0.1 + 0.1 * (at + 1), output_tokens=at + 1) for at in range(40)]
+    traffic = read_traffic(write(tmp_path / "log", *lines, refused(50, output_limit=1)))
+    timed = with_service_times(traffic, fit_all(traffic.requests), 0).requests
+    assert timed[-1].service_s == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_slow_node_is_known_as_one(tmp_path: Path) -> None:
+    lines = [line(at, run_s=1.0, node="fast") for at in range(60)]
+    lines += [line(at + 0.5, run_s=3.0, node="slow") for at in range(30)]
+    traffic = read_traffic(write(tmp_path / "log", *lines))
+    fits = fit_all(traffic.requests)
+    assert fits.slowness == {"fast": 1.0, "slow": pytest.approx(3.0)}
+    timed = with_service_times(traffic, fits, 0).requests
+    assert {round(one.service_s, 3) for one in timed} == {1.0}
+
+
+def swapping(load_s: float) -> list[TrafficRequest]:
+    """Return requests of one node that changes its model after every tenth."""
+    requests = []
+    for number in range(100):
+        model, first = "ab"[number // 10 % 2], number % 10 == 0
+        first_s = 0.2 + (load_s if first else 0.0)
+        requests.append(
+            TrafficRequest(
+                float(60 * number), model, output_tokens=10, stream=True, node="n1",
+                first_byte_s=first_s, run_s=first_s + 1.0, is_whole=True,
+            )
+        )  # fmt: skip
+    return requests
+
+
+def test_the_time_to_load_a_model_is_seen_and_not_taken_for_service() -> None:
+    requests = swapping(8.0)
+    fits = fit_all(requests)
+    assert fits.load_s == pytest.approx(8.0)
+    assert fits.cold == frozenset(range(10, 100, 10))
+    timed = with_service_times(Traffic("access log", requests, []), fits, 0).requests
+    assert timed[20].service_s == pytest.approx(1.2)
+
+
+def test_nodes_that_hold_all_their_models_load_nothing() -> None:
+    assert fit_all(swapping(0.05)).load_s == 0.0
