@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from forebay.gateway.gateway import Gateway
+from forebay.gateway.hot.access_record import AccessRecord, json_lines
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings
@@ -63,6 +64,12 @@ async def reader(tmp_path: Path) -> AsyncIterator[Reader]:
     assert len(shown) == 2, "docs/batches.md shows a file of two lines"
     (tmp_path / "prompts.jsonl").write_text("\n".join(shown) + "\n")
     (tmp_path / "request.json").write_text(json.dumps(CHAT))
+    (tmp_path / "trace.csv").write_text("at_s,prompt_tokens,output_tokens\n0,100,10\n9,100,10\n")
+    served = AccessRecord(
+        "2030-01-01T00:00:09+00:00", "/v1/chat/completions", "served", "1", MODELS[0], "gpu1",
+        attempt=1, run_ms=500, arrived=1893456000.0, user_hash="aa",
+    )  # fmt: skip
+    (tmp_path / "access.log").write_bytes(json_lines([served]))
     node = SimNode(SimOptions(models=MODELS, ttft_s=0.0, tokens_per_second=0.0), "127.0.0.1", 0)
     await node.start()
     given: dict[str, Any] = {
