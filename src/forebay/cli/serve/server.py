@@ -11,6 +11,7 @@ import resource
 import signal
 import stat
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay import __version__
@@ -82,7 +83,7 @@ async def serve_until_stopped(
     log = None
     if settings.server.access_log:
         folder = data_folder(settings.jobs.database, settings.jobs.files_folder)
-        log = AccessLog(out, clock, encode, load_key(folder))
+        log = AccessLog(out, clock, encode, partial(load_key, folder))
     gateway = Gateway(settings, clock=clock, log=log, read_settings=arguments.read, seat=seat)
     stop = asyncio.Event()
     if seat is None:

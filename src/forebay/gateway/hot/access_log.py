@@ -55,15 +55,15 @@ class AccessLog:
         stream: LogStream,
         clock: Timers,
         encode: Callable[[list[AccessRecord]], bytes] = json_lines,
-        user_key: bytes | None = None,
+        read_user_key: Callable[[], bytes | None] | None = None,
     ) -> None:
-        """Without a key, the hashes of users last as long as this log."""
+        """Without a key that is kept, the hashes of users last as long as this log."""
         self._encode = encode
         self._stream = stream
         self._clock = clock
         self._armed = False
         self.dropped = 0
-        self._filler = RecordFiller(UserHashes(user_key))
+        self._filler = RecordFiller(UserHashes(read_user_key))
         self._batches: queue.Queue[LogBatch | None] = queue.Queue(BATCHES_MAX)
         self._pending: list[AccessRecord] = []
         self._arrivals: list[Arrived | None] = []

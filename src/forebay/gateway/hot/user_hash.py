@@ -12,7 +12,10 @@ import os
 import secrets
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -26,8 +29,10 @@ KNOWN_MAX: Final = 10_000
 class UserHashes:
     """The hash of each user. Belongs to the thread that writes the log."""
 
-    def __init__(self, key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(KEY_BYTES)
+    def __init__(self, read_key: Callable[[], bytes | None] | None = None) -> None:
+        """The key is read when the first user comes; where there is none, one is made up."""
+        self._read_key = read_key
+        self._key = b""
         self._known: dict[str, str] = {"": ""}
 
     def of(self, user: str) -> str:
@@ -35,6 +40,9 @@ class UserHashes:
         if found is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known = {"": ""}
+            if not self._key:
+                kept = self._read_key() if self._read_key is not None else None
+                self._key = kept or secrets.token_bytes(KEY_BYTES)
             text = user.encode(errors="surrogatepass")
             found = blake2b(text, key=self._key, digest_size=DIGEST_BYTES).hexdigest()
             self._known[user] = found
