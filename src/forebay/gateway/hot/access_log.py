@@ -11,16 +11,14 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Struct
-
-from forebay.core import Arrived
-from forebay.gateway.hot.access_record import AccessRecord, RecordFiller, json_lines
+from forebay.gateway.hot.access_record import AccessRecord, LogBatch, RecordFiller, json_lines
 from forebay.gateway.hot.user_hash import UserHashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forebay.clock import Timers
+    from forebay.core import Arrived
     from forebay.relay.exchange import Exchange
 
 FLUSH_S = 0.1
@@ -35,16 +33,6 @@ class LogStream(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
     def flush(self) -> None: ...
-
-
-class LogBatch(Struct, gc=False):
-    """Records, and the arrival of each; None where none was made of it."""
-
-    records: list[AccessRecord]
-    arrivals: list[Arrived | None]
-    time: str = ""
-    clock_offset_s: float = 0.0
-    """From the gateway's own clock to Unix time."""
 
 
 class AccessLog:

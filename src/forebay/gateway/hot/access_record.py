@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from forebay.core import Arrived
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forebay.core import Arrived
     from forebay.gateway.hot.user_hash import UserHashes
 
 MODELS_MAX = 10_000
@@ -47,6 +48,16 @@ class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
     output_limit: int = 0
     max_wait_ms: int = 0
     job: bool = False
+
+
+class LogBatch(msgspec.Struct, gc=False):
+    """Records, and the arrival of each; None where none was made of it."""
+
+    records: list[AccessRecord]
+    arrivals: list[Arrived | None]
+    time: str = ""
+    clock_offset_s: float = 0.0
+    """From the gateway's own clock to Unix time."""
 
 
 class RecordFiller:
