@@ -128,10 +128,11 @@ class Parts:
         self.metrics = Metrics(self.accounting, self.nodes, *figures)
         self.workers = self._join_workers(clock)
         """The other workers, where there are several."""
-        self.queue_observer = QueueObserver(
-            self.relay.observe, lambda: self.settings.queue.options(), clock
-        )
+        self.queue_observer = self._make_queue_observer(clock)
         self.dashboard_feed = self._make_dashboard_feed(clock)
+
+    def _make_queue_observer(self, clock: Timers) -> QueueObserver:
+        return QueueObserver(self.relay.observe, lambda: self.settings.queue.options(), clock)
 
     def _prefix_key(self) -> bytes:
         """Return what gateways that share a queue have in common, and others do not know."""

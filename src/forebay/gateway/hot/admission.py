@@ -99,22 +99,19 @@ class Admission:
         frame: Frame | None = None,
     ) -> InferenceCall | Problem:
         """Return the call that a body asks for."""
-        family, route = caller.family, caller.route
-        asked = caller.model or fields.model
+        family, route, asked = caller.family, caller.route, caller.model or fields.model
         if (unsupported := fields.unsupported()) is not None:
             return Problem("unsupported", unsupported.message, unsupported.param)
         if not asked:
             return Problem("invalid_request", "`model` is required", "model")
         nodes, key = self._relay.nodes, caller.key
-        model, fallbacks = asked, _NONE
-        if self._renames or nodes.has_ollama:
-            model, fallbacks = self.resolve(asked)
+        named = self._renames or nodes.has_ollama
+        model, fallbacks = self.resolve(asked) if named else (asked, _NONE)
         if key is not None and key.models:
             if not _may_use(key, asked, model):
                 return Problem("forbidden", "this key may not use this model", "model")
             fallbacks = tuple(name for name in fallbacks if name in key.models)
-        is_placed = frame is not None or model_span != (0, 0)
-        if not is_placed and (model != fields.model or fallbacks):
+        if (model != fields.model or fallbacks) and frame is None and model_span == (0, 0):
             model_span, frame = _place_of_model(body, fields)
         if nodes.has_absences and not fallbacks and nodes.lacks_route(model, family.name, route):
             return Problem("route_not_supported", missing_route_message(route), "model")
