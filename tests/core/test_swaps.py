@@ -305,10 +305,23 @@ def test_who_comes_while_a_node_drains_may_be_next_in_turn() -> None:
     rig.start("z")
     rig.wait("c", "cold")
     assert rig.finish("z", after_s=1.0) == ["c"]
-    rig.wait("a")  # nobody waits for `cold`, so the node drains, as yet for `m`
-    rig.now_s += 1.0
+    rig.wait("a")
+    rig.tick(at_s=rig.now_s + LOAD_S)  # nobody waits for `cold`: the node drains, as yet for `m`
     rig.wait("t", "third")
-    assert rig.finish("c", after_s=LOAD_S) == ["t"]
+    assert rig.finish("c", after_s=1.0) == ["t"]
+
+
+def test_until_a_model_is_ready_those_who_want_it_may_join() -> None:
+    rig = swap_rig(slots=2)
+    rig.start("z")
+    rig.wait("c", "cold")
+    rig.finish("z", after_s=1.0)
+    rig.wait("a")
+    rig.now_s += LOAD_S / 2
+    assert rig.start("c1", "cold").node == "n"
+    rig.finish("c1", after_s=LOAD_S / 2)
+    assert rig.wait("c2", "cold").reason == "turn"
+    assert rig.finish("c", after_s=1.0) == ["a"]
 
 
 @pytest.mark.parametrize("how", ["cancel", "revoke", "expire", "displace"])

@@ -99,7 +99,9 @@ def resident(
     model = node.victim()
     drain_s = node.drain_s(model, now_s)
     if not jobs and not any(one.lane.model == model for queues in classes for one in queues):
-        return Resident(model, now_s, now_s, drain_s)
+        loads = model in node.leases.values()  # who wants it may join until it is ready
+        free_s = max(now_s, node.loaded_since_s(model)) if loads else now_s
+        return Resident(model, free_s, free_s, drain_s)
     since_s, stays_s = node.loaded_since_s(model), node.load_s * (1.0 / options.swap_share - 1.0)
     return Resident(model, since_s + stays_s / 2.0, since_s + stays_s, drain_s)
 
