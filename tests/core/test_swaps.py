@@ -491,6 +491,17 @@ def test_a_report_of_what_is_loaded_does_not_unload_what_runs() -> None:
     assert "cold" in (rig.look().nodes[0].loaded or ())
 
 
+def test_a_drain_ends_when_the_model_is_reported_to_be_there_already() -> None:
+    rig = swap_rig(slots=3)
+    rig.start("z")
+    rig.wait("c", "cold")  # the node drains for it
+    rig.wait("a")
+    report = NodeChanged(
+        "n", 3, ("m", "cold", "third"), loaded=("m", "cold"), loaded_max=2, load_s=LOAD_S
+    )
+    assert set(Rig.started(rig.give(report))) == {"a", "c"}
+
+
 def test_a_report_says_which_model_has_left_the_memory() -> None:
     rig = swap_rig()
     rig.now_s = 50.0

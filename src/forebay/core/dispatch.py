@@ -92,8 +92,9 @@ class Dispatch:
 
     def _choose_target(self, node: Node, classes: list[list[WaitQueue]], now_s: float) -> float:
         """Decide whether a model must leave, and for which; return when to look again."""
-        if node.swap_target is not None and not _is_wanted(node, classes):
-            node.swap_target = None
+        target = node.swap_target
+        if target is not None and (node.is_warm(target) or not _is_wanted(node, classes)):
+            node.swap_target = None  # it is there by now, or nobody waits for it any more
         chosen = None if node.swap_target is None else self._first_above(node, classes)
         again_s = swaps.NEVER_S
         if chosen is None:  # also while it drains: another may be next in turn by now
