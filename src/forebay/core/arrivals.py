@@ -379,6 +379,6 @@ class Arrivals:
             if lane.is_up:  # a load teaches nothing about service times
                 entry.promised_in = queue
         return Wait(
-            entry.id, self.reason(lane, entry.excluded), place.ahead_in_all + 1, header_s,
+            entry.id, self.reason(lane, entry.excluded), place[1] + 1, header_s,
             entry.p50_s, p90_s, entry.seq,
         )  # fmt: skip

@@ -74,8 +74,7 @@ class Backlogs:
             age = 0.0
         if self._began_s < 0.0:
             self._began_s = busy_s
-        cell = account.cell
-        (self._idle if cell is None else cell).arrived += cost * exp(age)
+        (account.cell or self._idle).arrived += cost * exp(age)
         self.change(account, account.owed + cost)
 
     def change(self, account: Account, owed: float) -> None:

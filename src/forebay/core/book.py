@@ -170,10 +170,7 @@ class Book:
         if entry.state == "waiting":
             self._stop_waiting(entry)
             self.charging.charge(entry, node)
-            lane = queue.lane
-            queue.pace.count_start(
-                entry.price, queue.clock, lane.slots, lane.waiting_above(queue.rank), now_s
-            )
+            queue.pace.count_start(queue, entry.price, now_s)
         else:
             self.charging.charge(entry, node)
         queue.unserved_since_s = now_s

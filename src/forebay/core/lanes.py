@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 from forebay.core.estimates import ServiceTimes
 from forebay.core.fairness import WaitQueue
 from forebay.core.prefixes import PrefillTime
-from forebay.core.waits import Estimate, Place, estimate
+from forebay.core.waits import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
+    from forebay.core.waits import Estimate, Place
 
 NEVER_S: Final = float("inf")
 LOADING_P90: Final = 1.5
@@ -71,17 +72,19 @@ class Lane:
         """Return how many live requests wait here; the last queue, of jobs, is left out."""
         return sum(queue.waiting for queue in self.queues[:-1])
 
-    def waiting_above(self, rank: int) -> int:
-        """Return how many wait in the classes above one."""
+    def waiting_above(self, queue: WaitQueue) -> int:
+        """Return how many wait in the classes above that of a queue."""
         waiting = 0
-        for queue in self.queues[:rank]:
-            waiting += queue.waiting
+        for other in self.queues:
+            if other is queue:
+                break
+            waiting += other.waiting
         return waiting
 
     def wait_s(self, queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
         """Return how long one would wait at a place in a queue of this lane."""
         if not self.is_up:
-            return self._wait_for_loading_s(place.ahead_in_all, now_s)
+            return self._wait_for_loading_s(place[1], now_s)
         return estimate(queue, place, now_s)
 
     def _wait_for_loading_s(self, ahead: int, now_s: float) -> Estimate | None:
@@ -101,4 +104,4 @@ class Lane:
         live = self.queues[:-1]
         waiting = sum(queue.waiting for queue in live)
         longest = max(live, key=lambda queue: queue.waiting)
-        return self.wait_s(longest, Place(waiting, waiting), now_s)
+        return self.wait_s(longest, (waiting, waiting, 0.0, 0.0, None), now_s)

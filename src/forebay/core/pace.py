@@ -13,7 +13,10 @@ for. Marks are set each second and thinned when they are too many: O(1) to count
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from forebay.core.fairness import WaitQueue
 
 MARK_S: Final = 1.0
 MARKS_MAX: Final = 1024
@@ -43,26 +46,22 @@ class Pace:
         self._at_s = now_s
         self._clock = clock
 
-    def count_start(
-        self, charged: float, clock: float, slots: int, above: int, now_s: float
-    ) -> None:
-        """Count one that waited and starts now; `clock` is V after its charge.
-
-        `above` is how many wait in the classes above.
-        """
+    def count_start(self, queue: WaitQueue, charged: float, now_s: float) -> None:
+        """Count one that waited in its queue, has been charged, and starts now."""
         passed_s = now_s - self._at_s
         self._at_s = now_s
-        self.busy_s += passed_s
-        self._work_s += passed_s * slots
+        busy_s = self.busy_s = self.busy_s + passed_s
+        lane, clock, times = queue.lane, queue.clock, self._times
+        self._work_s += passed_s * lane.slots
         self._starts += 1
         self._charged += charged
         self._travel += clock - self._clock
         self._clock = clock
-        times = self._times
-        if self.busy_s >= times[-1] + MARK_S:
+        if busy_s >= times[-1] + MARK_S:
             if len(times) == MARKS_MAX:  # the older, the fewer are needed
                 del times[1::2], self._marks[1::2]
-            times.append(self.busy_s)
+            above = lane.waiting_above(queue)
+            times.append(busy_s)
             self._marks.append((self._work_s, self._starts, self._charged, self._travel, above))
 
     def last(

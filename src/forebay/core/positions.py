@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from forebay.core.fairness import lives_in
-from forebay.core.waits import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from forebay.core.entries import Entry
     from forebay.core.fairness import Account, WaitQueue
     from forebay.core.options import Options
+    from forebay.core.waits import Place
 
 EXACT_MAX = 1000
 
@@ -55,7 +55,7 @@ def exact_place(
     queue, account = entry.queue, entry.account
     if entry.goes_first:
         ahead = queue.returned.ahead_of(entry)
-        return Place(ahead, ahead + _ahead_in_other_classes(queue, ahead, options))
+        return ahead, ahead + _ahead_in_other_classes(queue, ahead, options), 0.0, 0.0, None
     before = [
         other.price
         for seq, other in account.entries
@@ -72,7 +72,7 @@ def exact_place(
     else:
         return _place(queue, account, len(before), own, tag, options)
     in_all = ahead + _ahead_in_other_classes(queue, ahead, options)
-    return Place(ahead, in_all, tag - queue.clock, own, account)
+    return ahead, in_all, tag - queue.clock, own, account
 
 
 def _place(
@@ -95,9 +95,9 @@ def _place(
         ahead = older + queue.backlogs.entries_before(distance, account, queue.waiting)
     ahead += queue.returned.count
     if queue.rank == 0 and options.class_order == "strict":
-        return Place(ahead, ahead, distance, own, account)
+        return ahead, ahead, distance, own, account
     in_all = ahead + _ahead_in_other_classes(queue, ahead, options)
-    return Place(ahead, in_all, distance, own, account)
+    return ahead, in_all, distance, own, account
 
 
 def _backlogged(queue: WaitQueue) -> Iterator[Account]:

@@ -27,40 +27,33 @@ FIRST_OCTAVE: Final = -2
 """Below a quarter of a second all are alike, and beyond two hours."""
 FRESH_S: Final = 120.0
 """Of a wait of this length half of the correction is applied."""
-RENEWED: Final = 8
+RENEWED: Final = 4
 DOUBT: Final = 8.0
 """So many ratios of 1 are taken as seen before the first."""
-RATIO_MIN, RATIO_MAX = 0.05, 20.0
-"""No single wait says more than this; a promise is never zero."""
+RATIO_MIN: Final = 0.05
+"""A promise is never zero, whatever the waits have been."""
 P90_UNKNOWN: Final = 2.0
 P90_MIN: Final = 1.1
 LONGEST_OF: Final = 500
 
 
 class Quantile:
-    """One quantile of the last values, made anew when an eighth of them is new."""
+    """One quantile of the last values, made anew when a quarter of them is new."""
 
-    __slots__ = ("_fresh", "_share", "_size", "_value", "_values", "count")
+    __slots__ = ("_share", "_value", "fresh", "values")
 
     def __init__(self, share: float, size: int) -> None:
+        self.values: deque[float] = deque(maxlen=size)
+        self.fresh = 0  # of them, since the quantile was made
         self._share = share
-        self._size = size
-        self._values: deque[float] = deque(maxlen=size)
-        self._fresh = 0
         self._value = 0.0
-        self.count = 0
-
-    def add(self, value: float) -> None:
-        self._values.append(value)
-        self._fresh += 1
-        if self.count < self._size:
-            self.count += 1
 
     def value(self) -> float:
         """Return the quantile; there must be a value."""
-        if self._fresh * RENEWED >= self.count:
-            self._fresh = 0
-            self._value = sorted(self._values)[int(self._share * self.count)]
+        count = len(self.values)
+        if self.fresh * RENEWED >= count:
+            self.fresh = 0
+            self._value = sorted(self.values)[int(self._share * count)]
         return self._value
 
 
@@ -81,17 +74,21 @@ class Promises:
 
     def correct(self, raw_s: float, behind_own: bool) -> tuple[int, float, float]:
         """Return the kind of a raw estimate, for `learn`, and the p50 and p90 to promise."""
-        octave = frexp(raw_s)[1] - FIRST_OCTAVE
-        kind = 0 if octave < 0 else min(octave, OCTAVES - 1)
+        kind = frexp(raw_s)[1] - FIRST_OCTAVE
+        if kind < 0:
+            kind = 0
+        elif kind >= OCTAVES:
+            kind = OCTAVES - 1
         if behind_own:
             kind += OCTAVES
         p50_s = raw_s
         window = self._ratios[kind]
         if window is not None:
-            trust = window.count / (window.count + DOUBT) * FRESH_S / (FRESH_S + raw_s)
+            count = len(window.values)
+            trust = count / (count + DOUBT) * FRESH_S / (FRESH_S + raw_s)
             p50_s *= window.value() ** trust
         errors = self._errors
-        high = errors.value() if errors.count > DOUBT else P90_UNKNOWN
+        high = errors.value() if len(errors.values) > DOUBT else P90_UNKNOWN
         return kind, p50_s, p50_s * (high if high > P90_MIN else P90_MIN)
 
     def learn(self, kind: int, raw_s: float, p50_s: float, waited_s: float) -> None:
@@ -99,8 +96,12 @@ class Promises:
         window = self._ratios[kind]
         if window is None:
             window = self._ratios[kind] = Quantile(0.5, RATIOS)
-        window.add(min(max(waited_s / raw_s, RATIO_MIN), RATIO_MAX))
-        self._errors.add(waited_s / p50_s)
+        ratio = waited_s / raw_s
+        window.values.append(ratio if ratio > RATIO_MIN else RATIO_MIN)
+        window.fresh += 1
+        errors = self._errors
+        errors.values.append(waited_s / p50_s)
+        errors.fresh += 1
         if waited_s > self._longest_s:
             self._longest_s = waited_s
         self._count += 1

@@ -10,7 +10,7 @@ raw estimate as corrected by `forebay.core.promises`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from forebay.core.estimates import RESIDUALS_MAX
 
@@ -23,27 +23,21 @@ UNMEASURED: Final = 10.0
 """So many starts at the mean service time are taken as seen before the first."""
 FAR_ROUNDS: Final = 8
 """After so many rounds of the slots it no longer matters how long what runs now has run."""
+SHARED: Final = 1.5
+"""A class whose starts are so much further apart than services shares the slots with others."""
 CLOCK_MOST: Final = 2.0
 LONGEST_MOST: Final = 1.5
 RAW_MIN_S: Final = 0.001
 UNBOUNDED_S: Final = 1e9
 
 
-class Place(NamedTuple):
-    """Where an entry stands in its queue."""
+Place: TypeAlias = "tuple[int, int, float, float, Account | None]"
+"""Where an entry stands in its queue, as a plain tuple, because one is made for every arrival:
 
-    ahead: int
-    """Entries of its queue that would run first if nothing more arrived."""
-    ahead_in_all: int
-    """The same with the classes above."""
-    distance: float = 0.0
-    """From the queue's clock to the entry's tag."""
-    own: float = 0.0
-    """The cost of what its user has waiting before it."""
-    account: Account | None = None
-    """Its user's; None where it does not matter."""
-
-
+entries of its queue that would run first if nothing more arrived; the same with the classes above;
+the distance from the queue's clock to the entry's tag; the cost of what its user has waiting before
+it; and the user's account, or None where it does not matter.
+"""
 Estimate: TypeAlias = tuple[float, float, float, float, int]
 """p50, p90, the header's number; then the raw estimate and its kind, for `Promises.learn`."""
 
@@ -55,43 +49,42 @@ def estimate(queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
     if mean_s is None:
         return None
     raw_s = _raw_s(queue, place, mean_s, now_s)
-    kind, p50_s, p90_s = queue.promises.correct(raw_s, place.own > 0.0)
-    header_s = place.ahead_in_all * float(f"{mean_s:.3g}") / (lane.slots or 1)
+    kind, p50_s, p90_s = queue.promises.correct(raw_s, place[3] > 0.0)
+    header_s = place[1] * float(f"{mean_s:.3g}") / (lane.slots or 1)
     return p50_s, p90_s, round(header_s, 6), raw_s, kind  # 10 x 1.1 is 11, not a bit more
 
 
 def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float:
+    _, ahead, distance, own, account = place
     lane = queue.lane
-    slots, ahead = lane.slots or 1, place.ahead_in_all
+    slots = lane.slots or 1
     span_s = 2.0 * mean_s * ahead / slots
-    if span_s < SPAN_S:
-        span_s = SPAN_S
-    above = lane.waiting_above(queue.rank) if queue.rank else 0
-    work_s, starts, charged, travel, grown = queue.pace.last(span_s, slots, above, now_s)
+    above = lane.waiting_above(queue) if queue.rank else 0
+    work_s, starts, charged, travel, grown = queue.pace.last(
+        span_s if span_s > SPAN_S else SPAN_S, slots, above, now_s
+    )
     # What the classes above have grown by will be served before this one gets as much again.
     net = starts + UNMEASURED - grown
     each_s = (work_s + UNMEASURED * mean_s) / (net if net > 1.0 else 1.0)
-    if len(lane.running) > RESIDUALS_MAX or ahead > FAR_ROUNDS * slots:
+    if ahead > FAR_ROUNDS * slots or len(lane.running) > RESIDUALS_MAX:
         free_s = mean_s * (ahead % slots + 0.5) / slots
     else:
         elapsed_s = [now_s - entry.since_s for entry in lane.running.values()]
         free_s = lane.times.free_s(ahead % slots, slots, elapsed_s, mean_s)
     rounds = ahead // slots
     raw_s = free_s + rounds * each_s
-    account = place.account
-    if queue.rank and each_s > mean_s and rounds:
+    if each_s > SHARED * mean_s and queue.rank and rounds:
         sure_s = free_s + rounds * mean_s
         raw_s = max(sure_s, min(raw_s, _longest_s(queue, account, now_s)))
-    if place.distance > 0.0 and travel > 0.0 and account is not None:
-        most_s = CLOCK_MOST * place.distance * work_s / (travel * slots)
+    if distance > 0.0 and travel > 0.0 and account is not None:
+        most_s = CLOCK_MOST * distance * work_s / (travel * slots)
         if most_s > raw_s:
             most_s = min(most_s, _longest_s(queue, account, now_s))
         if most_s > raw_s:
             cost = charged / starts
-            own = place.own + above * cost
             capacity = slots * cost / each_s
             flow_s = queue.backlogs.reach_s(
-                place.distance, own, account, capacity, most_s, queue.pace.busy_s
+                distance, own + above * cost, account, capacity, most_s, queue.pace.busy_s
             )
             raw_s = flow_s if flow_s > raw_s else raw_s
     return raw_s if raw_s > RAW_MIN_S else RAW_MIN_S
