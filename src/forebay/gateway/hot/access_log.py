@@ -124,12 +124,9 @@ class AccessLog:
 
     def _write(self) -> None:
         while (batch := self._batches.get()) is not None:
-            lines, offset_s = batch.records, batch.clock_offset_s
+            lines = batch.records
             try:
-                for line, arrival in zip(lines, batch.arrivals, strict=True):
-                    line.time = batch.time
-                    if arrival is not None:
-                        self._filler.fill(line, arrival, offset_s)
+                self._filler.fill(batch)
                 self._stream.write(self._encode(lines))
                 self._stream.flush()
             except (OSError, ValueError):  # closed, or no space: requests matter more than lines
