@@ -46,6 +46,14 @@ def test_refusals_timeouts_and_those_who_leave_are_told_apart() -> None:
 def test_a_time_limit_holds_also_while_nothing_else_happens() -> None:
     replayed = play([request(0.0, 500.0), request(1.0)], wait_s_max=60.0)
     assert [sample.code for sample in replayed.samples] == ["", "queue_timeout"]
+    assert replayed.depths == [(0.0, 0), (1.0, 1), (61.0, 0)]
+
+
+def test_who_has_a_slot_before_patience_ends_is_served_to_the_end() -> None:
+    requests = [request(0.0), request(0.5, 5.0, leaves_after_s=2.0), request(3.0)]
+    replayed = play(requests)
+    assert [sample.code for sample in replayed.samples] == ["", "", ""]
+    assert waits(replayed) == [0.0, 0.5, 3.0]
 
 
 def test_the_rules_are_the_schedulers_own() -> None:
@@ -56,12 +64,13 @@ def test_the_rules_are_the_schedulers_own() -> None:
 
 def test_loading_a_model_takes_time_and_is_counted() -> None:
     node = PlannedNode("n1", 2, ("a", "b"))
-    requests = [request(0.0, model="a"), request(0.0, model="a"), request(20.0, model="b")]
+    wanted = [(0.0, "a"), (0.0, "a"), (20.0, "b"), (40.0, "a"), (60.0, "a")]
+    requests = [request(at_s, model=model) for at_s, model in wanted]
     replayed = play(requests, node, load_s=5.0)
-    assert [sample.total_s for sample in replayed.samples] == [6.0, 6.0, 6.0]
-    assert replayed.loads == 2
+    assert [sample.total_s for sample in replayed.samples] == [6.0, 6.0, 6.0, 6.0, 1.0]
+    assert replayed.loads == 3
     held = play(requests, node, load_s=0.0)
-    assert ([sample.total_s for sample in held.samples], held.loads) == ([1.0, 1.0, 1.0], 0)
+    assert ([sample.total_s for sample in held.samples], held.loads) == ([1.0] * 5, 0)
 
 
 def test_a_model_that_no_node_has_is_refused_as_the_gateway_would() -> None:

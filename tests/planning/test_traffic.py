@@ -14,7 +14,7 @@ from forebay.planning.fleet import most_at_once, parse_nodes, recorded_nodes
 from forebay.planning.summary import summarise_recorded
 from forebay.planning.traffic import Traffic, read_traffic, scaled, with_users
 
-from .making import line, refused, request, write
+from .making import BEGAN_S, line, refused, request, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,14 @@ def test_a_log_of_an_older_gateway_is_read_too(tmp_path: Path) -> None:
     lines = [line(0, arrived=0.0), line(7, waited_s=2.0, arrived=0.0)]
     traffic = read_traffic(write(tmp_path / "log", *lines))
     assert [one.at_s for one in traffic.requests] == [0.0, 7.0]
+
+
+def test_a_retried_request_came_when_it_came_and_not_before_its_last_attempt(
+    tmp_path: Path,
+) -> None:
+    lines = [line(0), line(9, arrived=BEGAN_S + 4, attempt=2)]
+    first, retried = read_traffic(write(tmp_path / "log", *lines)).requests
+    assert (retried.at_s, retried.is_whole, first.is_whole) == (4.0, False, True)
 
 
 def test_who_left_while_waiting_leaves_again_after_as_long(tmp_path: Path) -> None:
@@ -166,8 +174,8 @@ def test_nodes_that_make_no_sense_are_refused(text: str) -> None:
 
 def test_the_nodes_of_a_log_have_the_slots_that_were_seen_or_set(tmp_path: Path) -> None:
     lines = [
-        line(0, run_s=4.0),
-        line(1, run_s=3.001, model="other"),
+        line(0, run_s=4.002),
+        line(1, run_s=3.003, model="other"),
         line(2, waited_s=2.0, run_s=1.0),  # begins as the first ends: by rounding, before
         line(3, node="slow"),
     ]
