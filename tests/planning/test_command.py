@@ -102,6 +102,7 @@ def test_a_limit_that_does_not_hold_in_one_of_the_variants_is_said(
         (("--variant", "scale=no"), "a number from"),
         (("--variant", "queue.fairnes=fifo"), "did you mean queue.fairness"),
         (("--set", "queue.fairness=random"), "queue.fairness"),
+        (("--set", "server.port=9"), "Only those of queue.*"),
         (("--fail-if", "waits>1"), "nothing is called waits"),
         (("--fail-if", "nobody:wait_p95>1s"), "neither a priority nor a user"),
         (("--fail-if", "high:swaps>1"), "only for the whole run"),

@@ -73,6 +73,14 @@ def test_loading_a_model_takes_time_and_is_counted() -> None:
     assert ([sample.total_s for sample in held.samples], held.loads) == ([1.0] * 5, 0)
 
 
+def test_jobs_take_idle_slots_and_are_in_no_figure() -> None:
+    requests = [request(0.0, 4.0, job=True), request(1.0), request(1.0, job=True), request(2.0)]
+    replayed = play(requests)
+    assert waits(replayed) == [3.0, 3.0]
+    assert max(depth for _, depth in replayed.depths) == 2
+    assert replayed.elapsed_s == 7.0
+
+
 def test_a_model_that_no_node_has_is_refused_as_the_gateway_would() -> None:
     replayed = play([request(0.0), request(1.0, model="x")], PlannedNode("n1", 1, ("m",)))
     assert [sample.code for sample in replayed.samples] == ["", "model_not_found"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.load.plan import parse_mix
 from forebay.load.quantities import BadPlan
@@ -46,6 +47,17 @@ def test_lines_of_others_and_requests_that_no_queue_had_are_left_out(tmp_path: P
         file.write('{"level": "info", "message": "node n1 online"}\nhello\n\n')
     traffic = read_traffic(path)
     assert (len(traffic.requests), traffic.skipped) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [{"weight": 0.0}, {"weight": 1e300}, {"run_ms": -5}, {"arrived": 1e300}, {"time": "soon"}],
+)
+def test_lines_that_no_gateway_has_written_are_left_out(
+    tmp_path: Path, nonsense: dict[str, Any]
+) -> None:
+    wrong = replace(line(1), **nonsense)
+    assert read_traffic(write(tmp_path / "log", line(0), wrong)).skipped == 1
 
 
 def test_a_log_of_an_older_gateway_is_read_too(tmp_path: Path) -> None:

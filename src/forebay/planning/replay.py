@@ -54,12 +54,14 @@ class Replayed(Struct, frozen=True):
     """What came of it."""
 
     samples: list[RequestSample]
-    """One for each request, in the order of arrival."""
+    """One for each request but for jobs, in the order of arrival."""
     depths: list[tuple[float, int]]
     """How many waited from when on."""
     loads: int
     busy_s: dict[str, float]
     """For how long the slots of each node were taken while requests came, added up."""
+    span_s: float
+    """From the first arrival to the last."""
     elapsed_s: float
 
 
@@ -111,8 +113,12 @@ class Replay:
                 self._perform(action, now_s)
             if len(self._waiting) != self._depths[-1][1]:
                 self._depths.append((now_s, len(self._waiting)))
-        elapsed_s = max(now_s, self._span_s)
-        return Replayed(self._samples, self._depths, self._loads, self._busy_s, elapsed_s)
+        live = zip(self._requests, self._samples, strict=True)
+        samples = [sample for request, sample in live if not request.job]
+        span_s = self._span_s
+        return Replayed(
+            samples, self._depths, self._loads, self._busy_s, span_s, max(now_s, span_s)
+        )
 
     def _report(self, node: PlannedNode) -> NodeChanged:
         load_s = self._plan.load_s
@@ -139,15 +145,19 @@ class Replay:
         if isinstance(action, Route):
             self._run(int(action.id), action, now_s)
         elif isinstance(action, Wait):
-            number = int(action.id)
-            self._waiting.add(number)
-            patience_s = self._requests[number].leaves_after_s
-            if patience_s is not None:
-                heappush(self._due, (now_s + patience_s, number, False))
+            self._wait(int(action.id), now_s)
         elif isinstance(action, Reject | Expire):
             number = int(action.id)
             self._waiting.discard(number)
             self._samples[number].code = action.code
+
+    def _wait(self, number: int, now_s: float) -> None:
+        one = self._requests[number]
+        if one.job:
+            return  # nobody waits for it
+        self._waiting.add(number)
+        if one.leaves_after_s is not None:
+            heappush(self._due, (now_s + one.leaves_after_s, number, False))
 
     def _run(self, number: int, action: Route, now_s: float) -> None:
         one, sample, node = self._requests[number], self._samples[number], self._nodes[action.node]

@@ -51,7 +51,7 @@ class ReplaySeries(Struct, frozen=True):
 
 def summarise_replay(replayed: Replayed, nodes: Sequence[PlannedNode]) -> ReplaySummary:
     """Return the figures of a replay."""
-    span_s = replayed.samples[-1].at_s
+    span_s = replayed.span_s
     offered_s = {node.name: node.slots * span_s for node in nodes}
     busy_s, whole_s = sum(replayed.busy_s.values()), sum(offered_s.values())
     return _summary(

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from forebay.core.arrivals import WEIGHT_MAX, WEIGHT_MIN
 from forebay.gateway.hot.access_record import AccessRecord
 from forebay.load.quantities import BadPlan
 from forebay.load.samples import RequestSample
@@ -26,6 +27,8 @@ REQUESTS_MAX = 1_000_000
 """All of them are kept, about 500 bytes each."""
 SHIFT_S_MAX = 60.0
 """By how much a copied user's day is moved: enough that no request meets its own copy."""
+AMOUNT_MAX = 1e12
+"""Above all times and sizes that a gateway writes."""
 NEVER_QUEUED = ("model_not_found", "route_not_supported")
 """Outcomes of requests with an id that no queue could have served."""
 TRACE_MODEL = "model"
@@ -72,7 +75,7 @@ class Traffic(Struct, frozen=True):
     source: Source
     requests: list[TrafficRequest]
     recorded: list[RequestSample]
-    """One for each request of an access log; none of a trace."""
+    """One for each request of an access log but for jobs; none of a trace."""
     skipped: int = 0
     """Lines that are no request for the queue."""
 
@@ -190,7 +193,7 @@ def _read_access_log(path: Path) -> Traffic:
             if len(found) >= REQUESTS_MAX:
                 raise BadPlan(f"--from: {path} has more than {REQUESTS_MAX:,} requests. Cut it.")
             found.append((request, record))
-    if not any(request.run_s for request, _ in found):
+    if not any(request.run_s and not request.job for request, _ in found):
         raise BadPlan(
             f"--from: {path} has no request that ran, in {len(found) + skipped:,} lines. Name an "
             "access log (standard output of forebay serve), or a trace: docs/planning.md."
@@ -202,17 +205,25 @@ def _read_access_log(path: Path) -> Traffic:
         replace(request, at_s=request.at_s - first_s, model=request.model or usual)
         for request, _ in found
     ]
-    recorded = [
-        _recorded(request, record)
-        for request, (_, record) in zip(requests, found, strict=True)
-    ]  # fmt: skip
+    records = zip(requests, found, strict=True)
+    recorded = [_recorded(request, record) for request, (_, record) in records if not request.job]
     return Traffic("access log", requests, recorded, skipped)
 
 
 def _from_record(record: AccessRecord) -> TrafficRequest | None:
-    """Return a line as a request; None of one that never was the queue's business."""
+    """Return a line as a request; None of one that never was the queue's business.
+
+    Raises ValueError for a line that no gateway has written.
+    """
     if not record.id or record.outcome in NEVER_QUEUED:
         return None
+    amounts = (record.waited_ms, record.first_byte_ms, record.run_ms, record.max_wait_ms,
+               record.prompt_tokens, record.output_tokens, record.output_limit,
+               record.request_bytes, record.arrived)  # fmt: skip
+    if not all(0 <= amount < AMOUNT_MAX for amount in amounts):
+        raise ValueError("an amount that cannot be")
+    if not WEIGHT_MIN <= record.weight <= WEIGHT_MAX:
+        raise ValueError("a weight that cannot be")
     run_s = record.run_ms / 1000 if record.node else 0.0
     ended_s = datetime.fromisoformat(record.time).timestamp()
     at_s = record.arrived or ended_s - run_s - record.waited_ms / 1000

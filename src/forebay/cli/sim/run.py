@@ -163,6 +163,9 @@ def _limits(texts: list[str], traffic: Traffic) -> list[Limit]:
 
 def _plan(changes: Changes, stage: Stage) -> ReplayPlan:
     """Turn what was asked into what is replayed on; raises BadPlan and SettingsError."""
+    for text in changes.settings:
+        if not text.strip().startswith("queue."):
+            raise BadPlan(f"{text}: a replay has no such setting. Only those of queue.* change it.")
     settings = load_settings(stage.config, changes.settings)
     if changes.nodes is not None:
         nodes = parse_nodes(changes.nodes, stage.traffic, stage.fits)
