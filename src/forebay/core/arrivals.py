@@ -356,7 +356,7 @@ class Arrivals:
         book, lane = self._book, queue.lane
         turn_s = book.dispatch.earliest_s(queue, book.now_s)
         if turn_s is not None:
-            rounds = place.ahead_in_all // lane.slots
+            rounds = place[1] // lane.slots  # with the classes above
             return turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
         estimate = lane.wait_s(queue, place, book.now_s)
         return None if estimate is None else estimate[0]
