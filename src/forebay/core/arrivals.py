@@ -356,7 +356,7 @@ class Arrivals:
         book, lane = self._book, queue.lane
         turn_s = book.dispatch.earliest_s(queue, book.now_s)
         if turn_s is not None:
-            rounds = place[1] // lane.slots  # with the classes above
+            rounds = place[0] // lane.slots
             return turn_s + rounds * (lane.times.quantile_s(0.5) or 0.0)
         estimate = lane.wait_s(queue, place, book.now_s)
         return None if estimate is None else estimate[0]
@@ -379,6 +379,6 @@ class Arrivals:
             if lane.is_up:  # a load teaches nothing about service times
                 entry.promised_in = queue
         return Wait(
-            entry.id, self.reason(lane, entry.excluded), place[1] + 1, header_s,
+            entry.id, self.reason(lane, entry.excluded), place[0] + 1, header_s,
             entry.p50_s, p90_s, entry.seq,
         )  # fmt: skip

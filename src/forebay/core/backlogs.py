@@ -23,7 +23,7 @@ the caller gives.
 
 from __future__ import annotations
 
-from math import exp, frexp
+from math import exp, frexp, ldexp
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ KNOWN_MIN: Final = 0.05
 class Cell:
     """Users whose backlogs are of the same octave."""
 
-    __slots__ = ("arrived", "owed", "users", "weight")
+    __slots__ = ("arrived", "least", "most", "owed", "users", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, octave: int = 0) -> None:
+        self.least = ldexp(0.5, octave)  # what each of them has waiting, over its weight
+        self.most = ldexp(1.0, octave)
         self.users = 0
         self.owed = 0.0  # the cost of all that they have waiting
         self.weight = 0.0  # of all of them
@@ -74,19 +76,31 @@ class Backlogs:
             age = 0.0
         if self._began_s < 0.0:
             self._began_s = busy_s
-        (account.cell or self._idle).arrived += cost * exp(age)
-        self.change(account, account.owed + cost)
+        cell, owed = account.cell, account.owed + cost
+        (cell or self._idle).arrived += cost * exp(age)
+        if cell is not None and owed < cell.most * account.weight:
+            account.owed = owed
+            cell.owed += cost
+            self._owed += cost
+        else:
+            self.change(account, owed)
+
+    def leave(self, account: Account, cost: float) -> None:
+        """Take an entry of a user out, after `live` has been counted down."""
+        cell, owed = account.cell, account.owed - cost
+        if cell is not None and account.live and owed >= cell.least * account.weight:
+            account.owed = owed
+            cell.owed -= cost
+            self._owed -= cost
+        else:
+            self.change(account, owed if account.live else 0.0)
 
     def change(self, account: Account, owed: float) -> None:
-        """Set the cost of what a user has waiting; none at all is 0."""
+        """Set the cost of what a user has waiting, and put it into its cell; none at all is 0."""
         cell, before = account.cell, account.owed
         account.owed = owed
         self._owed += owed - before
-        octave = frexp(owed / account.weight)[1]
         if cell is not None:
-            if owed > 0.0 and octave == account.octave:
-                cell.owed += owed - before
-                return
             cell.users -= 1
             if cell.users:
                 cell.owed -= before
@@ -96,13 +110,14 @@ class Backlogs:
         if owed <= 0.0:
             account.cell = None
             return
+        octave = frexp(owed / account.weight)[1]
         cell = self._cells.get(octave)
         if cell is None:
-            cell = self._cells[octave] = Cell()
+            cell = self._cells[octave] = Cell(octave)
         cell.users += 1
         cell.owed += owed
         cell.weight += account.weight
-        account.cell, account.octave = cell, octave
+        account.cell = cell
 
     def entries_before(self, distance: float, mine: Account | None, waiting: int) -> int:
         """Return about how many entries of others have a tag up to that distance from the clock.

@@ -343,12 +343,13 @@ class Book:
         if not node.is_open(now_s):
             self.cluster.open.pop(node.name, None)
             return
-        while node.has_room():
+        while len(node.leases) + node.lent < node.slots:  # `has_room`, without the call
             entry = self.dispatch.pick(node, now_s)
             if entry is None:
                 self.cluster.open[node.name] = node
                 return
-            if self._passes_over(entry, node):
+            wants = entry.arrival.prefix or self.reaches is not _everywhere  # nearly never
+            if wants and self._passes_over(entry, node):
                 continue
             better = None
             if entry is fresh:

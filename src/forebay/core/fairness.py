@@ -53,7 +53,7 @@ SWEEP_SLACK: Final = 64
 class Account:
     """One user's standing in one queue."""
 
-    __slots__ = ("cell", "counter", "entries", "live", "octave", "owed", "push", "user", "weight")
+    __slots__ = ("cell", "counter", "entries", "live", "owed", "push", "user", "weight")
 
     def __init__(self, user: User, counter: float, weight: float) -> None:
         self.user = user
@@ -63,7 +63,6 @@ class Account:
         self.live = 0  # entries of this heap that still wait
         self.owed = 0.0  # the cost of these, before weights
         self.cell: Cell | None = None  # where that is counted; None while it is 0
-        self.octave = 0  # of that cell
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
 
     def head(self) -> Entry:
@@ -154,20 +153,16 @@ class WaitQueue:
         if entry.goes_first:
             self.returned.remove(entry)
             return True
-        self._leave(entry)
-        entry.account.sweep()
-        return False
-
-    def _leave(self, entry: Entry) -> None:
         account = entry.account
         account.live -= 1
         if account.live == 0:
             self.backlogged -= 1
             account.entries.clear()
-            if account.owed:
-                self.backlogs.change(account, 0.0)
-        elif entry.price:
-            self.backlogs.change(account, account.owed - entry.price)
+        else:
+            account.sweep()
+        if entry.price:
+            self.backlogs.leave(account, entry.price)
+        return False
 
     def best(self) -> Entry | None:
         """Return the entry that is next, retries aside, or None when none waits."""
@@ -194,8 +189,14 @@ class WaitQueue:
         if entry.goes_first:
             self.returned.remove(entry)
             return
-        heappop(entry.account.entries)
-        self._leave(entry)
+        account = entry.account
+        heappop(account.entries)
+        account.live -= 1
+        if account.live == 0:
+            self.backlogged -= 1
+            account.entries.clear()
+        if entry.price:
+            self.backlogs.leave(account, entry.price)
 
     def charge(self, account: Account, amount: float) -> float:
         """Charge a dispatch; return the counter before it, which is where the clock now is."""

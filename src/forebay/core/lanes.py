@@ -84,7 +84,7 @@ class Lane:
     def wait_s(self, queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
         """Return how long one would wait at a place in a queue of this lane."""
         if not self.is_up:
-            return self._wait_for_loading_s(place[1], now_s)
+            return self._wait_for_loading_s(place[0], now_s)
         return estimate(queue, place, now_s)
 
     def _wait_for_loading_s(self, ahead: int, now_s: float) -> Estimate | None:
@@ -104,4 +104,4 @@ class Lane:
         live = self.queues[:-1]
         waiting = sum(queue.waiting for queue in live)
         longest = max(live, key=lambda queue: queue.waiting)
-        return self.wait_s(longest, (waiting, waiting, 0.0, 0.0, None), now_s)
+        return self.wait_s(longest, (waiting, 0.0, 0.0, None), now_s)

@@ -55,7 +55,7 @@ def exact_place(
     queue, account = entry.queue, entry.account
     if entry.goes_first:
         ahead = queue.returned.ahead_of(entry)
-        return ahead, ahead + _ahead_in_other_classes(queue, ahead, options), 0.0, 0.0, None
+        return ahead + _ahead_in_other_classes(queue, ahead, options), 0.0, 0.0, None
     before = [
         other.price
         for seq, other in account.entries
@@ -71,8 +71,8 @@ def exact_place(
         ahead = round(passed * (queue.waiting - 1))
     else:
         return _place(queue, account, len(before), own, tag, options)
-    in_all = ahead + _ahead_in_other_classes(queue, ahead, options)
-    return ahead, in_all, tag - queue.clock, own, account
+    ahead += _ahead_in_other_classes(queue, ahead, options)
+    return ahead, tag - queue.clock, own, account
 
 
 def _place(
@@ -94,10 +94,9 @@ def _place(
     else:
         ahead = older + queue.backlogs.entries_before(distance, account, queue.waiting)
     ahead += queue.returned.count
-    if queue.rank == 0 and options.class_order == "strict":
-        return ahead, ahead, distance, own, account
-    in_all = ahead + _ahead_in_other_classes(queue, ahead, options)
-    return ahead, in_all, distance, own, account
+    if queue.rank or options.class_order != "strict":
+        ahead += _ahead_in_other_classes(queue, ahead, options)
+    return ahead, distance, own, account
 
 
 def _backlogged(queue: WaitQueue) -> Iterator[Account]:
@@ -134,9 +133,7 @@ def _ahead_by_tags(queue: WaitQueue, entry: Entry, charge: Callable[[Entry], flo
 
 
 def _ahead_in_other_classes(queue: WaitQueue, own: int, options: Options) -> int:
-    ahead = 0
-    for other in queue.lane.queues[: queue.rank]:
-        ahead += other.waiting
+    ahead = queue.lane.waiting_above(queue)
     if options.class_order == "strict" or queue.rank == len(options.priorities):
         return ahead
     # Weighted: until its own turn each other class gets its share of turns.

@@ -47,7 +47,7 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
         waited_s,
         entry.attempt,
         reason=arrivals.reason(lane, entry.excluded),
-        position=place[1] + 1,
+        position=place[0] + 1,
         estimate_s=header_s,
         p50_s=p50_s,
         p90_s=p90_s,

@@ -31,12 +31,12 @@ RAW_MIN_S: Final = 0.001
 UNBOUNDED_S: Final = 1e9
 
 
-Place: TypeAlias = "tuple[int, int, float, float, Account | None]"
-"""Where an entry stands in its queue, as a plain tuple, because one is made for every arrival:
+Place: TypeAlias = "tuple[int, float, float, Account | None]"
+"""Where an entry stands in its queue, as a plain tuple, because one is made for every arrival.
 
-entries of its queue that would run first if nothing more arrived; the same with the classes above;
-the distance from the queue's clock to the entry's tag; the cost of what its user has waiting before
-it; and the user's account, or None where it does not matter.
+Entries of its lane that would run first if nothing more arrived; the distance from the queue's
+clock to the entry's tag; the cost of what its user has waiting before it; and the user's account,
+or None where it does not matter.
 """
 Estimate: TypeAlias = tuple[float, float, float, float, int]
 """p50, p90, the header's number; then the raw estimate and its kind, for `Promises.learn`."""
@@ -49,13 +49,13 @@ def estimate(queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
     if mean_s is None:
         return None
     raw_s = _raw_s(queue, place, mean_s, now_s)
-    kind, p50_s, p90_s = queue.promises.correct(raw_s, place[3] > 0.0)
-    header_s = place[1] * float(f"{mean_s:.3g}") / (lane.slots or 1)
+    kind, p50_s, p90_s = queue.promises.correct(raw_s, place[2] > 0.0)
+    header_s = place[0] * float(f"{mean_s:.3g}") / (lane.slots or 1)
     return p50_s, p90_s, round(header_s, 6), raw_s, kind  # 10 x 1.1 is 11, not a bit more
 
 
 def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float:
-    _, ahead, distance, own, account = place
+    ahead, distance, own, account = place
     lane = queue.lane
     slots = lane.slots or 1
     span_s = 2.0 * mean_s * ahead / slots
