@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 MARK_S: Final = 1.0
 MARKS_MAX: Final = 1024
+INSTANT_S: Final = 0.05
 
 
 class Pace:
     """The counts of one queue."""
 
     __slots__ = (
-        "_at_s", "_charged", "_clock", "_marks", "_starts", "_times", "_travel", "_work_s",
-        "busy_s",
+        "_answer", "_at_s", "_charged", "_clock", "_marks", "_slots", "_span_s", "_starts",
+        "_times", "_travel", "_until_s", "_work_s", "busy_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -38,6 +39,9 @@ class Pace:
         self._travel = 0.0  # of the clock V
         self._at_s = 0.0  # when it was counted last
         self._clock = 0.0  # V then
+        self._until_s = self._span_s = 0.0  # how long the last answer stands, and what it is of
+        self._slots = 0
+        self._answer = (0.0, 0, 0.0, 0.0, 0)
         self._times = [0.0]  # busy_s at each mark
         self._marks: list[tuple[float, int, float, float, int]] = [(0.0, 0, 0.0, 0.0, 0)]
 
@@ -70,14 +74,20 @@ class Pace:
         """Return what was counted in about the last `span_s` seconds, to now.
 
         That is slot-seconds, starts, charges, V's way, and by how much the classes above grew.
+        An answer stands for an instant, or until something else is asked: where that comes often,
+        it is the same.
         """
+        if now_s < self._until_s and span_s == self._span_s and slots == self._slots:
+            return self._answer
+        self._until_s, self._span_s, self._slots = now_s + INSTANT_S, span_s, slots
         passed_s = now_s - self._at_s
         place = bisect_right(self._times, self.busy_s + passed_s - span_s) - 1
         work_s, starts, charged, travel, before = self._marks[place if place > 0 else 0]
-        return (
+        self._answer = (
             self._work_s + passed_s * slots - work_s,
             self._starts - starts,
             self._charged - charged,
             self._travel - travel,
             above - before,
         )
+        return self._answer
