@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.planning.fitting import ASSUMED, fit, fit_all, with_service_times
 from forebay.planning.traffic import Traffic, TrafficRequest, read_traffic
@@ -76,26 +77,36 @@ def test_a_slow_node_is_known_as_one(tmp_path: Path) -> None:
 
 def swapping(load_s: float) -> list[TrafficRequest]:
     """Return requests of one node that changes its model after every tenth."""
-    requests = []
-    for number in range(100):
-        model, first = "ab"[number // 10 % 2], number % 10 == 0
-        first_s = 0.2 + (load_s if first else 0.0)
-        requests.append(
-            TrafficRequest(
-                float(60 * number), model, output_tokens=10, stream=True, node="n1",
-                first_byte_s=first_s, run_s=first_s + 1.0, is_whole=True,
-            )
-        )  # fmt: skip
-    return requests
+    return [
+        TrafficRequest(
+            float(60 * number), "ab"[number // 10 % 2], output_tokens=10, stream=True, node="n1",
+            first_byte_s=first_s, run_s=first_s + 1.0, is_whole=True,
+        )
+        for number in range(100)
+        for first_s in (0.2 + (0.0 if number % 10 else load_s),)
+    ]  # fmt: skip
 
 
 def test_the_time_to_load_a_model_is_seen_and_not_taken_for_service() -> None:
     requests = swapping(8.0)
     fits = fit_all(requests)
     assert fits.load_s == pytest.approx(8.0)
-    assert fits.cold == frozenset(range(10, 100, 10))
+    assert fits.cold == dict.fromkeys(range(0, 100, 10), pytest.approx(8.0))
     timed = with_service_times(Traffic("access log", requests, []), fits, 0).requests
     assert timed[20].service_s == pytest.approx(1.2)
+
+
+def test_what_comes_while_a_model_loads_waits_for_the_rest_of_the_load() -> None:
+    requests = []
+    for one in swapping(8.0):
+        requests.append(one)
+        if one.first_byte_s > 8.0:
+            more = {"at_s": one.at_s + 6.0, "first_byte_s": 2.2, "run_s": 3.2}
+            requests.append(replace(one, **more))
+    fits = fit_all(requests)
+    assert fits.cold[1] == pytest.approx(2.0)
+    timed = with_service_times(Traffic("access log", requests, []), fits, 0).requests
+    assert {round(one.service_s, 6) for one in timed} == {1.2}
 
 
 def test_nodes_that_hold_all_their_models_load_nothing() -> None:

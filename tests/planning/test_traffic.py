@@ -20,7 +20,7 @@ from .making import BEGAN_S, line, refused, request, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOTHING = Fits({}, {"slow": 2.0}, 0.0, frozenset())
+NOTHING = Fits({}, {"slow": 2.0}, 0.0, {})
 
 
 def test_a_log_is_put_in_the_order_of_arrival_and_says_what_became_of_each(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ the more it runs at once, prompts whose prefix is still in a node's cache, and t
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -59,29 +60,38 @@ class Fits(Struct, frozen=True):
     """By node: how many times the fitted time its requests take."""
     load_s: float
     """How long loading a model takes; 0 where models do not seem to be swapped."""
-    cold: frozenset[int]
-    """Which requests seem to have waited for their model to load, by their place."""
+    cold: dict[int, float]
+    """For how long requests waited on their node for their model to load, by their place."""
 
 
 def fit_all(requests: Sequence[TrafficRequest]) -> Fits:
-    """Fit what ran; models that never ran get the median of those that did."""
+    """Fit what ran; models that never ran get the times of all."""
+    models = _fit_models(requests, {})
+    load_s, cold = _loads(requests, models)
+    if cold:  # their times are no service times: leave them out, and look again
+        models = _fit_models(requests, cold)
+        load_s, cold = _loads(requests, models)
+    return Fits(models, _slowness(requests, models, cold), load_s, cold)
+
+
+def _fit_models(
+    requests: Sequence[TrafficRequest], cold: dict[int, float]
+) -> dict[str, ServiceFit]:
     models: dict[str, list[TrafficRequest]] = {}
-    for request in requests:
+    for place, request in enumerate(requests):
         whole = models.setdefault(request.model, [])
-        if request.is_whole and request.run_s:
+        if request.is_whole and request.run_s and place not in cold:
             whole.append(request)
     fits = {model: fit(whole) for model, whole in models.items() if whole}
     usual = fit([one for whole in models.values() for one in whole]) if fits else ASSUMED
-    fits = {model: fits.get(model, usual) for model in models}
-    load_s, cold = _loads(requests, fits)
-    return Fits(fits, _slowness(requests, fits, cold), load_s, cold)
+    return {model: fits.get(model, usual) for model in models}
 
 
 def with_service_times(traffic: Traffic, fits: Fits, seed: int) -> Traffic:
     """Give each request the time that it takes on a node of usual speed, its model being loaded.
 
-    One that ran takes as long as it did. For one that did not, the model's fit says how long, with
-    the output of another request of that model, drawn at random.
+    One that ran takes as long as it did, less the load of its model. For one that did not, the
+    model's fit says how long, with the output of another request of that model, drawn at random.
     """
     source = random.Random(f"{seed}/outputs")
     outputs: dict[str, list[int]] = {}
@@ -90,8 +100,9 @@ def with_service_times(traffic: Traffic, fits: Fits, seed: int) -> Traffic:
             outputs.setdefault(one.model, []).append(one.output_tokens)
     timed = []
     for place, one in enumerate(traffic.requests):
-        if one.run_s and place not in fits.cold:
-            timed.append(replace(one, service_s=one.run_s / fits.slowness.get(one.node, 1.0)))
+        warm_s = one.run_s - fits.cold.get(place, 0.0)
+        if warm_s > 0:
+            timed.append(replace(one, service_s=warm_s / fits.slowness.get(one.node, 1.0)))
             continue
         output = one.output_tokens
         if not (output or one.run_s) and one.model in outputs:
@@ -136,7 +147,7 @@ def slope(points: Iterable[tuple[float, float]]) -> float:
 
 
 def _slowness(
-    requests: Sequence[TrafficRequest], fits: dict[str, ServiceFit], cold: frozenset[int]
+    requests: Sequence[TrafficRequest], fits: dict[str, ServiceFit], cold: dict[int, float]
 ) -> dict[str, float]:
     ratios: dict[str, list[float]] = {}
     for place, one in enumerate(requests):
@@ -155,32 +166,48 @@ def _slowness(
 
 def _loads(
     requests: Sequence[TrafficRequest], fits: dict[str, ServiceFit]
-) -> tuple[float, frozenset[int]]:
-    """Return how long loads take, and which requests waited for one.
+) -> tuple[float, dict[int, float]]:
+    """Return how long loads take, and who waited for one, and how long.
 
     Where a node changes from one model to another and that takes long more often than not, it holds
-    one model at a time.
+    one model at a time. What comes for a model while it loads waits for the rest of the load.
     """
-    if len(fits) < 2:
-        return 0.0, frozenset()
+    runs = _runs(requests)
+    extras = {
+        place: _beyond_s(requests[place], fits)
+        for seen in runs.values()
+        for (_, before), (_, place) in pairwise(seen)
+        if requests[place].model != requests[before].model and requests[place].is_whole
+    }
+    if len(extras) < LOADS_MIN or (load_s := median(extras.values())) < LOAD_S_MIN:
+        return 0.0, {}
+    cold: dict[int, float] = {}
+    for seen in runs.values():
+        model, ready_s = "", 0.0
+        for start_s, place in seen:
+            one = requests[place]
+            if one.model != model and _beyond_s(one, fits) > load_s / 2:
+                ready_s = start_s + load_s
+            model = one.model
+            if start_s < ready_s:
+                cold[place] = ready_s - start_s
+    return load_s, cold
+
+
+def _runs(requests: Sequence[TrafficRequest]) -> dict[str, list[tuple[float, int]]]:
+    """Return when each request of a node began to run, and its place, in that order."""
     runs: dict[str, list[tuple[float, int]]] = {}
     for place, one in enumerate(requests):
         if one.run_s:
             runs.setdefault(one.node, []).append((one.at_s + one.waited_s, place))
-    extras: dict[int, float] = {}
     for seen in runs.values():
-        before = ""
-        for _, place in sorted(seen):
-            one = requests[place]
-            if before and one.model != before and one.is_whole:
-                extras[place] = _beyond_s(one, fits[one.model])
-            before = one.model
-    if len(extras) < LOADS_MIN or (load_s := median(extras.values())) < LOAD_S_MIN:
-        return 0.0, frozenset()
-    return load_s, frozenset(place for place, extra_s in extras.items() if extra_s > load_s / 2)
+        seen.sort()
+    return runs
 
 
-def _beyond_s(one: TrafficRequest, expected: ServiceFit) -> float:
+def _beyond_s(one: TrafficRequest, fits: dict[str, ServiceFit]) -> float:
+    """Return by how much longer than usual a run took, to its first byte if that is known."""
+    expected = fits[one.model]
     if one.stream and one.first_byte_s:
         return one.first_byte_s - expected.head_s(one.prompt_tokens)
     return one.run_s - expected.of(one.prompt_tokens, one.output_tokens)
