@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MARK_S: Final = 1.0
 MARKS_MAX: Final = 1024
 INSTANT_S: Final = 0.05
+LIKE: Final = 0.9
+"""Spans that differ by less than a tenth are taken as the same."""
 
 
 class Pace:
@@ -74,10 +76,12 @@ class Pace:
         """Return what was counted in about the last `span_s` seconds, to now.
 
         That is slot-seconds, starts, charges, V's way, and by how much the classes above grew.
-        An answer stands for an instant, or until something else is asked: where that comes often,
-        it is the same.
+        An answer stands for an instant, or until another span is asked for: where many ask, it is
+        the same.
         """
-        if now_s < self._until_s and span_s == self._span_s and slots == self._slots:
+        known_s = self._span_s
+        alike = LIKE * span_s <= known_s and LIKE * known_s <= span_s
+        if alike and now_s < self._until_s and slots == self._slots:
             return self._answer
         self._until_s, self._span_s, self._slots = now_s + INSTANT_S, span_s, slots
         passed_s = now_s - self._at_s
