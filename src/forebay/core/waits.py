@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.core.fairness import Account, WaitQueue
 
 SPAN_S: Final = 300.0
-"""The pace is that of the last two minutes, or of twice the wait if that is longer."""
+"""The pace is that of the last five minutes, or of twice the wait if that is longer."""
 UNMEASURED: Final = 10.0
 """So many starts at the mean service time are taken as seen before the first."""
 FAR_ROUNDS: Final = 8
