@@ -25,6 +25,7 @@ LABELS = {
     "forebay_tokens": {"kind"},
     "forebay_node_in_flight": {"node"},
     "forebay_node_slots": {"node"},
+    "forebay_node_slots_changes": {"node"},
     "forebay_node_up": {"node"},
     "forebay_node_failures": {"node", "kind"},
     "forebay_retries": set(),

@@ -144,6 +144,9 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """It has never answered: `away_s` counts from when it was made known."""
     ready_in_s: float | None = None
     """While it loads: when it will be ready, going by earlier loads; None when unknown."""
+    found: bool = False
+    """The slots were found by trying, and nobody has set or named them. Who merges the reports of
+    several observers takes the largest of such numbers: some of them have tried little."""
 
 
 class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -105,6 +105,8 @@ class NodeSnapshot(Struct, frozen=True):
     last_error: str | None
     simulated: bool
     guarded: bool = False
+    slots_reason: str | None = None
+    """Why it has as many slots, where they are found by trying."""
 
 
 class JobTypeCounts(Struct, frozen=True):
@@ -302,6 +304,7 @@ def node_snapshots(nodes: Nodes, views: Iterable[NodeView], now_s: float) -> Ite
             last_error=error or None,
             simulated=node.kind == Simulated.kind,
             guarded=node.guarded,
+            slots_reason=node.slots_reason,
         )
 
 

@@ -174,6 +174,12 @@ class Metrics:
             "node",
             {node.name: node.slots for node in snapshot.nodes},
         )
+        yield _counters(
+            "forebay_node_slots_changes_total",
+            "How often this gateway changed the number of slots it found by trying.",
+            "node",
+            {backend.name: backend.limit.changes for backend in self._nodes if backend.limit},
+        )
         yield _gauges(
             "forebay_node_up",
             "1 while this gateway finds it online; 0 offline, loading or draining.",

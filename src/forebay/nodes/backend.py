@@ -22,6 +22,7 @@ from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
 from forebay.nodes.health import FailureKind, NodeHealth
 from forebay.nodes.probing import Probing
+from forebay.nodes.slot_limit import SLOTS_MAX, Sample, SlotLimit
 from forebay.wire.fetch import fetch
 from forebay.wire.pool import ConnectionPool, Target
 
@@ -68,6 +69,7 @@ WAYS_TO_FAIL: Final[Mapping[str, str]] = {
 }
 """The ways for a request to fail, for people."""
 
+TIMEOUTS: Final = frozenset({"first_byte_timeout", "chunk_timeout", "run_timeout"})
 
 SILENT: Final = "its guard has sent no heartbeat for too long"
 
@@ -94,12 +96,13 @@ class Backend:
         """Of the last probe: a report, or why there is none; "" before the first."""
         self.probes = 0
         """How many results there have been."""
-        self.pool = ConnectionPool(_target(settings), idle_max=max(64, settings.slots))
+        fixed = 0 if settings.slots == "auto" else settings.slots
+        self.limit = None if fixed else SlotLimit()
+        """Finds the slots, where no number is set."""
+        self.pool = ConnectionPool(_target(settings), idle_max=max(64, fixed or SLOTS_MAX))
         self._line = _request_line(settings.url)
         self._credentials = _credentials(api_key)
-        self.health = NodeHealth(
-            settings.name, settings.slots, settings.models, clock.monotonic_s()
-        )
+        self.health = NodeHealth(settings.name, fixed, settings.models, clock.monotonic_s())
         self.told: NodeChanged = self.health.changed(clock.monotonic_s())
         self.kind = "" if settings.kind == "auto" else settings.kind
         self.version = ""
@@ -141,17 +144,44 @@ class Backend:
         self.failures[kind] = self.failures.get(kind, 0) + 1
         self.last_error = f"a request failed: {WAYS_TO_FAIL.get(kind, kind)}"
         known = _HEALTH_KINDS.get(kind)
+        now_s = self._clock.monotonic_s()
         if known is not None:
-            self._tell(self.health.request_failed(model, known, user, self._clock.monotonic_s()))
+            self._tell(self.health.request_failed(model, known, user, now_s))
+        if self.limit is not None and kind in TIMEOUTS and self.limit.note_timed_out(now_s):
+            self._tell_slots(now_s)
+
+    def measured(self, sample: Sample, started_s: float, ended_s: float, *, queued: bool) -> None:
+        """Take note of how long a request took that was answered well, for the slots.
+
+        It says something where it ran among as many as the limit allows: it had to wait for its
+        slot, or that many connections are in use, its own among them.
+        """
+        limit = self.limit
+        if (
+            limit is not None
+            and (queued or self.pool.in_use() >= limit.slots)
+            and limit.note(sample, started_s, ended_s)
+        ):
+            self._tell_slots(ended_s)
 
     def answered(self, model: str, *, ok: bool) -> None:
         """Take note of a request that was answered in full, well (`ok`) or with a refusal."""
         if not self.health.is_steady:
             self._tell(self.health.request_answered(model, self._clock.monotonic_s(), ok=ok))
 
-    def began(self, model: str) -> None:
+    def began(
+        self, model: str, prompt_tokens: int = 0, started_s: float = 0.0, now_s: float = 0.0
+    ) -> None:
+        """Take note of a stream that has begun well."""
         if not self.health.is_steady:
             self._tell(self.health.stream_began(model, self._clock.monotonic_s()))
+        limit = self.limit
+        if (
+            limit is not None
+            and limit.listens
+            and limit.note_first_byte(model, prompt_tokens, now_s - started_s, started_s, now_s)
+        ):
+            self._tell_slots(now_s)
 
     def loads(self) -> None:
         self._tell(self.health.found_loading(self._clock.monotonic_s()))
@@ -160,11 +190,37 @@ class Backend:
         """Take note of a node that says it is full: it has fewer slots than we thought.
 
         The core has taken one off; so do we from what we tell it, until good probes, with no such
-        answer between them, give them back one at a time.
+        answer between them, give them back one at a time. Where nobody knows the number, the
+        limit that we find is lowered instead, and finds its way back by itself.
         """
+        if self.finds_slots:
+            assert self.limit is not None
+            now_s = self._clock.monotonic_s()
+            if self.limit.note_refused(now_s):
+                self._tell_slots(now_s)
+            return
         whole = self.told.slots + self._slots_cut
         self._slots_cut = min(self._slots_cut + 1, max(0, whole - 1))
         self._was_busy = True
+
+    @property
+    def finds_slots(self) -> bool:
+        """Whether neither the settings nor the node say how many slots it has."""
+        return self.limit is not None and not self.limit.is_named
+
+    @property
+    def slots_reason(self) -> str | None:
+        """Why it has the slots it has, where they were found; None where nothing is to be said."""
+        return (self.limit.reason or None) if self.limit is not None else None
+
+    def _tell_slots(self, now_s: float) -> None:
+        """Tell of a limit that has changed; a trial is worth a line only to who looks closely."""
+        limit = self.limit
+        assert limit is not None
+        say = logger.debug if limit.in_trial else logger.info
+        extra = {"node": self.name, "slots": limit.slots, "reason": limit.reason}
+        say("node has %d slots now", limit.slots, extra=extra)
+        self._tell(self.health.changed(now_s))
 
     async def read_gpu(self) -> None:
         """Read the GPU anew between probes, where it could be read before. Never raises."""
@@ -243,6 +299,8 @@ class Backend:
             self.contexts = other.contexts
             self.about = other.about
             self.state_since_s = other.state_since_s
+            if self.limit is not None and other.limit is not None:
+                self.limit = other.limit
             self._probed.set()
         self.told = self.health.changed(self._clock.monotonic_s())
 
@@ -342,7 +400,15 @@ class Backend:
         if not self._was_busy:
             self._slots_cut = max(0, self._slots_cut - 1)
         self._was_busy = False
+        if self.limit is not None and result.state == "online":
+            self._note_report(self.limit, result, now_s)
         self._tell(self.health.probe_succeeded(result, now_s))
+
+    def _note_report(self, limit: SlotLimit, report: NodeReport, now_s: float) -> None:
+        if report.slots is not None:
+            limit.note_ceiling(report.slots, now_s)
+        if report.waiting:
+            limit.note_waiting(report.waiting, now_s)
 
     async def _report(self) -> NodeReport:
         self._says_loading = False
@@ -385,8 +451,13 @@ class Backend:
                 self.absences.clear()  # it may come back with other options
                 self.state_since_s = self._clock.monotonic_s()
                 self._say(change)
-            slots = max(1, change.slots - self._slots_cut)
-            self.told = change if slots == change.slots else replace(change, slots=slots)
+            slots, found = change.slots, self.finds_slots
+            if self.limit is not None and self.health.phase != "half_open":
+                slots = self.limit.slots
+            slots = max(1, slots - self._slots_cut)
+            if (slots, found) != (change.slots, change.found):
+                change = replace(change, slots=slots, found=found)
+            self.told = change
             self._post(self.told)
         self._arm()
 

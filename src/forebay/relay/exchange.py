@@ -33,6 +33,7 @@ from forebay.relay.answer import (
 )
 from forebay.relay.problem import WORDS, Problem, node_failed
 from forebay.relay.retries import AFTER_ANSWER
+from forebay.relay.service_times import note_answer, note_first_byte
 from forebay.wire.client import AnswerListener
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ class Exchange(AnswerListener):
     __slots__ = (
         "_backend", "_connection", "_events", "_failures", "_forgotten_bytes", "_head",
         "_is_stream", "_kept", "_length", "_missing", "_opening", "_paused", "_pieces", "_relay",
-        "_sink",
-        "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
+        "_sink", "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
         "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node", "output_tokens",
         "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "revoked",
         "started_s", "status", "stream_limits", "timeline", "waited_s",
@@ -401,7 +401,7 @@ class Exchange(AnswerListener):
             self._count_tokens()
             self._end("served" if ok else "passed_through")
             if backend is not None and (status < 500 or status == 501):
-                backend.answered(self.model, ok=ok)
+                note_answer(self, backend, ok=ok)
             self._sink.end()
         finally:  # whatever fails on our side, the slot comes back
             self._relay.post(Finished(self.id, ok, self.prompt_tokens, self.output_tokens))
@@ -548,7 +548,7 @@ class Exchange(AnswerListener):
         if self.stream_limits:
             relay.keepalive.discard(self)
         if self._is_stream and self._backend is not None:
-            self._backend.began(self.model)
+            note_first_byte(self, self._backend)
         if not self.committed:
             self._sink.head(head, self._length, self)
         elif not self._is_stream:  # the sink has been told that it is

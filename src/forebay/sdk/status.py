@@ -45,6 +45,8 @@ class NodeStatus(Struct, frozen=True):
     kind: str | None = None
     state: str = ""
     slots: int = 0
+    slots_reason: str | None = None
+    """Why it has as many, where they are found by trying."""
     state_seconds: float | None = None
     in_flight: int = 0
     models: list[str] = []

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from forebay.settings.addresses import HttpRoot, name_of_url
 from forebay.settings.errors import refusal
@@ -22,6 +22,8 @@ OTHER_SPELLINGS = {
 }
 """What people write for the same thing."""
 
+SLOTS_MAX = 10_000
+
 
 def _known_kind(kind: str) -> str:
     kind = OTHER_SPELLINGS.get(kind.lower(), kind.lower())
@@ -30,6 +32,17 @@ def _known_kind(kind: str) -> str:
         hint = f'write "{near[0]}"' if near else f"write one of {', '.join(KINDS)}"
         raise refusal("is no kind of server that is known here", hint)
     return kind
+
+
+def _slots(given: object) -> object:
+    if given == "auto" or (type(given) is int and given == 0):
+        return "auto"
+    if type(given) is int and 1 <= given <= SLOTS_MAX:
+        return given
+    raise refusal(
+        'is neither a number of requests nor "auto"',
+        f'write a whole number from 1 to {SLOTS_MAX}, or "auto" to have it found out',
+    )
 
 
 class NodeSettings(Section):
@@ -46,8 +59,9 @@ class NodeSettings(Section):
     """Which kind of server it is: "ollama", "llama-cpp", "vllm", "lm-studio", "sim" or
     "openai-compatible"; "auto" finds out."""
 
-    slots: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
-    """Requests that may run on it at once; 0 asks the node, and takes 1 where it does not say."""
+    slots: Annotated[int | Literal["auto"], BeforeValidator(_slots)] = "auto"
+    """Requests that may run on it at once. "auto" (or 0) asks the node, and never sends more than
+    it says; where it says nothing, it begins with 1 and finds out by how it answers."""
 
     models: Names = ()
     """Models it serves. Empty: the node is asked."""

@@ -55,7 +55,8 @@ def _nodes(nodes: tuple[NodeSettings, ...]) -> Iterable[str]:
             "machine, and else runs a small model itself."
         )
     for node in nodes:
-        slots = f"{node.slots} at once" if node.slots else "as many at once as it says"
+        found = "as many at once as turn out well"
+        slots = found if node.slots == "auto" else f"{node.slots} at once"
         models = f"for {', '.join(node.models)}" if node.models else "for the models it lists"
         yield f"Node {node.name} at {node.url}: {slots}, {models}."
 

@@ -98,6 +98,9 @@ class ConnectionPool:
                 return connection
         return None
 
+    def in_use(self) -> int:
+        return self.connections - len(self._idle)
+
     def open(self, done: Callable[[NodeConnection | BackendFailed], None]) -> PendingConnect:
         """Open a connection; `done` is called from the loop with it or with what went wrong."""
         opening = PendingConnect(self, done)

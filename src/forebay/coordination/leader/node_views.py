@@ -4,8 +4,9 @@ Every replica probes every node by itself. Of several reports the latest counts,
 reports from the start that it cannot reach a node, which others may well. When a node fails for one
 replica, the others are told to probe it at once, and a good answer of theirs is a later report. A
 drain holds as long as any replica reports it. Of the slot counts the smallest is used among those
-that reach the node: one that was told 429 knows better. A node is away since the last of them saw
-it fail, and new while it has answered none.
+that reach the node: one that was told 429 knows better. Of counts that the replicas found by trying
+it is the largest: each tries with its own requests alone, and some have few. A node is away since
+the last of them saw it fail, and new while it has answered none.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _merged(views: dict[str, ReportedNode], now_s: float) -> NodeChanged:
     said = [view.at(now_s) for view in views.values()]
     latest = said[-1]
     up = [view.slots for view in said if view.state == "online"]
-    slots = min(up) if up else latest.slots
+    slots = (max(up) if latest.found else min(up)) if up else latest.slots
     draining = any(view.state == "draining" for view in said)
     state = "draining" if draining and latest.state == "online" else latest.state
     away_s = min(view.away_s for view in said if state != "draining" or view.state == "draining")

@@ -60,7 +60,7 @@ function showAbout(about, { kind, state_seconds, simulated, guarded }) {
   setAttribute(about.children[2], "title", word("guarded_means"));
 }
 
-function showSlots(row, { slots, in_flight }) {
+function showSlots(row, { slots, in_flight, slots_reason: reason }) {
   const cells = row.children[0];
   const asBar = slots > CELLS_MAX;
   cells.classList.toggle("as-bar", asBar);
@@ -70,6 +70,7 @@ function showSlots(row, { slots, in_flight }) {
   if (asBar) cells.children[0].style.setProperty("--share", Math.min(1, in_flight / slots).toFixed(3));
   else [...cells.children].forEach((cell, i) => cell.classList.toggle("used", i < in_flight));
   setText(row.children[1], word("slots_used", { used: in_flight, slots }));
+  setAttribute(row, "title", reason ? word("slots_because", { slots, reason }) : null);
 }
 
 function showModels(list, { models, models_total, loaded, failing, state }) {

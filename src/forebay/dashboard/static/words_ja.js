@@ -139,6 +139,7 @@ export default {
   guarded: "ガード付き",
   guarded_means: "ガード付き: 横に置かれたガードが、スロット数ちょうどまで通します。",
   slots: "スロット",
+  slots_because: "{slots} スロット（自動調整の理由: {reason}）",
   slots_used: "{slots} スロット中 {used} 使用中",
   model_loaded: "{model} (読み込み済み)",
   model_failing: "{model} (失敗中)",

@@ -1,5 +1,6 @@
 """Read what nodes answer without believing it: every field may be missing, huge or of any type."""
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -96,6 +97,26 @@ def count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 1 <= value <= SLOTS_MAX else None
+
+
+def metric(reply: ProbeReply, name: bytes) -> int:
+    """Return the sum of a metric's samples in a page for Prometheus; 0 where there are none.
+
+    >>> page = b'# TYPE vllm:n gauge\\nvllm:n{engine="0"} 2.0\\nvllm:n{engine="1"} 1.0\\n'
+    >>> metric(ProbeReply(200, {}, page), b"vllm:n")
+    3
+    """
+    if reply.status != 200:
+        return 0
+    total = 0.0
+    for sample in re.finditer(
+        rb"^%b(?:\{[^\n]*\})? ([0-9.e+]{1,24})" % re.escape(name), reply.body, re.M
+    ):
+        try:
+            total += float(sample[1])
+        except ValueError:
+            continue
+    return int(min(total, SLOTS_MAX))
 
 
 def share(value: object) -> float | None:

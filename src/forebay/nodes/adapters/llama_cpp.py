@@ -4,6 +4,7 @@
 `/v1/models` lists one model with an `id` and its `aliases` (`--alias a,b`); requests may name any
 of them, and all are the same weights, so nothing ever swaps. As a router over several models it
 gives each a `status.value` (`loaded`, `loading`, `unloaded`) and has no slots of its own.
+`/metrics`, where it is turned on, tells how many requests wait inside (`requests_deferred`).
 """
 
 from forebay.nodes.adapters.answers import (
@@ -14,6 +15,7 @@ from forebay.nodes.adapters.answers import (
     expect_ok,
     json_object,
     json_object_if_there,
+    metric,
     names,
     version_text,
 )
@@ -22,6 +24,8 @@ from forebay.nodes.adapters.report import Fetch, NodeReport
 
 HEALTH_PATH = "/health"
 PROPS_PATH = "/props"
+METRICS_PATH = "/metrics"
+WAITING = b"llamacpp:requests_deferred"
 
 
 class LlamaCpp:
@@ -45,6 +49,7 @@ class LlamaCpp:
             families=self.families,
             kind=self.kind,
             slots=count(props.get("total_slots")),
+            waiting=metric(await fetch("GET", METRICS_PATH), WAITING),
             loaded=loaded,
             loaded_max=max(1, len(loaded or ())),
             contexts=_contexts(props, _names(models)),

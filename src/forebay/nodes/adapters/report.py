@@ -24,6 +24,8 @@ class NodeReport(Struct, frozen=True):
     state: ReportedState = "online"
     slots: int | None = None
     """How many requests it runs at once; None when it does not say."""
+    waiting: int = 0
+    """Requests that wait inside the engine, by its own account; 0 when it does not say."""
     loaded: tuple[str, ...] | None = None
     """Models in memory now; None when it holds all its models and nothing ever swaps."""
     loaded_max: int = 1

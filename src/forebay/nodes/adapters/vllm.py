@@ -4,8 +4,9 @@ It listens only once its model is loaded, so it is never `loading`; `/health` an
 engine is dead. `/v1/models` lists the model and its LoRA adapters, all in memory. How many
 requests it batches is `max_num_seqs`: neither `/metrics` (its `cache_config_info` describes blocks
 only) nor any public route tells it, but a server in development mode answers
-`/server_info?config_format=json` with its whole configuration. Else the settings must say it.
-`/v1/messages` came with 0.11.1.
+`/server_info?config_format=json` with its whole configuration. Else it is found by trying, and
+`vllm:num_requests_waiting` in `/metrics` tells when it was too much. `/v1/messages` came with
+0.11.1.
 """
 
 from forebay.nodes.adapters.answers import (
@@ -16,6 +17,7 @@ from forebay.nodes.adapters.answers import (
     expect_ok,
     json_object,
     json_object_if_there,
+    metric,
     names,
     version_at_least,
     version_text,
@@ -26,6 +28,8 @@ from forebay.nodes.adapters.report import Fetch, NodeReport
 HEALTH_PATH = "/health"
 VERSION_PATH = "/version"
 CONFIGURATION_PATH = "/server_info?config_format=json"
+METRICS_PATH = "/metrics"
+WAITING = b"vllm:num_requests_waiting"
 MESSAGES_SINCE = (0, 11, 1)
 
 
@@ -36,7 +40,7 @@ class Vllm:
     families = ("openai", "anthropic")
 
     async def probe(self, fetch: Fetch) -> NodeReport:
-        """Ask for health, models, version and batch size; raises `BackendFailed` when not well."""
+        """Ask for health, models, version and load; raises `BackendFailed` when not well."""
         expect_ok(await fetch("GET", HEALTH_PATH), HEALTH_PATH)
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
         about = json_object_if_there(await fetch("GET", VERSION_PATH), VERSION_PATH)
@@ -51,6 +55,7 @@ class Vllm:
             families=self.families if speaks_messages else ("openai",),
             kind=self.kind,
             slots=_sequences(configuration),
+            waiting=metric(await fetch("GET", METRICS_PATH), WAITING),
             contexts=contexts(listing, "id"),
             about=descriptions(listing, "id"),
             version=version,

@@ -1,0 +1,225 @@
+"""How many slots are found, from how simulated engines answer; all in virtual time."""
+
+from __future__ import annotations
+
+from functools import cache
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+
+from forebay.nodes.slot_limit import SLOTS_MAX, Round, Sample, SlotLimit, gain
+
+from .slot_engine import (
+    Engine,
+    Figures,
+    Run,
+    best_number,
+    figures,
+    flat,
+    queueing,
+    refusing,
+    soft,
+    thrashing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SEEDS = range(4)
+MEASURED = 600
+
+
+@cache
+def best_of(make: Callable[[int], Engine], knee: int) -> int:
+    return best_number(make(knee), seed=99)
+
+
+def settled(
+    make: Callable[[int], Engine], knee: int, start: int, seed: int, rounds: int = 6
+) -> tuple[Figures, Figures, int]:
+    """Return what was found after some rounds, what the best fixed number does, and the limit."""
+    within, engine = max(60, rounds * max(knee, start)), make(knee)
+    limit, best = SlotLimit(start), best_of(make, knee)
+    both = []
+    for one in (limit, best):
+        run = Run(one, seed)
+        run.serve(engine, within)
+        both.append(figures(run.serve(engine, MEASURED)))
+    return both[0], both[1], limit.slots
+
+
+@pytest.mark.parametrize("knee", [1, 3, 8, 24, 64])
+@pytest.mark.parametrize("make", [flat, thrashing, queueing, refusing])
+def test_it_comes_near_the_best_fixed_number(make: Callable[[int], Engine], knee: int) -> None:
+    found = [settled(make, knee, 1, seed) for seed in SEEDS]
+    assert median(ours.throughput / best.throughput for ours, best, _ in found) >= 0.9
+
+
+@pytest.mark.parametrize("knee", [3, 8, 24])
+@pytest.mark.parametrize("make", [flat, thrashing, refusing])
+def test_first_bytes_come_about_as_early_as_at_the_best_number(
+    make: Callable[[int], Engine], knee: int
+) -> None:
+    found = [settled(make, knee, 1, seed, rounds=10) for seed in SEEDS]
+    assert median(ours.first_byte_p95_s / best.first_byte_p95_s for ours, best, _ in found) < 1.5
+
+
+@pytest.mark.parametrize("start", [4, 16, 64])
+def test_it_finds_the_number_from_any_start(start: int) -> None:
+    found = [settled(flat, 8, start, seed) for seed in SEEDS]
+    assert all(ours.throughput >= 0.9 * best.throughput for ours, best, _ in found)
+    assert median(slots for *_, slots in found) == pytest.approx(8, abs=4)
+
+
+def test_an_engine_that_always_gains_a_little_gets_many() -> None:
+    found = [settled(soft, 16, 1, seed) for seed in SEEDS]
+    assert median(ours.throughput / best.throughput for ours, best, _ in found) >= 0.8
+    assert all(ours.first_byte_p95_s < 1.1 * best.first_byte_p95_s for ours, best, _ in found)
+
+
+def requests_until(limit: SlotLimit, run: Run, engine: Engine, slots: int) -> int:
+    """Return how many are answered until the limit is as low as that."""
+    served = 0
+    while limit.slots > slots and served < 1000:
+        run.serve(engine, 1)
+        served += 1
+    return served
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "slots"), [(flat(32), flat(8), 12), (refusing(16), refusing(6), 6)]
+)
+def test_an_engine_that_lost_room_gets_fewer_within_60_requests(
+    before: Engine, after: Engine, slots: int
+) -> None:
+    took = []
+    for seed in SEEDS:
+        limit = SlotLimit()
+        run = Run(limit, seed)
+        run.serve(before, 400)
+        took.append(requests_until(limit, run, after, slots))
+    assert median(took) <= 60
+
+
+@pytest.mark.parametrize(("before", "after"), [(flat(4), flat(16)), (refusing(4), refusing(16))])
+def test_an_engine_that_has_more_room_gets_more(before: Engine, after: Engine) -> None:
+    for seed in SEEDS:
+        limit = SlotLimit()
+        run = Run(limit, seed)
+        run.serve(before, 300)
+        was = limit.slots
+        run.serve(after, 300)
+        assert limit.slots >= 2 * was, (was, limit.reason)
+
+
+def test_an_engine_that_is_slower_at_any_number_keeps_its_slots() -> None:
+    for seed in SEEDS:
+        limit = SlotLimit()
+        run = Run(limit, seed)
+        run.serve(flat(16), 400)
+        run.serve(Engine(lambda n: 3.0 * max(1.0, n / 16)), 200)
+        assert limit.slots >= 10, limit.reason
+
+
+# -- one thing at a time
+
+
+def sample(seconds: float = 1.0, model: str = "llama") -> Sample:
+    return Sample(model, 100, 50, 0.2 * seconds, 0.8 * seconds)
+
+
+def test_it_begins_with_one_and_doubles() -> None:
+    limit = SlotLimit()
+    seen = [limit.slots]
+    while limit.slots < 64:
+        limit.note(sample(), started_s=limit.changes + 0.5, now_s=limit.changes + 1.0)
+        if limit.slots != seen[-1]:
+            seen.append(limit.slots)
+    assert seen == [1, 2, 4, 8, 16, 32, 64]
+    assert limit.reason == "32 at once gave 100% more throughput than 16"
+
+
+def test_it_never_exceeds_its_ceiling() -> None:
+    limit = SlotLimit(ceiling=6)
+    for _ in range(1000):
+        limit.note(sample(), started_s=limit.changes + 0.5, now_s=limit.changes + 1.0)
+        assert limit.slots <= 6
+    assert limit.slots >= 5
+    assert SlotLimit().ceiling == SLOTS_MAX == 256
+
+
+def test_requests_from_before_a_change_say_nothing() -> None:
+    limit = SlotLimit()
+    limit.note(sample(), started_s=0.0, now_s=5.0)
+    assert limit.slots == 2
+    for _ in range(50):
+        assert not limit.note(sample(), started_s=4.9, now_s=9.0)
+    assert limit.slots == 2
+
+
+def test_each_refusal_takes_one_off_down_to_one() -> None:
+    limit = SlotLimit(4)
+    assert limit.note_refused(1.0)
+    assert (limit.slots, limit.reason) == (3, "the node refused a request as one too many")
+    for _ in range(5):
+        limit.note_refused(2.0)
+    assert limit.slots == 1
+
+
+def test_of_requests_that_time_out_together_one_counts() -> None:
+    limit = SlotLimit(16)
+    assert limit.note_timed_out(1.0)
+    assert not limit.note_timed_out(1.0)
+    assert (limit.slots, limit.reason) == (12, "a request was not answered in time")
+
+
+def test_requests_that_wait_inside_are_taken_off() -> None:
+    limit = SlotLimit(16)
+    assert not limit.note_waiting(0, 1.0)
+    assert limit.note_waiting(3, 1.0)
+    assert (limit.slots, limit.reason) == (13, "3 requests waited inside the node")
+    limit.note_waiting(100, 2.0)
+    assert limit.slots == 6
+
+
+def test_the_number_that_a_node_names_is_start_and_ceiling() -> None:
+    limit = SlotLimit()
+    assert limit.note_ceiling(SLOTS_MAX, 1.0)
+    assert limit.slots == SLOTS_MAX
+    assert limit.note_ceiling(4, 2.0)
+    assert not limit.note_ceiling(4, 3.0)
+    assert (limit.slots, limit.reason) == (4, "the node says that it runs 4 at once")
+
+
+def test_the_gain_does_not_depend_on_what_was_asked() -> None:
+    """Twice the requests at half the speed gain nothing, however long prompts and answers are."""
+
+    def took(prompt: int, output: int, slowdown: float) -> Sample:
+        first_s, rest_s = 0.05 + 0.0002 * prompt, 0.02 * output
+        return Sample("llama", prompt, output, slowdown * first_s, slowdown * rest_s)
+
+    low = Round(4, [took(prompt, 100, 1.0) for prompt in (100, 200, 400, 800)])
+    same = Round(8, [took(prompt, 10, 1.0) for prompt in (5000, 9000, 3000)])
+    half = Round(8, [took(prompt, 900, 2.0) for prompt in (10, 20, 50)])
+    assert gain(low, same) == pytest.approx(1.0, abs=0.01)
+    assert gain(low, half) == pytest.approx(0.0, abs=0.01)
+
+
+def test_models_are_compared_with_themselves_alone() -> None:
+    low = Round(4, [sample(1.0), sample(9.0, model="large")])
+    high = Round(8, [sample(1.0), sample(1.0), sample(9.0, model="large")])
+    assert gain(low, high) == pytest.approx(1.0)
+    assert gain(low, Round(8, [sample(model="other")])) is None
+
+
+def test_a_trial_whose_streams_begin_late_ends_at_once() -> None:
+    limit = SlotLimit()
+    run = Run(limit, 1)
+    while not limit.listens:
+        run.serve(queueing(8), 1)
+    tried = limit.slots
+    for _ in range(2):
+        limit.note_first_byte("llama", 100, 50.0, 1e6, 1e6)
+    assert limit.slots < tried
+    assert limit.reason == f"with {tried} at once, first bytes came late"
