@@ -34,6 +34,12 @@ def test_the_smallest_count_of_slots_is_used_of_those_who_reach_the_node() -> No
     assert views.change("b", node(8), 0.0)[0].slots == 8
 
 
+def test_of_counts_that_were_found_by_trying_the_largest_is_used() -> None:
+    views = NodeViews()
+    views.change("a", replace(node(6), found=True), 0.0)
+    assert views.change("b", replace(node(1), found=True), 0.0)[0].slots == 6
+
+
 def test_one_who_drains_it_drains_it_for_all() -> None:
     views = NodeViews()
     views.change("a", node(state="draining"), 0.0)

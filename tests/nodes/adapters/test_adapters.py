@@ -83,6 +83,21 @@ async def test_vllm_in_development_mode_tells_its_slots() -> None:
     assert (await probe("vllm", VLLM_IN_DEVELOPMENT)).slots == 256
 
 
+WAITING = b"""\
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="Qwen/Qwen3-8B"} 2.0
+vllm:num_requests_waiting{engine="1",model_name="Qwen/Qwen3-8B"} 1.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 9.0
+"""
+
+
+async def test_vllm_tells_how_many_wait_inside() -> None:
+    assert (await probe("vllm", VLLM)).waiting == 0
+    assert (await probe("vllm", {**VLLM, "/metrics": WAITING})).waiting == 3
+    broken = b"vllm:num_requests_waiting 1.2.3\nvllm:num_requests_waiting NaN\n"
+    assert (await probe("vllm", {**VLLM, "/metrics": broken})).waiting == 0
+
+
 async def test_a_vllm_that_sends_its_settings_as_text_tells_no_slots() -> None:
     answers = {**VLLM, "/server_info": {"vllm_config": "model='Qwen/Qwen3-8B', ..."}}
     assert (await probe("vllm", answers)).slots is None

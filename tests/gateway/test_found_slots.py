@@ -1,0 +1,108 @@
+"""A node that does not say how many requests it runs: the gateway finds out, and says why."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from .conftest import OK
+
+if TYPE_CHECKING:
+    import pytest
+
+    from forebay.testing import Call, FakeNode
+
+    from .conftest import Rig
+
+
+async def shown(rig: Rig) -> tuple[int, str | None]:
+    (node,) = (await rig.get("/admin/nodes")).json["data"]
+    return node["slots"], node["slots_reason"]
+
+
+async def answered(rig: Rig, node: FakeNode, count: int, seconds: float = 1.0) -> None:
+    """Let so many requests that wait be answered, each after that time."""
+    clients = [await rig.ask() for _ in range(count)]
+
+    async def serve() -> None:
+        for _ in range(count):
+            call: Call = await node.next_call()
+            rig.clock.advance(seconds)
+            await call.answer(OK)
+
+    serving = asyncio.create_task(serve())
+    for client in clients:
+        assert (await client.reply()).status == 200
+    await serving
+
+
+async def test_requests_that_wait_get_more_slots_while_that_gains(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "forebay.nodes")
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    assert await shown(rig) == (1, None)
+    await answered(rig, node, 2)
+    assert await shown(rig) == (2, "the first answers came with 1 at once")
+    page = (await rig.get("/metrics")).body.decode()
+    assert 'forebay_node_slots_changes_total{node="n1"} 1.0' in page
+    (line,) = [one for one in caplog.records if "slots" in one.getMessage()]
+    assert line.getMessage() == "node has 2 slots now"
+    assert vars(line)["reason"] == "the first answers came with 1 at once"
+    running = [await rig.run(node), await rig.run(node)]
+    for client, call in running:
+        await call.answer(OK)
+        assert (await client.reply()).status == 200
+
+
+async def test_a_number_in_the_settings_is_kept(rig: Rig) -> None:
+    node = await rig.node(kind="openai")
+    await rig.start(node, nodes=[{"name": "n1", "url": node.url, "slots": 1}])
+    await answered(rig, node, 20)
+    assert await shown(rig) == (1, None)
+    assert node.max_running == 1
+    assert "slots_changes_total{" not in (await rig.get("/metrics")).body.decode()
+
+
+async def test_what_the_node_says_is_where_it_begins_and_the_most(rig: Rig) -> None:
+    node = await rig.node(slots=3)
+    await rig.start(node)
+    assert await shown(rig) == (3, "the node says that it runs 3 at once")
+    await answered(rig, node, 20)
+    assert (await shown(rig))[0] == 3
+
+
+async def test_requests_one_at_a_time_change_nothing(rig: Rig) -> None:
+    """With a second slot free, one at a time says nothing of how many would run well."""
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 2)
+    for _ in range(30):
+        await rig.measure(node, 1.0)
+    assert (await shown(rig))[0] == 2
+
+
+async def test_a_node_that_refuses_gets_one_less_and_the_request_its_place(rig: Rig) -> None:
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 2)
+    first = await rig.run(node)
+    client, call = await rig.run(node)
+    await call.answer({"error": "busy"}, status=429)
+    await rig.wait_until("waiting", 1)
+    assert await shown(rig) == (1, "the node refused a request as one too many")
+    await first[1].answer(OK)
+    rig.clock.advance(1.0)
+    await (await node.next_call()).answer(OK)
+    assert (await client.reply()).status == 200
+
+
+async def test_what_was_found_survives_a_change_of_the_settings(rig: Rig) -> None:
+    node = await rig.node(kind="openai")
+    await rig.start(node)
+    await answered(rig, node, 2)
+    rig.given["nodes"][0]["connect_seconds"] = 3
+    assert (await rig.get("/admin/reload", method="POST")).status == 200
+    assert (await shown(rig))[0] == 2
