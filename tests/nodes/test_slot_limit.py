@@ -223,3 +223,18 @@ def test_a_trial_whose_streams_begin_late_ends_at_once() -> None:
         limit.note_first_byte("llama", 100, 50.0, 1e6, 1e6)
     assert limit.slots < tried
     assert limit.reason == f"with {tried} at once, first bytes came late"
+
+
+@pytest.mark.parametrize(("first_byte_s", "slots"), [(0.13, 8), (0.43, 3)])
+def test_more_at_which_streams_begin_late_must_gain_nearly_all(
+    first_byte_s: float, slots: int
+) -> None:
+    """Both take 1.3 times as long in all, which gains six tenths of what doubling could."""
+    limit = SlotLimit()
+    while limit.slots < 4:
+        usual = Sample("llama", 100, 50, 0.1, 0.9)
+        limit.note(usual, started_s=limit.changes + 0.5, now_s=limit.changes + 1.0)
+    while limit.slots == 4:
+        longer = Sample("llama", 100, 50, first_byte_s, 1.3 - first_byte_s)
+        limit.note(longer, started_s=limit.changes + 0.5, now_s=limit.changes + 1.0)
+    assert limit.slots == slots

@@ -17,10 +17,11 @@ idle node needs to be known, and neither prompts nor answers need to be alike.
 limit becomes what gives the best throughput seen at the speed of the lowest of the last rounds: the
 knee, of an engine that is flat up to it. (*Falling* is the same downwards, from a start above 1
 that the node did not name.) *Settled*: now and then one round is spent on a limit that is an eighth
-*higher* or *lower*, in turn. The higher one stays if it gains, and the limit rises again if it
-gains nearly all; the lower one stays if the difference had gained nothing. A trial that fails puts
-off the next of its kind. Two rounds in a row that take longer than the settled ones lower the limit
-by as much; if fewer are no faster, because the engine is slower at any number, it comes back.
+*higher* or *lower*. The higher one stays if it gains, and the limit rises again if it gains nearly
+all; the lower one stays if the difference had gained nothing, and is followed by one twice as far
+down. A trial that fails puts off the next of its kind. Two rounds in a row that take longer than
+the settled ones lower the limit by as much; if fewer are no faster, because the engine is slower at
+any number, it comes back.
 
 Beside that: each request that is refused as one too many takes one off; a time-out takes a quarter
 off; requests that wait inside the engine are taken off. Streams of a higher trial that begin late
@@ -52,7 +53,7 @@ STEADY_GAIN: Final = 0.2
 """What doubling must gain to be done again."""
 FULL_GAIN: Final = 0.7
 """An eighth more that gains so much says that the knee is far: the limit doubles again."""
-WORTH: Final = 0.12
+WORTH: Final = 0.2
 """What an eighth more must gain to be worth the later first bytes."""
 STRAIN: Final = 1.3
 """Two rounds in a row that take so many times as long lower the limit."""
@@ -63,7 +64,7 @@ LATE: Final = 2.0
 higher trial."""
 LATE_MAX: Final = 2
 TIMEOUT_FACTOR: Final = 0.75
-WAIT_ROUNDS: Final[Mapping[Trial, int]] = {"higher": 6, "lower": 12}
+WAIT_ROUNDS: Final[Mapping[Trial, int]] = {"higher": 10, "lower": 24}
 """How far trials that fail put off the next of their kind, in rounds of a trial."""
 OUTPUT_COST: Final = 16.0
 """Prompt tokens that cost as much as one output token, where only their sum is measured."""
@@ -197,6 +198,7 @@ class SlotLimit:
         self._strained = False  # the last round took longer
         self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples before the next trial
         self._unstrained: Round | None = None  # while the limit goes down for strain
+        self._descents = 0  # lower trials in a row that lost nothing
         self._late = 0  # first bytes of a trial that came late, less the others
         self._timed_out = False  # since the last sample
 
@@ -358,7 +360,7 @@ class SlotLimit:
 
     def _try(self, which: Trial, now_s: float) -> None:
         self._seen[which] = self._late = 0
-        step = max(1, self.slots // 8)
+        step = max(1, self.slots >> (3 if which == "higher" else max(1, 3 - self._descents)))
         slots = self.slots + step if which == "higher" else self.slots - step
         if 1 <= slots <= self.ceiling:
             self._phase = which
@@ -393,6 +395,8 @@ class SlotLimit:
             self._lower(done, stretch, now_s)
             return
         self._waits["lower"] = 0
+        self._seen["lower"] = SAMPLES_MAX  # the next comes before a higher one
+        self._descents += 1
         self._settle(done)
         self.reason, self.in_trial = f"{before.slots} at once gave no more throughput", False
 
@@ -402,6 +406,7 @@ class SlotLimit:
         assert settled is not None
         assert which in ("higher", "lower")
         self._phase = "settled"
+        self._descents = 0
         self._put_off(which)
         return self._set(settled.slots, reason, now_s, in_trial=True)
 

@@ -4,7 +4,8 @@
 `/v1/models` lists one model with an `id` and its `aliases` (`--alias a,b`); requests may name any
 of them, and all are the same weights, so nothing ever swaps. As a router over several models it
 gives each a `status.value` (`loaded`, `loading`, `unloaded`) and has no slots of its own.
-`/metrics`, where it is turned on, tells how many requests wait inside (`requests_deferred`).
+Then `/metrics`, where it is turned on, tells how many requests wait inside (`requests_deferred`); a
+server that names its slots is never sent more, and need not be asked.
 """
 
 from forebay.nodes.adapters.answers import (
@@ -43,13 +44,14 @@ class LlamaCpp:
         props = json_object_if_there(await fetch("GET", PROPS_PATH), PROPS_PATH)
         listed = json_object(await fetch("GET", MODELS_PATH), MODELS_PATH)
         models = entries(listed, "data", MODELS_PATH)
-        loaded = _loaded(models)
+        loaded, slots = _loaded(models), count(props.get("total_slots"))
+        waiting = 0 if slots else metric(await fetch("GET", METRICS_PATH), WAITING)
         return NodeReport(
             models=_names(models),
             families=self.families,
             kind=self.kind,
-            slots=count(props.get("total_slots")),
-            waiting=metric(await fetch("GET", METRICS_PATH), WAITING),
+            slots=slots,
+            waiting=waiting,
             loaded=loaded,
             loaded_max=max(1, len(loaded or ())),
             contexts=_contexts(props, _names(models)),
