@@ -143,7 +143,6 @@ async def test_a_llama_cpp_that_loads_and_already_names_its_model_is_believed() 
 async def test_a_llama_cpp_that_names_no_slots_tells_how_many_wait_inside() -> None:
     waiting = {"/metrics": b"llamacpp:requests_deferred 4\n"}
     assert (await probe("llama-cpp", {**LLAMA_CPP_ROUTER, **waiting})).waiting == 4
-    assert (await probe("llama-cpp", {**LLAMA_CPP, **waiting})).waiting == 0
 
 
 async def test_a_llama_cpp_router_tells_which_models_are_loaded() -> None:
