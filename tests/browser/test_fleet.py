@@ -100,6 +100,15 @@ async def test_a_gateway_on_its_own_has_no_fleet_and_shows_none(site: Site) -> N
     await expect(page.locator("#nodes").get_by_text("guarded")).to_be_hidden()
 
 
+async def test_the_slots_of_a_node_say_why_they_are_as_many(site: Site) -> None:
+    await site.start(await site.node(slots=3))
+    page = await site.open()
+    slots = page.locator("#nodes .card [title*='it runs 3 at once']")
+    await expect(slots).to_contain_text("0 of 3 slots in use")
+    await page.get_by_label("Language").select_option("ja")
+    await expect(slots).to_have_attribute("title", re.compile("3 スロット"))
+
+
 async def test_a_guarded_node_says_so_on_its_card(site: Site) -> None:
     _, page = await fleet_page(site)
     badge = page.locator("#nodes .card").get_by_text("guarded", exact=True)

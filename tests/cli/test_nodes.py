@@ -28,6 +28,12 @@ async def test_a_node_is_added_listed_and_removed(desk: Desk) -> None:
     assert "There are no nodes" in (await desk.run("nodes", "list")).stdout
 
 
+async def test_the_list_says_why_a_node_has_its_slots_where_nobody_set_them(desk: Desk) -> None:
+    await desk.start(await desk.node(slots=3))
+    shown = (await desk.run("nodes", "list")).stdout
+    assert "n1 has 3 slots: the node says that it runs 3 at once" in shown
+
+
 async def test_a_node_is_drained_and_resumed(desk: Desk) -> None:
     gateway = await desk.start(await desk.node())
     drained = await desk.run("nodes", "drain", "n1")

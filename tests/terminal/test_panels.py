@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +174,13 @@ def test_a_lost_connection_is_told_with_its_reason() -> None:
     assert "✕ reconnecting, away for 12 s" in shown(panels.header, view)
     assert "No gateway answers" in shown(panels.message, view)
     assert "11 of 100" in shown(panels.figures, view, 80, 2)  # what was known stays
+
+
+def test_a_node_whose_slots_were_found_says_why() -> None:
+    view = made_view(nodes=[node("gpu1", slots=8, slots_reason="16 at once gave no more")])
+    assert "8: 16 at once gave no more" in shown(panels.node_facts, view)
+    fixed = shown(panels.node_facts, made_view(nodes=[node("gpu1", slots=8)]))
+    assert re.search(r"^ *Slots +8$", fixed, re.M), fixed
 
 
 def test_a_guarded_node_says_so() -> None:

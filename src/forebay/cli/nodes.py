@@ -11,7 +11,7 @@ from forebay.cli.exits import USAGE
 from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import kinds, node_names
-from forebay.cli.output.console import fail, tell, tell_json
+from forebay.cli.output.console import counted, fail, tell, tell_json
 from forebay.cli.output.tables import node_table, show
 from forebay.cli.output.text import printable
 
@@ -44,6 +44,10 @@ def list_nodes(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = F
         tell_json(reply.raw["data"])
     elif reply.value.data:
         show(node_table(reply.value.data))
+        for node in reply.value.data:
+            if node.slots_reason:
+                slots = counted(node.slots, "slot")
+                tell(f"{printable(node.name)} has {slots}: {printable(node.slots_reason)}")
     else:
         tell(f"There are no nodes. Add one with: {as_called('nodes add URL')}")
 
@@ -62,7 +66,7 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
         typer.Option(help="Which kind of server it is; else it is asked.", autocompletion=kinds),
     ] = None,
     slots: Annotated[
-        int | None, typer.Option(min=0, help="Requests at once; 0, the default, asks the node.")
+        int | None, typer.Option(min=0, help="Requests at once; 0, the default, finds them out.")
     ] = None,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",

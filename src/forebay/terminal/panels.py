@@ -389,7 +389,7 @@ def node_facts(view: TopView, cells: int, rows: int) -> list[Text]:
     facts = (
         ("Kind", _kind(node)),
         ("State", f"{node.state} for {brief(node.state_seconds)}"),
-        ("Slots", f"{node.slots}: {node.slots_reason}" if node.slots_reason else ""),
+        ("Slots", f"{node.slots}: {node.slots_reason}" if node.slots_reason else str(node.slots)),
         ("Models", f"{node.models_total}: {', '.join(node.models)}" if node.models else ""),
         ("In memory", "all of them" if node.loaded is None else ", ".join(node.loaded)),
         ("Failing", ", ".join(node.failing)),

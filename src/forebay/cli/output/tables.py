@@ -74,9 +74,7 @@ def _as_records(table: Table) -> Text:
 
 def node_table(nodes: Sequence[NodeStatus]) -> Table:
     """Return the nodes as a table."""
-    table = plain_table(
-        "Node", "State", "Kind", "Running", "Models", "URL", "Slots because", "Last error"
-    )
+    table = plain_table("Node", "State", "Kind", "Running", "Models", "URL", "Last error")
     for node in nodes:
         state = printable(node.state)
         table.add_row(
@@ -86,7 +84,6 @@ def node_table(nodes: Sequence[NodeStatus]) -> Table:
             f"{node.in_flight} of {node.slots}",
             _models(node.models),
             printable(node.url),
-            printable(node.slots_reason or ""),
             printable(node.last_error or ""),
         )
     return table
