@@ -140,7 +140,7 @@ export default {
   guarded: "guarded",
   guarded_means: "Guarded: a guard beside it lets exactly its slots through.",
   slots: "Slots",
-  slots_because: "{slots} {slots:slot|slots}: {reason}",
+  slots_because: "Why {slots} {slots:slot|slots}: {reason}",
   slots_used: "{used} of {slots} {slots:slot|slots} in use",
   model_loaded: "{model}, loaded",
   model_failing: "{model}, failing",
