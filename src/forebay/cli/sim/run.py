@@ -170,7 +170,7 @@ def _plan(changes: Changes, stage: Stage) -> ReplayPlan:
     if changes.nodes is not None:
         nodes = parse_nodes(changes.nodes, stage.traffic, stage.fits)
     else:
-        slots = {node.name: node.slots for node in settings.nodes}
+        slots = {node.name: node.slots for node in settings.nodes if node.slots != "auto"}
         nodes = recorded_nodes(stage.traffic, stage.fits, slots)
     load_s = stage.fits.load_s if changes.load_s is None else changes.load_s
     return ReplayPlan(nodes, settings.queue.options(), load_s, changes.speed)
