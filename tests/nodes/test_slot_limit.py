@@ -7,6 +7,8 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forebay.nodes.slot_limit import SLOTS_MAX, Round, Sample, SlotLimit, gain
 
@@ -238,3 +240,44 @@ def test_more_at_which_streams_begin_late_must_gain_nearly_all(
         longer = Sample("llama", 100, 50, first_byte_s, 1.3 - first_byte_s)
         limit.note(longer, started_s=limit.changes + 0.5, now_s=limit.changes + 1.0)
     assert limit.slots == slots
+
+
+SAMPLES = st.builds(
+    Sample,
+    st.sampled_from(["a", "b"]),
+    st.integers(0, 10**9) | st.just(0),
+    st.integers(0, 10**9) | st.just(0),
+    st.floats(0.0, 1e6) | st.just(0.0),
+    st.floats(-1.0, 1e6) | st.just(0.0),
+)
+
+
+def tell(limit: SlotLimit, kind: str, one: Sample, now_s: float) -> bool:
+    if kind == "refused":
+        return limit.note_refused(now_s)
+    if kind == "timed out":
+        return limit.note_timed_out(now_s)
+    if kind == "waiting":
+        return limit.note_waiting(one.output_tokens, now_s)
+    if kind == "named":
+        return limit.note_ceiling(1 + one.prompt_tokens % 99, now_s)
+    if kind == "begun":
+        return limit.note_first_byte(one.model, one.prompt_tokens, one.first_byte_s, now_s, now_s)
+    return limit.note(one, now_s, now_s)
+
+
+KINDS = st.sampled_from(["refused", "timed out", "waiting", "named", "begun"])
+
+
+@given(st.data(), st.integers(1, 300))
+def test_whatever_comes_the_limit_is_within_its_bounds(data: st.DataObject, start: int) -> None:
+    limit = SlotLimit(start)
+    some = data.draw(st.lists(SAMPLES, min_size=1, max_size=12))
+    rare = data.draw(st.dictionaries(st.integers(0, 400), KINDS, max_size=20))
+    for number in range(400):
+        before = limit.slots, limit.changes
+        kind, one = rare.get(number, "answered"), some[number % len(some)]
+        changed = tell(limit, kind, one, float(number))
+        assert 1 <= limit.slots <= limit.ceiling
+        assert changed == (limit.slots != before[0])
+        assert limit.changes == before[1] + changed

@@ -48,7 +48,8 @@ SEARCH_SAMPLES_MAX: Final = 12
 WATCH_SAMPLES: Final = 8
 TRIAL_SAMPLES: Final = 6
 SAMPLES_MAX: Final = 64
-"""In a round of a trial: as many as the limit, within these."""
+"""In a round of a trial: as many as the limit, within these. And what is usual at the limit that
+holds is said by so many at most."""
 STEADY_GAIN: Final = 0.2
 """What doubling must gain to be done again."""
 FULL_GAIN: Final = 0.7
@@ -122,7 +123,7 @@ class Round:
     def _ratio(self, other: Round) -> float | None:
         ratios = [
             (one.first_byte_s + one.rest_s)
-            / (rates[0] + rates[1] * one.prompt_tokens + rates[2] * one.output_tokens)
+            / max(1e-9, rates[0] + rates[1] * one.prompt_tokens + rates[2] * one.output_tokens)
             for one in other._samples
             if (rates := self._rates.get((one.model, one.rest_s > 0.0))) is not None
         ]
@@ -158,7 +159,7 @@ def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
 
 def gain(low: Round, high: Round) -> float | None:
     """Return which share of a rise of the limit became throughput; None if nothing compares."""
-    stretch = low.stretch(high)
+    stretch = low.stretch(high) if low.slots < high.slots else None
     return None if stretch is None else 1.0 - log(stretch) / log(high.slots / low.slots)
 
 
