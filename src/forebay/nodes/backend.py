@@ -302,7 +302,7 @@ class Backend:
             if self.limit is not None and other.limit is not None:
                 self.limit = other.limit
             self._probed.set()
-        self.told = self.health.changed(self._clock.monotonic_s())
+        self.told = self._with_slots(self.health.changed(self._clock.monotonic_s()))
 
     # -- lifecycle
 
@@ -451,15 +451,19 @@ class Backend:
                 self.absences.clear()  # it may come back with other options
                 self.state_since_s = self._clock.monotonic_s()
                 self._say(change)
-            slots, found = change.slots, self.finds_slots
-            if self.limit is not None and self.health.phase != "half_open":
-                slots = self.limit.slots
-            slots = max(1, slots - self._slots_cut)
-            if (slots, found) != (change.slots, change.found):
-                change = replace(change, slots=slots, found=found)
-            self.told = change
+            self.told = self._with_slots(change)
             self._post(self.told)
         self._arm()
+
+    def _with_slots(self, change: NodeChanged) -> NodeChanged:
+        """Put the slots in that were found, less those that it seems not to have now."""
+        slots, found = change.slots, self.finds_slots
+        if self.limit is not None and self.health.phase != "half_open":
+            slots = self.limit.slots
+        slots = max(1, slots - self._slots_cut)
+        if (slots, found) == (change.slots, change.found):
+            return change
+        return replace(change, slots=slots, found=found)
 
     def _say(self, change: NodeChanged) -> None:
         """Log a change of state: one line each time, none while it lasts."""
