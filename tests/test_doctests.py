@@ -15,7 +15,8 @@ MODULES = [
     ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
     for folder, within in ((ROOT / "src", "."), (ROOT, "harness"), (ROOT, "tools"), (ROOT, "bench"))
     for path in sorted((folder / within).rglob("*.py"))
-    if ">>> " in path.read_text()
+    if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    and ">>> " in path.read_text()
 ]
 
 

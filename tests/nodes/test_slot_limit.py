@@ -194,6 +194,15 @@ def test_the_number_that_a_node_names_is_start_and_ceiling() -> None:
     assert (limit.slots, limit.reason) == (4, "the node says that it runs 4 at once")
 
 
+def test_a_number_that_the_node_names_stays_though_fewer_would_do_as_well() -> None:
+    engine, named, found = flat(2), SlotLimit(), SlotLimit(8)
+    named.note_ceiling(8, 0.0)
+    for limit in (named, found):
+        Run(limit, seed=1).serve(engine, 2000)
+    assert named.slots == 8
+    assert found.slots < 8
+
+
 def test_the_gain_does_not_depend_on_what_was_asked() -> None:
     """Twice the requests at half the speed gain nothing, however long prompts and answers are."""
 

@@ -19,9 +19,9 @@ knee, of an engine that is flat up to it. (*Falling* is the same downwards, from
 that the node did not name.) *Settled*: now and then one round is spent on a limit that is an eighth
 *higher* or *lower*. The higher one stays if it gains, and the limit rises again if it gains nearly
 all; the lower one stays if the difference had gained nothing, and is followed by one twice as far
-down. A trial that fails puts off the next of its kind. Two rounds in a row that take longer than
-the settled ones lower the limit by as much; if fewer are no faster, because the engine is slower at
-any number, it comes back.
+down; where the node named its number, no lower one is tried. A trial that fails puts off the next
+of its kind. Two rounds in a row that take longer than the settled ones lower the limit by as much;
+if fewer are no faster, because the engine is slower at any number, it comes back.
 
 Beside that: each request that is refused as one too many takes one off; a time-out takes a quarter
 off; requests that wait inside the engine are taken off. Streams of a higher trial that begin late
@@ -339,6 +339,8 @@ class SlotLimit:
             return
         self._seen = {which: seen + len(done) for which, seen in self._seen.items()}
         due = [which for which, seen in self._seen.items() if seen >= self._waits[which]]
+        if self.is_named and "lower" in due:
+            due.remove("lower")  # whoever set that number may have wanted it
         if due:
             self._try(max(due, key=lambda which: self._seen[which]), now_s)
 

@@ -118,8 +118,10 @@ async def test_each_comment_says_how_long_it_will_take_from_then_on(rig: Rig) ->
         for client, position, eta_s in ((near, 1, left_s), (far, 2, left_s + 10)):
             if left_s == 8:
                 await client.head()
-            told = f": queued position={position} eta={eta_s}\n\n"
-            assert await client.chunk() == told.encode()
+            told = (await client.chunk() or b"").decode()
+            assert told.startswith(f": queued position={position} eta=")
+            # that nobody has started meanwhile makes a wait of several turns a little longer
+            assert 0 <= int(told.rpartition("=")[2]) - eta_s < position
 
 
 async def test_a_comment_has_no_estimate_while_nothing_has_been_measured(rig: Rig) -> None:
