@@ -61,4 +61,4 @@ def test_the_repo_names_no_package_host_and_no_path_of_a_machine() -> None:
     banned = re.compile("python" + "hosted|pypi" + r"\.org|/ro" + "ot/|/wo" + "rk/")
     for path in [*SOURCES, *ROOT.glob("*.*"), *ROOT.glob("docs/**/*.md"), ROOT / "Makefile"]:
         if path.is_file() and path.name != ".git":  # a file where the tree is one of several
-            assert banned.search(path.read_text()) is None, path
+            assert banned.search(path.read_text(errors="replace")) is None, path

@@ -155,6 +155,18 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Model swaps", "Models loaded because a request was sent to a node that had another "
               "one in memory, per minute.",
               {"swaps": "60 * " + of_fleet(f"rate(forebay_model_swaps_total[{RANGE}])")}),
+        Panel("Prompts from cache", "The share of prompt tokens that were probably cached on the "
+              "node that served them, where several nodes could.",
+              {"hit rate": of_fleet(f"rate(forebay_prefix_hit_tokens_total[{RANGE}])") + " / "
+                           + of_fleet(f"rate(forebay_prefix_tokens_total[{RANGE}])")},
+              "percentunit", options={"min": 0}),
+        Panel("Prefill saved", "What computing those prompts again would have taken, in seconds "
+              "per second.",
+              {"saved": of_fleet(f"rate(forebay_prefix_saved_seconds_total[{RANGE}])")}, "s"),
+        Panel("Slots found anew", "Changes of the number of slots that a node was found to run "
+              "well, per minute.",
+              {"{{node}}":
+                  f"60 * sum by (node) (rate(forebay_node_slots_changes_total[{RANGE}]))"}),
     ],
     "The fleet": [
         Panel("Gateways", "Gateways that share a queue, by what they are; empty where each works "
