@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.core.prefixes import PARTS_MAX
-from forebay.relay.prefix import BLOCK_BYTES, BYTES_MAX, NO_PREFIX, PrefixHasher
+from forebay.relay.prefix import BLOCK_BYTES, BYTES_MAX, BYTES_MIN, NO_PREFIX, PrefixHasher
 
 HASHER = PrefixHasher(b"key")
 LONG = "The forebay is the still water above the turbines. " * 50
@@ -78,6 +78,13 @@ def test_the_sizes_are_tokens_of_the_parts() -> None:
     hashes, sizes = HASHER.read("m", json.dumps({"messages": messages(LONG, "hi")}).encode())
     assert len(hashes) == len(sizes)
     assert sizes[0] > 600 > 20 > sizes[1] > 5
+
+
+def test_a_list_of_many_small_things_is_not_looked_at_one_by_one() -> None:
+    for name in ("messages", "input"):
+        body = json.dumps({name: [0] * 50_000}, separators=(",", ":")).encode()
+        assert BYTES_MIN < len(body) < BYTES_MAX
+        assert HASHER.read("m", body) == NO_PREFIX
 
 
 def test_what_is_too_short_or_too_long_or_no_prompt_has_none() -> None:

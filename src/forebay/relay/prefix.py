@@ -18,6 +18,9 @@ BYTES_MIN: Final = 2048
 """A shorter prompt is computed in less than a hash saves: some hundred tokens."""
 BYTES_MAX: Final = 262_144
 """A longer body is not read again for this."""
+COMMA_BYTES: Final = 12
+"""A body with a comma for fewer bytes than this on average is no conversation, but a list of many
+small things, which would take 10 ms to look at one by one."""
 BLOCK_BYTES: Final = 512
 TOKEN_BYTES: Final = 4
 _GROUPS: Final = ((24, 1), (16, 2), (12, 8), (10, 32))
@@ -52,7 +55,8 @@ class PrefixHasher:
 
     def read(self, model: str, body: bytes) -> Prefix:
         """Return the chain of a body that has been read; an empty one where it is of no use."""
-        if not BYTES_MIN <= len(body) <= BYTES_MAX:
+        size = len(body)
+        if not BYTES_MIN <= size <= BYTES_MAX or body.count(b",") * COMMA_BYTES > size:
             return NO_PREFIX
         try:
             prompt = _DECODER.decode(body)
