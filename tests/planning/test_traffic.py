@@ -49,6 +49,14 @@ def test_lines_of_others_and_requests_that_no_queue_had_are_left_out(tmp_path: P
     assert (len(traffic.requests), traffic.skipped) == (1, 4)
 
 
+def test_all_that_a_gateway_writes_may_be_in_one_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "log", line(0), line(1))
+    greeting = 'Forebay is at http://127.0.0.1:7800\n\n{"level": "info", "message": "ready"}\n'
+    path.write_text(greeting + path.read_text())
+    traffic = read_traffic(path)
+    assert (traffic.source, len(traffic.requests), traffic.skipped) == ("access log", 2, 2)
+
+
 @pytest.mark.parametrize(
     "nonsense",
     [{"weight": 0.0}, {"weight": 1e300}, {"run_ms": -5}, {"arrived": 1e300}, {"time": "soon"}],

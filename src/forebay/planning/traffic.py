@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -31,6 +32,8 @@ AMOUNT_MAX = 1e12
 """Above all times and sizes that a gateway writes."""
 NEVER_QUEUED = ("model_not_found", "route_not_supported")
 """Outcomes of requests with an id that no queue could have served."""
+GREETING_LINES_MAX = 1000
+"""How far the first request of an access log is looked for."""
 TRACE_MODEL = "model"
 """What traces call the model that they do not name."""
 FAMILIES = {"/api/": "ollama", "/v1/messages": "anthropic"}
@@ -105,7 +108,7 @@ class _TraceLine(Struct):
 
 def read_traffic(path: Path) -> Traffic:
     """Read an access log, or a trace in CSV or JSON lines; raises BadPlan, saying what is wrong."""
-    first = _first_line(path)
+    first = _telling_line(path)
     if not first.startswith("{"):
         rows = (
             TrafficRequest(row.at_s, TRACE_MODEL, prompt_tokens=row.prompt_tokens,
@@ -118,10 +121,19 @@ def read_traffic(path: Path) -> Traffic:
     return _traffic("trace", _bounded(_trace_lines(path), path), path)
 
 
-def _first_line(path: Path) -> str:
-    for line in _lines(path):
-        return line
-    raise BadPlan(f"--from: {path} is empty.")
+def _telling_line(path: Path) -> str:
+    """Return the line by which a file is known: its first, but for what `forebay serve` says first.
+
+    That is for people, and is in the same file where all it writes goes to one.
+    """
+    first = ""
+    for line in islice(_lines(path), GREETING_LINES_MAX):
+        first = first or line
+        if first.startswith("{") or (line.startswith("{") and '"outcome"' in line):
+            return line
+    if not first:
+        raise BadPlan(f"--from: {path} is empty.")
+    return first
 
 
 def _lines(path: Path) -> Iterator[str]:
