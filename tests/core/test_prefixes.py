@@ -15,6 +15,7 @@ from forebay.core import (
     Finished,
     Inspected,
     NodeChanged,
+    NodeRemoved,
     Options,
     Route,
     Scheduler,
@@ -100,6 +101,23 @@ def test_nobody_waits_for_a_cache_longer_than_it_saves() -> None:
     assert scheduler.next_deadline_s() == pytest.approx(12.0)
     assert not scheduler.handle(Ticked(), 11.9)
     assert routed(scheduler.handle(Ticked(), 12.0))["2"].node != node
+
+
+@pytest.mark.parametrize("gone", ["offline", "draining", "removed"])
+def test_who_waits_for_a_node_that_goes_starts_elsewhere_at_once(gone: Any) -> None:
+    scheduler = two_nodes()
+    node = routed(scheduler.handle(prompt("1", 1), 10.0))["1"].node
+    scheduler.handle(prompt("2", 1), 10.0)
+    event = NodeRemoved(node) if gone == "removed" else NodeChanged(node, 1, ("m",), state=gone)
+    assert routed(scheduler.handle(event, 10.1))["2"].node != node
+
+
+def test_nobody_times_out_for_a_cache() -> None:
+    scheduler = two_nodes(wait_s_max=3.0)
+    nodes = [routed(scheduler.handle(prompt(str(n), n), 10.0))[str(n)].node for n in (1, 2)]
+    scheduler.handle(prompt("3", 1), 10.0)
+    started = routed(scheduler.handle(Finished("2"), 11.5))
+    assert started["3"].node == nodes[1], "it has 1.5 s left, and the cache saves 2"
 
 
 def test_others_pass_one_that_waits_for_a_cache() -> None:

@@ -309,6 +309,8 @@ class Book:
         if place is None or place[0].name in entry.excluded:
             return False
         other, saved_s = place
+        if self.now_s + saved_s >= entry.deadline_s:
+            return False  # it might time out for a cache
         entry.held_on, entry.held_until_s = other, self.now_s + saved_s
         entry.held_from = frozenset(entry.queue.lane.nodes) - entry.excluded - {other.name}
         other.held[entry] = None
@@ -323,6 +325,11 @@ class Book:
         self._forget_hold(entry)
         returned.add(entry)
         self.fill_open(entry.queue.lane, entry)
+
+    def release_holds(self, node: Node) -> None:
+        """Let those go anywhere that waited for a node which cannot be used now."""
+        for entry in list(node.held):
+            self.release_hold(entry)
 
     def _forget_hold(self, entry: Entry) -> None:
         if entry.held_on is not None:

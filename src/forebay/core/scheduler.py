@@ -326,6 +326,8 @@ class Scheduler:
             book.cluster.readmit(node, book.reaches)
             if not was_up:
                 self._run_with_fallbacks()
+        elif node.held:
+            book.release_holds(node)
         if book.cluster.unlisted:
             self._refuse_unlisted()
         book.fill(node)
@@ -344,7 +346,9 @@ class Scheduler:
                     book.change_model(entry, arrival, lane)
 
     def _remove_node(self, name: str) -> None:
-        self._book.cluster.remove(name)
+        node = self._book.cluster.remove(name)
+        if node is not None and node.held:
+            self._book.release_holds(node)
         if self._book.cluster.unlisted:
             self._refuse_unlisted()
 
