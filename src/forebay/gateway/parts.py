@@ -13,16 +13,19 @@ from forebay.dashboard.feed import DashboardDeps, DashboardFeed, LifecycleStatus
 from forebay.dashboard.observer import QueueObserver
 from forebay.dashboard.snapshot import SessionsSnapshot
 from forebay.gateway.dashboard import (
+    FIRST_TOKENS,
     GPUS_S,
+    OUTPUT_TOKENS,
     RETRIES,
+    WAITS,
     JobsView,
     RateLimit,
     bad_ends,
     page_figures,
     remedy_of,
     waits_by_bucket,
+    with_counts,
     with_ends,
-    with_waits,
 )
 from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
@@ -229,7 +232,13 @@ class Parts:
                 observe=self.queue_observer.observe,
                 nodes=self.nodes,
                 clock=clock,
-                waits=lambda: with_waits(waits_by_bucket(self.accounting), self._others()),
+                waits=lambda: with_counts(WAITS, waits_by_bucket(self.accounting), self._others()),
+                first_tokens=lambda: with_counts(
+                    FIRST_TOKENS, self.accounting.first_bytes.counts, self._others()
+                ),
+                output_tokens=lambda: (
+                    self.accounting.output_tokens + int(self._others().get(OUTPUT_TOKENS, 0))
+                ),
                 bounds_s=BUCKETS_S,
                 outcomes=lambda: with_ends(bad_ends(self.accounting), self._others()),
                 remedy_of=remedy_of,
