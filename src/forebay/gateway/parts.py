@@ -85,7 +85,7 @@ class Parts:
         seat: Seat | None = None,
     ) -> None:
         """`seat` is its place among the workers, where there are several."""
-        self.seat = seat
+        self.seat, self.clock = seat, clock
         server, queue = settings.server, settings.queue
         chance = random.Random()  # jitter, and ids that need not be secret
         self.live = LiveSettings(settings, environ, read_settings)
