@@ -22,6 +22,7 @@ from forebay.gateway.routes.admin import AdminRoutes, GuardRoutes
 from forebay.gateway.routes.dashboard import DashboardRoutes
 from forebay.gateway.routes.files import BatchRoutes, FileRoutes
 from forebay.gateway.routes.jobs import JobRoutes
+from forebay.gateway.routes.keys import KeyRoutes
 from forebay.gateway.routes.model_queries import ModelQueryRoutes
 from forebay.gateway.routes.models import ModelRoutes
 from forebay.gateway.routes.queue import QueueRoutes
@@ -102,6 +103,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         AdminRoutes(
             authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live
         ),
+        KeyRoutes(authorizer, reader, parts.records, parts.keys, parts.live),
         GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
         JobRoutes(authorizer, reader, readiness, parts.jobs, parts.models),
         FileRoutes(authorizer, reader, readiness, parts.jobs),

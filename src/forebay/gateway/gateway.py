@@ -90,6 +90,7 @@ class Gateway:
         if self.role is not None:
             await self.role.start(probe_s)
             return
+        await self.parts.start_records()
         server = self.parts.settings.server
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(
@@ -149,6 +150,7 @@ class Gateway:
         await self._cold.stop(CLOSING_S)
         await parts.jobs.stop()
         await parts.sessions.stop()
+        await parts.records.stop()
         with contextlib.suppress(TimeoutError):  # clients that do not read are cut off
             async with asyncio.timeout(CLOSING_S):
                 await self._server.emptied()

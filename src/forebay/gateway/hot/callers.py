@@ -206,6 +206,8 @@ class Callers:
     ) -> Problem | None:
         authorization, api_key = values.get(b"authorization"), values.get(b"x-api-key")
         if not self._keys:
+            if self._keys.sealed:
+                return Problem("store_unavailable", "the keys of this gateway are not read yet")
             caller.credentials = _written(b"authorization", authorization) + _written(
                 b"x-api-key", api_key
             )
