@@ -131,9 +131,8 @@ class Parts:
         self.sessions = self._make_sessions(clock)
         self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)
         # -- what can be seen from the outside
-        self.metrics = Metrics(
-            self.accounting, self.nodes, self.jobs.figures, self.sessions.figures
-        )
+        figures = (self.jobs.figures, self.sessions.figures)
+        self.metrics = Metrics(self.accounting, self.nodes, *figures)
         self.workers = self._join_workers(clock)
         """The other workers, where there are several."""
         self.queue_observer = self._make_queue_observer(clock)
