@@ -53,6 +53,8 @@ class Totals(Struct, frozen=True, gc=False):
     cancelled: int = 0
     returned: int = 0
     swaps: int = 0
+    rate_waits: int = 0
+    """Requests that had to wait for the rate of their key."""
     rejected: dict[str, int] = {}
     prefix_tokens: int = 0
     """Of prompts that several nodes could serve."""
