@@ -24,6 +24,7 @@ RejectCode: TypeAlias = Literal[
     "rate_limited",
     "shutting_down",
 ]
+"""Why a request is refused before it waits; the codes of the HTTP errors."""
 
 NO_ROOM: tuple[RejectCode, ...] = (
     "queue_full", "user_queue_full", "queue_disabled", "stream_not_queued",
@@ -43,6 +44,9 @@ WaitReason: TypeAlias = Literal[
     "starting",  # a node that may serve it has never answered yet
     "rate",  # its key has used what it may for now
 ]
+"""Why a request waits: `busy`, every slot that could serve it is taken; `turn`, a slot is free, but
+held for a model swap or for those before it; `offline`, no node that serves it is up; `loading`,
+none is up, but one is loading; `starting`, a node that may serve it has never answered yet."""
 
 
 class RateStatus(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -167,4 +171,6 @@ class Audit(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 Decision: TypeAlias = Route | Wait | Reject
+"""The first answer to an `Arrived`."""
 Action: TypeAlias = Route | Wait | Reject | Expire | Abort | Describe | Snapshot | Audit
+"""Everything that `Scheduler.handle` may return."""

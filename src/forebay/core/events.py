@@ -234,3 +234,4 @@ Event: TypeAlias = (
     | Audited
     | ShutDown
 )
+"""Everything that `Scheduler.handle` takes."""

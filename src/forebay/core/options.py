@@ -88,6 +88,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
         return len(self.priorities) // 2
 
     def weight_of(self, rank: int) -> float:
+        """Return the weight of the priority class at a rank, 0 being the most urgent."""
         default = (8.0, 4.0, 1.0)[rank] if rank < 3 else 1.0
         return self.class_weights.get(self.priorities[rank], default)
 

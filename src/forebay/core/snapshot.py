@@ -64,6 +64,7 @@ class Totals(Struct, frozen=True, gc=False):
     """What computing those would have taken, going by what prompts take."""
 
     def refused(self, codes: Iterable[str]) -> int:
+        """Return how many were refused with one of these codes."""
         return sum(self.rejected.get(code, 0) for code in codes)
 
 
