@@ -69,8 +69,10 @@ if TYPE_CHECKING:
     from forebay.coordination import Coordinator
     from forebay.core import Event
     from forebay.gateway.hot.access_log import AccessLog
+    from forebay.gateway.traces import Traces
     from forebay.gateway.workers.seat import Seat
     from forebay.relay.problem import Problem
+    from forebay.relay.relay import Observer
     from forebay.settings import ReloadPlan, ResolvedKey, Settings
 
 logger = logging.getLogger("forebay.serve")
@@ -79,13 +81,14 @@ logger = logging.getLogger("forebay.serve")
 class Parts:
     """One gateway without its sockets."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         settings: Settings,
         clock: Timers,
         *,
         environ: Mapping[str, str] | None = None,
         log: AccessLog | None = None,
+        traces: Traces | None = None,
         read_settings: Callable[[], Settings] | None = None,
         seat: Seat | None = None,
     ) -> None:
@@ -111,7 +114,7 @@ class Parts:
         self.guarded = self._make_guarded(clock, environ)
         self.node_commands = NodeCommandLog(self.nodes, clock)
         # -- the queue, and the fleet that shares it
-        self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
+        self.relay = Relay(self.nodes, queue, settings.retry, clock, self._make_observer(traces))
         self.coordinator = self._make_coordinator(clock, chance)
         self.relay.connect(self.coordinator)
         self.nodes.connect(self._node_changed)
@@ -139,6 +142,22 @@ class Parts:
         """The other workers, where there are several."""
         self.queue_observer = self._make_queue_observer(clock)
         self.dashboard_feed = self._make_dashboard_feed(clock)
+
+    def _make_guarded(self, clock: Timers, environ: Mapping[str, str] | None) -> GuardedNodes:
+        token = read_secret("guard.token_env", self.settings.guard.token_env, environ)
+        return GuardedNodes(self.nodes, token or "", clock)
+
+    def _make_observer(self, traces: Traces | None) -> Observer:
+        """Return whom the relay tells of every end; traces that are off are in nobody's way."""
+        if traces is None:
+            return self.accounting
+
+        def url_of(name: str) -> str:
+            node = self.nodes.get(name)
+            return node.settings.url if node is not None else ""
+
+        self.ended.read_by(traces.take)
+        return traces.watch(self.accounting, url_of)
 
     def _make_admission(self) -> Admission:
         chance = random.SystemRandom()  # ids that nobody can guess
