@@ -136,8 +136,7 @@ class Parts:
         self.sessions = self._make_sessions(clock)
         self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)
         # -- what can be seen from the outside
-        figures = (self.jobs.figures, self.sessions.figures)
-        self.metrics = Metrics(self.accounting, self.nodes, *figures)
+        self.metrics = self._make_metrics()
         self.workers = self._join_workers(clock)
         """The other workers, where there are several."""
         self.queue_observer = self._make_queue_observer(clock)
@@ -163,6 +162,10 @@ class Parts:
         chance = random.SystemRandom()  # ids that nobody can guess
         models = self.settings.models
         return Admission(self.callers, models, self.relay, chance, self._prefix_key())
+
+    def _make_metrics(self) -> Metrics:
+        figures = (self.jobs.figures, self.sessions.figures)
+        return Metrics(self.accounting, self.nodes, *figures)
 
     def _make_queue_observer(self, clock: Timers) -> QueueObserver:
         return QueueObserver(self.relay.observe, lambda: self.settings.queue.options(), clock)
@@ -196,10 +199,6 @@ class Parts:
     def _make_callers(self) -> Callers:
         proxies = TrustedProxies(self.settings.server.trusted_proxies)
         return Callers(self.keys, self.hosts, proxies, self.settings.queue.priorities)
-
-    def _make_guarded(self, clock: Timers, environ: Mapping[str, str] | None) -> GuardedNodes:
-        token = read_secret("guard.token_env", self.settings.guard.token_env, environ)
-        return GuardedNodes(self.nodes, token or "", clock)
 
     def _make_records(self, clock: Timers) -> RecordService:
         records = RecordService(self.settings.jobs.database, clock)

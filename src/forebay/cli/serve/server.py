@@ -28,9 +28,9 @@ from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import json_lines, short_lines
 from forebay.gateway.hot.user_hash import data_folder, load_key
 from forebay.gateway.logs import LineStream, set_up_logging
-from forebay.settings.places import DATABASE_HERE, make_data_folder, state_folder
 from forebay.gateway.traces import open_traces
 from forebay.settings.environment import current_environment
+from forebay.settings.places import DATABASE_HERE, make_data_folder, state_folder
 from forebay.settings.review import risks
 
 if TYPE_CHECKING:
