@@ -27,7 +27,7 @@ import operator
 from collections import deque
 from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from forebay.batching.checks import at_least, seconds
 from forebay.batching.errors import (
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from forebay.batching.cancel import CancelToken
     from forebay.batching.request import Request
 
+FAIRNESS = ("fifo", "round_robin")
 WAIT_CANCELLED = "the wait for a request was cancelled"
 
 
@@ -146,6 +147,7 @@ class RequestQueue:
         memory_limit: int | None = None,
         max_skips: int = 8,
         clock: Clock | None = None,
+        fairness: Literal["fifo", "round_robin"] = "fifo",
     ) -> None:
         """Make an empty queue.
 
@@ -157,6 +159,8 @@ class RequestQueue:
         before memory is reserved for it; 0 for strict order. 8 lets small ones fill gaps, yet is
         soon over: an engine makes a call every few milliseconds.
         `clock`: read for `Request.enqueued_s`, and for how much of a timeout is left.
+        `fairness`: within a priority, `fifo` by arrival, `round_robin` evenly between the users
+        that wait, by size (see `forebay.batching.order`).
         """
         self._capacity: float = math.inf if capacity is None else at_least(1, "capacity", capacity)
         self._estimator = estimator
@@ -165,7 +169,10 @@ class RequestQueue:
         self._memory_limit = memory_limit
         self._clock = SystemClock() if clock is None else clock
         self._lock = Lock()
-        self._line = Line(at_least(0, "max_skips", max_skips), memory_limit)
+        if fairness not in FAIRNESS:
+            raise ValueError(f"fairness must be one of {', '.join(FAIRNESS)}, not {fairness!r}")
+        fair = fairness == "round_robin"
+        self._line = Line(at_least(0, "max_skips", max_skips), memory_limit, fair=fair)
         self._sleepers = Sleepers()
         self._withdrawn: deque[Ticket] = deque()  # cancelled, and still to be taken out
         self._sequence = 0
