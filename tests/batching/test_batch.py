@@ -306,3 +306,13 @@ def test_where_nothing_fits_nobody_is_looked_at(monkeypatch: pytest.MonkeyPatch)
     counts = HeapCounts(monkeypatch)
     assert queue.get_requests(64, 99) == []
     assert (counts.put_back, counts.pops) == (0, 0)
+
+
+def test_those_below_a_priority_are_left_waiting_and_not_passed_over() -> None:
+    queue = new_queue(max_skips=1)
+    queue.enqueue(sized("high"), Priority.HIGH)
+    fill(queue, "ab")
+    for _ in range(3):
+        assert ids(queue.get_requests(8, 100, min_priority=Priority.URGENT)) == []
+    assert ids(queue.get_requests(8, 100, min_priority=Priority.HIGH)) == ["high"]
+    assert drained(queue) == ["a", "b"]

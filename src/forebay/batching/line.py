@@ -106,7 +106,7 @@ class Line:
         self._by_size.clear()
         return requests
 
-    def take(self, max_count: int, budget: float) -> list[Request]:
+    def take(self, max_count: int, budget: float, min_priority: int = 0) -> list[Request]:
         """Take the next batch: at most so many, at most so large together, in order."""
         if budget > self._largest_budget:
             self._largest_budget = budget
@@ -118,14 +118,14 @@ class Line:
             ticket = self._pop_live()
             if ticket is None:
                 break
-            if ticket.memory_bytes <= budget:
+            if ticket.memory_bytes <= budget and ticket.priority >= min_priority:
                 budget -= ticket.memory_bytes
                 taken.append(self._hand_out(ticket))
                 overtaken = len(passed)
             else:
                 passed.append(ticket)
                 self._order.skipped(ticket)
-                if self._is_reserved_for(ticket):
+                if ticket.priority < min_priority or self._is_reserved_for(ticket):
                     break
         for ticket in passed[:overtaken]:
             ticket.skips += 1

@@ -267,20 +267,22 @@ class RequestQueue:
         timeout_s = seconds("timeout", timeout)
         return self._next(cancel, None if timeout_s == math.inf else timeout_s)
 
-    def get_requests(self, max_count: int, memory_budget: float) -> list[Request]:
+    def get_requests(
+        self, max_count: int, memory_budget: float, min_priority: Priority = Priority.LOW
+    ) -> list[Request]:
         """Take the next batch: at most so many requests, of at most so many bytes together.
 
         In order; a request too big for what is left is passed over, at most `max_skips` times,
         then memory is reserved for it (see `forebay.batching.line`). Never waits: the list is
         empty if nothing fits, nobody waits or the queue is closed. `Request.memory_bytes` is what
-        each was counted with.
+        each was counted with. Those of a lower priority than `min_priority` are left waiting.
         """
         at_least(0, "max_count", max_count)
         if not memory_budget >= 0:
             raise ValueError(f"memory_budget must be at least 0, not {memory_budget}")
         with self._lock:
             self._bury_locked()
-            return self._line.take(max_count, memory_budget)
+            return self._line.take(max_count, memory_budget, min_priority)
 
     def remove(self, id: str) -> bool:
         """Take a request out of the queue; it is not delivered. False if no such one waits."""
