@@ -207,6 +207,7 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         for id in ids:
             self.queue.remove(id)
             self._runs.pop(id, None)
+            self.submitted.pop(id, None)
         return list(super().clear_cancelled_requests())
 
     # -- the next step
@@ -476,12 +477,14 @@ class BatchingEngine:
 
     def _forget(self, id: str, is_over: bool) -> None:
         """Give up what belongs to a request whose reader leaves; stop it unless it is over."""
-        if not is_over:
-            self.manager.cancel_request(id)
+        if is_over:
+            self._scheduler.submitted.pop(id, None)
+        else:
+            self.queue.remove(id)
+            self.manager.cancel_request(id)  # the engine's thread forgets the rest
         router = self.manager.output_router
         with router._lock:
             router.result_handlers.pop(id, None)
-        self._scheduler.submitted.pop(id, None)
         with contextlib.suppress(queue.Empty):
             while True:  # outputs without a handler: their readers have left
                 router.output_queue.get_nowait()

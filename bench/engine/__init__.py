@@ -1,0 +1,1 @@
+"""The batching queue inside a real engine, on a GPU: transformers' own scheduler against ours."""
