@@ -16,7 +16,7 @@ from forebay.gateway.gateway import Gateway
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import Settings
-from forebay.testing import FakeNode
+from forebay.testing import FakeNode, RawClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -49,6 +49,17 @@ class Desk:
         made = Settings(nodes=listed, server=server, **settings)  # type: ignore[arg-type] # pydantic reads dicts
         self.gateway = Gateway(made, environ=environ)
         return await self._stack.enter_async_context(self.gateway)
+
+    async def ask(self, name: str, body: dict[str, Any]) -> RawClient:
+        """Send a request by this id, on a connection that stays; return once it is taken."""
+        client = await RawClient.connect("127.0.0.1", self.gateway.port)
+        self._stack.callback(client.close)
+        await client.post("/v1/chat/completions", body, {"X-Request-Id": name})
+        for _ in range(2000):
+            if name in self.gateway.parts.relay.exchanges:
+                return client
+            await asyncio.sleep(0)
+        raise AssertionError(f"{name} was not taken")
 
     async def run(self, *words: str, url: str = "", **environment: str) -> Result:
         """Run a command against the gateway, or against another address."""

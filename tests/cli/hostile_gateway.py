@@ -67,6 +67,20 @@ QUEUE = {
     "rejected_total": 1,
     "timeouts_total": 1,
 }
+REQUEST = {
+    "id": "r-1",
+    "state": "waiting",
+    "model": "m",
+    "user": "u",
+    "priority": "normal",
+    "position": 1,
+    "estimated_wait_seconds": {"p50": 1.0, "p90": 2.0},
+    "waited_seconds": 1.0,
+    "node": "n",
+    "reason": "r",
+    "reason_code": "busy",
+    "timeline": [{"seconds_ago": 1.0, "event": "arrived"}],
+}
 SNAPSHOT = {
     "queue": QUEUE,
     "nodes": [NODE],
@@ -107,12 +121,18 @@ def told(path: str) -> Any:
         "/v1/models": {"id": "m"},
         "/jobs": JOB,
         "/v1/batches": BATCH,
+        "/v1/queue/requests": REQUEST,
     }
     if route.startswith("/admin/nodes"):
         return {"data": [NODE]} | NODE
     if route in listed:
         return {"data": [listed[route]]} | listed[route]
-    for start, value in (("/jobs/", JOB), ("/v1/batches/", BATCH), ("/v1/queue", QUEUE)):
+    for start, value in (
+        ("/jobs/", JOB),
+        ("/v1/batches/", BATCH),
+        ("/v1/queue/", REQUEST),
+        ("/v1/queue", QUEUE),
+    ):
         if route.startswith(start):
             return value
     return SESSION

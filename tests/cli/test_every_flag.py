@@ -63,6 +63,13 @@ GATEWAY = {
     "--key-env": Flag("A_KEY", "NO_SUCH_VARIABLE"),
     **JSON,
 }
+REQUESTS = {
+    **GATEWAY,
+    "--state": Flag("ended", "lost"),
+    "--user": Flag("alice", ANYTHING),
+    "--model": Flag("m", ANYTHING),
+    "--limit": Flag("3", "0"),
+}
 SET = {"--set": Flag("queue.max_size=7", "queue.max_sise=7")}
 CONFIG = {"--config": Flag("{settings}", "no-such-file.toml")}
 
@@ -76,6 +83,11 @@ VERBS: dict[str, str] = {
     "bench": "bench --limit 1 --rate 1000",
     "bench compare": "bench compare {run} {run}",
     "sim": "sim --from {trace} --nodes 2xgpu:2",
+    "queue": "queue --help",
+    "queue list": "queue list",
+    "queue show": "queue show {request}",
+    "queue cancel": "queue cancel {request}",
+    "ps": "ps",
     "nodes": "nodes --help",
     "nodes list": "nodes list",
     "nodes add": "nodes add {spare}",
@@ -193,6 +205,12 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--fail-if": Flag("refused>9", "refused"),
     },
     "nodes list": GATEWAY,
+    "queue list": {
+        **REQUESTS,
+        "--before": Flag("{request}", ANYTHING, "queue list --state waiting"),
+    },
+    "ps": {**REQUESTS, "--before": Flag("{request}", ANYTHING, "ps --state waiting")},
+    **dict.fromkeys(("queue show", "queue cancel"), GATEWAY),
     "nodes add": {
         **GATEWAY,
         "--name": Flag("gpu7", "a b"),
@@ -356,6 +374,11 @@ class Stage:
         await self.run(["nodes", "drain", "n1"])
         done = await self.run(["jobs", "submit", "chat", "-", "--json"])
         return int(json.loads(done.stdout)["id"])
+
+    async def _request(self) -> str:
+        await self.run(["nodes", "drain", "n1"])
+        await self._desk.ask("a-request", {"model": "m", "messages": []})
+        return "a-request"
 
     async def _begun(self) -> str:
         done = await self.run(["batch", "begun.jsonl"])

@@ -138,3 +138,20 @@ def test_beyond_a_thousand_a_place_is_still_within_the_line() -> None:
         told = rig.wait(f"u{number}", user=f"user{number % 7}")
     assert 1 <= told.position <= 1200
     assert rig.wait("new", user="newcomer").position <= 8
+
+
+@pytest.mark.parametrize("count", [10, 1500])
+def test_the_places_of_a_long_backlog_follow_who_leaves_and_who_comes(count: int) -> None:
+    rig = Rig(max_size=5000)
+    rig.node()
+    rig.start("z")
+    names = [f"a{number}" for number in range(count)]
+    for name in names:
+        rig.wait(name)
+    assert [rig.describe(name).position for name in names] == list(range(1, count + 1))
+    rig.cancel(names.pop(3))
+    rig.wait("a-late")
+    names.append("a-late")
+    assert [rig.describe(name).position for name in names] == list(range(1, count + 1))
+    rig.finish("z")
+    assert [rig.describe(name).position for name in names[1:]] == list(range(1, count))

@@ -94,6 +94,16 @@ def snapshot(**changed: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def request(name: str, **changed: Any) -> dict[str, Any]:
+    """Return a request that waits."""
+    return {
+        "id": name, "state": "waiting", "model": "qwen3:8b", "user": "alice", "position": 1,
+        "priority": "normal", "estimated_wait_seconds": {"p50": 12.0, "p90": 30.0},
+        "waited_seconds": 3.5, "node": None, "reason": "every slot is taken", "arrived": 1.0,
+        **changed,
+    }  # fmt: skip
+
+
 def frame(event: str, value: object) -> bytes:
     """Return an event as it goes over the wire."""
     return f"event: {event}\ndata: {json.dumps(value)}\n\n".encode()
@@ -111,6 +121,8 @@ class ScriptedGateway:
         self.refusal: tuple[int, object] | None = None
         """Answers `/events` with this instead."""
         self.admin_answer: tuple[int, object] = (200, {"name": "gpu1", "state": "draining"})
+        self.requests: tuple[int, dict[str, Any]] = (200, {"data": []})
+        """Answers `/v1/queue/requests`; rows by their state."""
         self.content_type = "text/event-stream"
         self.url = ""
         self._changed = asyncio.Event()
@@ -155,6 +167,13 @@ class ScriptedGateway:
                 self._changed.clear()
                 await self._changed.wait()
 
+    def _page(self, path: str) -> tuple[int, object]:
+        status, page = self.requests
+        if status != 200:
+            return status, page
+        rows = [row for row in page["data"] if f"state={row['state']}&" in path]
+        return 200, {"data": rows, "has_more": False}
+
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
@@ -176,6 +195,8 @@ class ScriptedGateway:
                 await reader.read()  # until the client leaves
                 return
             status, value = (self.refusal or (404, {})) if path == "/events" else self.admin_answer
+            if path.startswith("/v1/queue/requests?"):
+                status, value = self._page(path)
             content = json.dumps(value).encode()
             head = f"HTTP/1.1 {status} Said\r\ncontent-length: {len(content)}\r\n"
             writer.write(

@@ -12,7 +12,7 @@ from textual.geometry import Region
 from forebay.terminal.app import TextPanel
 
 from .conftest import made_app, screen_text, shows
-from .scripted_gateway import hello, node, snapshot
+from .scripted_gateway import hello, node, request, snapshot
 
 if TYPE_CHECKING:
     from .scripted_gateway import ScriptedGateway
@@ -124,7 +124,7 @@ async def test_every_key_does_what_it_says(gateway: ScriptedGateway) -> None:
                           ("G", "gpu3"), ("home", "gpu1"), ("pagedown", "gpu3")):  # fmt: skip
             await pilot.press(key)
             assert app.view.chosen == node
-        for key, tab in (("3", 2), ("tab", 3), ("tab", 0), ("shift+tab", 3), ("1", 0)):
+        for key, tab in (("4", 3), ("tab", 4), ("tab", 0), ("shift+tab", 4), ("1", 0)):
             await pilot.press(key)
             assert app.view.tab == tab
         for key in ("space", "p", "p"):
@@ -252,3 +252,67 @@ async def test_only_what_has_changed_is_sent(
         sent.clear()
         app.draw()
         assert not sent
+
+
+# -- the line
+
+
+async def test_the_line_is_shown_and_what_is_chosen_is_cancelled(gateway: ScriptedGateway) -> None:
+    running = request("r-run", state="running", user="bob", node="gpu1", reason=None)
+    rows = [request("r-two", position=2, user="carol"), request("r-one"), running]
+    gateway.requests = (200, {"data": rows})
+    gateway.admin_answer = (200, {"id": "r-one", "state": "cancelled"})
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        await pilot.press("5")
+        screen = await shows(pilot, "Line 3")
+        assert [name for name in screen.split() if name in ("bob", "alice", "carol")] == [
+            "bob", "alice", "carol"
+        ]  # fmt: skip
+        assert "r-run: running on gpu1" in screen
+        assert "12 s" in screen
+        assert "drain" not in screen
+        await pilot.press("down", "c")
+        await shows(pilot, "Cancel r-one? Its client gets an error (499).")
+        gateway.requests = (200, {"data": rows[:1]})
+        await pilot.press("y")
+        await shows(pilot, "r-one is cancelled.")
+        await shows(pilot, "Line 1")
+    assert "DELETE /v1/queue/r-one" in gateway.asked
+
+
+async def test_who_may_not_see_the_line_is_told_why(gateway: ScriptedGateway) -> None:
+    error = {"code": "forbidden", "message": "without keys, this is for this machine only"}
+    gateway.requests = (403, {"error": error})
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        await pilot.press("5")
+        await shows(pilot, "this is for this machine only")
+        await pilot.press("c")
+        await shows(pilot, "There is no request to choose.")
+
+
+async def test_requests_are_asked_for_only_while_they_are_looked_at(
+    gateway: ScriptedGateway,
+) -> None:
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        assert gateway.asked == ["GET /events"]
+        await pilot.press("shift+tab")
+        await shows(pilot, "Nobody waits and nothing runs.")
+    assert [path for path in gateway.asked if "requests" in path]
+
+
+async def test_the_filter_finds_requests_by_their_user(gateway: ScriptedGateway) -> None:
+    gateway.requests = (200, {"data": [request("a", user="bob"), request("b")]})
+    app = made_app(gateway.url)
+    async with app.run_test(size=SIZE) as pilot:
+        await shows(pilot, "gpu1")
+        await pilot.press("5")
+        await shows(pilot, "Line 2")
+        await pilot.press("slash", *"bob", "enter")
+        screen = await shows(pilot, "Line 1/2")
+        assert "alice" not in screen

@@ -38,6 +38,12 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.sim.command:sim",
         "Replay recorded traffic in virtual time, with other nodes, other rules or more users.",
     ),
+    "queue": Verb(
+        "forebay.cli.queue:queue_app", "See who waits and what runs at a gateway, and cancel it."
+    ),
+    "ps": Verb(
+        "forebay.cli.queue:list_requests", "Show requests that wait or run, or the last that ended."
+    ),
     "nodes": Verb("forebay.cli.nodes:nodes_app", "See and change the nodes of a running gateway."),
     "jobs": Verb(
         "forebay.cli.jobs.command:jobs_app",

@@ -40,6 +40,13 @@ def model_names(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     return _fitting(((_word(model.get("id")), "") for model in models), incomplete)
 
 
+def request_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Offer the requests that wait or run."""
+    rows = _asked(ctx, f"/v1/queue/requests?limit={OFFERED_MAX}")
+    live = (row for row in rows if row.get("state") != "ended")
+    return _fitting(((_word(row.get("id")), _word(row.get("state"))) for row in live), incomplete)
+
+
 def jobs_that_are(*statuses: str) -> Callable[..., list[tuple[str, str]]]:
     """Return what offers the newest jobs of some statuses; of all where none is named."""
 

@@ -32,7 +32,9 @@ turn they do not move the clock. So does who was the best entry for a node that 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from forebay.core.backlogs import Backlogs
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
 
+ORDER_MIN: Final = 64
+"""Shorter backlogs are sorted again each time."""
 SWEEP_SLACK: Final = 64
 """Dead items always tolerated, so that small heaps are never swept."""
 
@@ -53,7 +57,7 @@ SWEEP_SLACK: Final = 64
 class Account:
     """One user's standing in one queue."""
 
-    __slots__ = ("cell", "counter", "entries", "live", "owed", "push", "user", "weight")
+    __slots__ = ("cell", "counter", "entries", "live", "order", "owed", "push", "user", "weight")
 
     def __init__(self, user: User, counter: float, weight: float) -> None:
         self.user = user
@@ -64,6 +68,22 @@ class Account:
         self.owed = 0.0  # the cost of these, before weights
         self.cell: Cell | None = None  # where that is counted; None while it is 0
         self.push = 0  # the number of its current item in the queue's heap; older ones are stale
+        self.order: Order | None = None  # of a long backlog, as it was when last asked for
+
+    def before(self, seq: int) -> tuple[int, float]:
+        """Return how many live entries are older, and what these cost.
+
+        Who asks about one entry is likely to ask about others, as a list of requests does: of a
+        long backlog the order is kept until it changes.
+        """
+        order = self.order
+        key = (self.live, len(self.entries), self.owed, self.counter)
+        if order is None or order.key != key:
+            order = Order(key, self)
+            if self.live >= ORDER_MIN:
+                self.order = order
+        place = bisect_left(order.seqs, seq)
+        return place, order.costs[place]
 
     def head(self) -> Entry:
         """Return the oldest live entry; there must be one."""
@@ -79,6 +99,22 @@ class Account:
         if len(self.entries) > 2 * self.live + SWEEP_SLACK:
             self.entries = [item for item in self.entries if lives_in(item[1], self)]
             heapify(self.entries)
+
+
+class Order:
+    """The live entries of an account, the oldest first."""
+
+    __slots__ = ("costs", "key", "seqs")
+
+    def __init__(self, key: tuple[int, int, float, float], account: Account) -> None:
+        self.key = key  # what differs once it is out of date
+        live = sorted(
+            (seq, entry.price)
+            for seq, entry in account.entries
+            if entry.state == "waiting" and entry.account is account
+        )
+        self.seqs = [seq for seq, _ in live]
+        self.costs = [0.0, *accumulate(price for _, price in live)]  # of all before each
 
 
 def lives_in(entry: Entry, account: Account) -> bool:

@@ -57,12 +57,7 @@ def exact_place(
     if entry.goes_first:
         ahead = queue.returned.ahead_of(entry)
         return ahead + _ahead_in_other_classes(queue, ahead, options), 0.0, 0.0, None
-    before = [
-        other.price
-        for seq, other in account.entries
-        if seq < entry.seq and lives_in(other, account)
-    ]
-    own = sum(before)
+    older, own = account.before(entry.seq)
     tag = account.counter + own / account.weight
     if queue.waiting <= EXACT_MAX:
         ahead = queue.returned.count + _ahead_by_tags(queue, entry, charge)
@@ -71,7 +66,7 @@ def exact_place(
         passed = (entry.seq - first) / max(1, newest - first)
         ahead = round(passed * (queue.waiting - 1))
     else:
-        return _place(queue, account, len(before), own, tag, options)
+        return _place(queue, account, older, own, tag, options)
     ahead += _ahead_in_other_classes(queue, ahead, options)
     return ahead, tag - queue.clock, own, account
 

@@ -23,7 +23,9 @@ from textual.widgets import Digits, Footer, Input, Label
 
 from forebay.terminal import panels
 from forebay.terminal.feed import GaveUp
+from forebay.terminal.requests_panel import requests
 from forebay.terminal.text import DIM, line, to_ascii
+from forebay.terminal.view import LINE_TAB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from forebay.terminal.view import TopView
 
 DRAW_EVERY_S = 0.5
+REQUESTS_EVERY_S = 2.0
 FIGURES_MAX = 9
 OTHER_ROWS = 3
 """The first line, the message and the keys."""
@@ -141,7 +144,7 @@ class TopApp(App[int]):
         Binding("n", "answer(False)", "no"),
         Binding("q", "quit", "quit"),
         Binding("question_mark,h,f1", "set('is_helping', True)", "help", key_display="?"),
-        Binding("down,j", "move(1)", "node", key_display="↑↓"),
+        Binding("down,j", "move(1)", "choose", key_display="↑↓"),
         Binding("up,k", "move(-1)", show=False),
         Binding("pagedown", "move(10)", show=False),
         Binding("pageup", "move(-10)", show=False),
@@ -149,12 +152,13 @@ class TopApp(App[int]):
         Binding("home,g", "move(-1000000)", show=False),
         Binding("d", "ask('drain')", "drain"),
         Binding("r", "ask('resume')", "resume"),
+        Binding("c", "ask('cancel')", "cancel"),
         Binding("d,r", "ask('')", "for admins only", key_display="d r"),
         Binding("slash", "type", "filter", key_display="/", priority=True),  # before what follows
         Binding("escape", "show_all", "all", key_display="Esc"),
         Binding("tab", "turn(1)", "panel", key_display="Tab"),
         Binding("shift+tab", "turn(-1)", show=False),
-        *(Binding(str(tab + 1), f"set('tab', {tab})", show=False) for tab in range(4)),
+        *(Binding(str(tab + 1), f"set('tab', {tab})", show=False) for tab in range(5)),
         Binding("p,space", "set('is_paused', True)", "pause"),
         Binding("p,space", "set('is_paused', False)", "go on"),
     ]
@@ -193,7 +197,7 @@ class TopApp(App[int]):
                 yield panel(make).add_class("gap")
             with Horizontal(id="side", classes="gap beside"):
                 yield from map(panel, (panels.models, panels.jobs, panels.problems))
-            for make in (panels.troubles, panels.remedies):
+            for make in (panels.troubles, panels.remedies, requests):
                 yield panel(make).add_class("gap")
         yield TextPanel(self.view, panels.message, fades=False)
         with Horizontal(id="typing"):
@@ -205,6 +209,7 @@ class TopApp(App[int]):
     def on_mount(self) -> None:
         self._panels = list(self.query(TextPanel))
         self.set_interval(DRAW_EVERY_S, self._draw_in_turn)
+        self.set_interval(REQUESTS_EVERY_S, self._ask_for_requests)
         self.run_worker(self._read(), exit_on_error=True)
         # after Ctrl-Z and `fg` the terminal has forgotten everything
         self.app_resume_signal.subscribe(self, lambda _: self.call_later(self._send_all))
@@ -242,6 +247,18 @@ class TopApp(App[int]):
         self.view.lose(reason[:1].upper() + reason[1:])
         self._is_stale = True
 
+    def _ask_for_requests(self) -> None:
+        """Have the requests fetched, while they are looked at; one question at a time."""
+        if self.view.tab == LINE_TAB and self.view.is_live:
+            self.run_worker(self._fetch_requests(), group="requests", exclusive=True)
+
+    async def _fetch_requests(self) -> None:
+        try:
+            self.view.take_requests(await self._feed.requests())
+        except GaveUp as problem:
+            self.view.take_requests([], str(problem))
+        self._is_stale = True
+
     # -- drawing
 
     def _tick(self) -> None:
@@ -269,7 +286,7 @@ class TopApp(App[int]):
         for panel in self._panels:
             if panel.is_on_screen:
                 panel.draw()
-        keys = (bool(view.question), view.is_paused, bool(view.filter), view.hello.admin)
+        keys = (bool(view.question), view.is_paused, bool(view.filter), view.hello.admin, view.tab)
         if keys != self._keys:
             self._keys = keys
             self.refresh_bindings()
@@ -304,12 +321,18 @@ class TopApp(App[int]):
         if self._filter.has_focus:
             return action in ("show_all", "move")
         possible = {
-            "ask": any(parameters) == view.hello.admin,  # the binding for others asks for nothing
+            "ask": self._may_ask(parameters[0] if parameters else ""),
             "type": not view.is_helping,
             "show_all": bool(view.filter),
             "set": parameters != ("is_paused", view.is_paused),
         }
         return possible.get(action, True)
+
+    def _may_ask(self, verb: object) -> bool:
+        """Say whether a question is about what is on the screen; that for others asks nothing."""
+        if self.view.tab == LINE_TAB or verb == "cancel":
+            return self.view.tab == LINE_TAB and verb == "cancel"
+        return bool(verb) == self.view.hello.admin
 
     async def run_action(self, *arguments: Any, **named: Any) -> bool:
         """Do what a key or a click means, and show it."""
@@ -343,12 +366,14 @@ class TopApp(App[int]):
 
     def action_set(self, name: str, value: object) -> None:
         setattr(self.view, name, value)
+        self._ask_for_requests()
 
     def action_move(self, by: int) -> None:
         self.view.move(by)
 
     def action_turn(self, by: int) -> None:
         self.view.tab = (self.view.tab + by) % len(panels.TABS)
+        self._ask_for_requests()
 
     def action_ask(self, verb: str) -> None:
         self.view.ask(verb)
@@ -375,14 +400,15 @@ class TopApp(App[int]):
         self.query_one("#typing").display = shown
         self.query_one(Footer).display = not shown
 
-    # -- draining and resuming
+    # -- draining, resuming and cancelling
 
     def _answer(self, yes: bool) -> None:
         assert self.view.question is not None
         (verb, name), self.view.question = self.view.question, None
         if yes:
             self.view.say(f"Asking the gateway to {verb} {name}...")
-            self.run_worker(self._order(verb, name), exit_on_error=True)
+            order = self._cancel(name) if verb == "cancel" else self._order(verb, name)
+            self.run_worker(order, exit_on_error=True)
         else:
             self.view.say("Nothing was done.")
 
@@ -398,4 +424,14 @@ class TopApp(App[int]):
             if verb == "resume":
                 said = f"used again; it is {node.get('state', 'there')}."
             self.view.say(f"{name} is {said}")
+        self.draw()
+
+    async def _cancel(self, request_id: str) -> None:
+        try:
+            await self._feed.tell(f"/v1/queue/{quote(request_id)}", "DELETE")
+        except GaveUp as problem:
+            self.view.say(f"{request_id} was not cancelled: {problem}", is_bad=True)
+        else:
+            self.view.say(f"{request_id} is cancelled.")
+        await self._fetch_requests()
         self.draw()

@@ -21,6 +21,7 @@ from forebay.sdk.errors import (
 )
 from forebay.sdk.status import read_hello, read_snapshot
 from forebay.sdk.transport import ApiCall, Transport, TransportOptions
+from forebay.sdk.values import ListedRequest, RequestPage
 from forebay.sse import SseEvent
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from forebay.sdk.transport import Pace
 
 PATH = "/events"
+REQUESTS = "/v1/queue/requests"
+REQUESTS_MAX = 200
+"""Of each state: more than anybody looks through; a filter is for the rest."""
 SILENCE_S = 10.0
 """A snapshot comes every half second; after twenty that did not, the line is dead."""
 ASK_S = 10.0
@@ -122,12 +126,24 @@ class Feed:
             await self._transport.pause(pause_s * self._random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, PAUSE_S_MAX)
 
-    async def tell(self, path: str) -> dict[str, object]:
+    async def tell(self, path: str, method: str = "POST") -> dict[str, object]:
         """Have something done and return the answer; raises GaveUp."""
         try:
-            return await self._transport.ask(ApiCall("POST", path), dict[str, object])
+            return await self._transport.ask(ApiCall(method, path), dict[str, object])
         except SdkError as problem:
             raise self._gave_up(problem) from problem
+
+    async def requests(self) -> list[ListedRequest]:
+        """Return what runs and who waits, those who came first first; raises GaveUp."""
+        found: list[ListedRequest] = []
+        try:
+            for state in ("running", "waiting"):
+                path = f"{REQUESTS}?state={state}&limit={REQUESTS_MAX}"
+                page = await self._transport.get(path, RequestPage)
+                found += sorted(page.data, key=_by_place)
+        except SdkError as problem:
+            raise self._gave_up(problem) from problem
+        return found
 
     def in_words(self, problem: Exception) -> str:
         """Return what went wrong, and what to do about it where that is known."""
@@ -171,6 +187,10 @@ class Feed:
         hint = " Start one with: forebay serve. Or name it with --url." if is_away else ""
         about_key = is_about_the_key(problem)
         return GaveUp(self.in_words(problem) + hint, is_away=is_away, is_about_the_key=about_key)
+
+
+def _by_place(request: ListedRequest) -> tuple[int, float]:
+    return request.position or 0, request.arrived
 
 
 def _said(problem: Exception) -> str:

@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.style import Style
 
+from forebay.terminal.requests_panel import request_in_words
 from forebay.terminal.text import (
     BAD,
     BUSY,
     DIM,
+    ENDLESS,
     GOOD,
     STRONG,
     WARN,
     Column,
+    amount,
     bar,
     brief,
     chart,
     counted,
     fit,
     heading,
+    known,
     line,
     memory,
     numeric,
@@ -34,7 +38,7 @@ from forebay.terminal.text import (
     table,
     wrap,
 )
-from forebay.terminal.view import step
+from forebay.terminal.view import LINE_TAB, step
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -49,9 +53,7 @@ if TYPE_CHECKING:
     )
     from forebay.terminal.view import TopView
 
-TABS = ("overview", "nodes", "models and jobs", "troubles")
-ENDLESS = 10_000
-"""Rows, or cells, for what need not fit anywhere."""
+TABS = ("overview", "nodes", "models and jobs", "troubles", "line")
 NODE_SIGNS = {
     "online": ("●", GOOD), "loading": ("◐", BUSY), "draining": ("◒", WARN), "offline": ("✕", BAD),
 }  # fmt: skip
@@ -66,11 +68,12 @@ MODES = {
 }
 HELP = (
     ("q, Ctrl-C", "leave"),
-    ("up, down, j, k", "choose a node; so do a click and the wheel"),
+    ("up, down, j, k", "choose a node, or a request; so do a click and the wheel"),
     ("d", "drain the chosen node: nothing new starts there"),
     ("r", "resume it: a drained node is used again"),
-    ("/", "show only nodes and models with this text; Esc shows all"),
-    ("Tab, 1 to 4", "overview, nodes, models and jobs, troubles"),
+    ("c", "cancel the chosen request of the line, which key 5 shows"),
+    ("/", "show only nodes, models and requests with this text; Esc shows all"),
+    ("Tab, 1 to 5", "overview, nodes, models and jobs, troubles, the line"),
     ("p, Space", "hold the picture still, and let it go on"),
     ("? or h", "this page; any key leaves it"),
     ("State", "● online, ◐ loading, ◒ draining, ✕ offline; Since: for how long"),
@@ -79,16 +82,6 @@ HELP = (
     ("Fail", "how often the node has failed"),
     ("P50, P90", "how long half, and nine in ten, of those who come now wait for a model"),
 )
-
-
-def amount(value: int, style: str = "") -> Text:
-    """Return a count; nothing is dim."""
-    return line((counted(value), style if value else DIM))
-
-
-def known(text: str, style: str = "") -> Text:
-    """Return an amount, or a dim dot where it is not known."""
-    return line(("·", DIM) if text == "-" else (text, style))
 
 
 # -- the first line, the last but one, and the tabs
@@ -119,27 +112,38 @@ def _connection(view: TopView) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def message(view: TopView, cells: int, rows: int) -> list[Text]:
-    """Return what there is to say: a question, an answer, what was lost, or the chosen node."""
-    node = view.chosen_node()
+    """Return what there is to say: a question, an answer, what was lost, or what is chosen."""
     if view.question is not None:
-        verb, name = view.question
-        running = plural(node.in_flight if node is not None else 0, "request")
-        said = f" Drain {name}? Nothing new starts there; {running} may finish."
-        said = said if verb == "drain" else f" Resume {name}, so that it is used again?"
-        return [line((said, "bold reverse"))]
+        return [line((_question(view, *view.question), "bold reverse"))]
     if view.message:
         style = BAD if view.message_is_bad else STRONG
         return [fit(line((f" {view.message}", style)), cells)]
     if view.lost_reason:
         return [fit(line((f" {view.lost_reason}", BAD)), cells)]
-    if node is None:
-        return []
+    if view.tab == LINE_TAB:
+        request = view.chosen_request()
+        return [] if request is None else [fit(request_in_words(request), cells)]
+    node = view.chosen_node()
+    return [] if node is None else [fit(_node_in_words(node), cells)]
+
+
+def _question(view: TopView, verb: str, name: str) -> str:
+    if verb == "cancel":
+        return f" Cancel {name}? Its client gets an error (499)."
+    if verb == "resume":
+        return f" Resume {name}, so that it is used again?"
+    node = view.chosen_node()
+    running = plural(node.in_flight if node is not None else 0, "request")
+    return f" Drain {name}? Nothing new starts there; {running} may finish."
+
+
+def _node_in_words(node: NodeStatus) -> Text:
     said = f": {_kind(node)}, in this state for {brief(node.state_seconds)}"
     if node.last_error:
         said += f", last error: {node.last_error}"
     elif node.models:
         said += f", {plural(node.models_total, 'model')}: {', '.join(node.models)}"
-    return [fit(line((f" {node.name}", STRONG), (said, DIM)), cells)]
+    return line((f" {node.name}", STRONG), (said, DIM))
 
 
 def tabs(view: TopView, cells: int, rows: int) -> list[Text]:
@@ -534,12 +538,13 @@ WISHES = (
     "tabs 1 figures 2 nodes 4 fleet * node_facts 12 nodes * air *",
     "tabs 1 figures 2 side 2 air * side *",
     "tabs 1 figures 2 troubles * remedies * air *",
+    "tabs 1 figures 2 requests * air *",
     "help_page *",
 )
 """For each tab, and the help, in which order the panels get their rows; air is blank lines."""
 WHOLE = ("fleet", "air", "digits")
 """What is shown whole or not at all."""
-GAPS = {"queue", "fleet", "nodes", "node_facts", "side", "troubles", "remedies"}
+GAPS = {"queue", "fleet", "nodes", "node_facts", "side", "troubles", "remedies", "requests"}
 """Before which there is a blank line, if there is air."""
 
 

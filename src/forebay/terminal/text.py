@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GOOD, BUSY, WARN, BAD = "green", "cyan", "yellow", "bold red"
 STRONG, DIM = "bold", "dim"
+ENDLESS = 10_000
+"""Rows, or cells, for what need not fit anywhere."""
 MARKS_MAX = 2
 """Combining marks on one letter; real scripts need no more, and more would spill over the lines."""
 LETTERS_MAX = 2000
@@ -108,6 +110,16 @@ def wrap(text: str, cells: int, lines_max: int = 4) -> list[str]:
 
 
 # -- tables
+
+
+def amount(value: int, style: str = "") -> Text:
+    """Return a count; nothing is dim."""
+    return line((counted(value), style if value else DIM))
+
+
+def known(text: str, style: str = "") -> Text:
+    """Return an amount, or a dim dot where it is not known."""
+    return line(("·", DIM) if text == "-" else (text, style))
 
 
 class Column(NamedTuple):

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from forebay.sdk.status import LiveHello, LiveSnapshot
 
 if TYPE_CHECKING:
+    from forebay.sdk import ListedRequest
     from forebay.sdk.status import LiveModel, NodeStatus
 
 SECONDS_MAX = 900
 STEPS_S = (1, 2, 5, 10, 15, 30, 60)
 SHOWN_S = 300
 """What a chart shows at least, if it has a column for each step."""
+LINE_TAB = 4
+"""The part of the view that shows requests one by one."""
 NOT_ADMIN = "Only an admin's key may drain and resume nodes: name one with --key-env VAR."
 
 
@@ -111,8 +114,16 @@ class TopView:
     is_helping: bool = False
     chosen: str | None = None
     """The name of the node that the cursor was put on; it stays when the node is gone a while."""
+    requests: list[ListedRequest] = field(default_factory=list)
+    """Those that run and wait, while they are looked at and the caller may see them."""
+    has_requests: bool = False
+    """Whether the gateway has been asked for them."""
+    requests_problem: str = ""
+    """Why there are none to be seen."""
+    chosen_id: str | None = None
+    """Of the request that the cursor was put on."""
     question: tuple[str, str] | None = None
-    """What waits for a yes: `drain` or `resume`, and the name of the node."""
+    """What waits for a yes: `drain` or `resume` with the name of a node, `cancel` with an id."""
     message: str = ""
     message_is_bad: bool = False
     is_still: bool = False
@@ -143,12 +154,26 @@ class TopView:
         """Show a message until the next key."""
         self.message, self.message_is_bad = message, is_bad
 
+    def take_requests(self, requests: list[ListedRequest], problem: str = "") -> None:
+        """Take the requests as they are now, or why they cannot be seen."""
+        if not self.is_paused or not self.has_requests:
+            self.requests, self.requests_problem, self.has_requests = requests, problem, True
+
     def ask(self, verb: str) -> None:
-        """Ask whether to drain or resume the chosen node, or say why that cannot be."""
-        node = self.chosen_node()
+        """Ask whether to do something to what is chosen, or say why that cannot be."""
+        request = self.chosen_request()
         if not self.is_live:
             self.say("The gateway cannot be reached now.", is_bad=True)
-        elif not self.hello.admin:
+        elif verb != "cancel":
+            self._ask_about_node(verb)
+        elif request is None:
+            self.say("There is no request to choose.", is_bad=True)
+        else:
+            self.question = (verb, request.id)
+
+    def _ask_about_node(self, verb: str) -> None:
+        node = self.chosen_node()
+        if not self.hello.admin:
             self.say(NOT_ADMIN, is_bad=True)
         elif node is None:
             self.say("There is no node to choose.", is_bad=True)
@@ -178,14 +203,37 @@ class TopView:
         first = nodes[0] if nodes else None
         return next((node for node in nodes if node.name == self.chosen), first)
 
+    def shown_requests(self) -> list[ListedRequest]:
+        """Return the requests that the filter lets through."""
+        wanted = self.filter.casefold()
+        return [
+            one
+            for one in self.requests
+            if any(wanted in text.casefold() for text in (one.id, one.user, one.model))
+        ]
+
+    def chosen_request(self) -> ListedRequest | None:
+        """Return the request that the cursor is on; the first, while that one is not there."""
+        found = self.shown_requests()
+        first = found[0] if found else None
+        return next((one for one in found if one.id == self.chosen_id), first)
+
     def move(self, by: int) -> None:
-        """Move the cursor, no further than the first and the last node."""
-        names = [node.name for node in self.nodes()]
-        if names:
-            place = (names.index(self.chosen) if self.chosen in names else 0) + by
-            self.chosen = names[max(0, min(len(names) - 1, place))]
+        """Move the cursor, no further than the first and the last."""
+        if self.tab == LINE_TAB:
+            self.chosen_id = _moved([one.id for one in self.shown_requests()], self.chosen_id, by)
+        else:
+            self.chosen = _moved([node.name for node in self.nodes()], self.chosen, by)
 
     def _lets_through(self, node: NodeStatus) -> bool:
         wanted = self.filter.casefold()
         texts = (node.name, node.state, node.kind or "", *node.models, *(node.loaded or ()))
         return any(wanted in text.casefold() for text in texts)
+
+
+def _moved(names: list[str], chosen: str | None, by: int) -> str | None:
+    """Return the name so many places further, no further than the first and the last."""
+    if not names:
+        return chosen
+    place = (names.index(chosen) if chosen in names else 0) + by
+    return names[max(0, min(len(names) - 1, place))]

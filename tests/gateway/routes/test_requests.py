@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from forebay.gateway.routes import request_list
+from forebay.core import actions
+from forebay.gateway.routes import queue, request_list
 
 from ..conftest import OK
 from ..fleet import fleet_rig
@@ -212,6 +213,10 @@ async def test_an_admin_s_cancel_is_logged_with_the_key_s_name(
     [record] = [one for one in caplog.records if "cancelled by an admin" in one.message]
     assert (record.__dict__["id"], record.__dict__["key"]) == ("by-the-admin", "admin")
     await call.answer(OK)
+
+
+def test_there_are_words_for_every_reason_to_wait() -> None:
+    assert set(queue.REASONS) == {*get_args(actions.WaitReason), None}
 
 
 # -- several gateways

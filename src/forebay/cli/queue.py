@@ -1,0 +1,235 @@
+"""`forebay queue`: the requests of a running gateway one by one, and how to end them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode
+
+import typer
+from rich.text import Text
+
+from forebay.cli.exits import USAGE
+from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv, exit_code
+from forebay.cli.invocation import as_called
+from forebay.cli.offers import model_names, one_of, request_ids
+from forebay.cli.output.console import fail, say, tell, tell_json
+from forebay.cli.output.tables import plain_table, show
+from forebay.cli.output.text import printable, short
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from forebay.cli.gateway import GatewayReply
+    from forebay.sdk import ListedRequest, Place, RequestPage
+
+queue_app = typer.Typer(
+    name="queue",
+    help="See who waits and what runs at a gateway, and cancel it.",
+    epilog="A key sees what was asked for with it, an admin everything. No prompt is ever shown.",
+    no_args_is_help=True,
+)
+
+STATES = ("waiting", "running", "ended")
+LIVE = ("running", "waiting")
+COLOURS = {"waiting": "yellow", "running": "cyan"}
+CELL_LENGTH_MAX = 40
+
+RequestId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="As `forebay queue list` shows it, or X-Request-Id.",
+        autocompletion=request_ids,
+    ),
+]
+
+
+@queue_app.command("list")
+def list_requests(  # noqa: PLR0913 - Typer reads the options from the signature
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="Only waiting, running or ended ones; else those that wait or run.",
+            autocompletion=one_of(*STATES),
+        ),
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Only for this model.", autocompletion=model_names)
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, help="How many of a state, the newest first.")
+    ] = 100,
+    before: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only older ones than this, with --state.")
+    ] = None,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show requests that wait or run, or the last that ended."""
+    _check(state, before)
+    client = GatewayClient(url, key_env)
+    given = {"user": user, "model": model, "limit": limit, "before": before}
+    replies = [_asked(client, {"state": one, **given}) for one in ((state,) if state else LIVE)]
+    rows = [row for reply in replies for row in reply.value.data]
+    if as_json:
+        tell_json([row for reply in replies for row in reply.raw["data"]])
+    elif rows:
+        show(request_table(rows))
+    elif state or user or model:
+        tell(f"There are no such requests. All that wait or run: {as_called('queue list')}")
+    else:
+        tell(
+            "Nobody waits and nothing runs. What has ended: "
+            f"{as_called('queue list --state ended')}"
+        )
+    _say_what_is_missing(replies)
+
+
+@queue_app.command("show")
+def show_request(
+    request_id: RequestId, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+) -> None:
+    """Show one request: its place, its estimate, why it waits; or how it ended."""
+    from forebay.sdk import NotFound, Place
+
+    client = GatewayClient(url, key_env)
+    try:
+        with client.or_exit(but=NotFound):
+            reply = client.ask("GET", f"/v1/queue/{quote(request_id)}", Place)
+    except NotFound as gone:
+        with client.or_exit():
+            ended = _asked(client, {"id": request_id, "limit": 1})
+        if not ended.value.data:
+            client.give_up(gone)
+        if as_json:
+            tell_json(ended.raw["data"][0])
+        else:
+            show(request_table(ended.value.data))
+        return
+    if as_json:
+        tell_json(reply.raw)
+    else:
+        show(place_text(reply.value))
+
+
+@queue_app.command()
+def cancel(
+    request_ids: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID...",
+            help="As `forebay queue list` shows them.",
+            autocompletion=request_ids,
+        ),
+    ],
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """End requests, waiting or running: their clients get 499. Exits with 1 if one has ended."""
+    from forebay.sdk import GatewayError
+
+    client = GatewayClient(url, key_env)
+    answers: list[Any] = []
+    status = 0
+    for request_id in request_ids:
+        try:
+            with client.or_exit(but=GatewayError):
+                answers.append(client.ask("DELETE", f"/v1/queue/{quote(request_id)}", object).raw)
+            if not as_json:
+                tell(f"Request {printable(request_id)} is cancelled.")
+        except GatewayError as refused:
+            status = max(status, exit_code(refused))
+            error = {"code": refused.code, "message": refused.message}
+            answers.append({"id": request_id, "error": error})
+            say(f"forebay: request {printable(request_id)}: {client.explain(refused)}")
+    if as_json:
+        tell_json(answers)
+    if status:
+        raise typer.Exit(status)
+
+
+def request_table(rows: Sequence[ListedRequest]) -> Table:
+    """Return requests as a table."""
+    table = plain_table(
+        "Request", "State", "User", "Model", "Priority", "Place", "Waited", "Estimate", "Where"
+    )
+    for row in rows:
+        left = row.estimated_wait_seconds
+        table.add_row(
+            printable(row.id),
+            Text(printable(row.state), COLOURS.get(row.state, "")),
+            _cut(row.user),
+            _cut(row.model),
+            printable(row.priority),
+            "" if row.position is None else str(row.position),
+            short(row.waited_seconds),
+            "" if left is None or left.p50 is None else short(left.p50),
+            _where(row),
+        )
+    return table
+
+
+def place_text(place: Place) -> Text:
+    """Return all about a request that waits or runs, for people."""
+    text = Text(f"Request {printable(place.id)} is ")
+    text.append(printable(place.state), COLOURS.get(place.state, ""))
+    left = place.estimated_wait_seconds
+    facts = [
+        ("Place", "" if place.position is None else str(place.position)),
+        ("Waited", short(place.waited_seconds)),
+        ("Estimate", "" if left.p50 is None else f"{short(left.p50)} more"),
+        ("Why", printable(place.reason or "")),
+    ]
+    for name, value in facts:
+        if value:
+            text.append(f"\n  {name:<10} {value}")
+    for step in place.timeline:
+        ago, event = step.get("seconds_ago"), printable(step.get("event", ""))
+        if isinstance(ago, int | float):
+            text.append(f"\n  {short(ago)} ago: {event}", "dim")
+    return text.append(f"\nEnd it with: {as_called('queue cancel')} {printable(place.id)}", "dim")
+
+
+def _where(row: ListedRequest) -> str:
+    """Return what there is to say of its state: a node, a reason, an outcome."""
+    if row.state == "waiting":
+        return printable(row.reason_code or "")
+    if row.state == "running":
+        return printable(row.node or "")
+    on = f" on {row.node}" if row.node else ""
+    return printable(f"{row.outcome}, {row.status}{on}")
+
+
+def _cut(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= CELL_LENGTH_MAX else f"{text[: CELL_LENGTH_MAX - 3]}..."
+
+
+def _check(state: str | None, before: str | None) -> None:
+    if state is not None and state not in STATES:
+        fail(f"--state {state!r}: write one of {', '.join(STATES)}.", code=USAGE)
+    if before is not None and state is None:
+        fail("--before needs --state: each state is a list of its own.", code=USAGE)
+
+
+def _asked(client: GatewayClient, given: dict[str, Any]) -> GatewayReply[RequestPage]:
+    from forebay.sdk import RequestPage
+
+    query = urlencode({name: value for name, value in given.items() if value is not None})
+    return client.insist("GET", f"/v1/queue/requests?{query}", RequestPage)
+
+
+def _say_what_is_missing(replies: Sequence[GatewayReply[RequestPage]]) -> None:
+    for name in sorted({name for reply in replies for name in reply.value.incomplete}):
+        say(f"Gateway {printable(name)} did not answer: its requests are missing.")
+    for page in (reply.value for reply in replies):
+        if page.has_more and page.data:
+            last = page.data[-1]
+            more = f"queue list --state {last.state} --before {last.id}"
+            say(f"There are more that are {last.state}: {as_called(printable(more))}")
