@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--parts", default="tune,loads,fair,oversize,cancel")
     parser.add_argument("--cancels", type=int, default=10_000, help="requests of the part cancel")
     parser.add_argument("--batch-tokens", type=int, default=8192)
+    parser.add_argument("--at-once", type=int, default=256, help="requests that run at once")
     parser.add_argument("--overlap", action="store_true", help="prepare a step while one runs")
     parser.add_argument("--graphs", action="store_true", help="use CUDA graphs")
     parser.add_argument("--seed", type=int, default=0)
@@ -54,7 +55,9 @@ def main() -> None:
         "arguments": {name: str(value) for name, value in vars(args).items()},
         "parts": {},
     }
-    options = Options(args.batch_tokens, graphs=args.graphs, overlap=args.overlap)
+    options = Options(
+        args.batch_tokens, graphs=args.graphs, overlap=args.overlap, requests_max=args.at_once
+    )
     if not torch.cuda.is_available():
         options.blocks = 512
     trace = read_trace(args.trace, args.requests, args.cap, args.seed)

@@ -83,6 +83,8 @@ class Options:
     graphs: bool = False
     overlap: bool = False
     """Whether the next step is prepared while one runs (`use_async_batching`)."""
+    requests_max: int = 256
+    """Requests that run at once."""
     fairness: str = "fifo"
     draws: list[tuple[str, int]] = field(default_factory=list)
     """Filled with the user and size of each request, in the order of drawing."""
@@ -161,7 +163,7 @@ def batching(options: Options) -> ContinuousBatchingConfig:
         max_batch_tokens=options.batch_tokens,
         max_blocks_per_request=0,
         max_memory_percent=0.8,
-        max_requests_per_batch=256,
+        max_requests_per_batch=options.requests_max,
         use_async_batching=options.overlap,
         use_cuda_graph=options.graphs,
         scheduler_type="fifo",
