@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.records.keys import KeyRecord
-from forebay.records.store import RecordStore
+from forebay.records.store import CHUNK, RecordStore
+from forebay.records.usage import UsageCounts, UsageKey, UsageQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,6 +75,27 @@ class RecordStoreContract:
         table = store.keys(UNREAD).result(LIMIT_S)
         assert table is not None
         assert table.keys == (key(),)
+
+    def test_usage_is_added_to_what_is_there_and_summed_up(self, store: RecordStore) -> None:
+        ann, bob = UsageKey(7, "k", "ann\t=", "m"), UsageKey(7, "k", "bob", "n")
+        later = UsageKey(9, "l", "ann\t=", "m")
+        for rows in ([ann, bob], [ann, later]):
+            store.add_usage([(one, UsageCounts(1, 2, 3)) for one in rows]).result(LIMIT_S)
+        found = store.usage(UsageQuery(7, 8)).result(LIMIT_S)
+        assert found == [(ann, (2, 4, 6)), (bob, (1, 2, 3))]
+        by_key = store.usage(UsageQuery(0, 9, ("key",))).result(LIMIT_S)
+        assert by_key == [((7, "k", "", ""), (3, 6, 9)), ((9, "l", "", ""), (1, 2, 3))]
+        assert store.usage(UsageQuery(0, 9, key="l")).result(LIMIT_S) == [(later, (1, 2, 3))]
+        assert len(store.usage(UsageQuery(0, 9, limit=2)).result(LIMIT_S)) == 2
+
+    def test_old_usage_is_pruned_in_steps(self, store: RecordStore) -> None:
+        rows = [(UsageKey(1, "", f"u{n}", "m"), UsageCounts(1, 0, 0)) for n in range(CHUNK + 2)]
+        store.add_usage(sorted(rows)).result(LIMIT_S)
+        store.add_usage([(UsageKey(5, "", "new", "m"), UsageCounts(1, 0, 0))]).result(LIMIT_S)
+        steps = [store.prune_usage(5).result(LIMIT_S) for _ in range(3)]
+        assert steps == [CHUNK, 2, 0]
+        ((left, _),) = store.usage(UsageQuery(0, 9)).result(LIMIT_S)
+        assert left.user == "new"
 
 
 class RecordFileContract(RecordStoreContract):

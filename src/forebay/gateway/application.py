@@ -30,6 +30,7 @@ from forebay.gateway.routes.request_list import RequestList
 from forebay.gateway.routes.requests import RequestRoutes
 from forebay.gateway.routes.sessions import SessionRoutes, queue_full
 from forebay.gateway.routes.status import StatusRoutes
+from forebay.gateway.routes.usage import UsageRoutes
 from forebay.gateway.sessions.service import SessionService
 from forebay.gateway.workers.leader_proxy import LeaderProxy
 from forebay.relay.problem import Problem
@@ -104,6 +105,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
             authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live
         ),
         KeyRoutes(authorizer, reader, parts.records, parts.keys, parts.live),
+        UsageRoutes(authorizer, parts.records),
         GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
         JobRoutes(authorizer, reader, readiness, parts.jobs, parts.models),
         FileRoutes(authorizer, reader, readiness, parts.jobs),

@@ -10,21 +10,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, literal, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from forebay.records.keys import KeyRecord, KeyTable
-from forebay.records.tables import RECORDS, api_keys, changes
+from forebay.records.tables import RECORDS, api_keys, changes, usage_hours
+from forebay.records.usage import UsageCounts, UsageKey
 from forebay.storage.database import Database
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from sqlalchemy import Connection, Table
 
     from forebay.clock import Clock
+    from forebay.records.usage import UsageQuery, UsageRow
 
 CLOSE_S = 5.0
+CHUNK = 500
+"""Rows in one statement: SQLite takes 32,766 parameters at most."""
 
 
 class RecordStore:
@@ -80,6 +85,49 @@ class RecordStore:
             return bool(gone)
 
         return self._database.write(work)
+
+    # -- usage
+
+    def add_usage(self, rows: Sequence[UsageRow]) -> Future[None]:
+        """Add counts to those of each hour; `rows` are in order, so that no two wait in a ring."""
+        values = [{**key._asdict(), **counts._asdict()} for key, counts in rows]
+
+        def work(connection: Connection) -> None:
+            for start in range(0, len(values), CHUNK):
+                statement = inserting(connection, usage_hours).values(values[start : start + CHUNK])
+                new = statement.excluded
+                sums = {name: usage_hours.c[name] + new[name] for name in UsageCounts._fields}
+                keys = list(UsageKey._fields)
+                connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=sums))
+
+        return self._database.write(work)
+
+    def usage(self, query: UsageQuery) -> Future[list[UsageRow]]:
+        """Return counts by hour, the oldest first, `query.limit` rows at most."""
+        columns = [
+            usage_hours.c[name] if name in ("hour", *query.by) else literal("").label(name)
+            for name in UsageKey._fields
+        ]
+        groups = [usage_hours.c[name] for name in ("hour", *query.by)]
+        sums = [func.sum(usage_hours.c[name]) for name in UsageCounts._fields]
+        hour = usage_hours.c.hour
+        wanted = select(*columns, *sums).where(hour >= query.first, hour <= query.last)
+        if query.key is not None:
+            wanted = wanted.where(usage_hours.c.key == query.key)
+        wanted = wanted.group_by(*groups).order_by(*groups).limit(query.limit)
+
+        def work(connection: Connection) -> list[UsageRow]:
+            rows = connection.execute(wanted)
+            return [(UsageKey(*row[:4]), UsageCounts(*map(int, row[4:]))) for row in rows]
+
+        return self._database.read(work)
+
+    def prune_usage(self, before: int) -> Future[int]:
+        """Delete some of what is older than an hour; return how many rows that were."""
+        primary = [usage_hours.c[name] for name in UsageKey._fields]
+        old = select(*primary).where(usage_hours.c.hour < before).limit(CHUNK)
+        statement = delete(usage_hours).where(tuple_(*primary).in_(old))
+        return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
 
 def inserting(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:

@@ -2,28 +2,36 @@
 
 The database is that of the jobs. It is opened at the start where there may be something in it, else
 when there is something to write: a gateway that nobody uses leaves no file behind. Twice a second
-the writer looks whether keys were made or revoked elsewhere. While the database is away, what is in
-force stays in force.
+the writer looks whether keys were made or revoked elsewhere, and once a second it writes what was
+used. While the database is away, keys stay as they are known, and counts are kept in memory, within
+bounds. Counts are written at least once: where a commit is lost on its way, they may be twice.
+
+Of several workers the leading one has the database; the others pass on what was used there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import in_time, store_unavailable
 from forebay.gateway.records.made_keys import MadeKeys
+from forebay.gateway.records.usage_counter import UsageCounter
+from forebay.records.usage import HOUR_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Coroutine, Iterator
+    from typing import Any
 
     from forebay.clock import TimerHandle, Timers
     from forebay.records.keys import KeyRecord
     from forebay.records.store import RecordStore
+    from forebay.records.usage import UsageQuery, UsageRow
+    from forebay.settings import UsageSettings
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -38,8 +46,14 @@ STOP_S = 2.0
 class RecordService:
     """Owns the store; `start` and `stop` once each, on the process that owns the databases."""
 
-    def __init__(self, url: str, clock: Timers) -> None:
+    def __init__(self, url: str, settings: UsageSettings, clock: Timers) -> None:
+        self.settings = settings
         self.keys = MadeKeys()
+        self.usage = UsageCounter()
+        self.owns: Callable[[], bool] = lambda: True
+        """Whether the database is for this process to open."""
+        self.pass_on: Callable[[list[UsageRow]], bool] = lambda rows: False
+        """Gives what was used to the worker that has the database; False where none has it."""
         self._url = url
         self._clock = clock
         self._opening = LazyOpen("the database of records", self._open, clock)
@@ -48,6 +62,11 @@ class RecordService:
         self._reason = ""
         """Why the last turn failed; "" where it did not."""
         self._stopped = False
+        self._asked = False
+        """Whether the database is being opened, or will be tried again."""
+        self._turns = 0
+        self._prune_at_s = 0.0
+        self._lost = 0
 
     def now(self) -> float:
         """Return the time in seconds since 1970."""
@@ -59,9 +78,14 @@ class RecordService:
     async def start(self) -> None:
         """Read the keys, START_S at most; a database that fails is tried again later."""
         if await asyncio.to_thread(may_hold, self._url):
-            self._turn = asyncio.get_running_loop().create_task(self._opening.try_now())
-            self._turn.add_done_callback(self._turn_over)
+            self._asked = True
+            self._begin(self._opening.try_now())
+            assert self._turn is not None
             await asyncio.wait({self._turn}, timeout=START_S)
+        self.run()
+
+    def run(self) -> None:
+        """Take turns from now on; may be called twice."""
         if self._timer is None and not self._stopped:
             self._arm()
 
@@ -74,6 +98,9 @@ class RecordService:
             _, late = await asyncio.wait({self._turn}, timeout=STOP_S)
             if late:
                 self._turn.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self._take_turn(is_last=True)
         if (store := await self._opening.stop()) is not None:
             await asyncio.to_thread(store.close)
 
@@ -99,6 +126,14 @@ class RecordService:
             await self._read_keys(store)
         return removed
 
+    # -- usage
+
+    async def usage_of(self, query: UsageQuery) -> list[UsageRow]:
+        """Return what was used; raises HttpError where the database cannot be asked."""
+        store = await self.ready()
+        with _store_errors():
+            return await in_time(store.usage(query))
+
     # -- inside
 
     async def _open(self) -> RecordStore:
@@ -122,18 +157,31 @@ class RecordService:
 
     def _tick(self) -> None:
         self._arm()
-        if self._turn is None and (store := self._opening.value) is not None:
-            self._turn = asyncio.get_running_loop().create_task(self._take_turn(store))
-            self._turn.add_done_callback(self._turn_over)
+        if self._turn is None:
+            self._begin(self._take_turn())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._turn = asyncio.get_running_loop().create_task(work)
+        self._turn.add_done_callback(self._turn_over)
 
     def _turn_over(self, turn: asyncio.Task[None]) -> None:
         self._turn = None
         if not turn.cancelled() and (error := turn.exception()) is not None:
             logger.error("the writer of records failed", exc_info=error)
 
-    async def _take_turn(self, store: RecordStore) -> None:
+    async def _take_turn(self, *, is_last: bool = False) -> None:
+        await self.usage.count()
+        self._turns += 1
+        is_whole_second = is_last or self._turns % 2 == 0
+        if (store := self._opening.value) is None:
+            if is_whole_second:
+                await self._without_store(is_last=is_last)
+            return
         try:
             await self._read_keys(store)
+            if is_whole_second:
+                await self._write_usage(store)
+                await self._prune(store)
         except ForebayError as error:
             if str(error) != self._reason:
                 self._reason = str(error)
@@ -143,6 +191,44 @@ class RecordService:
                 self._reason = ""
                 logger.info("the records are read and written again")
 
+    async def _without_store(self, *, is_last: bool) -> None:
+        """Pass on what there is, or have the database opened for it."""
+        book = self.usage.book
+        if book.lost and not self._lost:
+            logger.warning("usage is lost: the database of records is away for too long")
+        self._lost = book.lost
+        if not book:
+            return
+        if not self.owns():
+            rows = book.take()
+            if not self.pass_on(rows):
+                book.put_back(rows)
+        elif not self._asked and not is_last:
+            self._asked = True
+            await self._opening.try_now()
+
+    async def _write_usage(self, store: RecordStore) -> None:
+        """Write what was counted; what fails is counted again with the next."""
+        book = self.usage.book
+        if not book:
+            return
+        rows = book.take()
+        try:
+            # Without a limit of ours: whether it was written must be known. The database has some.
+            await asyncio.wrap_future(store.add_usage(rows))
+        except BaseException:
+            book.put_back(rows)
+            raise
+
+    async def _prune(self, store: RecordStore) -> None:
+        """Delete a little of what is too old; once an hour, and as long as there is more."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._prune_at_s:
+            return
+        oldest = int(self.now()) // HOUR_S - self.settings.retention_days * 24
+        if await in_time(store.prune_usage(oldest)) == 0:
+            self._prune_at_s = now_s + HOUR_S
+
 
 def _store(url: str) -> RecordStore:
     """Load what is not needed before there is anything to keep."""
@@ -151,7 +237,7 @@ def _store(url: str) -> RecordStore:
     return RecordStore(url)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _store_errors() -> Iterator[None]:
     try:
         yield
