@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import create_engine, text
 
+from forebay.records.history import MINUTES_MAX
 from forebay.records.keys import KeyRecord
 from forebay.records.store import CHUNK, RecordStore
+from forebay.records.tables import RECORDS
 from forebay.records.usage import UsageCounts, UsageKey, UsageQuery
 
 if TYPE_CHECKING:
@@ -97,6 +100,26 @@ class RecordStoreContract:
         ((left, _),) = store.usage(UsageQuery(0, 9)).result(LIMIT_S)
         assert left.user == "new"
 
+    def test_the_last_requests_of_a_gateway_are_kept_in_order(self, store: RecordStore) -> None:
+        for start in range(0, 1500, 300):
+            requests = [f'{{"n":{n}}}' for n in range(start, start + 300)]
+            store.add_requests("a", requests).result(LIMIT_S)
+        store.add_requests("b", ['{"n":"other"}']).result(LIMIT_S)
+        last = [f'{{"n":{n}}}' for n in range(500, 1500)]
+        for _ in range(2):
+            assert store.requests("a").result(LIMIT_S) == last
+            store.prune_requests("a").result(LIMIT_S)
+        assert store.requests("b").result(LIMIT_S) == ['{"n":"other"}']
+
+    def test_the_series_of_a_gateway_is_kept_for_a_day(self, store: RecordStore) -> None:
+        store.add_minutes("a", [(1, "old"), (2, "first"), (3, "x")]).result(LIMIT_S)
+        store.add_minutes("b", [(3, "other")]).result(LIMIT_S)
+        store.add_minutes("a", [(3, "second"), (1 + MINUTES_MAX, "last")]).result(LIMIT_S)
+        kept = [(2, "first"), (3, "second"), (1 + MINUTES_MAX, "last")]
+        assert store.minutes("a", 0).result(LIMIT_S) == kept
+        assert store.minutes("a", 3).result(LIMIT_S) == kept[1:]
+        assert store.minutes("b", 0).result(LIMIT_S) == [(3, "other")]
+
 
 class RecordFileContract(RecordStoreContract):
     """What databases must do that outlive a program."""
@@ -125,6 +148,20 @@ class RecordFileContract(RecordStoreContract):
         table = open_store().keys(UNREAD).result(LIMIT_S)
         assert table is not None
         assert table.keys == (key(),)
+
+    def test_a_database_of_the_first_version_is_brought_up_to_date(
+        self, request: pytest.FixtureRequest, open_store: Callable[[], RecordStore]
+    ) -> None:
+        url = str(request.getfixturevalue(self.url_fixture))
+        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+        with engine.begin() as connection:
+            RECORDS.migrate(connection)
+            connection.execute(text("ALTER TABLE ended_requests DROP COLUMN count"))
+            connection.execute(text("UPDATE forebay_records_schema SET version = 1"))
+        engine.dispose()
+        store = open_store()
+        store.add_requests("", ["1", "2"]).result(LIMIT_S)
+        assert store.requests("").result(LIMIT_S) == ["1", "2"]
 
 
 class TestSqlite(RecordFileContract):

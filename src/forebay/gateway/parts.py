@@ -141,6 +141,7 @@ class Parts:
         """The other workers, where there are several."""
         self.queue_observer = self._make_queue_observer(clock)
         self.dashboard_feed = self._make_dashboard_feed(clock)
+        self.records.series = self.dashboard_feed.minutes
 
     def _make_guarded(self, clock: Timers, environ: Mapping[str, str] | None) -> GuardedNodes:
         token = read_secret("guard.token_env", self.settings.guard.token_env, environ)
@@ -202,6 +203,7 @@ class Parts:
 
     def _make_records(self, clock: Timers) -> RecordService:
         records = RecordService(self.settings.jobs.database, self.settings.usage, clock)
+        records.replica = lambda: self.membership.name
         self.ended.read_by(records.usage.take)
         records.keys.on_change.append(self._made_keys_changed)
         self.keys.sealed = not self.keys and records.may_hold_keys()

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import delete, func, literal, select, tuple_
+from sqlalchemy import delete, func, insert, literal, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
+from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
 from forebay.records.keys import KeyRecord, KeyTable
-from forebay.records.tables import RECORDS, api_keys, changes, usage_hours
+from forebay.records.tables import RECORDS, api_keys, changes, ended_requests, minutes, usage_hours
 from forebay.records.usage import UsageCounts, UsageKey
 from forebay.storage.database import Database
 
@@ -128,6 +129,82 @@ class RecordStore:
         old = select(*primary).where(usage_hours.c.hour < before).limit(CHUNK)
         statement = delete(usage_hours).where(tuple_(*primary).in_(old))
         return self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+    # -- ended requests and the series, each gateway's own
+
+    def add_requests(self, replica: str, requests: Sequence[str]) -> Future[None]:
+        """Keep requests that have ended, the oldest first."""
+        values = {"replica": replica, "request": _array(requests), "count": len(requests)}
+
+        def work(connection: Connection) -> None:
+            connection.execute(insert(ended_requests), values)
+
+        return self._database.write(work)
+
+    def requests(self, replica: str) -> Future[list[str]]:
+        """Return the last REQUESTS_MAX, the oldest first."""
+        own = ended_requests.c.replica == replica
+        newest = select(ended_requests.c.request).where(own)
+        newest = newest.order_by(ended_requests.c.number.desc()).limit(REQUESTS_MAX)
+
+        def work(connection: Connection) -> list[str]:
+            found: list[str] = []
+            for text in connection.execute(newest).scalars():
+                found[:0] = [bytes(one).decode() for one in _raw(text)]
+                if len(found) >= REQUESTS_MAX:
+                    break
+            return found[-REQUESTS_MAX:]
+
+        return self._database.read(work)
+
+    def prune_requests(self, replica: str) -> Future[None]:
+        """Delete those that are older than the last REQUESTS_MAX."""
+        number, own = ended_requests.c.number, ended_requests.c.replica == replica
+        newest = select(number, ended_requests.c.count).where(own).order_by(number.desc())
+
+        def work(connection: Connection) -> None:
+            kept = 0
+            for row in connection.execute(newest.limit(2 * REQUESTS_MAX)).all():
+                if kept >= REQUESTS_MAX:
+                    connection.execute(delete(ended_requests).where(own, number <= row[0]))
+                    return
+                kept += row[1]
+
+        return self._database.write(work)
+
+    def add_minutes(self, replica: str, points: Sequence[tuple[int, str]]) -> Future[None]:
+        values = [{"minute": at, "replica": replica, "point": text} for at, text in points]
+
+        def work(connection: Connection) -> None:
+            statement = inserting(connection, minutes).values(values)
+            new = {"point": statement.excluded.point}
+            keys = ["minute", "replica"]
+            connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=new))
+            oldest = max(at for at, _ in points) - MINUTES_MAX
+            connection.execute(
+                delete(minutes).where(minutes.c.replica == replica, minutes.c.minute <= oldest)
+            )
+
+        return self._database.write(work)
+
+    def minutes(self, replica: str, since: int) -> Future[list[tuple[int, str]]]:
+        """Return the points since a minute, the oldest first."""
+        wanted = select(minutes.c.minute, minutes.c.point).where(
+            minutes.c.replica == replica, minutes.c.minute >= since
+        )
+        wanted = wanted.order_by(minutes.c.minute).limit(MINUTES_MAX)
+
+        def work(connection: Connection) -> list[tuple[int, str]]:
+            return [(int(row.minute), str(row.point)) for row in connection.execute(wanted)]
+
+        return self._database.read(work)
+
+
+_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _array(texts: Sequence[str]) -> str:
+    return f"[{','.join(texts)}]"
 
 
 def inserting(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:

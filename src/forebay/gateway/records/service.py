@@ -2,9 +2,10 @@
 
 The database is that of the jobs. It is opened at the start where there may be something in it, else
 when there is something to write: a gateway that nobody uses leaves no file behind. Twice a second
-the writer looks whether keys were made or revoked elsewhere, and once a second it writes what was
-used. While the database is away, keys stay as they are known, and counts are kept in memory, within
-bounds. Counts are written at least once: where a commit is lost on its way, they may be twice.
+the writer looks whether keys were made or revoked elsewhere; once a second it writes what was used,
+the requests that ended and the points of the series. While the database is away, keys stay as they
+are known, and the rest is kept in memory, within bounds. Counts are written at least once: where a
+commit is lost on its way, they may be twice.
 
 Of several workers the leading one has the database; the others pass on what was used there.
 """
@@ -14,13 +15,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec import MsgspecError
+
 from forebay.errors import ForebayError
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import in_time, store_unavailable
 from forebay.gateway.records.made_keys import MadeKeys
 from forebay.gateway.records.usage_counter import UsageCounter
+from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
 from forebay.records.usage import HOUR_S
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from forebay.clock import TimerHandle, Timers
+    from forebay.records.history import RequestMemory, SeriesMemory
     from forebay.records.keys import KeyRecord
     from forebay.records.store import RecordStore
     from forebay.records.usage import UsageQuery, UsageRow
@@ -39,6 +46,11 @@ TURN_S = 0.5
 """A key made or revoked elsewhere is in force here within a second."""
 START_S = 3.0
 """How long the gateway waits for the keys in the database before it listens without them."""
+MANY, MANY_TURNS = 100, 10
+"""Over so many requests in a second, they are written every five."""
+PRUNE_TURNS = 120
+"""How often requests are deleted that are not among the last; in turns."""
+MINUTE_S = 60
 STOP_S = 2.0
 """How long the last writes may take."""
 
@@ -52,8 +64,18 @@ class RecordService:
         self.usage = UsageCounter()
         self.owns: Callable[[], bool] = lambda: True
         """Whether the database is for this process to open."""
-        self.pass_on: Callable[[list[UsageRow]], bool] = lambda rows: False
-        """Gives what was used to the worker that has the database; False where none has it."""
+        self.pass_on: Callable[[list[UsageRow], list[str]], bool] = lambda rows, requests: False
+        """Gives what was used, and the requests that ended, to the worker that has the database;
+        False where none has it."""
+        self.replica: Callable[[], str] = lambda: ""
+        """The gateway's name among those that share a queue; raises HttpError until it has one."""
+        self.requests: RequestMemory | None = None
+        self.series: SeriesMemory | None = None
+        self._requests: deque[str] = deque(maxlen=REQUESTS_MAX)  # not written yet
+        self._points: deque[tuple[int, str]] = deque(maxlen=MINUTES_MAX)
+        self._restored = False
+        self._write_requests_at = 0  # in turns
+        self._prune_requests_at = 0
         self._url = url
         self._clock = clock
         self._opening = LazyOpen("the database of records", self._open, clock)
@@ -141,6 +163,7 @@ class RecordService:
         try:
             await asyncio.to_thread(store.open)
             await self._read_keys(store)
+            await self._restore(store)
         except BaseException:
             await asyncio.to_thread(store.close)
             raise
@@ -180,7 +203,9 @@ class RecordService:
         try:
             await self._read_keys(store)
             if is_whole_second:
+                await self._restore(store)
                 await self._write_usage(store)
+                await self._write_history(store, is_last=is_last)
                 await self._prune(store)
         except ForebayError as error:
             if str(error) != self._reason:
@@ -197,15 +222,66 @@ class RecordService:
         if book.lost and not self._lost:
             logger.warning("usage is lost: the database of records is away for too long")
         self._lost = book.lost
-        if not book:
-            return
         if not self.owns():
-            rows = book.take()
-            if not self.pass_on(rows):
-                book.put_back(rows)
-        elif not self._asked and not is_last:
+            self._gather()
+            rows, requests = book.take(), list(self._requests)
+            self._requests.clear()
+            if (rows or requests) and not self.pass_on(rows, requests):
+                self.hear(rows, requests)
+        elif book and not self._asked and not is_last:
             self._asked = True
             await self._opening.try_now()
+
+    def hear(self, rows: list[UsageRow], requests: list[str]) -> None:
+        """Take what another worker passes on, or what could not be passed on."""
+        self.usage.book.put_back(rows)
+        self._requests.extend(requests)
+
+    # -- ended requests, and the series
+
+    async def _restore(self, store: RecordStore) -> None:
+        """Give back what an earlier process had, once it is known whose it is."""
+        if self._restored or self.requests is None or self.series is None:
+            return
+        try:
+            name = self.replica()
+        except HttpError:
+            return  # still joining the others
+        requests = await in_time(store.requests(name))
+        since = int(self.now()) // MINUTE_S - MINUTES_MAX
+        points = await in_time(store.minutes(name, since))
+        self._restored = True
+        try:
+            self.requests.restore(requests)
+            self.series.restore(points)
+        except MsgspecError as error:  # of a program that kept other things
+            logger.warning("the last requests and the series are not restored: %s", error)
+
+    def _gather(self) -> None:
+        """Collect what is new; less often while there is much of it: only the last ones count."""
+        if self.requests is not None and self._turns >= self._write_requests_at:
+            fresh = self.requests.take_fresh()
+            self._requests.extend(fresh)
+            self._write_requests_at = self._turns + (MANY_TURNS if len(fresh) > MANY else 0)
+        if self.series is not None:
+            self._points.extend(self.series.take_fresh())
+
+    async def _write_history(self, store: RecordStore, *, is_last: bool) -> None:
+        if not self._restored:
+            return  # what is written would be given back
+        if is_last:
+            self._write_requests_at = 0
+        self._gather()
+        name = self.replica()
+        if self._requests:
+            await in_time(store.add_requests(name, list(self._requests)))
+            self._requests.clear()
+        if self._points:
+            await in_time(store.add_minutes(name, list(self._points)))
+            self._points.clear()
+        if self._turns >= self._prune_requests_at:
+            await in_time(store.prune_requests(name))
+            self._prune_requests_at = self._turns + PRUNE_TURNS
 
     async def _write_usage(self, store: RecordStore) -> None:
         """Write what was counted; what fails is counted again with the next."""

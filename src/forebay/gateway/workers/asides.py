@@ -83,9 +83,10 @@ class KeyNews(Struct, frozen=True, tag=True):
 
 
 class UsageNews(Struct, frozen=True, tag=True):
-    """A worker tells the leader, which has the database, what was used there."""
+    """A worker tells the leader, which has the database, what was used there, and what ended."""
 
     rows: list[tuple[UsageKey, UsageCounts]]
+    requests: list[str] = []
 
 
 Aside: TypeAlias = NodeNews | ProbeAsked | CountAsked | Counted | ReloadAsked | KeyNews | UsageNews

@@ -38,7 +38,7 @@ class WorkerChannels:
         self._records = records
         self._made_keys = records.keys
         records.owns = lambda: store.leads
-        records.pass_on = lambda rows: self._asides.send(UsageNews(rows))
+        records.pass_on = lambda rows, requests: self._asides.send(UsageNews(rows, requests))
         self._asides.take(UsageNews, self._hear_usage)
         self._made_keys.on_change.append(self._tell_keys)
         self._asides.take(KeyNews, self._hear_keys)
@@ -57,7 +57,7 @@ class WorkerChannels:
             self._made_keys.take(news.table)
 
     def _hear_usage(self, _: str, news: UsageNews) -> None:
-        self._records.usage.book.put_back(news.rows)
+        self._records.hear(news.rows, news.requests)
 
     def on_reload(self, reload: Callable[[], None]) -> None:
         """Call `reload` when the leader has reloaded its settings."""
