@@ -80,7 +80,7 @@ def make_application(parts: Parts, routed: Starlette | None = None) -> ASGIApp:
 def _routes(parts: Parts) -> list[BaseRoute]:
     authorizer, reader, readiness = parts.authorizer, parts.reader, parts.readiness
     requests = RequestList(parts.relay, parts.ended, parts.error_renderer.status, parts.clock)
-    parts.records.requests = requests
+    parts.records.requests, parts.records.series = requests, parts.dashboard_feed.minutes
     session_service = SessionService(parts.sessions, parts.models, readiness, parts.callers)
 
     async def metrics_text() -> bytes:

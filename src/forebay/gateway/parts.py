@@ -141,7 +141,6 @@ class Parts:
         """The other workers, where there are several."""
         self.queue_observer = self._make_queue_observer(clock)
         self.dashboard_feed = self._make_dashboard_feed(clock)
-        self.records.series = self.dashboard_feed.minutes
 
     def _make_guarded(self, clock: Timers, environ: Mapping[str, str] | None) -> GuardedNodes:
         token = read_secret("guard.token_env", self.settings.guard.token_env, environ)

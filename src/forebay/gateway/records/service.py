@@ -151,9 +151,11 @@ class RecordService:
     # -- usage
 
     async def usage_of(self, query: UsageQuery) -> list[UsageRow]:
-        """Return what was used; raises HttpError where the database cannot be asked."""
+        """Return what was used till now; raises HttpError where the database cannot be asked."""
         store = await self.ready()
+        await self.usage.count()
         with _store_errors():
+            await self._write_usage(store)
             return await in_time(store.usage(query))
 
     # -- inside
