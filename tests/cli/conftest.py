@@ -46,6 +46,7 @@ class Desk:
         listed = [{"name": f"n{i + 1}", "url": node.url} for i, node in enumerate(nodes)]
         environ = settings.pop("environ", {})
         server = {"port": 0, **settings.pop("server", {})}
+        settings.setdefault("jobs", {"database": "sqlite://"})  # nothing is to be left behind
         made = Settings(nodes=listed, server=server, **settings)  # type: ignore[arg-type] # pydantic reads dicts
         self.gateway = Gateway(made, environ=environ)
         return await self._stack.enter_async_context(self.gateway)

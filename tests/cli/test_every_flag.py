@@ -107,6 +107,7 @@ VERBS: dict[str, str] = {
     "config show": "config show",
     "config schema": "config schema",
     "keys": "keys --help",
+    "usage": "usage",
     "keys list": "keys list",
     "keys new": "keys new team-a --admin",
     "keys revoke": "keys revoke {made} --last --key-env A_KEY",
@@ -241,6 +242,14 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **CONFIG, **SET, **JSON, "--strict": switch(), "--probe": switch(),
     },
     "config show": {**CONFIG, **SET, **JSON},
+    "usage": {
+        **GATEWAY,
+        "--by": Flag("key", "weather"),
+        "--from": Flag("2026-01-31", ANYTHING),
+        "--to": Flag("2026-01-31T12:00Z", ANYTHING),
+        "--hourly": switch(),
+        "--csv": switch(),
+    },
     "keys list": GATEWAY,
     "keys new": {
         **GATEWAY,

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import create_engine, text
 
+from forebay.records.history import MINUTES_MAX
 from forebay.records.keys import KeyRecord
-from forebay.records.store import RecordStore
+from forebay.records.store import CHUNK, RecordStore
+from forebay.records.tables import RECORDS
+from forebay.records.usage import UsageCounts, UsageKey, UsageQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,6 +79,47 @@ class RecordStoreContract:
         assert table is not None
         assert table.keys == (key(),)
 
+    def test_usage_is_added_to_what_is_there_and_summed_up(self, store: RecordStore) -> None:
+        ann, bob = UsageKey(7, "k", "ann\t=", "m"), UsageKey(7, "k", "bob", "n")
+        later = UsageKey(9, "l", "ann\t=", "m")
+        for rows in ([ann, bob], [ann, later]):
+            store.add_usage([(one, UsageCounts(1, 2, 3)) for one in rows]).result(LIMIT_S)
+        found = store.usage(UsageQuery(7, 8)).result(LIMIT_S)
+        assert found == [(ann, (2, 4, 6)), (bob, (1, 2, 3))]
+        by_key = store.usage(UsageQuery(0, 9, ("key",))).result(LIMIT_S)
+        assert by_key == [((7, "k", "", ""), (3, 6, 9)), ((9, "l", "", ""), (1, 2, 3))]
+        assert store.usage(UsageQuery(0, 9, key="l")).result(LIMIT_S) == [(later, (1, 2, 3))]
+        assert len(store.usage(UsageQuery(0, 9, limit=2)).result(LIMIT_S)) == 2
+
+    def test_old_usage_is_pruned_in_steps(self, store: RecordStore) -> None:
+        rows = [(UsageKey(1, "", f"u{n}", "m"), UsageCounts(1, 0, 0)) for n in range(CHUNK + 2)]
+        store.add_usage(sorted(rows)).result(LIMIT_S)
+        store.add_usage([(UsageKey(5, "", "new", "m"), UsageCounts(1, 0, 0))]).result(LIMIT_S)
+        steps = [store.prune_usage(5).result(LIMIT_S) for _ in range(3)]
+        assert steps == [CHUNK, 2, 0]
+        ((left, _),) = store.usage(UsageQuery(0, 9)).result(LIMIT_S)
+        assert left.user == "new"
+
+    def test_the_last_requests_of_a_gateway_are_kept_in_order(self, store: RecordStore) -> None:
+        for start in range(0, 1500, 300):
+            requests = [f'{{"n":{n}}}' for n in range(start, start + 300)]
+            store.add_requests("a", requests).result(LIMIT_S)
+        store.add_requests("b", ['{"n":"other"}']).result(LIMIT_S)
+        last = [f'{{"n":{n}}}' for n in range(500, 1500)]
+        for _ in range(2):
+            assert store.requests("a").result(LIMIT_S) == last
+            store.prune_requests("a").result(LIMIT_S)
+        assert store.requests("b").result(LIMIT_S) == ['{"n":"other"}']
+
+    def test_the_series_of_a_gateway_is_kept_for_a_day(self, store: RecordStore) -> None:
+        store.add_minutes("a", [(1, "old"), (2, "first"), (3, "x")]).result(LIMIT_S)
+        store.add_minutes("b", [(3, "other")]).result(LIMIT_S)
+        store.add_minutes("a", [(3, "second"), (1 + MINUTES_MAX, "last")]).result(LIMIT_S)
+        kept = [(2, "first"), (3, "second"), (1 + MINUTES_MAX, "last")]
+        assert store.minutes("a", 0).result(LIMIT_S) == kept
+        assert store.minutes("a", 3).result(LIMIT_S) == kept[1:]
+        assert store.minutes("b", 0).result(LIMIT_S) == [(3, "other")]
+
 
 class RecordFileContract(RecordStoreContract):
     """What databases must do that outlive a program."""
@@ -103,6 +148,20 @@ class RecordFileContract(RecordStoreContract):
         table = open_store().keys(UNREAD).result(LIMIT_S)
         assert table is not None
         assert table.keys == (key(),)
+
+    def test_a_database_of_the_first_version_is_brought_up_to_date(
+        self, request: pytest.FixtureRequest, open_store: Callable[[], RecordStore]
+    ) -> None:
+        url = str(request.getfixturevalue(self.url_fixture))
+        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+        with engine.begin() as connection:
+            RECORDS.migrate(connection)
+            connection.execute(text("ALTER TABLE ended_requests DROP COLUMN count"))
+            connection.execute(text("UPDATE forebay_records_schema SET version = 1"))
+        engine.dispose()
+        store = open_store()
+        store.add_requests("", ["1", "2"]).result(LIMIT_S)
+        assert store.requests("").result(LIMIT_S) == ["1", "2"]
 
 
 class TestSqlite(RecordFileContract):

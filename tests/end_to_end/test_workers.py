@@ -68,7 +68,7 @@ async def test_a_key_made_at_one_worker_is_in_force_at_all_and_outlives_the_lead
 ) -> None:
     workers = await Workers.serve(
         shell, "--node", await shell.sim_node(FAST), "--set", "server.public_status=true",
-        cwd=tmp_path,
+        "--set", f"jobs.database=sqlite:///{tmp_path}/jobs.db",
     )  # fmt: skip
     boss = {"name": "boss", "admin": True}
     made = (await workers.post(workers.follower, "/admin/keys", boss)).json

@@ -23,6 +23,7 @@ LABELS = {
     "forebay_first_byte_seconds": set(),
     "forebay_request_seconds": set(),
     "forebay_tokens": {"kind"},
+    "forebay_usage_tokens": {"key", "kind"},
     "forebay_node_in_flight": {"node"},
     "forebay_node_slots": {"node"},
     "forebay_node_slots_changes": {"node"},
@@ -50,7 +51,9 @@ LABELS = {
     "nexus_backend_pending_requests": {"backend"},
 }
 """The names of the design, without the `_total` of counters, and the labels each has."""
-WITH_WORK = {"forebay_jobs", "forebay_job_wait_seconds", "forebay_session_prompts"}
+WITH_WORK = {
+    "forebay_jobs", "forebay_job_wait_seconds", "forebay_session_prompts", "forebay_usage_tokens",
+}  # fmt: skip
 """Empty until there is a job or a prompt; the tests of those look at them."""
 
 

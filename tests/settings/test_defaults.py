@@ -83,6 +83,8 @@ lease_seconds=30
 bypass_workers=32
 webhook_url=""
 webhook_secret_env=""
+[usage]
+retention_days=30
 [guard]
 token_env=""
 [coordination]

@@ -55,7 +55,7 @@ def load(flags: dict[str, object]) -> Settings:
 
 
 def changes(plan: ReloadPlan) -> bool:
-    parts = (plan.nodes, plan.keys, plan.queue, plan.retry, plan.models, plan.refused)
+    parts = (plan.nodes, plan.keys, plan.queue, plan.retry, plan.models, plan.usage, plan.refused)
     return any(parts)
 
 
@@ -84,7 +84,7 @@ def test_a_change_of_any_key_is_either_planned_or_refused_by_name(key: str) -> N
     section = key.partition(".")[0]
     refused = {problem.key for problem in plan.refused}
     assert changes(plan)
-    if section in ("queue", "retry", "models") and key not in RESTART:
+    if section in ("queue", "retry", "models", "usage") and key not in RESTART:
         assert key in getattr(plan, section)
         assert refused <= RESTART
     else:

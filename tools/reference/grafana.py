@@ -128,6 +128,8 @@ ROWS: dict[str, list[Panel]] = {
               per_second("forebay_requests_total", "route"), "reqps", stacked=True),
         Panel("Tokens", "Tokens per second, as the nodes count them.",
               per_second("forebay_tokens_total", "kind")),
+        Panel("Tokens by key", "Tokens per second, in and out together, by key; empty without "
+              "keys.", per_second("forebay_usage_tokens_total", "key"), stacked=True),
         Panel("First byte", "From the start on a node to its first byte: reading the prompt, "
               "and loading where the model was not in memory.",
               quantiles("forebay_first_byte_seconds"), "s", width=12),

@@ -14,6 +14,7 @@ from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
 from forebay.gateway.hot.ended_stream import EndedStream
 from forebay.gateway.jobs.service import JobFigures
 from forebay.gateway.metrics import OF_THE_FLEET, Metrics
+from forebay.gateway.records.usage_counter import UsageCounter
 from forebay.nodes.registry import Nodes
 from forebay.sessions.deps import SessionFigures
 
@@ -59,6 +60,7 @@ LABELS: Final = {
     "kind": "of tokens: `prompt`, `output`; of failures: `connect`, `lost`, `status`, `garbage`, "
     "`too_large`, `refused`, `missing`, `removed` and the timeouts",
     "node": "the node's name",
+    "key": "the name of a key, of the settings or made at run time",
     "side": "of connections: `client`, `node`",
     "backend": "the node's name, in the metric that Nexus had",
     "type": "the task type of a job; `other` beyond the first 64",
@@ -99,7 +101,7 @@ def described() -> list[Described]:
     accounting = Accounting(clock.monotonic_s, EndedStream(timers))
     (snapshot,) = Scheduler().handle(Observed(), 0.0)
     assert isinstance(snapshot, Snapshot)
-    metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures())
+    metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures(), UsageCounter())
     fleet = FleetPicture("coordinated", 1, "", ())
     return [
         _described(family)

@@ -51,6 +51,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "config": Verb("forebay.cli.config.command:config_app", "Write, check and show the settings."),
     "keys": Verb("forebay.cli.keys:keys_app", "List, make and revoke API keys."),
+    "usage": Verb("forebay.cli.usage:usage", "Show requests and tokens per key, user and model."),
     "node": Verb(
         "forebay.cli.serve.node:node",
         "Guard a model server: exactly its slots through, 429 at once for anything more.",

@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from forebay.dashboard.fleet import fleet_snapshot
 from forebay.dashboard.history import HistoryReading, SampleHistory
+from forebay.dashboard.minutes import MinuteSeries
 from forebay.dashboard.recent_errors import RecentErrors, RecentFailures
 from forebay.dashboard.snapshot import (
     DashboardSnapshot,
@@ -92,6 +93,7 @@ class DashboardFeed:
     def __init__(self, deps: DashboardDeps) -> None:
         self._deps = deps
         self._history = SampleHistory(deps.bounds_s)
+        self.minutes = MinuteSeries()
         self._recent_errors = RecentErrors(deps.remedy_of)
         self._recent_failures = RecentFailures()
         self._started_s = deps.clock.monotonic_s()
@@ -183,6 +185,19 @@ class DashboardFeed:
                 source=fleet and (fleet.mode, fleet.epoch),
             )
         )
+        self._add_to_day()
+
+    def _add_to_day(self) -> None:
+        newest, history = self._history.newest, self._history
+        assert newest is not None
+        at = self._deps.clock.utc().timestamp()
+        self.minutes.add(newest, history.tokens_per_second(), at)
+
+    def day(self, hours: int) -> dict[str, object]:
+        """Return the last hours by the minute, as columns."""
+        since = int(self._deps.clock.utc().timestamp()) // 60 - hours * 60
+        priorities = self._deps.status().priorities
+        return {"priorities": list(priorities), **self.minutes.columns(priorities, since)}
 
     def _take_snapshot(self, observed: QueueObservation) -> None:
         self.frame = _event("snapshot", self.snapshot(observed))

@@ -30,6 +30,7 @@ from forebay.gateway.routes.request_list import RequestList
 from forebay.gateway.routes.requests import RequestRoutes
 from forebay.gateway.routes.sessions import SessionRoutes, queue_full
 from forebay.gateway.routes.status import StatusRoutes
+from forebay.gateway.routes.usage import UsageRoutes
 from forebay.gateway.sessions.service import SessionService
 from forebay.gateway.workers.leader_proxy import LeaderProxy
 from forebay.relay.problem import Problem
@@ -79,6 +80,7 @@ def make_application(parts: Parts, routed: Starlette | None = None) -> ASGIApp:
 def _routes(parts: Parts) -> list[BaseRoute]:
     authorizer, reader, readiness = parts.authorizer, parts.reader, parts.readiness
     requests = RequestList(parts.relay, parts.ended, parts.error_renderer.status, parts.clock)
+    parts.records.requests, parts.records.series = requests, parts.dashboard_feed.minutes
     session_service = SessionService(parts.sessions, parts.models, readiness, parts.callers)
 
     async def metrics_text() -> bytes:
@@ -104,6 +106,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
             authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live
         ),
         KeyRoutes(authorizer, reader, parts.records, parts.keys, parts.live),
+        UsageRoutes(authorizer, parts.records),
         GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
         JobRoutes(authorizer, reader, readiness, parts.jobs, parts.models),
         FileRoutes(authorizer, reader, readiness, parts.jobs),

@@ -154,6 +154,7 @@ class Gateway:
         await self._cold.stop(CLOSING_S)
         await parts.jobs.stop()
         await parts.sessions.stop()
+        parts.ended.flush()  # of all that has ended, before its usage is written for the last time
         await parts.records.stop()
         with contextlib.suppress(TimeoutError):  # clients that do not read are cut off
             async with asyncio.timeout(CLOSING_S):

@@ -49,7 +49,7 @@ class LiveSettings:
 
 
 def _changed_names(plan: ReloadPlan) -> list[str]:
-    names = [*plan.queue, *plan.retry, *plan.models]
+    names = [*plan.queue, *plan.retry, *plan.models, *plan.usage]
     for kind, difference in (("nodes", plan.nodes), ("keys", plan.keys)):
         blocks = (*difference.added, *difference.removed, *difference.changed)
         names += [f"{kind}.{block.name}" for block in blocks]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from forebay.gateway.holdings import Holdings
     from forebay.gateway.hot.accounting import Accounting, Histogram
     from forebay.gateway.jobs.service import JobFigures
+    from forebay.gateway.records.usage_counter import UsageCounter
     from forebay.nodes.registry import Nodes
     from forebay.sessions.deps import SessionFigures
 
@@ -65,11 +66,13 @@ class Metrics:
         nodes: Nodes,
         jobs: JobFigures,
         sessions: SessionFigures,
+        usage: UsageCounter,
     ) -> None:
         self._accounting = accounting
         self._nodes = nodes
         self._jobs = jobs
         self._sessions = sessions
+        self._usage = usage
 
     def text(
         self,
@@ -92,7 +95,8 @@ class Metrics:
         counters: dict[str, float] = {}
         gauges: dict[str, float] = {}
         for family in (
-            self._waits(), *self._traffic(retries), self._failures(), *_of_resources(held)
+            self._waits(), *self._traffic(retries), self._failures(), self._by_key(),
+            *_of_resources(held),
         ):  # fmt: skip
             kind = gauges if family.type == "gauge" else counters
             for sample in family.samples:
@@ -108,7 +112,7 @@ class Metrics:
         totals = snapshot.totals if fleet is None or fleet.mode == "coordinated" else None
         return [*self._queue(snapshot), *_queue_totals(totals), *self._traffic(retries),
                 *self._of_nodes(snapshot), *self._of_jobs(), *self._of_sessions(),
-                *_of_resources(held),
+                self._by_key(), *_of_resources(held),
                 *(_of_fleet(fleet, look.age_s) if fleet else ())]  # fmt: skip
 
     def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
@@ -198,6 +202,14 @@ class Metrics:
                 for backend in self._nodes
                 for kind, count in backend.failures.items()
             },
+        )
+
+    def _by_key(self) -> Metric:
+        return _counters(
+            "forebay_usage_tokens_total",
+            "Tokens in and out by key, estimated where a node does not say; without keys none.",
+            "key kind",
+            self._usage.tokens_by_key,
         )
 
     def _of_jobs(self) -> Iterator[Metric]:

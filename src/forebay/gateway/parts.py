@@ -165,7 +165,7 @@ class Parts:
 
     def _make_metrics(self) -> Metrics:
         figures = (self.jobs.figures, self.sessions.figures)
-        return Metrics(self.accounting, self.nodes, *figures)
+        return Metrics(self.accounting, self.nodes, *figures, self.records.usage)
 
     def _make_queue_observer(self, clock: Timers) -> QueueObserver:
         return QueueObserver(self.relay.observe, lambda: self.settings.queue.options(), clock)
@@ -201,7 +201,9 @@ class Parts:
         return Callers(self.keys, self.hosts, proxies, self.settings.queue.priorities)
 
     def _make_records(self, clock: Timers) -> RecordService:
-        records = RecordService(self.settings.jobs.database, clock)
+        records = RecordService(self.settings.jobs.database, self.settings.usage, clock)
+        records.replica = lambda: self.membership.name
+        self.ended.read_by(records.usage.take)
         records.keys.on_change.append(self._made_keys_changed)
         self.keys.sealed = not self.keys and records.may_hold_keys()
         return records
@@ -302,8 +304,7 @@ class Parts:
         if self.seat is None:
             return None
         store = self.seat.store
-        made_keys = self.records.keys
-        workers = WorkerChannels(store, self.nodes, self.guarded, made_keys, self._count, clock)
+        workers = WorkerChannels(store, self.nodes, self.guarded, self.records, self._count, clock)
         workers.on_reload(self.reload)
         return workers
 
@@ -353,6 +354,7 @@ class Parts:
         self.admission.change(new.models)
         if self.leads:  # else the leader tells of them
             self._change_nodes(plan)
+        self.records.settings = new.usage
         self._set_keys = tuple(keys)
         self._change_keys(self._all_keys())
         self.sessions.bounds_changed()

@@ -56,6 +56,7 @@ class WorkerRole:
                 async with asyncio.timeout(probe_s):
                     await self._workers.node_news.heard.wait()
             self._lead_if_chosen()
+        parts.records.run()
         parts.watchdog.start()
         seat.link.on_accept = self._listeners.accept_for
         seat.link.tell(Ready())

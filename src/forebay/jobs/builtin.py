@@ -58,6 +58,7 @@ def make_call(
         priority="low",
         size_bytes=len(body),
         job=True,
+        key=job.owner,
         fallbacks=fallbacks,
     )
     return InferenceCall(

@@ -10,21 +10,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, insert, literal, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
+from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
 from forebay.records.keys import KeyRecord, KeyTable
-from forebay.records.tables import RECORDS, api_keys, changes
+from forebay.records.tables import RECORDS, api_keys, changes, ended_requests, minutes, usage_hours
+from forebay.records.usage import UsageCounts, UsageKey
 from forebay.storage.database import Database
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from sqlalchemy import Connection, Table
 
     from forebay.clock import Clock
+    from forebay.records.usage import UsageQuery, UsageRow
 
 CLOSE_S = 5.0
+CHUNK = 500
+"""Rows in one statement: SQLite takes 32,766 parameters at most."""
 
 
 class RecordStore:
@@ -80,6 +86,125 @@ class RecordStore:
             return bool(gone)
 
         return self._database.write(work)
+
+    # -- usage
+
+    def add_usage(self, rows: Sequence[UsageRow]) -> Future[None]:
+        """Add counts to those of each hour; `rows` are in order, so that no two wait in a ring."""
+        values = [{**key._asdict(), **counts._asdict()} for key, counts in rows]
+
+        def work(connection: Connection) -> None:
+            for start in range(0, len(values), CHUNK):
+                statement = inserting(connection, usage_hours).values(values[start : start + CHUNK])
+                new = statement.excluded
+                sums = {name: usage_hours.c[name] + new[name] for name in UsageCounts._fields}
+                keys = list(UsageKey._fields)
+                connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=sums))
+
+        return self._database.write(work)
+
+    def usage(self, query: UsageQuery) -> Future[list[UsageRow]]:
+        """Return counts by hour, the oldest first, `query.limit` rows at most."""
+        columns = [
+            usage_hours.c[name] if name in ("hour", *query.by) else literal("").label(name)
+            for name in UsageKey._fields
+        ]
+        groups = [usage_hours.c[name] for name in ("hour", *query.by)]
+        sums = [func.sum(usage_hours.c[name]) for name in UsageCounts._fields]
+        hour = usage_hours.c.hour
+        wanted = select(*columns, *sums).where(hour >= query.first, hour <= query.last)
+        if query.key is not None:
+            wanted = wanted.where(usage_hours.c.key == query.key)
+        wanted = wanted.group_by(*groups).order_by(*groups).limit(query.limit)
+
+        def work(connection: Connection) -> list[UsageRow]:
+            rows = connection.execute(wanted)
+            return [(UsageKey(*row[:4]), UsageCounts(*map(int, row[4:]))) for row in rows]
+
+        return self._database.read(work)
+
+    def prune_usage(self, before: int) -> Future[int]:
+        """Delete some of what is older than an hour; return how many rows that were."""
+        primary = [usage_hours.c[name] for name in UsageKey._fields]
+        old = select(*primary).where(usage_hours.c.hour < before).limit(CHUNK)
+        statement = delete(usage_hours).where(tuple_(*primary).in_(old))
+        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+
+    # -- ended requests and the series, each gateway's own
+
+    def add_requests(self, replica: str, requests: Sequence[str]) -> Future[None]:
+        """Keep requests that have ended, the oldest first."""
+        values = {"replica": replica, "request": _array(requests), "count": len(requests)}
+
+        def work(connection: Connection) -> None:
+            connection.execute(insert(ended_requests), values)
+
+        return self._database.write(work)
+
+    def requests(self, replica: str) -> Future[list[str]]:
+        """Return the last REQUESTS_MAX, the oldest first."""
+        own = ended_requests.c.replica == replica
+        newest = select(ended_requests.c.request).where(own)
+        newest = newest.order_by(ended_requests.c.number.desc()).limit(REQUESTS_MAX)
+
+        def work(connection: Connection) -> list[str]:
+            found: list[str] = []
+            for text in connection.execute(newest).scalars():
+                found[:0] = [bytes(one).decode() for one in _raw(text)]
+                if len(found) >= REQUESTS_MAX:
+                    break
+            return found[-REQUESTS_MAX:]
+
+        return self._database.read(work)
+
+    def prune_requests(self, replica: str) -> Future[None]:
+        """Delete those that are older than the last REQUESTS_MAX."""
+        number, own = ended_requests.c.number, ended_requests.c.replica == replica
+        newest = select(number, ended_requests.c.count).where(own).order_by(number.desc())
+
+        def work(connection: Connection) -> None:
+            kept = 0
+            for row in connection.execute(newest.limit(2 * REQUESTS_MAX)).all():
+                if kept >= REQUESTS_MAX:
+                    connection.execute(delete(ended_requests).where(own, number <= row[0]))
+                    return
+                kept += row[1]
+
+        return self._database.write(work)
+
+    def add_minutes(self, replica: str, points: Sequence[tuple[int, str]]) -> Future[None]:
+        values = [{"minute": at, "replica": replica, "point": text} for at, text in points]
+
+        def work(connection: Connection) -> None:
+            statement = inserting(connection, minutes).values(values)
+            new = {"point": statement.excluded.point}
+            keys = ["minute", "replica"]
+            connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=new))
+            oldest = max(at for at, _ in points) - MINUTES_MAX
+            connection.execute(
+                delete(minutes).where(minutes.c.replica == replica, minutes.c.minute <= oldest)
+            )
+
+        return self._database.write(work)
+
+    def minutes(self, replica: str, since: int) -> Future[list[tuple[int, str]]]:
+        """Return the points since a minute, the oldest first."""
+        wanted = select(minutes.c.minute, minutes.c.point).where(
+            minutes.c.replica == replica, minutes.c.minute >= since
+        )
+        wanted = wanted.order_by(minutes.c.minute).limit(MINUTES_MAX)
+
+        def work(connection: Connection) -> list[tuple[int, str]]:
+            return [(int(row.minute), str(row.point)) for row in connection.execute(wanted)]
+
+        return self._database.read(work)
+
+
+_raw = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _array(texts: Sequence[str]) -> str:
+    return f"[{','.join(texts)}]"
 
 
 def inserting(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:

@@ -6,9 +6,14 @@ JSON in one column: it may grow members without a migration.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Table, Text
+from typing import TYPE_CHECKING
+
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, Table, Text, text
 
 from forebay.storage.schema import Number, Schema
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 metadata = MetaData()
 
@@ -47,7 +52,8 @@ ended_requests = Table(
     metadata,
     Column("number", Number, primary_key=True),
     Column("replica", Text, nullable=False),  # the gateway that served it; empty for one alone
-    Column("request", Text, nullable=False),  # JSON
+    Column("request", Text, nullable=False),  # JSON: those that were written together
+    Column("count", Integer, nullable=False, server_default="1"),  # how many these are
 )
 
 Index("ended_requests_of", ended_requests.c.replica, ended_requests.c.number)
@@ -60,4 +66,11 @@ minutes = Table(
     Column("point", Text, nullable=False),  # JSON
 )
 
-RECORDS = Schema(metadata, "forebay_records_schema")
+
+def _count_requests(connection: Connection) -> None:
+    """Version 2: one row for all requests that are written together."""
+    added = "ALTER TABLE ended_requests ADD COLUMN count INTEGER NOT NULL DEFAULT 1"
+    connection.execute(text(added))
+
+
+RECORDS = Schema(metadata, "forebay_records_schema", (_count_requests,))

@@ -1,4 +1,4 @@
-"""What a gateway says of its keys."""
+"""What a gateway says of its keys, and of what was used."""
 
 from __future__ import annotations
 
@@ -25,3 +25,21 @@ class KeyList(Struct, frozen=True):
     """What `GET /admin/keys` answers."""
 
     data: list[ApiKey]
+
+
+class HourlyUsage(Struct, frozen=True):
+    """What was used in one hour; None where it is summed up over."""
+
+    hour: str
+    key: str | None
+    user: str | None
+    model: str | None
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+class UsageReport(Struct, frozen=True):
+    """What `GET /v1/usage` answers."""
+
+    data: list[HourlyUsage]

@@ -17,6 +17,7 @@ from forebay.settings.model import (
     ServerSettings,
     SessionsSettings,
     Settings,
+    UsageSettings,
     advertised,
     replica_name,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "SettingsError",
     "SettingsProblem",
     "StoreAddress",
+    "UsageSettings",
     "advertised",
     "digest_of",
     "explain",

@@ -304,6 +304,13 @@ class JobsSettings(Section):
     """Environment variable with the secret that webhooks are signed with. Empty: not signed."""
 
 
+class UsageSettings(Section):
+    """What is counted for each key, user and model."""
+
+    retention_days: CountFromOne = 30
+    """Days for which usage is kept, by the hour, in the database of the jobs. At least 1."""
+
+
 def _store(url: str) -> str:
     if url:
         try:
@@ -414,6 +421,9 @@ class Settings(BaseModel):
 
     jobs: JobsSettings = Field(default_factory=JobsSettings)
     """Durable work with nobody connected."""
+
+    usage: UsageSettings = UsageSettings()
+    """What is counted for each key, user and model."""
 
     guard: GuardSettings = GuardSettings()
     """The guard that stands beside a backend on its own machine."""

@@ -1,8 +1,8 @@
 """What a reload would change: a plan, made without touching anything.
 
-Nodes, keys, models and the limits of queue and retry can change while the gateway runs. All else
-needs a restart, and a plan that has such a change must not be applied, not even in part: half of a
-file is nobody's intention.
+Nodes, keys, models, the limits of queue and retry, and how long usage is kept can change while the
+gateway runs. All else needs a restart, and a plan that has such a change must not be applied, not
+even in part: half of a file is nobody's intention.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from forebay.settings.names import sections
 from forebay.settings.nodes import NodeSettings
 from forebay.settings.queue import KEY_OF_OPTION
 
-RELOADED = ("queue", "retry", "models")
+RELOADED = ("queue", "retry", "models", "usage")
 NEEDS_A_RESTART = frozenset(f"queue.{KEY_OF_OPTION[option]}" for option in FROZEN_WHILE_RUNNING)
 FOUND_AT_THE_START = ("jobs.database",)
 """Their defaults depend on which files there are; such a default stays until the gateway ends."""
@@ -60,6 +60,7 @@ class ReloadPlan:
     """The keys of `[queue]` that change, by dotted name; so too below."""
     retry: tuple[str, ...]
     models: tuple[str, ...]
+    usage: tuple[str, ...]
     refused: tuple[SettingsProblem, ...]
     """Changes that need a restart. With any of them, apply nothing."""
 
@@ -84,6 +85,7 @@ def plan_reload(old: Settings, new: Settings) -> ReloadPlan:
         queue=by_section["queue"],
         retry=by_section["retry"],
         models=by_section["models"],
+        usage=by_section["usage"],
         refused=tuple(_restart(key) for key in refused),
     )
 

@@ -189,16 +189,21 @@ class WorkerStore:
 
     # -- for other parts of a worker
 
-    def send_aside(self, payload: bytes, member: str = "") -> None:
-        """Send something to the leader; as the leader, to one worker or to all; or not at all."""
+    def send_aside(self, payload: bytes, member: str = "") -> bool:
+        """Send something to the leader; as the leader, to one worker or to all; or not at all.
+
+        Return whether there was anybody to send it to; it may be lost all the same.
+        """
         frame = ASIDE + payload
         if not self.leads:
-            if self._leader is not None:
-                self._leader.send(frame)
-            return
+            if self._leader is None:
+                return False
+            self._leader.send(frame)
+            return True
         for name, connection in self._followers.items():
             if member in ("", name):
                 connection.send(frame)
+        return bool(self._followers)
 
     @property
     def followers(self) -> list[str]:

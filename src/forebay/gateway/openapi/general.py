@@ -38,6 +38,7 @@ _REQUESTS_QUERY: Final = (
     query("user", TEXT, "Only requests that count for this user."),
     query("model", TEXT, "Only requests for this model."),
     query("id", TEXT, "Only requests of this id; several that ended may have had the same."),
+    query("outcome", TEXT, "Only those that ended so: `served`, `cancelled` or an error code."),
     query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
         "Most to list."),
     query("before", TEXT, "The id of the last one seen."),
@@ -49,6 +50,9 @@ OPERATIONS: Final = (
         media="*/*"),
     Operation("get", "/events", "What the dashboard shows, twice a second, as server-sent events",
         codes=(*WITH_A_KEY, "too_many_connections"), media="text/event-stream"),
+    Operation("get", "/events/history", "Up to 24 hours of the same, by the minute", "DayHistory",
+        WITH_A_KEY, query=(
+            query("hours", {"type": "integer", "minimum": 1, "maximum": 24, "default": 24}),)),
     Operation("get", "/health", "Whether the gateway is alive; touches no node", "Health"),
     Operation("get", "/ready", "Whether requests should be sent here", "Ready",
         ("shutting_down", "no_node", "coordination_lost")),
@@ -140,7 +144,23 @@ _FLEET: Final = said(
 )  # fmt: skip
 _BYTES_OR_NULL: Final = {"type": ["integer", "null"], "minimum": 0, "maximum": 2**60}
 
+_NUMBERS: Final = listed({"type": ["number", "null"]})
+
 SCHEMAS: Final[dict[str, Schema]] = {
+    "DayHistory": record({
+        "priorities": listed(TEXT),
+        "step_seconds": COUNT,
+        "at": said("When each minute began, in seconds since 1970; the oldest first. The other "
+            "columns are as long.", listed(COUNT)),
+        "depth": said("Waiting on average, by class.",
+            {"type": "object", "additionalProperties": _NUMBERS}),
+        "processing": _NUMBERS,
+        "served": _NUMBERS,
+        "rejected": _NUMBERS,
+        "wait_p50_seconds": said("Null where nobody waited.", _NUMBERS),
+        "wait_p95_seconds": _NUMBERS,
+        "tokens_per_second": _NUMBERS,
+    }),
     "NodeDescription": closed({
         "name?": said(
             "Its name in headers and metrics; left out, made of the host and the port.",

@@ -55,6 +55,7 @@ _PATH_PARAMETERS: Final = {
 _TAGS: Final = {
     "/v1/queue": "queue",
     "/v1/models": "models",
+    "/v1/usage": "admin",
     "/api/": "models",
     "/admin/": "admin",
     "/guard/": "guards",
@@ -220,6 +221,8 @@ class Operation(NamedTuple):
     headers: tuple[str, ...] = ("Accept-Language",)
     media: str = "application/json"
     """The content type of a good answer; "" for none."""
+    other_media: str = ""
+    """Another content type of a good answer, without a schema; "" for none."""
     body_media: str = "application/json"
     """The content type of the request body."""
     needs_body: bool = True
@@ -277,6 +280,8 @@ def _good_answer(operation: Operation) -> dict[str, Any]:
     if operation.media:
         schema = reference(operation.answer) if operation.answer else {}
         answer["content"] = {operation.media: {"schema": schema}}
+    if operation.other_media:
+        answer["content"][operation.other_media] = {"schema": {}}
     return answer
 
 

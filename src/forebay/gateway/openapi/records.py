@@ -1,4 +1,4 @@
-"""Keys in `/openapi.json`."""
+"""Keys and usage in `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ OPERATIONS: Final = (
         "Revoke a key; its waiting requests get 401, what runs may finish",
         codes=(*FOR_ADMINS, "not_found", "conflict", "store_unavailable", "shutting_down"),
         status=204, media="", query=(_LAST,)),
+    Operation("get", "/v1/usage", "Requests and tokens by the hour, per key, user and model",
+        "Usage", (*FOR_ADMINS, "store_unavailable", "shutting_down"),
+        other_media="text/csv", query=(
+            query("by", {"enum": ["key", "user", "model"]}, "Sums up over the other two."),
+            query("from", TEXT, "The first hour: ISO 8601, or seconds since 1970. Default: the "
+                "last 24 hours."),
+            query("to", TEXT, "The last hour."),
+            query("format", {"enum": ["json", "csv"]}, "`csv` answers `text/csv`."),
+        )),
 )  # fmt: skip
 
 _WEIGHT: Final = {"type": "number", "minimum": 0.000001, "maximum": 1_000_000}
@@ -49,6 +58,16 @@ _KEY: Final[dict[str, Schema]] = {
 }  # fmt: skip
 
 SCHEMAS: Final[dict[str, Schema]] = {
+    "Usage": record({"data": listed(record({
+        "hour": said("Its beginning.", {"type": "string", "format": "date-time"}),
+        "key": said("Null where `by` sums up over it; empty for a request without a key.",
+            TEXT_OR_NULL),
+        "user": TEXT_OR_NULL,
+        "model": said("Empty for requests that never ran.", TEXT_OR_NULL),
+        "requests": COUNT,
+        "prompt_tokens": COUNT,
+        "output_tokens": COUNT,
+    }))}),
     "KeyDescription": closed({
         "name": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
         "key_sha256?": said(

@@ -2,28 +2,43 @@
 
 The database is that of the jobs. It is opened at the start where there may be something in it, else
 when there is something to write: a gateway that nobody uses leaves no file behind. Twice a second
-the writer looks whether keys were made or revoked elsewhere. While the database is away, what is in
-force stays in force.
+the writer looks whether keys were made or revoked elsewhere; once a second it writes what was used,
+the requests that ended and the points of the series. While the database is away, keys stay as they
+are known, and the rest is kept in memory, within bounds. Counts are written at least once: where a
+commit is lost on its way, they may be twice.
+
+Of several workers the leading one has the database; the others pass on what was used there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from contextlib import contextmanager
+from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec import MsgspecError
+
 from forebay.errors import ForebayError
+from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.http.lazy_open import LazyOpen, may_hold
 from forebay.gateway.http.store_timeout import in_time, store_unavailable
 from forebay.gateway.records.made_keys import MadeKeys
+from forebay.gateway.records.usage_counter import UsageCounter
+from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
+from forebay.records.usage import HOUR_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Coroutine, Iterator
+    from typing import Any
 
     from forebay.clock import TimerHandle, Timers
+    from forebay.records.history import RequestMemory, SeriesMemory
     from forebay.records.keys import KeyRecord
     from forebay.records.store import RecordStore
+    from forebay.records.usage import UsageQuery, UsageRow
+    from forebay.settings import UsageSettings
 
 logger = logging.getLogger("forebay.gateway")
 
@@ -31,6 +46,11 @@ TURN_S = 0.5
 """A key made or revoked elsewhere is in force here within a second."""
 START_S = 3.0
 """How long the gateway waits for the keys in the database before it listens without them."""
+MANY, MANY_TURNS = 100, 10
+"""Over so many requests in a second, they are written every five."""
+PRUNE_TURNS = 120
+"""How often requests are deleted that are not among the last; in turns."""
+MINUTE_S = 60
 STOP_S = 2.0
 """How long the last writes may take."""
 
@@ -38,8 +58,24 @@ STOP_S = 2.0
 class RecordService:
     """Owns the store; `start` and `stop` once each, on the process that owns the databases."""
 
-    def __init__(self, url: str, clock: Timers) -> None:
+    def __init__(self, url: str, settings: UsageSettings, clock: Timers) -> None:
+        self.settings = settings
         self.keys = MadeKeys()
+        self.usage = UsageCounter()
+        self.owns: Callable[[], bool] = lambda: True
+        """Whether the database is for this process to open."""
+        self.pass_on: Callable[[list[UsageRow], list[str]], bool] = lambda rows, requests: False
+        """Gives what was used, and the requests that ended, to the worker that has the database;
+        False where none has it."""
+        self.replica: Callable[[], str] = lambda: ""
+        """The gateway's name among those that share a queue; raises HttpError until it has one."""
+        self.requests: RequestMemory | None = None
+        self.series: SeriesMemory | None = None
+        self._requests: deque[str] = deque(maxlen=REQUESTS_MAX)  # not written yet
+        self._points: deque[tuple[int, str]] = deque(maxlen=MINUTES_MAX)
+        self._restored = False
+        self._write_requests_at = 0  # in turns
+        self._prune_requests_at = 0
         self._url = url
         self._clock = clock
         self._opening = LazyOpen("the database of records", self._open, clock)
@@ -48,6 +84,11 @@ class RecordService:
         self._reason = ""
         """Why the last turn failed; "" where it did not."""
         self._stopped = False
+        self._asked = False
+        """Whether the database is being opened, or will be tried again."""
+        self._turns = 0
+        self._prune_at_s = 0.0
+        self._lost = 0
 
     def now(self) -> float:
         """Return the time in seconds since 1970."""
@@ -59,9 +100,14 @@ class RecordService:
     async def start(self) -> None:
         """Read the keys, START_S at most; a database that fails is tried again later."""
         if await asyncio.to_thread(may_hold, self._url):
-            self._turn = asyncio.get_running_loop().create_task(self._opening.try_now())
-            self._turn.add_done_callback(self._turn_over)
+            self._asked = True
+            self._begin(self._opening.try_now())
+            assert self._turn is not None
             await asyncio.wait({self._turn}, timeout=START_S)
+        self.run()
+
+    def run(self) -> None:
+        """Take turns from now on; may be called twice."""
         if self._timer is None and not self._stopped:
             self._arm()
 
@@ -74,6 +120,9 @@ class RecordService:
             _, late = await asyncio.wait({self._turn}, timeout=STOP_S)
             if late:
                 self._turn.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self._take_turn(is_last=True)
         if (store := await self._opening.stop()) is not None:
             await asyncio.to_thread(store.close)
 
@@ -99,6 +148,16 @@ class RecordService:
             await self._read_keys(store)
         return removed
 
+    # -- usage
+
+    async def usage_of(self, query: UsageQuery) -> list[UsageRow]:
+        """Return what was used till now; raises HttpError where the database cannot be asked."""
+        store = await self.ready()
+        await self.usage.count()
+        with _store_errors():
+            await self._write_usage(store)
+            return await in_time(store.usage(query))
+
     # -- inside
 
     async def _open(self) -> RecordStore:
@@ -106,6 +165,7 @@ class RecordService:
         try:
             await asyncio.to_thread(store.open)
             await self._read_keys(store)
+            await self._restore(store)
         except BaseException:
             await asyncio.to_thread(store.close)
             raise
@@ -122,18 +182,33 @@ class RecordService:
 
     def _tick(self) -> None:
         self._arm()
-        if self._turn is None and (store := self._opening.value) is not None:
-            self._turn = asyncio.get_running_loop().create_task(self._take_turn(store))
-            self._turn.add_done_callback(self._turn_over)
+        if self._turn is None:
+            self._begin(self._take_turn())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._turn = asyncio.get_running_loop().create_task(work)
+        self._turn.add_done_callback(self._turn_over)
 
     def _turn_over(self, turn: asyncio.Task[None]) -> None:
         self._turn = None
         if not turn.cancelled() and (error := turn.exception()) is not None:
             logger.error("the writer of records failed", exc_info=error)
 
-    async def _take_turn(self, store: RecordStore) -> None:
+    async def _take_turn(self, *, is_last: bool = False) -> None:
+        await self.usage.count()
+        self._turns += 1
+        is_whole_second = is_last or self._turns % 2 == 0
+        if (store := self._opening.value) is None:
+            if is_whole_second:
+                await self._without_store(is_last=is_last)
+            return
         try:
             await self._read_keys(store)
+            if is_whole_second:
+                await self._restore(store)
+                await self._write_usage(store)
+                await self._write_history(store, is_last=is_last)
+                await self._prune(store)
         except ForebayError as error:
             if str(error) != self._reason:
                 self._reason = str(error)
@@ -143,6 +218,95 @@ class RecordService:
                 self._reason = ""
                 logger.info("the records are read and written again")
 
+    async def _without_store(self, *, is_last: bool) -> None:
+        """Pass on what there is, or have the database opened for it."""
+        book = self.usage.book
+        if book.lost and not self._lost:
+            logger.warning("usage is lost: the database of records is away for too long")
+        self._lost = book.lost
+        if not self.owns():
+            self._gather()
+            rows, requests = book.take(), list(self._requests)
+            self._requests.clear()
+            if (rows or requests) and not self.pass_on(rows, requests):
+                self.hear(rows, requests)
+        elif book and not self._asked and not is_last:
+            self._asked = True
+            await self._opening.try_now()
+
+    def hear(self, rows: list[UsageRow], requests: list[str]) -> None:
+        """Take what another worker passes on, or what could not be passed on."""
+        self.usage.book.put_back(rows)
+        self._requests.extend(requests)
+
+    # -- ended requests, and the series
+
+    async def _restore(self, store: RecordStore) -> None:
+        """Give back what an earlier process had, once it is known whose it is."""
+        if self._restored or self.requests is None or self.series is None:
+            return
+        try:
+            name = self.replica()
+        except HttpError:
+            return  # still joining the others
+        requests = await in_time(store.requests(name))
+        since = int(self.now()) // MINUTE_S - MINUTES_MAX
+        points = await in_time(store.minutes(name, since))
+        self._restored = True
+        try:
+            self.requests.restore(requests)
+            self.series.restore(points)
+        except MsgspecError as error:  # of a program that kept other things
+            logger.warning("the last requests and the series are not restored: %s", error)
+
+    def _gather(self) -> None:
+        """Collect what is new; less often while there is much of it: only the last ones count."""
+        if self.requests is not None and self._turns >= self._write_requests_at:
+            fresh = self.requests.take_fresh()
+            self._requests.extend(fresh)
+            self._write_requests_at = self._turns + (MANY_TURNS if len(fresh) > MANY else 0)
+        if self.series is not None:
+            self._points.extend(self.series.take_fresh())
+
+    async def _write_history(self, store: RecordStore, *, is_last: bool) -> None:
+        if not self._restored:
+            return  # what is written would be given back
+        if is_last:
+            self._write_requests_at = 0
+        self._gather()
+        name = self.replica()
+        if self._requests:
+            await in_time(store.add_requests(name, list(self._requests)))
+            self._requests.clear()
+        if self._points:
+            await in_time(store.add_minutes(name, list(self._points)))
+            self._points.clear()
+        if self._turns >= self._prune_requests_at:
+            await in_time(store.prune_requests(name))
+            self._prune_requests_at = self._turns + PRUNE_TURNS
+
+    async def _write_usage(self, store: RecordStore) -> None:
+        """Write what was counted; what fails is counted again with the next."""
+        book = self.usage.book
+        if not book:
+            return
+        rows = book.take()
+        try:
+            # Without a limit of ours: whether it was written must be known. The database has some.
+            await asyncio.wrap_future(store.add_usage(rows))
+        except BaseException:
+            book.put_back(rows)
+            raise
+
+    async def _prune(self, store: RecordStore) -> None:
+        """Delete a little of what is too old; once an hour, and as long as there is more."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._prune_at_s:
+            return
+        oldest = int(self.now()) // HOUR_S - self.settings.retention_days * 24
+        if await in_time(store.prune_usage(oldest)) == 0:
+            self._prune_at_s = now_s + HOUR_S
+
 
 def _store(url: str) -> RecordStore:
     """Load what is not needed before there is anything to keep."""
@@ -151,7 +315,7 @@ def _store(url: str) -> RecordStore:
     return RecordStore(url)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _store_errors() -> Iterator[None]:
     try:
         yield

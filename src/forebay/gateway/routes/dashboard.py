@@ -13,8 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.dashboard.feed import SUBSCRIBERS_MAX
-from forebay.gateway.errors.http_error import HttpError
+from forebay.gateway.errors.http_error import HttpError, invalid
 from forebay.gateway.http.sse import EventStreamResponse, head_response
+from forebay.gateway.routes.json_answer import json_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from forebay.dashboard.feed import DashboardFeed
     from forebay.gateway.http.authorization import Authorizer
 
+HOURS_MAX: Final = 24
 MEDIA_TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -78,6 +80,7 @@ class DashboardRoutes:
             Route("/", self.page),
             Route("/dashboard/{name}", self.file),
             Route("/events", self.events),
+            Route("/events/history", self.history),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -114,6 +117,14 @@ class DashboardRoutes:
                 yield event
 
         return EventStreamResponse(snapshots(), subscriber)
+
+    async def history(self, request: Request) -> Response:
+        """Return up to 24 hours by the minute: aggregates, for whoever may see `/events`."""
+        self.authorizer.observer(request)
+        given = request.query_params.get("hours", str(HOURS_MAX))
+        if not (given.isascii() and given.isdigit() and 1 <= int(given[:4]) <= HOURS_MAX):
+            raise invalid(f"hours is a whole number from 1 to {HOURS_MAX}", "hours")
+        return json_answer(self.feed.day(int(given)))
 
     def _sees_the_same(self, request: Request, admin: bool) -> bool:
         try:

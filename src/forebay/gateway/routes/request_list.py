@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
+from forebay.core import Arrived
 from forebay.gateway.routes.queue import REASONS, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from forebay.clock import Clock
-    from forebay.core import Arrived, Describe
+    from forebay.core import Describe
     from forebay.gateway.hot.ended import EndedBatch, EndedRequest
     from forebay.gateway.hot.ended_stream import EndedStream
     from forebay.relay.exchange import Exchange
@@ -72,6 +73,13 @@ Place: TypeAlias = tuple[float, str]
 """Where a row stands in the list."""
 
 
+class KeptRow(msgspec.Struct, frozen=True):
+    """An ended request as it survives a restart."""
+
+    key: str
+    row: RequestRow
+
+
 class RequestFilter(msgspec.Struct, frozen=True):
     """Which requests are listed; None is all."""
 
@@ -80,12 +88,14 @@ class RequestFilter(msgspec.Struct, frozen=True):
     model: str | None = None
     key: str | None = None
     id: str | None = None
+    outcome: str | None = None
     before: Place | None = None
     """Only older ones than the row that stands there."""
 
-    def takes(self, arrival: Arrived, model: str, place: Place) -> bool:
+    def takes(self, arrival: Arrived, model: str, place: Place, outcome: str | None = None) -> bool:
         return (
-            (self.key is None or arrival.key == self.key)
+            (self.outcome is None or outcome == self.outcome)
+            and (self.key is None or arrival.key == self.key)
             and (self.user is None or arrival.user == self.user)
             and (self.model is None or model == self.model)
             and (self.id is None or arrival.id == self.id)
@@ -105,10 +115,37 @@ class RequestList:
         # the same for all rows at all times, so that a page begins where the one before it ended
         self._offset_s = clock.utc().timestamp() - clock.monotonic_s()
         self._ended: deque[EndedRequest] = deque(maxlen=ENDED_MAX)
+        self._fresh = 0
+        self._restored: list[KeptRow] = []  # of an earlier process
         ended.read_by(self._keep)
 
     def _keep(self, batch: EndedBatch) -> None:
         self._ended.extend(batch.requests)
+        self._fresh = min(self._fresh + len(batch.requests), ENDED_MAX)
+
+    # -- what survives a restart
+
+    def take_fresh(self) -> list[str]:
+        count, self._fresh = self._fresh, 0
+        newest = list(self._ended)[len(self._ended) - count :]
+        kept = [self._kept(ended) for ended in newest]
+        return [msgspec.json.encode(one).decode() for one in kept if one is not None]
+
+    def restore(self, requests: Sequence[str]) -> None:
+        known = {row.place for row in self._ended_rows(RequestFilter())}
+        found = {one.row.place: one for one in map(_decode_kept, requests)}
+        self._restored = [one for place, one in found.items() if place not in known]
+
+    def _kept(self, ended: EndedRequest) -> KeptRow | None:
+        arrival = ended.arrival
+        if arrival is None:
+            return None
+        row = self._ended_row(ended, arrival, *self._model_and_place(ended, arrival))
+        return KeptRow(arrival.key, row)
+
+    def _model_and_place(self, ended: EndedRequest, arrival: Arrived) -> tuple[str, float]:
+        came_s = ended.arrived_s if ended.arrived_s >= 0.0 else ended.ended_s
+        return ended.model or arrival.model, came_s + self._offset_s
 
     def newest(self, wanted: RequestFilter, count: int) -> list[RequestRow]:
         """Return that many rows at most; `describe` completes those of waiting ones."""
@@ -190,10 +227,15 @@ class RequestList:
             arrival = ended.arrival
             if arrival is None:
                 continue
-            came_s = ended.arrived_s if ended.arrived_s >= 0.0 else ended.ended_s
-            arrived, model = came_s + self._offset_s, ended.model or arrival.model
-            if wanted.takes(arrival, model, (arrived, arrival.id)):
+            model, arrived = self._model_and_place(ended, arrival)
+            if wanted.takes(arrival, model, (arrived, arrival.id), ended.outcome):
                 yield self._ended_row(ended, arrival, model, arrived)
+        room = ENDED_MAX - len(self._ended)
+        for kept in self._restored[-room:] if room > 0 else ():
+            row = kept.row
+            who = Arrived(row.id, row.model, user=row.user, key=kept.key)
+            if wanted.takes(who, row.model, row.place, row.outcome):
+                yield row
 
     def _ended_row(
         self, ended: EndedRequest, arrival: Arrived, model: str, arrived: float
@@ -221,6 +263,9 @@ class RequestList:
             body_bytes=arrival.size_bytes,
             arrived=arrived,
         )
+
+
+_decode_kept = msgspec.json.Decoder(KeptRow).decode
 
 
 def _place(row: RequestRow) -> Place:

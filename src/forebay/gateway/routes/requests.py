@@ -82,7 +82,8 @@ class RequestRoutes:
             asyncio.gather(*(self._ask(request, name, asked) for name in others)),
         )
         answered = [own, *(page for page in pages if page is not None)]
-        rows = [row for page in answered for row in page.data]
+        # Of workers one may have restored what another has: each is told once.
+        rows = list({row.place: row for page in answered for row in page.data}.values())
         rows.sort(key=lambda row: row.place, reverse=True)
         has_more = len(rows) > limit or any(page.has_more for page in answered)
         missing = [name for name, page in zip(others, pages, strict=True) if page is None]
@@ -98,7 +99,7 @@ class RequestRoutes:
         else:
             self.authorizer.admin(request)
         query = request.query_params
-        for name in ("user", "model", "before", "id"):
+        for name in ("user", "model", "before", "id", "outcome"):
             if len(query.get(name, "")) > TEXT_MAX:
                 raise invalid(f"{name} has at most {TEXT_MAX} characters", name)
         state = query.get("state")
@@ -110,6 +111,7 @@ class RequestRoutes:
             model=query.get("model"),
             key=key,
             id=query.get("id"),
+            outcome=query.get("outcome"),
             before=_given_place(query),
         )
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from forebay.nodes.adapters.report import NodeReport
 from forebay.records.keys import KeyTable
+from forebay.records.usage import UsageCounts, UsageKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,14 @@ class KeyNews(Struct, frozen=True, tag=True):
     table: KeyTable
 
 
-Aside: TypeAlias = NodeNews | ProbeAsked | CountAsked | Counted | ReloadAsked | KeyNews
+class UsageNews(Struct, frozen=True, tag=True):
+    """A worker tells the leader, which has the database, what was used there, and what ended."""
+
+    rows: list[tuple[UsageKey, UsageCounts]]
+    requests: list[str] = []
+
+
+Aside: TypeAlias = NodeNews | ProbeAsked | CountAsked | Counted | ReloadAsked | KeyNews | UsageNews
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Aside).decode
@@ -99,9 +107,9 @@ class Asides:
         """Have `taker` called with the sender and the message, for each of this kind."""
         self._takers[kind] = taker
 
-    def send(self, message: Aside, member: str = "") -> None:
-        """Send to the leader; as the leader, to one worker or to all."""
-        self._store.send_aside(_encode(message), member)
+    def send(self, message: Aside, member: str = "") -> bool:
+        """Send to the leader; as the leader, to one worker or to all. False where nobody is."""
+        return self._store.send_aside(_encode(message), member)
 
     def _receive(self, member: str, payload: bytes) -> None:
         message = _decode(payload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.gateway.workers.asides import Asides, KeyNews, ReloadAsked
+from forebay.gateway.workers.asides import Asides, KeyNews, ReloadAsked, UsageNews
 from forebay.gateway.workers.figures import Figures
 from forebay.gateway.workers.node_news import NodeNewsChannel
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.coordination.workers.store import WorkerStore
     from forebay.gateway.fleet.guarded_nodes import GuardedNodes
-    from forebay.gateway.records.made_keys import MadeKeys
+    from forebay.gateway.records.service import RecordService
     from forebay.nodes.registry import Nodes
 
 
@@ -26,7 +26,7 @@ class WorkerChannels:
         store: WorkerStore,
         nodes: Nodes,
         guarded: GuardedNodes,
-        made_keys: MadeKeys,
+        records: RecordService,
         count: Callable[[], tuple[dict[str, float], dict[str, float]]],
         clock: Timers,
     ) -> None:
@@ -35,8 +35,12 @@ class WorkerChannels:
         self.node_news = NodeNewsChannel(store, self._asides, nodes, guarded)
         self.figures = Figures(store, self._asides, count, clock)
         self._store = store
-        self._made_keys = made_keys
-        made_keys.on_change.append(self._tell_keys)
+        self._records = records
+        self._made_keys = records.keys
+        records.owns = lambda: store.leads
+        records.pass_on = lambda rows, requests: self._asides.send(UsageNews(rows, requests))
+        self._asides.take(UsageNews, self._hear_usage)
+        self._made_keys.on_change.append(self._tell_keys)
         self._asides.take(KeyNews, self._hear_keys)
         store.on_follower = self._tell_newcomer
 
@@ -51,6 +55,9 @@ class WorkerChannels:
     def _hear_keys(self, _: str, news: KeyNews) -> None:
         if not self._store.leads:
             self._made_keys.take(news.table)
+
+    def _hear_usage(self, _: str, news: UsageNews) -> None:
+        self._records.hear(news.rows, news.requests)
 
     def on_reload(self, reload: Callable[[], None]) -> None:
         """Call `reload` when the leader has reloaded its settings."""

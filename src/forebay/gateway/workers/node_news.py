@@ -35,7 +35,7 @@ class NodeNewsChannel:
         asides.take(NodeNews, self._hear)
         asides.take(ProbeAsked, self._probe)
         nodes.probing.asks = False
-        nodes.probing.request = lambda name: asides.send(ProbeAsked(name))
+        nodes.probing.request = self._ask_to_probe
         nodes.probing.on_result = self._note
         nodes.on_change = self._note
 
@@ -69,6 +69,9 @@ class NodeNewsChannel:
             states = tuple(_state(backend) for backend in self._nodes)
             news = NodeNews(states, expected=self._nodes.expected, whole=True)
             self._asides.send(news, member)
+
+    def _ask_to_probe(self, name: str) -> None:
+        self._asides.send(ProbeAsked(name))
 
     def _probe(self, _: str, asked: ProbeAsked) -> None:
         if self._nodes.probing.asks:

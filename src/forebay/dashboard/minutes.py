@@ -1,0 +1,105 @@
+"""The last 24 hours, one point a minute: what the page shows when it looks back.
+
+A point sums up the seconds of its minute: depth and processing are means, waits the mean of the
+medians and the largest of the 95th percentiles. Bounds: 1,440 points, and one minute of seconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from forebay.records.history import MINUTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from forebay.dashboard.snapshot import TimelineSample
+
+MINUTE_S = 60
+
+
+class MinutePoint(msgspec.Struct, frozen=True):
+    """One minute."""
+
+    depth: dict[str, float]
+    """Waiting, by priority."""
+    processing: float
+    served: int
+    rejected: int
+    wait_p50_seconds: float | None
+    wait_p95_seconds: float | None
+    tokens_per_second: float | None
+
+
+class MinuteSeries:
+    """The points. Pure: whoever adds a second says when it was."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[int, MinutePoint]] = deque(maxlen=MINUTES_MAX)
+        self._fresh: deque[tuple[int, str]] = deque(maxlen=MINUTES_MAX)
+        self._minute = 0
+        self._seconds: list[TimelineSample] = []
+        self._tokens: float | None = None
+
+    def add(self, sample: TimelineSample, tokens_per_second: float | None, at: float) -> None:
+        """Add one second; `tokens_per_second` is over the minute that ends with it."""
+        minute = int(at) // MINUTE_S
+        if minute != self._minute:
+            if self._seconds:
+                self._close()
+            self._minute = minute
+        if len(self._seconds) < 2 * MINUTE_S:
+            self._seconds.append(sample)
+        self._tokens = tokens_per_second
+
+    def take_fresh(self) -> list[tuple[int, str]]:
+        fresh, self._fresh = list(self._fresh), deque(maxlen=MINUTES_MAX)
+        return fresh
+
+    def restore(self, points: Sequence[tuple[int, str]]) -> None:
+        known = {minute for minute, _ in self._points}
+        old = [(minute, _decode(text)) for minute, text in points if minute not in known]
+        merged = sorted([*old, *self._points], key=lambda one: one[0])
+        self._points = deque(merged, maxlen=MINUTES_MAX)
+
+    def columns(self, priorities: Sequence[str], since: int) -> dict[str, object]:
+        """Return the points since a minute as columns of equal length, the oldest first."""
+        points = list(self._points)
+        points = points[bisect_left(points, since, key=lambda one: one[0]) :]
+        values = [point for _, point in points]
+        plain = [name for name in MinutePoint.__struct_fields__ if name != "depth"]
+        return {
+            "step_seconds": MINUTE_S,
+            "at": [minute * MINUTE_S for minute, _ in points],
+            "depth": {name: [one.depth.get(name, 0) for one in values] for name in priorities},
+            **{name: [getattr(one, name) for one in values] for name in plain},
+        }
+
+    def _close(self) -> None:
+        seconds, self._seconds = self._seconds, []
+        names = {name for one in seconds for name in one.depth}
+        halves = [one.wait_p50_seconds for one in seconds if one.wait_p50_seconds is not None]
+        longest = [one.wait_p95_seconds for one in seconds if one.wait_p95_seconds is not None]
+        point = MinutePoint(
+            depth={name: _mean(one.depth.get(name, 0) for one in seconds) for name in names},
+            processing=_mean(one.processing for one in seconds),
+            served=sum(one.served for one in seconds),
+            rejected=sum(one.rejected for one in seconds),
+            wait_p50_seconds=_mean(halves) if halves else None,
+            wait_p95_seconds=max(longest, default=None),
+            tokens_per_second=self._tokens,
+        )
+        self._points.append((self._minute, point))
+        self._fresh.append((self._minute, msgspec.json.encode(point).decode()))
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return round(sum(found) / len(found), 3)
+
+
+_decode = msgspec.json.Decoder(MinutePoint).decode

@@ -1,0 +1,54 @@
+"""The last day, one point a minute."""
+
+from __future__ import annotations
+
+from forebay.dashboard.minutes import MinuteSeries
+from forebay.dashboard.snapshot import TimelineSample
+from forebay.records.history import MINUTES_MAX
+
+
+def second(depth: int = 0, wait: float | None = None) -> TimelineSample:
+    return TimelineSample({"high": depth}, depth, 1, 2, wait, wait)
+
+
+def test_a_minute_sums_up_its_seconds() -> None:
+    series = MinuteSeries()
+    for at, depth in enumerate((2, 4)):
+        series.add(second(depth, float(depth)), 7.5, 600.0 + at)
+    assert series.columns(("high",), 0)["at"] == []
+    series.add(second(), None, 660.0)
+    assert series.columns(("high", "low"), 0) == {
+        "step_seconds": 60,
+        "at": [600],
+        "depth": {"high": [3.0], "low": [0]},
+        "processing": [3.0],
+        "served": [2],
+        "rejected": [4],
+        "wait_p50_seconds": [3.0],
+        "wait_p95_seconds": [4.0],
+        "tokens_per_second": [7.5],
+    }
+
+
+def test_points_are_handed_over_once_and_come_back_behind_none_twice() -> None:
+    series, later = MinuteSeries(), MinuteSeries()
+    for minute in range(4):
+        series.add(second(minute), None, 60.0 * minute)
+    fresh = series.take_fresh()
+    assert [minute for minute, _ in fresh] == [0, 1, 2]
+    assert series.take_fresh() == []
+    for minute in (2, 9, 10):
+        later.add(second(minute), None, 60.0 * minute)
+    later.restore(fresh)
+    assert later.columns(("high",), 0)["at"] == [0, 60, 120, 540]
+    assert later.columns(("high",), 2)["at"] == [120, 540]
+    assert [minute for minute, _ in later.take_fresh()] == [2, 9]
+
+
+def test_there_is_never_more_than_a_day() -> None:
+    series = MinuteSeries()
+    for minute in range(MINUTES_MAX + 10):
+        series.add(second(), None, 60.0 * minute)
+    at = series.columns((), 0)["at"]
+    assert isinstance(at, list)
+    assert len(at) == MINUTES_MAX

@@ -1,0 +1,98 @@
+"""The last requests and the last day survive a restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..hot.test_users_and_keys import A, B, key, start
+from .test_usage import USED, serve, written
+
+if TYPE_CHECKING:
+    from forebay.testing import FakeNode
+
+    from ..conftest import Rig
+
+REQUESTS = "/v1/queue/requests"
+
+
+async def ended(rig: Rig, query: str = "", headers: dict[str, str] | None = None) -> list[Any]:
+    rows: list[Any] = (await rig.get(f"{REQUESTS}?state=ended{query}", headers)).json["data"]
+    return rows
+
+
+async def restart(rig: Rig, node: FakeNode) -> None:
+    """Start another gateway on the same database, with the same settings."""
+    await rig.gateway.stop(0.0)
+    settings = {name: rig.given[name] for name in ("keys",) if name in rig.given}
+    if settings:
+        await start(rig, node, keys=rig.given["keys"][:-1])
+    else:
+        await rig.start(node)
+
+
+async def test_ended_requests_survive_a_restart_as_they_were(rig: Rig) -> None:
+    node = await rig.node(slots=1)
+    await rig.start(node)
+    await serve(rig, node, user="ann", headers={"X-Request-Id": "one"})
+    running, call = await rig.run(node, user="bob")
+    (waiting,) = await rig.line_up(1, user="bob", headers={"X-Request-Id": "two"})
+    waiting.close()
+    await rig.wait_until("waiting", 0)
+    await call.answer(USED)
+    assert (await running.reply()).status == 200
+    await written(rig, 3)
+    before = await ended(rig)
+    assert len(before) == 3
+    await restart(rig, node)
+    assert await ended(rig) == before
+    await serve(rig, node, user="cyd")
+    assert [row["user"] for row in await ended(rig)] == ["cyd", *(row["user"] for row in before)]
+    assert [row["id"] for row in await ended(rig, "&user=ann")] == ["one"]
+    assert [row["id"] for row in await ended(rig, "&outcome=cancelled")] == ["two"]
+    assert [row["user"] for row in await ended(rig, "&id=two")] == ["bob"]
+    assert len(await ended(rig, "&model=m")) == 4
+
+
+async def test_a_key_sees_only_its_own_requests_after_a_restart(rig: Rig) -> None:
+    node = await rig.node()
+    await start(rig, node, keys=[key("a"), key("b")])
+    await serve(rig, node, headers=A)
+    await serve(rig, node, headers=B)
+    await written(rig, 2)
+    await restart(rig, node)
+    assert [row["user"] for row in await ended(rig, headers=A)] == ["a"]
+    assert [row["user"] for row in await ended(rig)] == ["b", "a"]
+
+
+async def test_the_last_day_survives_a_restart(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node)
+    for _ in range(150):  # seconds
+        rig.clock.advance(1.0)
+        await rig.get("/health")
+    await written(rig, 1)
+    before = (await rig.get("/events/history")).json
+    assert sum(before["served"]) == 1
+    assert len(before["at"]) == len(before["depth"]["normal"]) == len(before["tokens_per_second"])
+    await restart(rig, node)
+    after = (await rig.get("/events/history?hours=1")).json
+    assert after["at"][: len(before["at"])] == before["at"]
+    assert sum(after["served"]) == 1
+
+
+@pytest.mark.parametrize("hours", ["0", "25", "x", ""])
+async def test_more_than_a_day_is_not_told(rig: Rig, hours: str) -> None:
+    await rig.start(await rig.node())
+    refused = await rig.get(f"/events/history?hours={hours}")
+    assert (refused.status, refused.json["error"]["param"]) == (400, "hours")
+
+
+async def test_the_day_is_for_those_who_may_see_the_page_s_events(rig: Rig) -> None:
+    await start(rig, await rig.node(), keys=[key("a")])
+    assert (await rig.get("/events/history", A)).status == 200
+    client = await rig.client()
+    await client.get("/events/history")
+    assert (await client.reply()).status == 401

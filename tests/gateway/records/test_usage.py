@@ -1,0 +1,200 @@
+"""What is counted of requests, jobs and prompts, who sees it, and that nothing waits for it."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..conftest import OK
+from ..hot.test_users_and_keys import ADMIN, A, B, key, start
+
+if TYPE_CHECKING:
+    from ..conftest import Rig
+
+USED = {**OK, "usage": {"prompt_tokens": 11, "completion_tokens": 5}}
+COUNTS = ("requests", "prompt_tokens", "output_tokens")
+
+
+async def serve(rig: Rig, node: Any, **more: Any) -> None:
+    client, call = await rig.run(node, **more)
+    await call.answer(USED)
+    assert (await client.reply()).status == 200
+    client.close()
+
+
+async def written(rig: Rig, requests: int, path: str = "/v1/usage") -> list[dict[str, Any]]:
+    """Let time pass until so many requests are in the database; return its rows."""
+    for _ in range(300):
+        rig.clock.advance(0.5)
+        rows: list[dict[str, Any]] = (await rig.get(path)).json["data"]
+        if sum(row["requests"] for row in rows) >= requests:
+            return rows
+    raise AssertionError(rows)
+
+
+def told(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in (*names, *COUNTS)) for row in rows]
+
+
+async def test_requests_and_tokens_are_counted_by_key_user_model_and_hour(rig: Rig) -> None:
+    node = await rig.node(models=("m", "n"))
+    await start(rig, node, keys=[key("a", trust_user=True), key("b")])
+    await serve(rig, node, headers=A, user="ann")
+    await serve(rig, node, headers=A, user="ann")
+    await serve(rig, node, headers=B, model="n")
+    rows = await written(rig, 3)
+    assert told(rows, "key", "user", "model") == [
+        ("a", "a/ann", "m", 2, 22, 10),
+        ("b", "b", "n", 1, 11, 5),
+    ]
+    now = rig.clock.utc().astimezone(UTC)
+    assert {row["hour"] for row in rows} == {now.strftime("%Y-%m-%dT%H:00:00Z")}
+    by_key = (await rig.get("/v1/usage?by=key")).json["data"]
+    assert told(by_key, "key", "user", "model") == [
+        ("a", None, None, 2, 22, 10),
+        ("b", None, None, 1, 11, 5),
+    ]
+
+
+async def test_a_key_sees_its_own_usage_and_an_admin_that_of_all(rig: Rig) -> None:
+    node = await rig.node()
+    await start(rig, node, keys=[key("a"), key("b")])
+    await serve(rig, node, headers=A)
+    await serve(rig, node, headers=B)
+    assert len(await written(rig, 2)) == 2
+    (mine,) = (await rig.get("/v1/usage", A)).json["data"]
+    assert mine["key"] == "a"
+    client = await rig.client()
+    await client.get("/v1/usage")
+    assert (await client.reply()).status == 401
+
+
+async def test_without_keys_usage_is_for_this_machine(rig: Rig) -> None:
+    await rig.start(await rig.node())
+    assert (await rig.get("/v1/usage")).status == 200
+    assert (await rig.get("/v1/usage", {"X-Forwarded-For": "10.0.0.1"})).status == 403
+
+
+async def test_what_never_ran_counts_as_a_request_without_tokens(rig: Rig) -> None:
+    node = await rig.node(slots=1)
+    await rig.start(node, queue={"max_size": 1})
+    running, call = await rig.run(node, user="ann")
+    (waiting,) = await rig.line_up(1, user="ann")
+    refused = await rig.ask(user="ann")
+    assert (await refused.reply()).status == 429
+    waiting.close()
+    await rig.wait_until("waiting", 0)
+    await call.answer(USED)
+    assert (await running.reply()).status == 200
+    rows = await written(rig, 3)
+    assert told(rows, "user", "model") == [("ann", "", 2, 0, 0), ("ann", "m", 1, 11, 5)]
+
+
+async def test_jobs_and_prompts_are_counted_for_the_key_that_sent_them(rig: Rig) -> None:
+    node = await rig.node()
+    await start(rig, node, keys=[key("a")])
+    body = {"type": "chat", "params": {"model": "m", "messages": []}}
+    client = await rig.client()
+    await client.post("/jobs", body, A)
+    assert (await client.reply()).status == 202
+    await (await node.next_call()).answer(USED)
+    rows = await written(rig, 1)
+    assert told(rows, "key", "user", "model") == [("a", "a", "m", 1, 11, 5)]
+
+
+async def test_usage_survives_a_restart_and_is_added_to(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node, user="ann")
+    await written(rig, 1)
+    await serve(rig, node, user="ann")  # and stop before it is written
+    await rig.gateway.stop(0.0)
+    await rig.start(node)
+    assert told(await written(rig, 2), "user") == [("ann", 2, 22, 10)]
+
+
+async def test_usage_as_csv_holds_no_formula(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node, user="=HYPERLINK(1)")
+    await written(rig, 1)
+    reply = await rig.get("/v1/usage?format=csv")
+    assert reply.headers["content-type"].startswith("text/csv")
+    (row,) = csv.DictReader(reply.body.decode().splitlines())
+    assert (row["user"], row["requests"]) == ("'=HYPERLINK(1)", "1")
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [("by=day", "by"), ("format=xml", "format"), ("from=now", "from"), ("to=1e9", "to")],
+)
+async def test_a_question_that_makes_no_sense_is_refused_by_name(
+    rig: Rig, query: str, param: str
+) -> None:
+    await rig.start(await rig.node())
+    refused = await rig.get(f"/v1/usage?{query}")
+    assert (refused.status, refused.json["error"]["param"]) == (400, param)
+
+
+async def test_only_the_hours_asked_for_are_told(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node)
+    await written(rig, 1)
+    now = int(rig.clock.utc().timestamp())
+    later = datetime.fromtimestamp(now + 7200, UTC).isoformat().replace("+00:00", "Z")
+    for query in (f"from={later}&to={now + 7200}", f"to={now - 7200}"):
+        assert (await rig.get(f"/v1/usage?{query}")).json["data"] == []
+
+
+async def test_a_database_that_is_away_costs_no_request_and_no_count(rig: Rig) -> None:
+    away = rig.folder / "away"
+    node = await rig.node()
+    await rig.start(node, jobs={"database": f"sqlite:///{away}/jobs.db"})
+    await serve(rig, node, user="ann")
+    for _ in range(5):
+        rig.clock.advance(1.0)
+        assert (await rig.get("/health")).status == 200
+    assert (await rig.get("/v1/usage")).json["error"]["code"] == "store_unavailable"
+    away.mkdir()
+    assert told(await written_at_last(rig), "user") == [("ann", 1, 11, 5)]
+
+
+async def written_at_last(rig: Rig) -> list[dict[str, Any]]:
+    for _ in range(300):
+        rig.clock.advance(1.0)
+        reply = await rig.get("/v1/usage")
+        if reply.status == 200 and reply.json["data"]:
+            rows: list[dict[str, Any]] = reply.json["data"]
+            return rows
+    raise AssertionError(reply.body)
+
+
+async def test_tokens_by_key_are_in_the_metrics_and_nobody_else_s(rig: Rig) -> None:
+    node = await rig.node()
+    await start(rig, node, keys=[key("a", trust_user=True)])
+    await serve(rig, node, headers=A, user="ann")
+    await written(rig, 1)
+    text = (await rig.get("/metrics", ADMIN)).body.decode()
+    assert 'forebay_usage_tokens_total{key="a",kind="prompt"} 11.0' in text
+    assert 'forebay_usage_tokens_total{key="a",kind="output"} 5.0' in text
+    assert "ann" not in text
+
+
+async def test_a_reload_changes_how_long_usage_is_kept(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node)
+    await written(rig, 1)
+    rig.given["usage"] = {"retention_days": 1}
+    changed = (await rig.get("/admin/reload", method="POST")).json["changed"]
+    assert changed == ["usage.retention_days"]
+    rig.clock.advance(3 * 86400)
+    for _ in range(300):
+        rig.clock.advance(3600)
+        if not (await rig.get("/v1/usage?from=0")).json["data"]:
+            return
+    raise AssertionError("usage is kept for ever")
