@@ -57,6 +57,7 @@ class WorkerRole:
                     await self._workers.node_news.heard.wait()
             self._lead_if_chosen()
         parts.watchdog.start()
+        parts.key_rates.start()
         seat.link.on_accept = self._listeners.accept_for
         seat.link.tell(Ready())
 

@@ -39,7 +39,7 @@ from forebay.wire.client import AnswerListener
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from forebay.core import Describe, Route, Wait
+    from forebay.core import Describe, RateStatus, Route, Wait
     from forebay.nodes.backend import Backend
     from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.relay import Relay
@@ -60,8 +60,8 @@ class Exchange(AnswerListener):
         "_is_stream", "_kept", "_length", "_missing", "_opening", "_paused", "_pieces", "_relay",
         "_sink", "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
         "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node", "output_tokens",
-        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "revoked",
-        "started_s", "status", "stream_limits", "timeline", "waited_s",
+        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "rate",
+        "revoked", "started_s", "status", "stream_limits", "timeline", "waited_s",
     )  # fmt: skip
 
     def __init__(self, call: InferenceCall, sink: Sink, relay: Relay, now_s: float) -> None:
@@ -80,6 +80,7 @@ class Exchange(AnswerListener):
         self.position: int | None = None
         self.estimate_s: float | None = None
         self.predicted_s: float | None = None
+        self.rate: RateStatus | None = None  # of its key, where that has limits
         self.arrived_s = now_s
         self.waited_s = self.started_s = self.first_byte_s = 0.0
         self.queued_since_s = 0.0  # while it is
@@ -139,6 +140,7 @@ class Exchange(AnswerListener):
         self.queued = True
         self.position = action.position
         self.estimate_s = action.estimate_s
+        self.rate = action.rate
         self.queued_since_s = self._relay.now_s()
         self.note("queued", self.queued_since_s)
         self._sink.waits(self)
@@ -152,6 +154,7 @@ class Exchange(AnswerListener):
         self.waited_s = action.waited_s
         self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
         self.predicted_s = action.predicted_s
+        self.rate = action.rate
         if action.model:
             self.model = action.model
         if self.queued or self.attempt > 1:

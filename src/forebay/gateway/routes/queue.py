@@ -41,6 +41,7 @@ REASONS = {
     "offline": "no node that serves its model is up",
     "loading": "the node that serves its model is loading it",
     "starting": "a node that may serve it has not answered yet",
+    "rate": "its key has used what it may for now",
     None: "it is running",
 }
 """Why a request waits, in words."""
