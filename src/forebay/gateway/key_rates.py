@@ -23,7 +23,13 @@ TELL_S: Final = 60.0
 class KeyRates:
     """Posts what has changed; from `start` to `stop`, the day as well."""
 
-    def __init__(self, queue: QueueSettings, post: Callable[[Event], None], clock: Timers) -> None:
+    def __init__(
+        self,
+        queue: QueueSettings,
+        keys: Iterable[ResolvedKey],
+        post: Callable[[Event], None],
+        clock: Timers,
+    ) -> None:
         self.used_today: Callable[[], Mapping[str, int]] = _unknown
         """Returns the tokens that each key has used since 00:00 UTC, as far as it is recorded."""
         self._options: Options = queue.options()  # as the scheduler knows them
@@ -31,6 +37,7 @@ class KeyRates:
         self._clock = clock
         self._timer: TimerHandle | None = None
         self._started = False
+        self.change(queue, keys)
 
     def change(self, queue: QueueSettings, keys: Iterable[ResolvedKey]) -> None:
         """Take over other settings of the queue, or other keys."""

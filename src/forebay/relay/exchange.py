@@ -139,8 +139,7 @@ class Exchange(AnswerListener):
     def wait(self, action: Wait) -> None:
         self.queued = True
         self.position = action.position
-        self.estimate_s = action.estimate_s
-        self.rate = action.rate
+        self.estimate_s, self.rate = action.estimate_s, action.rate
         self.queued_since_s = self._relay.now_s()
         self.note("queued", self.queued_since_s)
         self._sink.waits(self)
@@ -153,8 +152,7 @@ class Exchange(AnswerListener):
         self.attempt = action.attempt
         self.waited_s = action.waited_s
         self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
-        self.predicted_s = action.predicted_s
-        self.rate = action.rate
+        self.predicted_s, self.rate = action.predicted_s, action.rate
         if action.model:
             self.model = action.model
         if self.queued or self.attempt > 1:
