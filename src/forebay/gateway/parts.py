@@ -127,8 +127,7 @@ class Parts:
         self.admission = self._make_admission()
         self.models = ModelNames(self.nodes, self.admission, self.keys)
         self.error_renderer.explain_model = self.models.explained
-        self.bodies = Budget(self._body_bytes(settings))
-        """What bodies of requests take of the memory."""
+        self.bodies = Budget(self._body_bytes(settings))  # of memory, for bodies of requests
         self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
         self.reader = RequestReader(server.body_seconds)
         # -- what is kept in databases

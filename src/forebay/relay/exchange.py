@@ -60,8 +60,8 @@ class Exchange(AnswerListener):
         "_is_stream", "_kept", "_length", "_missing", "_opening", "_paused", "_pieces", "_relay",
         "_sink", "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
         "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node", "output_tokens",
-        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "rate",
-        "revoked", "started_s", "status", "stream_limits", "timeline", "waited_s",
+        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "rate", "revoked",
+        "started_s", "status", "stream_limits", "timeline", "waited_s",
     )  # fmt: skip
 
     def __init__(self, call: InferenceCall, sink: Sink, relay: Relay, now_s: float) -> None:
@@ -90,8 +90,7 @@ class Exchange(AnswerListener):
 
         # its state
         self.committed = False  # the sink has been told 200, before any answer
-        self.flowing = False  # answer bytes have reached the sink
-        self.ended = False
+        self.flowing = self.ended = False  # the first: answer bytes have reached the sink
         self.revoked = ""  # why it must not start again
         self.stream_limits = arrival.stream  # limits beside that on the whole run may be set
         self._paused = False  # the sink cannot keep up
