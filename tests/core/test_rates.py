@@ -210,19 +210,21 @@ def test_the_estimate_stands_where_nothing_is_known_and_failures_cost_their_prom
     assert left(rig.start("a4", key="k", output_limit=1)) == 299
 
 
-def test_a_retry_is_charged_once_and_one_that_ends_in_the_queue_not_at_all() -> None:
-    rig = requests(3)
+def test_a_retry_is_charged_once_and_one_that_ends_in_the_queue_uses_no_tokens() -> None:
+    rig = paced(KeyLimits(requests_per_minute=3, tokens_per_minute=100))
     rig.node("m", 5)
-    assert remaining(rig.start("a", key="k")) == 2
+    route = rig.start("a", key="k", prompt_tokens=40)
+    assert (remaining(route), left(route)) == (2, 60)
     rig.come_back("a")
     assert rig.routed[-1].id == "a"
-    assert remaining(rig.routed[-1]) == 2
+    assert (remaining(rig.routed[-1]), left(rig.routed[-1])) == (2, 60)
     rig.give(NodeChanged("m", 5, ("m",), state="offline"))
     rig.give(NodeChanged("n", 100, ("m",), state="offline"))
     rig.come_back("a")
     rig.give(Cancelled("a"))
     rig.node("n", 100)
-    assert remaining(rig.start("b", key="k")) == 2
+    route = rig.start("b", key="k", prompt_tokens=1)
+    assert (remaining(route), left(route)) == (1, 99)
 
 
 def test_what_waits_for_its_rate_counts_in_every_bound() -> None:
@@ -256,11 +258,11 @@ def test_what_cannot_start_within_its_wait_limit_is_refused_at_once() -> None:
     rig = requests(6, wait_s_max=30.0)
     for number in range(6):
         rig.start(f"a{number}", key="k")
-    for number in range(3):
+    for number in range(2):
         rig.wait(f"b{number}", key="k")
     refused = rig.refuse("c", key="k")
     assert refused.code == "rate_limited"
-    assert refused.retry_after_s == pytest.approx(40.0)
+    assert refused.retry_after_s == pytest.approx(30.0)
     assert refused.rate is not None
     assert (refused.rate.limit_requests, refused.rate.remaining_requests) == (6, 0)
     assert rig.refuse("d", key="k", max_wait_s=0.0).code == "rate_limited"
@@ -398,7 +400,8 @@ class Day:
         self.known: dict[str, Arrived] = {}
         self.running: set[str] = set()
         self.waiting: set[str] = set()
-        self.charges: dict[str, tuple[float, int]] = {}  # when, and how many tokens
+        self.charged: dict[str, int] = {}  # how many tokens
+        self.charges: list[tuple[float, int, int]] = []  # when, requests, tokens; or given back
 
     def step(self, kind: str, pick: int, passes_s: float) -> None:
         self.rig.now_s += passes_s
@@ -437,13 +440,15 @@ class Day:
             self.waiting.discard(action.id)
             self.running.add(action.id)
             arrival = self.known[action.id]
-            if arrival.key and action.id not in self.charges:
-                answer = min(arrival.output_limit or ANSWER, ANSWER)
-                self.charges[action.id] = (self.rig.now_s, arrival.prompt_tokens + answer)
+            if arrival.key and action.id not in self.charged:
+                tokens = arrival.prompt_tokens + min(arrival.output_limit or ANSWER, ANSWER)
+                self.charged[action.id] = tokens
+                self.charges.append((self.rig.now_s, 1, tokens))
 
     def leave(self, name: str) -> None:
         self.waiting.discard(name)
-        self.charges.pop(name, None)  # it came back, and never ran again
+        if name in self.charged:  # it came back, and never ran again
+            self.charges.append((self.rig.now_s, 0, -self.charged[name]))
 
     def check(self) -> None:
         look = self.rig.look()
@@ -460,17 +465,16 @@ class Day:
 
     def check_buckets(self) -> None:
         """In no time did it start more than a bucket, and what refills it, and one too large."""
-        charges = list(self.charges.values())
+        charges = self.charges
         per_minute, limit = self.limits.requests_per_minute, self.limits.tokens_per_minute
-        for place, (since_s, _) in enumerate(charges):
-            later = [tokens for _, tokens in charges[place:]]
+        for place, (since_s, _, _) in enumerate(charges):
+            requests, tokens = zip(*(one[1:] for one in charges[place:]), strict=True)
             minutes = 1 + (self.rig.now_s - since_s) / MINUTE_S
-            assert not per_minute or len(later) <= per_minute * minutes + 1e-6
-            largest = max(0, max(later) - limit)
-            assert not limit or sum(later) <= limit * minutes + largest + 1e-6
-        per_day = self.limits.tokens_per_day
-        if per_day and len(charges) > 1:
-            assert sum(tokens for _, tokens in charges) <= max(per_day, charges[0][1])
+            assert not per_minute or sum(requests) <= per_minute * minutes + 1e-6
+            largest = max(0, max(tokens) - limit)
+            assert not limit or sum(tokens) <= limit * minutes + largest + 1e-6
+        per_day, used = self.limits.tokens_per_day, [one[2] for one in charges]
+        assert not per_day or sum(used) <= max(per_day, *used, 0)
 
 
 def could_take(node: NodeView, model: str) -> bool:

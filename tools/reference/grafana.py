@@ -157,7 +157,10 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Model swaps", "Models loaded because a request was sent to a node that had another "
               "one in memory, per minute.",
               {"swaps": "60 * " + of_fleet(f"rate(forebay_model_swaps_total[{RANGE}])")}),
-        Panel("Prompts from cache", "The share of prompt tokens that were probably cached on the "
+        Panel("Waits for a key's rate", "Requests that had to wait because their key was over its "
+             "limits, per second.",
+             {"waits": of_fleet(f"rate(forebay_rate_waits_total[{RANGE}])")}, "reqps"),
+       Panel("Prompts from cache", "The share of prompt tokens that were probably cached on the "
               "node that served them, where several nodes could.",
               {"hit rate": of_fleet(f"rate(forebay_prefix_hit_tokens_total[{RANGE}])") + " / "
                            + of_fleet(f"rate(forebay_prefix_tokens_total[{RANGE}])")},

@@ -92,13 +92,33 @@ GIVEN: Final = {
         "what was queued",
         "The wait expected on arrival, in whole seconds; left out while nothing has been measured.",
     ),
+    "x-ratelimit-limit-requests": (
+        "everything relayed for a key with `requests_per_minute`, and `rate_limited`",
+        "How many requests it may start in a minute.",
+    ),
+    "x-ratelimit-remaining-requests": ("the same", "How many of these are left."),
+    "x-ratelimit-reset-requests": (
+        "the same",
+        "When all are there again if nothing more starts, such as `12s` or `6m0s`.",
+    ),
+    "x-ratelimit-limit-tokens": (
+        "everything relayed for a key with `tokens_per_minute` or `tokens_per_day`, and "
+        "`rate_limited`",
+        "How many tokens it may use in that time; of two limits, the one that leaves less.",
+    ),
+    "x-ratelimit-remaining-tokens": (
+        "the same",
+        "How many of these are left, the estimate for this request taken off.",
+    ),
+    "x-ratelimit-reset-tokens": ("the same", "When all are there again, written likewise."),
     "X-Forebay-Guard": (
         "502 and 504 that a guard makes itself",
         "Why: its server is gone, too slow, or closed a connection that it had kept.",
     ),
     "Retry-After": (
         "429, 503 and `queue_timeout`",
-        "Whole seconds after which to try again: measured, jittered, 1 to 120.",
+        "Whole seconds after which to try again: measured, jittered, 1 to 120; for `rate_limited` "
+        "exact, and as long as it takes.",
     ),
     "retry-after-ms": (
         "the same",

@@ -162,7 +162,7 @@ class Arrivals:
             limit_s = min(limit_s, arrival.max_wait_s)
         if book.bounds.lets_wait(arrival) is not None:
             limit_s = 0.0
-        if wait_s <= max(0.0, limit_s):
+        if wait_s == 0.0 or wait_s < limit_s:  # what would start at its limit expires then
             return False
         book.tally.reject("rate_limited")
         status = book.rates.status(rate, book.now_s)

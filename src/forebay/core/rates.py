@@ -5,7 +5,8 @@ continuously (Turner, "New Directions in Communications", 1986); tokens per day 
 starts anew when the day ends. An entry may start when every bucket has its estimate (prompt +
 min(limit, median answer of the lane)), or is full where it holds less than that. It is charged
 when it starts, once whatever its attempts, and corrected when the real count is known, which may
-leave a debt: over any time t a key starts at most its bucket + t * rate.
+leave a debt: over any time t a key starts at most its bucket + t * rate, less what it was given
+back in that time.
 
 **Parking.** An entry over its key's rate is taken out of its queue and *parked*: no pick meets it,
 so it blocks nobody and costs nothing while it waits. It still counts in every bound, keeps its
@@ -376,11 +377,11 @@ class Rates:
         self.offer(claim.rate, now_s)
 
     def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:
-        """Forget one that ends while it waits: it is charged nothing."""
+        """Forget one that ends while it waits: it is charged nothing, or no tokens if it ran."""
         self.leave_line(entry, claim)
         self._forget_waiting(entry, claim)
         if claim.charged:
-            claim.rate.take(-1, -claim.tokens, now_s)
+            claim.rate.take(0, -claim.tokens, now_s)
         self.offer(claim.rate, now_s)
 
     def leave_line(self, entry: Entry, claim: Claim) -> bool:

@@ -110,6 +110,7 @@ class Gateway:
         await self.parts.sessions.start()
         self.parts.dashboard_feed.start()
         self.parts.watchdog.start()
+        self.parts.key_rates.start()
 
     @property
     def port(self) -> int:
@@ -150,6 +151,7 @@ class Gateway:
         parts.peers.stop()
         parts.dashboard_feed.stop()
         parts.watchdog.stop()
+        parts.key_rates.stop()
         self._server.stop()
         await self._cold.stop(CLOSING_S)
         await parts.jobs.stop()

@@ -46,7 +46,7 @@ OF_THE_FLEET = frozenset(
         "forebay_queue_depth", "nexus_queue_depth", "forebay_queue_max_size",
         "forebay_queue_enqueued_total", "forebay_queue_rejected_total",
         "forebay_queue_timeouts_total", "forebay_queue_cancelled_total",
-        "forebay_model_swaps_total", "forebay_prefix_tokens_total",
+        "forebay_model_swaps_total", "forebay_rate_waits_total", "forebay_prefix_tokens_total",
         "forebay_prefix_hit_tokens_total", "forebay_prefix_saved_seconds_total",
         "forebay_node_in_flight", "nexus_backend_pending_requests",
         "forebay_node_slots", "forebay_node_up", "forebay_jobs", "forebay_replicas",
@@ -266,6 +266,11 @@ def _queue_totals(totals: Totals | None) -> Iterator[Metric]:
         "forebay_model_swaps_total",
         "Model loads caused by dispatching.",
         None if totals is None else totals.swaps,
+    )
+    yield _counter(
+        "forebay_rate_waits_total",
+        "Requests that had to wait for the rate of their key.",
+        None if totals is None else totals.rate_waits,
     )
     yield _counter(
         "forebay_prefix_tokens_total",

@@ -8,7 +8,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from forebay import __version__
-from forebay.core import OptionsChanged
 from forebay.dashboard.feed import DashboardDeps, DashboardFeed, LifecycleStatus
 from forebay.dashboard.observer import QueueObserver
 from forebay.dashboard.snapshot import SessionsSnapshot
@@ -44,6 +43,7 @@ from forebay.gateway.hot.proxies import TrustedProxies
 from forebay.gateway.http.authorization import Authorizer
 from forebay.gateway.http.json_body import RequestReader
 from forebay.gateway.jobs.service import JobDeps, JobService
+from forebay.gateway.key_rates import KeyRates
 from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.readiness import Readiness
@@ -117,6 +117,7 @@ class Parts:
         self.relay = Relay(self.nodes, queue, settings.retry, clock, self._make_observer(traces))
         self.coordinator = self._make_coordinator(clock, chance)
         self.relay.connect(self.coordinator)
+        self.key_rates = KeyRates(queue, self._set_keys, self.coordinator.post, clock)
         self.nodes.connect(self._node_changed)
         self.membership = self._make_membership()
         self.readiness = Readiness(self.nodes, lambda: self.membership.fleet)
@@ -126,8 +127,7 @@ class Parts:
         self.admission = self._make_admission()
         self.models = ModelNames(self.nodes, self.admission, self.keys)
         self.error_renderer.explain_model = self.models.explained
-        self.bodies = Budget(self._body_bytes(settings))
-        """What bodies of requests take of the memory."""
+        self.bodies = Budget(self._body_bytes(settings))  # of memory, for bodies of requests
         self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
         self.reader = RequestReader(server.body_seconds)
         # -- what is kept in databases
@@ -349,8 +349,6 @@ class Parts:
         self.relay.change(new.queue, new.retry)
         self.bodies.change(self._body_bytes(new))
         self.nodes.offline_wait_s = new.queue.offline_wait_seconds
-        if plan.queue:
-            self.coordinator.post(OptionsChanged(new.queue.options()))
         self.admission.change(new.models)
         if self.leads:  # else the leader tells of them
             self._change_nodes(plan)
@@ -396,6 +394,7 @@ class Parts:
     def _change_keys(self, keys: Sequence[ResolvedKey]) -> None:
         """Invalidate cached heads, and reject waiting requests of keys that are gone."""
         revoked = self.keys.change(keys)
+        self.key_rates.change(self.settings.queue, keys)
         self.callers.generation += 1
         self.sessions.revoke(revoked)
         for exchange in list(self.relay.exchanges.values()):

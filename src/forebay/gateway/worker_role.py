@@ -58,6 +58,7 @@ class WorkerRole:
             self._lead_if_chosen()
         parts.records.run()
         parts.watchdog.start()
+        parts.key_rates.start()
         seat.link.on_accept = self._listeners.accept_for
         seat.link.tell(Ready())
 

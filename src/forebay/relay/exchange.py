@@ -39,7 +39,7 @@ from forebay.wire.client import AnswerListener
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from forebay.core import Describe, Route, Wait
+    from forebay.core import Describe, RateStatus, Route, Wait
     from forebay.nodes.backend import Backend
     from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.relay import Relay
@@ -60,7 +60,7 @@ class Exchange(AnswerListener):
         "_is_stream", "_kept", "_length", "_missing", "_opening", "_paused", "_pieces", "_relay",
         "_sink", "answer_bytes", "arrived_s", "attempt", "call", "committed", "ended", "estimate_s",
         "first_byte_s", "flowing", "heard_s", "id", "last_node", "model", "node", "output_tokens",
-        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "revoked",
+        "position", "predicted_s", "prompt_tokens", "queued", "queued_since_s", "rate", "revoked",
         "started_s", "status", "stream_limits", "timeline", "waited_s",
     )  # fmt: skip
 
@@ -80,6 +80,7 @@ class Exchange(AnswerListener):
         self.position: int | None = None
         self.estimate_s: float | None = None
         self.predicted_s: float | None = None
+        self.rate: RateStatus | None = None  # of its key, where that has limits
         self.arrived_s = now_s
         self.waited_s = self.started_s = self.first_byte_s = 0.0
         self.queued_since_s = 0.0  # while it is
@@ -89,8 +90,7 @@ class Exchange(AnswerListener):
 
         # its state
         self.committed = False  # the sink has been told 200, before any answer
-        self.flowing = False  # answer bytes have reached the sink
-        self.ended = False
+        self.flowing = self.ended = False  # the first: answer bytes have reached the sink
         self.revoked = ""  # why it must not start again
         self.stream_limits = arrival.stream  # limits beside that on the whole run may be set
         self._paused = False  # the sink cannot keep up
@@ -138,7 +138,7 @@ class Exchange(AnswerListener):
     def wait(self, action: Wait) -> None:
         self.queued = True
         self.position = action.position
-        self.estimate_s = action.estimate_s
+        self.estimate_s, self.rate = action.estimate_s, action.rate
         self.queued_since_s = self._relay.now_s()
         self.note("queued", self.queued_since_s)
         self._sink.waits(self)
@@ -151,7 +151,7 @@ class Exchange(AnswerListener):
         self.attempt = action.attempt
         self.waited_s = action.waited_s
         self.queued = self.queued or self.waited_s > 0.0  # it may have had to return
-        self.predicted_s = action.predicted_s
+        self.predicted_s, self.rate = action.predicted_s, action.rate
         if action.model:
             self.model = action.model
         if self.queued or self.attempt > 1:

@@ -338,6 +338,8 @@ class Relay:
         if exchange is not None:
             if isinstance(action, Expire):
                 exchange.waited_s = action.waited_s
+            elif action.rate is not None:  # refused on arrival
+                exchange.rate = action.rate
             elif exchange.queued:
                 exchange.waited_s += self.now_s() - exchange.queued_since_s
             comes_again = exchange.call.arrival.patient and problem.code in NO_ROOM

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
+from forebay.core import KeyLimits
 from forebay.settings.errors import SettingsProblem, refusal, refusals
 from forebay.settings.section import (
     Count,
@@ -55,11 +56,26 @@ class KeySettings(Section):
     max_running: Count = 0
     """Requests it may have unfinished at once, running and waiting together; 0 is no limit."""
 
+    requests_per_minute: Count = 0
+    """Requests it may start in a minute; more wait for their turn at that rate, and are refused
+    only where they would wait too long. 0 is no limit."""
+
+    tokens_per_minute: Count = 0
+    """Tokens it may use in a minute, prompts and answers together; more wait likewise. 0 is no
+    limit."""
+
+    tokens_per_day: Count = 0
+    """Tokens it may use in a day, which ends at 00:00 UTC; more wait likewise. 0 is no limit."""
+
     weight: Annotated[float, Field(strict=True, ge=0.000001, le=1_000_000)] = 1.0
     """Its user's share among the users that wait, relative to 1; from 0.000001 to 1000000."""
 
     admin: Flag = False
     """Whether it may also change nodes and reload the settings."""
+
+    def limits(self) -> KeyLimits:
+        """Return what the scheduler core wants to know."""
+        return KeyLimits(self.requests_per_minute, self.tokens_per_minute, self.tokens_per_day)
 
     @field_validator("key_sha256")
     @classmethod

@@ -76,6 +76,11 @@ def _one_key(key: KeySettings) -> str:
         f"priority up to {key.max_priority}",
         f"models {', '.join(key.models)}" if key.models else "every model",
         f"{key.max_running} running at once" if key.max_running else "no limit of its own",
+        *(
+            f"{getattr(key, field):,} {field.replace('_', ' ')}"
+            for field in ("requests_per_minute", "tokens_per_minute", "tokens_per_day")
+            if getattr(key, field)
+        ),
         *(["believed about its users"] if key.trust_user else []),
         *(["an admin"] if key.admin else []),
     ]

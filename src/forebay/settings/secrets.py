@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from forebay.core import parse_priority
+from forebay.core import KeyLimits, parse_priority
 from forebay.settings.environment import current_environment
 from forebay.settings.errors import SettingsError, SettingsProblem
 from forebay.settings.keys import KeySettings, digest_of
 from forebay.settings.model import Settings
 from forebay.settings.nodes import NodeSettings
+
+NO_LIMITS: Final = KeyLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class ResolvedKey:
     """0 is no limit."""
     weight: float
     admin: bool
+    limits: KeyLimits = NO_LIMITS
+    """Its rates, which pace it."""
 
 
 def resolve_keys(
@@ -71,6 +76,7 @@ def _resolved(key: KeySettings, digest: str, priorities: tuple[str, ...]) -> Res
         max_running=key.max_running,
         weight=key.weight,
         admin=key.admin,
+        limits=key.limits(),
     )
 
 

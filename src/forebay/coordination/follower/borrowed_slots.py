@@ -5,8 +5,8 @@ once is refused here, and the caller asks the leader instead. So the choice of a
 same rules wherever it is made.
 
 A loan is used only for what needs no knowledge of other replicas: no job (they take what all leave
-over), no cap per key, no return ticket to be spent, no prompt that a node may have cached, and on a
-node that swaps models only for those in memory.
+over), no cap or rate per key, no return ticket to be spent, no prompt that a node may have cached,
+and on a node that swaps models only for those in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class BorrowedSlots:
     """All that is lent to this replica."""
 
     def __init__(self, options: Options) -> None:
-        self._scheduler = Scheduler(replace(options, enabled=False))
+        self._scheduler = Scheduler(replace(options, enabled=False, key_limits={}))
+        self.paced = options.key_limits
+        """Keys with a rate, which the leader alone counts."""
         self._views: dict[str, NodeChanged] = {}
         self._loans: dict[str, BorrowedNode] = {}
         self.idle = 0  # slots free to use, to know at once when there are none
@@ -78,7 +80,7 @@ class BorrowedSlots:
 
     def start(self, arrival: Arrived, now_s: float) -> Route | None:
         """Start an arrival on a borrowed slot, if one is free for it."""
-        if not self.idle or not _is_plain(arrival):
+        if not self.idle or not _is_plain(arrival) or arrival.key in self.paced:
             return None
         if arrival.fallbacks:
             arrival = replace(arrival, fallbacks=())

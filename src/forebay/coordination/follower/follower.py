@@ -315,6 +315,7 @@ class Follower:
             return [audit(self.tickets)]
         if isinstance(event, OptionsChanged):
             self.options = event.options
+            self._borrowed.paced = event.options.key_limits
         if self._standalone is not None:
             return self._perform(self._standalone.handle(event, now_s), now_s)
         if not isinstance(event, Observed):

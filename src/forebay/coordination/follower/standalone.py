@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from forebay.coordination.leader.takeover import WITHHELD
 from forebay.coordination.leader.totals import observed
 from forebay.core import (
+    KeyLimits,
+    KeysUsed,
     Lent,
     NodeChanged,
     NodeRemoved,
@@ -48,7 +50,7 @@ class Standalone:
     def __init__(self, me: str, members: Iterable[str], options: Options) -> None:
         self._me = me
         self._members = tuple(members)
-        self._scheduler = Scheduler(replace(options, enabled=False))
+        self._scheduler = Scheduler(self._own(options))
         self._views: dict[str, NodeChanged] = {}
         self._shares: dict[str, int] = {}
         self.cut_off = False
@@ -63,7 +65,7 @@ class Standalone:
         self, views: Mapping[str, NodeChanged], tickets: Iterable[LocalTicket], now_s: float
     ) -> list[Action]:
         """Take over everything this replica has; return the actions that follow."""
-        actions: list[Action] = []
+        actions = self.handle(KeysUsed(minute_is_used=True), now_s)
         for view in views.values():  # nothing starts before all that wait are known
             actions += self.handle(view, now_s)
             actions += self.handle(Lent(view.name, WITHHELD), now_s)
@@ -88,7 +90,7 @@ class Standalone:
             self._views.pop(event.name, None)
             self._shares.pop(event.name, None)
         elif isinstance(event, OptionsChanged):
-            event = OptionsChanged(replace(event.options, enabled=False))
+            event = OptionsChanged(self._own(event.options))
         return [self._explained(action) for action in self._scheduler.handle(event, now_s)]
 
     def next_deadline_s(self) -> float | None:
@@ -104,6 +106,12 @@ class Standalone:
             actions += self.handle(view, now_s)
         return actions
 
+    def _own(self, options: Options) -> Options:
+        """Return the options of one that may not queue, and has a part of each key's rate."""
+        others = len({self._me, *self._members})
+        limits = {key: _part(whole, others) for key, whole in options.key_limits.items()}
+        return replace(options, enabled=False, key_limits=limits)
+
     def _share(self, view: NodeChanged) -> int:
         return 0 if self.cut_off else share_of(self._me, self._members, view.name, view.slots)
 
@@ -112,6 +120,12 @@ class Standalone:
             why = CUT_OFF if self.cut_off else NO_SHARE
             return replace(action, code="coordination_lost", reasons=(why,))
         return action
+
+
+def _part(limits: KeyLimits, of: int) -> KeyLimits:
+    """Divide limits among so many replicas; each has at least 1."""
+    requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
+    return KeyLimits(-(-requests // of), -(-tokens // of), -(-limits.tokens_per_day // of))
 
 
 def own_picture(

@@ -46,6 +46,7 @@ from forebay.core import (
     Event,
     Expire,
     Finished,
+    KeysUsed,
     Lent,
     NodeChanged,
     NodeRemoved,
@@ -101,6 +102,8 @@ class Leader:
     def begin(self, totals: Totals, endings: Mapping[str, Endings], now_s: float) -> None:
         """Start to lead; `totals` and `endings` were counted by the leaders before."""
         self._counts.carried, self._counts.endings = totals, dict(endings)
+        if self.epoch > 1:  # what its keys used of the last minute, only the one before knew
+            self._handle(KeysUsed(minute_is_used=True), now_s)
         if self._takeover is not None:
             self._takeover.until_s = now_s + TAKEOVER_LEASES * self._lease_s
 

@@ -29,6 +29,8 @@ class Code(msgspec.Struct, frozen=True):
     """The remedy in Japanese; empty where the message says it all, and no hint is sent."""
     retry_after: bool = False
     """Whether `Retry-After` and `retry-after-ms` are sent."""
+    retry_after_is_exact: bool = False
+    """Whether they say when it will work, however late, and are not spread and capped."""
 
 
 def _later(status: int, meaning: str, remedy: str, japanese: str, hint: str = "") -> Code:
@@ -86,6 +88,18 @@ CODES: dict[str, Code] = {
         "指定された待ち時間では処理できません",
         hint_japanese="`X-Forebay-Max-Wait` を長くするか、省略してください。",
         retry_after=True,
+    ),
+    "rate_limited": Code(
+        429,
+        "The key is over its rate (`requests_per_minute`, `tokens_per_minute`, `tokens_per_day`), and "
+        "would be for longer than the request may wait.",
+        "Try again after `Retry-After`: then the rate allows it. The `x-ratelimit-*` headers say how "
+        "much is left; the limits are those of the key in `[[keys]]`.",
+        "later",
+        "このキーのレート上限を超えており、待ち時間内に処理できません",
+        "`Retry-After` の後に再試行してください。残りは `x-ratelimit-*` ヘッダーで分かります。上限は `[[keys]]` のキーの設定です。",
+        retry_after=True,
+        retry_after_is_exact=True,
     ),
     "model_not_found": _never(
         404,

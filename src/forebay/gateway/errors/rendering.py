@@ -55,7 +55,7 @@ class ErrorRenderer:
     def render(self, problem: Problem, family: Family, language: str = "en") -> RenderedError:
         code = CODES.get(problem.code) or CODES["internal_error"]
         headers = [(b"content-type", b"application/json")]
-        delay_s = self._delay_s(problem.retry_after_s) if code.retry_after else 0.0
+        delay_s = self._delay_s(problem, code)
         if delay_s:
             headers.append((b"retry-after", b"%d" % ceil(delay_s)))
             headers.append((b"retry-after-ms", b"%d" % ceil(delay_s * 1000)))
@@ -73,7 +73,7 @@ class ErrorRenderer:
     def render_in_stream(self, problem: Problem, family: Family, language: str) -> bytes:
         """Return an error as the last event of a stream that has begun."""
         code = CODES.get(problem.code) or CODES["internal_error"]
-        delay_s = self._delay_s(problem.retry_after_s) if code.retry_after else 0.0
+        delay_s = self._delay_s(problem, code)
         problem = _detailed(problem, code, language, delay_s)
         words = self.message(problem, language)
         return family.stream_error(problem, words, self.status(problem.code))
@@ -97,7 +97,12 @@ class ErrorRenderer:
         """Add the available models to the problem of a model that does not exist."""
         return self.explain_model(problem, asked, key_name, family.name)
 
-    def _delay_s(self, measured_s: float | None) -> float:
+    def _delay_s(self, problem: Problem, code: Code) -> float:
+        measured_s = problem.retry_after_s
+        if not code.retry_after:
+            return 0.0
+        if code.retry_after_is_exact and measured_s is not None:
+            return max(1.0, measured_s)
         return retry_delay_s(measured_s, 2.0 * self._random.random() - 1.0)
 
 

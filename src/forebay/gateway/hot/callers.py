@@ -39,7 +39,9 @@ OURS: Final = frozenset(
 EXPOSED = (
     b"x-request-id, x-forebay-node, x-forebay-model, x-queue-status, x-queue-wait-ms,"
     b" x-queue-position, x-estimated-wait, retry-after, retry-after-ms, x-should-retry,"
-    b" x-forebay-return"
+    b" x-forebay-return, x-ratelimit-limit-requests, x-ratelimit-limit-tokens,"
+    b" x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens,"
+    b" x-ratelimit-reset-requests, x-ratelimit-reset-tokens"
 )
 AZURE: Final = b"/openai/"
 """Where Azure's clients ask, with a header of their own for the key."""

@@ -10,6 +10,7 @@ from forebay.wire.heads import header_block, status_line
 from forebay.wire.server import Responder
 
 if TYPE_CHECKING:
+    from forebay.core import RateStatus
     from forebay.gateway.errors.rendering import ErrorRenderer
     from forebay.gateway.hot.callers import Caller
     from forebay.relay.exchange import Exchange
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from forebay.wire.heads import AnswerHead
 
 
-OURS = (b"x-forebay-", b"x-queue-", b"x-estimated-", b"access-control-")
+OURS = (b"x-forebay-", b"x-queue-", b"x-estimated-", b"access-control-", b"x-ratelimit-")
 """Headers that we write ourselves: what a node says of them is not for our clients."""
 
 
@@ -164,9 +165,10 @@ def _write_out(head: AnswerHead) -> bytes:
 def relayed_headers(exchange: Exchange) -> bytes:
     """Return the headers that say what became of a request on its way."""
     request_id = exchange.id.encode()
+    rate = b"" if exchange.rate is None else _limits(exchange.rate)
     if not exchange.node:  # it waits, and a stream has to be kept informed: the rest comes later
         status = b"x-queue-status: queued\r\n" + _promised(exchange) if exchange.queued else b""
-        return b"x-request-id: %b\r\n%b" % (request_id, status)
+        return b"x-request-id: %b\r\n%b%b" % (request_id, status, rate)
     node, model = exchange.node.encode(), b""
     if exchange.model != exchange.call.asked_model:  # a fallback or alias ran instead
         name = exchange.model.encode("ascii", "backslashreplace")
@@ -174,11 +176,42 @@ def relayed_headers(exchange: Exchange) -> bytes:
     if not exchange.queued:
         return (
             b"x-request-id: %b\r\nx-forebay-node: %b\r\nx-queue-status: direct\r\n"
-            b"x-queue-wait-ms: 0\r\n%b" % (request_id, node, model)
+            b"x-queue-wait-ms: 0\r\n%b%b" % (request_id, node, model, rate)
         )
-    return b"x-request-id: %b\r\nx-forebay-node: %b\r\nx-queue-status: queued\r\n%b%b%b" % (
-        request_id, node, _waited(exchange), _promised(exchange), model
+    return b"x-request-id: %b\r\nx-forebay-node: %b\r\nx-queue-status: queued\r\n%b%b%b%b" % (
+        request_id, node, _waited(exchange), _promised(exchange), model, rate
     )  # fmt: skip
+
+
+def _limits(rate: RateStatus) -> bytes:
+    """Return how its key stands against its limits, as OpenAI's clients read it."""
+    block = b""
+    if rate.limit_requests:
+        block = (
+            b"x-ratelimit-limit-requests: %d\r\nx-ratelimit-remaining-requests: %d\r\n"
+            b"x-ratelimit-reset-requests: %b\r\n"
+            % (rate.limit_requests, rate.remaining_requests, _duration(rate.reset_requests_s))
+        )
+    if rate.limit_tokens:
+        block += (
+            b"x-ratelimit-limit-tokens: %d\r\nx-ratelimit-remaining-tokens: %d\r\n"
+            b"x-ratelimit-reset-tokens: %b\r\n"
+            % (rate.limit_tokens, rate.remaining_tokens, _duration(rate.reset_tokens_s))
+        )
+    return block
+
+
+def _duration(seconds: float) -> bytes:
+    """Write a time as OpenAI does.
+
+    >>> _duration(0.2), _duration(61.0), _duration(7200.0)
+    (b'1s', b'1m1s', b'2h0m0s')
+    """
+    minutes, rest = divmod(ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return b"%dh%dm%ds" % (hours, minutes, rest)
+    return b"%dm%ds" % (minutes, rest) if minutes else b"%ds" % rest
 
 
 def _waited(exchange: Exchange) -> bytes:

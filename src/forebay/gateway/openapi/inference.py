@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 CODES_OF_INFERENCE: Final = (
     "unauthorized", "forbidden", "model_not_found", "route_not_supported", "queue_full",
-    "user_queue_full", "deadline_unreachable", "cancelled", "node_failed", "queue_disabled",
-    "stream_not_queued", "model_loading", "no_node", "shutting_down", "queue_timeout",
-    "first_byte_timeout", "run_timeout", "chunk_timeout",
+    "user_queue_full", "rate_limited", "deadline_unreachable", "cancelled", "node_failed",
+    "queue_disabled", "stream_not_queued", "model_loading", "no_node", "shutting_down",
+    "queue_timeout", "first_byte_timeout", "run_timeout", "chunk_timeout",
 )  # fmt: skip
 
 CODES_OF_FREE: Final = (

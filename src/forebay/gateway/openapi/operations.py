@@ -36,9 +36,14 @@ ON_INFERENCE: Final = (
     "X-Forebay-Priority", "X-Nexus-Priority", "X-Forebay-User", "X-Forebay-Session",
     "X-Forebay-Max-Wait", "X-Forebay-Return", "X-Request-Id", "traceparent", "Accept-Language",
 )  # fmt: skip
+RATE: Final = (
+    "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests",
+    "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
+)  # fmt: skip
+"""For keys that have such a limit."""
 RELAYED: Final = (
     "X-Request-Id", "X-Forebay-Node", "X-Forebay-Model", "X-Queue-Status", "X-Queue-Wait-Ms",
-    "X-Queue-Position", "X-Estimated-Wait",
+    "X-Queue-Position", "X-Estimated-Wait", *RATE,
 )  # fmt: skip
 """On everything that a node answered."""
 
@@ -109,7 +114,7 @@ def _response(family: str, codes: list[str]) -> dict[str, Any]:
     if any(CODES[code].retry != "unsaid" for code in codes):
         names.append("x-should-retry")
     if "user_queue_full" in codes:  # where requests are queued
-        names.append("X-Forebay-Return")
+        names += ["X-Forebay-Return", *RATE]
     if codes == ["unauthorized"]:
         names.append("WWW-Authenticate")
     response: dict[str, Any] = {
@@ -183,10 +188,17 @@ RESPONSE_HEADERS: Final[dict[str, dict[str, Any]]] = {
                                {"type": "integer", "minimum": 1}),
     "X-Estimated-Wait": _given("The wait in whole seconds that was expected on arrival; only where "
                                "it waited and something has been measured.", COUNT),
+    "x-ratelimit-limit-requests": _given("What the key may start in a minute.", COUNT),
+    "x-ratelimit-remaining-requests": _given("What is left of that.", COUNT),
+    "x-ratelimit-reset-requests": _given("When all of it is there again, such as `12s`.", TEXT),
+    "x-ratelimit-limit-tokens": _given("What the key may use in a minute, or in a day where less "
+                                       "is left of that.", COUNT),
+    "x-ratelimit-remaining-tokens": _given("What is left of that.", COUNT),
+    "x-ratelimit-reset-tokens": _given("When all of it is there again, such as `6m0s`.", TEXT),
     "Retry-After": _given("Whole seconds after which to try again.",
-                          {"type": "integer", "minimum": 1, "maximum": 120}, always=True),
+                          {"type": "integer", "minimum": 1}, always=True),
     "retry-after-ms": _given("The same in milliseconds.",
-                             {"type": "integer", "minimum": 1, "maximum": 120_000}, always=True),
+                             {"type": "integer", "minimum": 1}, always=True),
     "X-Forebay-Return": _given("Where there was no room: send it with the next attempt to keep the "
                                "place in the order of arrival.", TEXT),
     "x-should-retry": _given("Whether trying again can help; the stock SDKs obey it.",

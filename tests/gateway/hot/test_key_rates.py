@@ -1,0 +1,165 @@
+"""Keys with limits: they wait at their rate, say what is left, and are in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from openai import AsyncOpenAI, RateLimitError
+
+from forebay.core import KeyLimits
+from forebay.settings import SettingsError
+from forebay.settings.loader import parse_key
+
+from ..conftest import OK
+from ..sessions.session_steps import answer
+from ..test_reload import reload
+from .test_users_and_keys import SECRETS, A, B, key, start
+
+if TYPE_CHECKING:
+    from ..conftest import Rig
+
+USED = {**OK, "usage": {"prompt_tokens": 10, "completion_tokens": 20}}
+
+
+async def test_a_request_over_its_rate_waits_and_others_pass(rig: Rig) -> None:
+    node = await rig.node(slots=8)
+    await start(rig, node, keys=[key("a", requests_per_minute=2), key("b")])
+    for _ in range(2):
+        await rig.run(node, headers=A)
+    [late] = await rig.line_up(1, headers={**A, "X-Request-Id": "late"})
+    client, call = await rig.run(node, headers=B)  # passes it, into a slot that it may not use
+    await call.answer(OK)
+    assert "x-ratelimit-limit-requests" not in (await client.reply()).headers
+    seen = (await rig.get("/v1/queue/late")).json
+    assert (seen["reason_code"], seen["position"]) == ("rate", 1)
+    assert seen["reason"] == "its key has used what it may for now"
+    assert seen["estimated_wait_seconds"]["p50"] == 30.0
+    rig.clock.advance(30.1)
+    await (await node.next_call()).answer(OK)
+    reply = await late.reply()
+    assert reply.status == 200
+    assert reply.headers["x-queue-status"] == "queued"
+    assert reply.headers["x-estimated-wait"] == "30"
+    metrics = (await rig.get("/metrics")).body.decode()
+    assert "forebay_rate_waits_total 1.0" in metrics
+
+
+async def test_every_answer_of_a_key_with_limits_says_what_is_left(rig: Rig) -> None:
+    node = await rig.node(slots=4)
+    limits = {"requests_per_minute": 60, "tokens_per_minute": 6000}
+    await start(rig, node, keys=[key("a", **limits)])
+    client, call = await rig.run(node, headers=A, max_tokens=100)
+    await call.answer(USED, headers={"x-ratelimit-limit-requests": "7"})
+    headers = (await client.reply()).headers
+    assert headers["x-ratelimit-limit-requests"] == "60"
+    assert headers["x-ratelimit-remaining-requests"] == "59"
+    assert headers["x-ratelimit-reset-requests"] == "1s"
+    assert headers["x-ratelimit-limit-tokens"] == "6000"
+    charged = 6000 - int(headers["x-ratelimit-remaining-tokens"])
+    assert 100 <= charged < 120
+    client, call = await rig.run(node, headers=A, max_tokens=20)  # the first used 30
+    await call.answer({"error": "no"}, status=400)
+    reply = await client.reply()
+    assert reply.status == 400
+    assert 6000 - int(reply.headers["x-ratelimit-remaining-tokens"]) in range(50, 70)
+
+
+async def test_what_cannot_start_in_time_is_refused_at_once_and_told_when(rig: Rig) -> None:
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", tokens_per_day=1000)])
+    client, call = await rig.run(node, headers=A, max_tokens=900)
+    await call.answer({**OK, "usage": {"prompt_tokens": 500, "completion_tokens": 500}})
+    assert (await client.reply()).status == 200
+    refused = await rig.ask(headers=A)
+    reply = await refused.reply()
+    assert reply.status == 429
+    assert reply.json["error"]["code"] == "rate_limited"
+    assert reply.headers["x-should-retry"] == "true"
+    assert int(reply.headers["retry-after"]) > 120
+    assert reply.headers["x-ratelimit-remaining-tokens"] == "0"
+    assert reply.headers["x-ratelimit-reset-tokens"].endswith("s")
+    japanese = await rig.ask(headers={**A, "Accept-Language": "ja"})
+    assert "レート" in (await japanese.reply()).json["error"]["message"]
+
+
+async def test_a_day_ends_at_midnight(rig: Rig) -> None:
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", tokens_per_day=100)])
+    client, call = await rig.run(node, headers=A, max_tokens=10)
+    await call.answer({**OK, "usage": {"prompt_tokens": 50, "completion_tokens": 50}})
+    await client.reply()
+    reply = await (await rig.ask(headers=A, max_tokens=10)).reply()
+    now = rig.clock.utc()
+    left_s = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
+    assert abs(int(reply.headers["retry-after"]) - left_s) <= 1
+    rig.clock.advance(left_s + 1.0)
+    _, call = await rig.run(node, headers=A, max_tokens=10)
+    await call.answer(OK)
+
+
+async def test_openai_s_client_sees_the_headers_and_waits_as_it_is_told(rig: Rig) -> None:
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", requests_per_minute=1)], queue={"max_wait_seconds": 5.0})
+    base = f"http://127.0.0.1:{rig.gateway.port}/v1"
+    async with AsyncOpenAI(base_url=base, api_key=SECRETS["KEY_A"], max_retries=0) as client:
+        asked = client.chat.completions.with_raw_response
+        asking = asyncio.create_task(asked.create(model="m", messages=[]))
+        await (await node.next_call()).answer({"id": "x", "choices": []})
+        first = await asking
+        assert first.headers["x-ratelimit-remaining-requests"] == "0"
+        assert first.headers["x-ratelimit-reset-requests"] == "1m0s"
+        with pytest.raises(RateLimitError, match="over the key's rate") as refused:
+            await asked.create(model="m", messages=[])
+        assert refused.value.response.headers["retry-after"] == "60"
+
+
+async def test_a_stream_that_waits_for_its_rate_is_told_with_its_first_comment(rig: Rig) -> None:
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", requests_per_minute=2)])
+    await rig.run(node, headers=A)
+    await rig.run(node, headers=A)
+    [late] = await rig.line_up(1, headers=A, stream=True)
+    rig.clock.advance(15.0)
+    head = await late.head()
+    assert head.headers["x-ratelimit-limit-requests"] == "2"
+    rig.clock.advance(15.1)
+    call = await node.next_call()
+    await answer(call)
+
+
+async def test_reload_changes_limits_of_those_who_wait(rig: Rig) -> None:
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", requests_per_minute=2)])
+    await rig.run(node, headers=A)
+    await rig.run(node, headers=A)
+    [late] = await rig.line_up(1, headers=A)
+    reply = await reload(rig, keys=[key("a"), key("admin", admin=True)])
+    assert reply.json["changed"] == ["keys.a"]
+    await (await node.next_call()).answer(OK)
+    assert (await late.reply()).status == 200
+
+
+async def test_prompts_of_sessions_count(rig: Rig) -> None:
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", requests_per_minute=2)])
+    await rig.run(node, headers=A)
+    client = await rig.client()
+    await client.post("/session", {"model": "m"}, A)
+    session = (await client.reply()).json["sessionId"]
+    await client.post(f"/session/{session}/prompt", {"prompt": "hi"}, A)
+    assert (await client.reply()).status == 202
+    await answer(await node.next_call())
+    [late] = await rig.line_up(1, headers=A)
+    rig.clock.advance(30.1)
+    await (await node.next_call()).answer(OK)
+    assert (await late.reply()).status == 200
+
+
+def test_negative_limits_are_refused() -> None:
+    block = {"name": "a", "key_env": "A"}
+    assert parse_key({**block, "tokens_per_day": 5}).limits() == KeyLimits(tokens_per_day=5)
+    for field in ("requests_per_minute", "tokens_per_minute", "tokens_per_day"):
+        with pytest.raises(SettingsError, match=field):
+            parse_key({**block, field: -1})
