@@ -24,6 +24,7 @@ from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings, load_settings
 from forebay.settings.names import blocks, sections, valid_keys, variable_of
+from forebay.settings.places import PROGRAM_VARIABLES
 from tools.reference.metrics import described
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def test_every_toml_block_can_be_loaded(page: Path, tmp_path: Path) -> None:
 def test_every_variable_and_dotted_setting_exists(page: Path) -> None:
     text = page.read_text()
     variables = {variable_of(key) for key in [*valid_keys(), *blocks()]}
+    variables |= set(PROGRAM_VARIABLES)
     assert set(VARIABLE.findall(text)) <= variables
     known = set(valid_keys()) | {
         f"{name}.{field}" for name, block in blocks().items() for field in block.model_fields
@@ -171,7 +173,7 @@ def test_every_variable_and_dotted_setting_exists(page: Path) -> None:
     names = "|".join([*sections(), *blocks()])
     dotted = re.compile(rf"(?<![\w.])(?:{names})\.[a-z][a-z_]+(?![\w(]|\.[a-z])")
     for shown in inline_of(page) if page.suffix == ".md" else ():
-        if not shown.endswith((".py", ".md", ".rs", ".Queue")):
+        if not shown.endswith((".py", ".md", ".rs", ".yaml", ".Queue")):
             assert set(dotted.findall(shown)) <= known, shown
 
 

@@ -78,7 +78,9 @@ def open_traces(environ: Mapping[str, str]) -> Traces | None:
     try:
         return Traces(_make_provider(exporter))
     except ImportError:
-        logger.warning("no traces: OTEL_* asks for them, install forebay[otel] to have them")
+        logger.warning(
+            "traces are off: OTEL_* variables are set, but forebay[otel] is not installed"
+        )
         return None
 
 
@@ -92,10 +94,10 @@ def _wanted_exporter(environ: Mapping[str, str]) -> str:
     if named == "none":
         return ""
     if named not in ("otlp", "console"):
-        logger.warning("no traces: OTEL_TRACES_EXPORTER must be otlp, console or none")
+        logger.warning("traces are off: OTEL_TRACES_EXPORTER must be otlp, console or none")
         return ""
     if named == "otlp" and protocol != "http/protobuf":
-        logger.warning("no traces: of OTLP's protocols only http/protobuf is supported")
+        logger.warning("traces are off: only OTLP over http/protobuf is supported")
         return ""
     return named
 

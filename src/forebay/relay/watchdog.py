@@ -161,7 +161,7 @@ class Watchdog:
             if exchange is not None:
                 exchange.abort(LOST)
         except Exception:
-            logger.exception("ending it failed")
+            logger.exception("giving back a lost slot failed")
         finally:
             self._relay.exchanges.pop(orphan.id, None)
             self._relay.post(Cancelled(orphan.id))  # harmless where that has been said

@@ -93,7 +93,7 @@ class PgListener:
         try:
             what()
         except Exception:  # a listener's bug must not end the listening
-            logger.exception("a notification could not be used")
+            logger.exception("handling a notification failed")
 
 
 def _first_line(error: Exception) -> str:

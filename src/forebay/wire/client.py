@@ -473,6 +473,6 @@ class NodeConnection(asyncio.Protocol, Writer):
 
     def _fail(self, listener: AnswerListener) -> None:
         """Have the listener give back what it holds: a bug of ours costs its own request only."""
-        logger.exception("taking an answer failed")
+        logger.exception("handling a node's answer failed")
         self.abort()
         listener.answer_is_lost()

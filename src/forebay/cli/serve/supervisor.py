@@ -210,7 +210,7 @@ class Supervisor:
                     worker.process.kill()
         await asyncio.sleep(self._shutdown_s + LATE_S)
         for worker in self._workers.values():
-            logger.error("worker %d does not end: killing it", worker.number)
+            logger.error("worker %d does not stop: killing it", worker.number)
             worker.process.kill()
 
     async def _unless_stopping(self, wait: Any) -> None:

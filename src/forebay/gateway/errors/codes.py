@@ -45,7 +45,7 @@ CODES: dict[str, Code] = {
     "queue_full": _later(
         429,
         "The queue is full (`queue.max_size`, `queue.max_bytes`).",
-        "Try again after `Retry-After`. If it lasts: raise `queue.max_size` or "
+        "Try again after `Retry-After`. If this persists, raise `queue.max_size` or "
         "`queue.max_bytes`, or add nodes.",
         "キューが満杯です（すべてのノードが過負荷です）",
         "`Retry-After` の後に再試行してください。続く場合は `queue.max_size` か `queue.max_bytes` を上げるか、ノードを追加してください。",
@@ -53,7 +53,7 @@ CODES: dict[str, Code] = {
     "user_queue_full": _later(
         429,
         "This user or key has reached its limit of waiting or running requests.",
-        "Wait for earlier requests to end. The bounds are `queue.max_per_user` and the key's "
+        "Wait for earlier requests to end. The limits are `queue.max_per_user` and the key's "
         "`max_running`.",
         "このユーザーのリクエストが上限に達しています",
         "先のリクエストの完了をお待ちください。上限は `queue.max_per_user` とキーの `max_running` です。",
@@ -61,13 +61,13 @@ CODES: dict[str, Code] = {
     "queue_timeout": _later(
         504,
         "It waited longer than `queue.max_wait_seconds` for a free slot.",
-        "Try again later. If it lasts: raise `queue.max_wait_seconds`, or add nodes.",
+        "Try again later. If this persists, raise `queue.max_wait_seconds`, or add nodes.",
         "キュー待機タイムアウト",
         "後で再試行してください。続く場合は `queue.max_wait_seconds` を上げるか、ノードを追加してください。",
     ),
     "queue_disabled": _later(
         503,
-        "Every slot is taken and the queue is off.",
+        "Every slot is in use and the queue is off.",
         "Try again later. To let requests wait: `queue.enabled = true` and `queue.max_size` "
         "above 0.",
         "すべてのノードが使用中で、キューは無効です",
@@ -83,7 +83,7 @@ CODES: dict[str, Code] = {
     "deadline_unreachable": Code(
         429,
         "The estimated wait is longer than the caller's own `X-Forebay-Max-Wait`.",
-        "Allow a longer `X-Forebay-Max-Wait`, or do without.",
+        "Send a longer `X-Forebay-Max-Wait`, or none.",
         "never",
         "指定された待ち時間では処理できません",
         hint_japanese="`X-Forebay-Max-Wait` を長くするか、省略してください。",
@@ -104,7 +104,7 @@ CODES: dict[str, Code] = {
     "model_not_found": _never(
         404,
         "No node has this model.",
-        "See `GET /v1/models` for the models there are; `models.aliases` gives one another name.",
+        "See `GET /v1/models` for the available models; `models.aliases` defines other names.",
         "モデルが見つかりません",
         "利用できるモデルは `GET /v1/models` で確認できます。別名は `models.aliases` で付けられます。",
     ),
@@ -119,7 +119,7 @@ CODES: dict[str, Code] = {
     ),
     "model_loading": _later(
         503,
-        "Every node of the model says that it is still loading or starting.",
+        "Every node that has the model is still loading or starting.",
         "Try again in a moment.",
         "モデルを読み込み中です",
         "しばらくしてから再試行してください。",
@@ -151,7 +151,7 @@ CODES: dict[str, Code] = {
         503,
         "The session or request belongs to another gateway of the fleet, which is down or "
         "unreachable from the one that was asked.",
-        "Try again: it is found again when that gateway is back. If it lasts: look at that "
+        "Try again: the session or request is available again when that gateway is back. If this persists, look at that "
         "gateway, and at its `coordination.advertise`.",
         "担当するゲートウェイに接続できません",
         "再試行してください。続く場合は、そのゲートウェイと `coordination.advertise` を確認してください。",
@@ -173,7 +173,7 @@ CODES: dict[str, Code] = {
     ),
     "cancelled": _never(
         499,
-        "Cancelled through `DELETE /v1/queue/{id}`, or by an admin.",
+        "Cancelled with `DELETE /v1/queue/{id}`, or by an admin.",
         "Nothing needs to be done.",
         "リクエストは取り消されました",
     ),
@@ -228,7 +228,7 @@ CODES: dict[str, Code] = {
     "body_too_large": _never(
         413,
         "The body is larger than `server.body_max_bytes`, or comes in too many pieces.",
-        "Send less, or raise `server.body_max_bytes`.",
+        "Send a smaller body, or raise `server.body_max_bytes`.",
         "リクエスト本文が大きすぎます",
         "本文を小さくするか、`server.body_max_bytes` を上げてください。",
     ),
@@ -249,7 +249,7 @@ CODES: dict[str, Code] = {
     "unauthorized": _never(
         401,
         "No key, a wrong one, or one that was revoked.",
-        "Send `Authorization: Bearer KEY` or `x-api-key: KEY`; `forebay keys new NAME` makes a "
+        "Send `Authorization: Bearer KEY` or `x-api-key: KEY`; `forebay keys new NAME` creates a "
         "key.",
         "API キーが正しくありません",
         "`Authorization: Bearer KEY` か `x-api-key: KEY` を送ってください。キーは `forebay keys new NAME` で作れます。",
@@ -263,7 +263,7 @@ CODES: dict[str, Code] = {
     ),
     "guard_refused": _never(
         403,
-        "A guard may not register: `guard.token_env` is not set, or its token is another.",
+        "A guard may not register: `guard.token_env` is not set, or its token differs.",
         "Have the variables of `guard.token_env` at the gateway and of `--token-env` at the guard "
         "hold the same token.",
         "ガードの登録は許可されていません",
@@ -280,19 +280,19 @@ CODES: dict[str, Code] = {
     "not_found": _never(
         404,
         "There is no such route or resource.",
-        "See `/openapi.json` for what there is.",
+        "See `/openapi.json` for the available routes.",
         "見つかりません",
     ),
     "method_not_allowed": _never(
         405,
         "The route exists, but not for this method.",
-        "See `/openapi.json` for what there is.",
+        "See `/openapi.json` for the available routes.",
         "このメソッドは使用できません",
         "`/openapi.json` を参照してください。",
     ),
     "conflict": _never(
         409,
-        "It collides with what is there: the name of a node or key that is taken, a file that a batch still "
+        "It conflicts with what exists: the name of a node or key that is taken, a file that a batch still "
         "needs, a batch that has ended.",
         "See the message.",
         "現在の状態と競合しています",
@@ -300,20 +300,20 @@ CODES: dict[str, Code] = {
     "file_too_large": _never(
         413,
         "The uploaded file is larger than 200 MiB.",
-        "Split it.",
+        "Split the file.",
         "ファイルが大きすぎます",
         "ファイルを分割してください。",
     ),
     "files_full": _never(
         409,
-        "The caller has 10,000 files already, or 10 GiB in them.",
-        "Delete files that are not needed any more.",
+        "The caller already has 10,000 files, or 10 GiB of them.",
+        "Delete files that are no longer needed.",
         "保存できるファイルの上限に達しています",
         "不要なファイルを削除してください。",
     ),
     "batches_full": _later(
         429,
-        "The caller has 100 batches already that have not ended.",
+        "The caller already has 100 unfinished batches.",
         "Wait for one to end, or cancel one.",
         "未完了のバッチが上限に達しています",
         "バッチの完了を待つか、取り消してください。",
@@ -321,7 +321,7 @@ CODES: dict[str, Code] = {
     "store_unavailable": _later(
         503,
         "The database of jobs, keys or sessions, or the folder of files, cannot be used.",
-        "Look at the log of the gateway; see `jobs.database` and `sessions.database`.",
+        "See the gateway's log, and `jobs.database` and `sessions.database`.",
         "データベースを利用できません",
         "ゲートウェイのログと `jobs.database`、`sessions.database` を確認してください。",
     ),
@@ -344,7 +344,7 @@ CODES: dict[str, Code] = {
     ),
     "branch_queue_full": _later(
         503,
-        "16 branches of this session wait for their turn already.",
+        "16 branches of this session are already waiting.",
         "Wait for one of them.",
         "このセッションの待機中ブランチが上限に達しています",
         "いずれかのブランチの完了をお待ちください。",
@@ -352,28 +352,28 @@ CODES: dict[str, Code] = {
     "too_many_sessions": _later(
         503,
         "The gateway has reached its limit of sessions (`sessions.max_sessions`).",
-        "End sessions that are not needed any more, or raise `sessions.max_sessions`.",
+        "Close sessions that are no longer needed, or raise `sessions.max_sessions`.",
         "セッション数が上限に達しています",
         "不要なセッションを終了するか、`sessions.max_sessions` を上げてください。",
     ),
     "session_not_found": _never(
         404,
-        "There is no session of this id, or it belongs to another key.",
-        "Make one with `POST /session`; `sessions.idle_seconds` says how long an idle one is kept.",
+        "There is no session with this id, or it belongs to another key.",
+        "Create one with `POST /session`; `sessions.idle_seconds` says how long an idle one is kept.",
         "セッションが見つかりません",
         "`POST /session` で作成してください。保持期間は `sessions.idle_seconds` です。",
     ),
     "prompt_not_found": _never(
         404,
-        "The session has no prompt of this id, or no longer remembers it (200 turns).",
+        "The session has no prompt with this id, or no longer remembers it (200 turns).",
         "See `GET /session/{id}/pending-prompts`.",
         "プロンプトが見つかりません",
         "`GET /session/{id}/pending-prompts` を参照してください。",
     ),
     "session_closing": _never(
         409,
-        "The session is being ended.",
-        "Make another with `POST /session`.",
+        "The session is closing.",
+        "Create another with `POST /session`.",
         "セッションは終了処理中です",
         "`POST /session` で作成し直してください。",
     ),
@@ -381,7 +381,7 @@ CODES: dict[str, Code] = {
         413,
         "The system prompt and this prompt do not fit into the model's context beside an answer, "
         "or the prompt is larger than 512 KiB.",
-        "Send less, or use a model with a larger context.",
+        "Send a shorter prompt, or use a model with a larger context.",
         "プロンプトがモデルのコンテキストに収まりません",
         "プロンプトを短くするか、コンテキストの大きいモデルを使ってください。",
     ),

@@ -116,4 +116,6 @@ class Asides:
         try:
             self._takers[type(message)](member, message)
         except Exception:  # a bug of ours must not cost the connection, and so the queue
-            logger.exception("a message of another worker was not taken", extra={"from": member})
+            logger.exception(
+                "handling a message from another worker failed", extra={"from": member}
+            )

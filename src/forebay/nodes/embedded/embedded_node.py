@@ -92,7 +92,7 @@ class EmbeddedNode:
         pause_s = RESTART_S
         while self._child is not None:
             await self._child.wait()
-            logger.warning("the embedded model has ended", extra={"output": self.tail[-500:]})
+            logger.warning("the embedded model exited", extra={"output": self.tail[-500:]})
             while not self.is_running:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2.0 * pause_s, RESTART_S_MAX)
