@@ -82,6 +82,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"compiled: {mark.args[0]}"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _home_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep each module's data, and settings that nobody named, away from those of whoever tests."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "state" / "forebay").mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(home / "state"))
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        for variable in ("STATE_DIRECTORY", "FOREBAY_CONFIG", "FOREBAY_URL", "FOREBAY_API_KEY"):
+            patch.delenv(variable, raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A real PostgreSQL of this session's own; the address of its database."""

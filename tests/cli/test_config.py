@@ -205,6 +205,7 @@ def test_check_notices_a_database_in_memory(monkeypatch: pytest.MonkeyPatch) -> 
     mounts = Path("mounts")
     mounts.write_text(f"disk / ext4 rw 0 0\nshm {Path.cwd()} tmpfs rw 0 0\n")
     monkeypatch.setattr("forebay.cli.config.checks.MOUNTS", mounts)
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path.cwd()))
     assert "is in memory (tmpfs)" in run("check").stdout
     mounts.write_text(f"shm / tmpfs rw 0 0\ndisk {Path.cwd()} ext4 rw 0 0\n")
     assert "in memory" not in run("check").stdout

@@ -29,6 +29,8 @@ def test_a_command_and_each_of_its_options_are_explained(
 ) -> None:
     done = CliRunner().invoke(app, [*words, "--help"])
     assert done.exit_code == 0
+    assert "list[" not in done.stdout
+    assert "<str" not in done.stdout
     assert command.help
     assert command.help.splitlines()[0].rstrip().endswith(".")
     for parameter in command.params:

@@ -28,10 +28,10 @@ Usage: forebay top [OPTIONS]
   4 when it wants a key.
 
 Options:
-  --url <str>    Where the gateway is; else as ./forebay.toml and FOREBAY_* say,
-                 http://127.0.0.1:7800 by default.
+  --url URL      Where the gateway is; else FOREBAY_URL, else as the settings
+                 here say, http://127.0.0.1:7800 by default.
   --key-env VAR  Environment variable with the key to use, where the gateway
-                 wants one.
+                 wants one; else FOREBAY_API_KEY.
   --once         Print one picture as text and exit; so does a pipe.
   --json         Print JSON.
   --ascii        Draw with ASCII only, as where there is no UTF-8.

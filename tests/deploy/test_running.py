@@ -25,6 +25,7 @@ from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
 from forebay.settings import NodeSettings, Settings, load_settings
 from forebay.settings.model import advertised
+from forebay.settings.places import default_database
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -73,7 +74,7 @@ def test_the_unit_keeps_what_must_last_in_its_state_directory() -> None:
     service = unit()
     assert service["WorkingDirectory"] == f"/var/lib/{service['StateDirectory']}" == STATE
     assert service["Environment"] == f"HOME={STATE}"
-    assert Settings().jobs.database == "sqlite:///forebay.db"  # where it works
+    assert default_database({"STATE_DIRECTORY": STATE}) == f"sqlite:///{STATE}/forebay.db"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

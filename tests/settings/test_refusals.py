@@ -85,7 +85,6 @@ def problem_keys(flags: Mapping[str, object]) -> list[str]:
         ("retry.budget", nan),
         ("sessions.max_sessions", 0),
         ("sessions.database", "mysql://x"),
-        ("jobs.database", ""),
         ("jobs.database", "forebay.db"),
         ("jobs.attempts", 0),
         ("jobs.available_vram_gb", inf),

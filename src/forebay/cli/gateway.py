@@ -37,7 +37,8 @@ GatewayUrl = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help="Where the gateway is; else as ./forebay.toml and FOREBAY_* say, "
+        metavar="URL",
+        help="Where the gateway is; else FOREBAY_URL, else as the settings here say, "
         "http://127.0.0.1:7800 by default.",
         show_default=False,
     ),
@@ -47,7 +48,8 @@ KeyEnv = Annotated[
     typer.Option(
         "--key-env",
         metavar="VAR",
-        help="Environment variable with the key to use, where the gateway wants one.",
+        help="Environment variable with the key to use, where the gateway wants one; "
+        "else FOREBAY_API_KEY.",
         show_default=False,
     ),
 ]
@@ -140,7 +142,8 @@ class GatewayClient:
             return f"{words}{'' if words.endswith('?') else '.'} Name the gateway with --url."
         hint = f" {printable(error.hint)}" if error.hint else ""
         if is_about_the_key(error):
-            hint = f" Name {'another key' if self._key else 'a key'} with --key-env VAR."
+            named = "another key" if self._key else "a key"
+            hint = f" Name {named} with --key-env VAR, or set FOREBAY_API_KEY."
         message = printable(error.message).rstrip(".")
         return f"the gateway says: {message} ({printable(error.code)}).{hint}"
 
@@ -154,7 +157,7 @@ def exit_code(error: SdkError) -> int:
 
 def start_hint() -> str:
     """Return what to do where no gateway answers."""
-    return f"Start one with: {as_called('serve')}. Or name it with --url."
+    return f"Start one with: {as_called('serve')}. Or name it with --url or FOREBAY_URL."
 
 
 # -- a gateway that is away for a moment
@@ -226,16 +229,22 @@ def is_passing(problem: SdkError) -> bool:
 def where_and_key(url: str | None, key_env: str) -> tuple[str, str | None]:
     """Return the gateway's address and the key to use, or end the command with what is wrong."""
     from forebay.settings import SettingsError, read_secret  # not for a list of options
+    from forebay.settings.environment import current_environment
+    from forebay.settings.places import KEY_VARIABLE, URL_VARIABLE
 
+    environ = current_environment()
+    named = url or environ.get(URL_VARIABLE)
     try:
-        asked = url or _configured_url()
+        asked = named or _configured_url()
         found = (asked if "://" in asked else f"http://{asked}").rstrip("/")
-        key = read_secret("--key-env", key_env)
+        usual = KEY_VARIABLE if environ.get(KEY_VARIABLE) else ""
+        key = read_secret("--key-env" if key_env else KEY_VARIABLE, key_env or usual)
     except SettingsError as error:
         fail(str(error), code=USAGE)
     found = found.removesuffix("/v1")  # as people have it for their OpenAI clients
     if problem := address_problem(found):
-        fail(f"--url: {problem} Try http://127.0.0.1:7800", code=USAGE)
+        source = "--url" if url else URL_VARIABLE
+        fail(f"{source}: {problem} Try http://127.0.0.1:7800", code=USAGE)
     return found, key
 
 

@@ -160,9 +160,38 @@ def _load(name: str, verb: Verb) -> Any:
         alone.command(name, epilog=getattr(module, "EPILOG", None))(found)
         command = typer.main.get_command(alone)
     command.name = name
+    _name_values(command)
     if not _is_terminal():
         _without_boxes(command)
     return command
+
+
+def _name_values(command: Any) -> None:
+    """Have the help call values by words, not by their types in Python."""
+    for parameter in command.params:
+        is_option = hasattr(parameter, "is_flag")
+        if not is_option:
+            parameter.metavar = parameter.metavar or parameter.name.upper()
+            parameter.display_type_rich = _no_type
+        elif parameter.metavar is None and not parameter.is_flag:
+            parameter.metavar = _word_for(parameter)
+    for verb in getattr(command, "commands", {}).values():
+        _name_values(verb)
+
+
+def _no_type(ctx: Any) -> None:
+    """An argument has a name already."""
+
+
+def _word_for(option: Any) -> str | None:
+    # Older versions of Typer have words of their own, and no such attribute.
+    kind = option.bare_type() if hasattr(option, "bare_type") else ""
+    if kind in ("int", "float"):
+        return "N"
+    if "str" not in kind:
+        return None
+    last = max(option.opts, key=len).rpartition("-")[2].upper()
+    return "VAR" if last == "ENV" else last
 
 
 def _without_boxes(command: Any) -> None:

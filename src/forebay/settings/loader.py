@@ -21,6 +21,7 @@ from forebay.settings.errors import REFUSED, SettingsError, SettingsProblem
 from forebay.settings.model import Settings
 from forebay.settings.names import blocks, nearest, sections, valid_keys
 from forebay.settings.nodes import NodeSettings
+from forebay.settings.places import settings_file
 from forebay.settings.queue import PROFILES
 from forebay.settings.sources import (
     DEFAULT,
@@ -55,8 +56,6 @@ WORDS: Mapping[str, tuple[str, str]] = {
 QUOTED = re.compile(r"'([^']*)'")
 DOTS = ("is a table, not text", 'put a name with dots in it in quotes: "gpt-4.1" = "..."')
 
-USUAL_FILE = Path("forebay.toml")
-
 Overrides = Mapping[str, object] | Sequence[str]
 """Flags by dotted key, or the texts of `--set key=value`."""
 
@@ -78,7 +77,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Return the settings of a file (else `./forebay.toml`, else none), environment and flags.
+    """Return the settings of a file (else the one that `places` finds), environment and flags.
 
     `flags` are for a command that has both, some flags of its own and `--set`; its own win. A flag
     that is None was not given. Raises `SettingsError` with every problem found.
@@ -93,8 +92,8 @@ def load_with_origins(
     flags: Mapping[str, object] | None = None,
 ) -> LoadedSettings:
     """Return the settings as `load_settings` does, and where each value came from."""
-    if path is None and USUAL_FILE.is_file():
-        path = USUAL_FILE
+    environ = current_environment() if environ is None else environ
+    path = settings_file(environ) if path is None else path
     found: list[Assignment | SettingsProblem] = []
     broken: list[SettingsProblem] = []
     if path is not None:
@@ -102,7 +101,7 @@ def load_with_origins(
             found += from_mapping(read_toml(path), Origin("file", str(path)))
         except SettingsError as error:
             broken += error.problems
-    found += from_environment(current_environment() if environ is None else environ)
+    found += from_environment(environ)
     found += _from_overrides(overrides)
     found += from_flags(flags or {})
     try:

@@ -30,6 +30,7 @@ from forebay.settings.addresses import (
 from forebay.settings.errors import SettingsError, SettingsProblem, refusal, refusals
 from forebay.settings.keys import KeySettings
 from forebay.settings.nodes import NodeSettings
+from forebay.settings.places import default_database
 from forebay.settings.queue import QueueSettings, RetrySettings
 from forebay.settings.section import (
     Amount,
@@ -247,20 +248,15 @@ def _module(name: str) -> str:
     return name
 
 
-def _given(url: str) -> str:
-    if not url:
-        raise refusal("is empty", 'write "sqlite:///forebay.db" or "postgresql://host/name"')
-    return url
-
-
 class JobsSettings(Section):
     """Durable work with nobody connected."""
 
-    database: Annotated[DatabaseUrl, AfterValidator(_given)] = Field(
-        default="sqlite:///forebay.db", repr=False
+    database: Annotated[DatabaseUrl, AfterValidator(lambda url: url or default_database())] = Field(
+        default="", repr=False, validate_default=True
     )
-    """Database that the jobs are kept in, as a URL: SQLite for one gateway, PostgreSQL for
-    several."""
+    """Database that the jobs are kept in, as a URL: SQLite for one gateway, PostgreSQL for several.
+    Empty: `./forebay.db` where that file exists, else `forebay.db` in `$STATE_DIRECTORY` (systemd
+    sets it), else in `$XDG_STATE_HOME/forebay`, by default `~/.local/state/forebay`."""
 
     files_folder: Text | Literal[""] = ""
     """Folder of uploaded files and of what batches answer. Empty: beside the SQLite file, or in
@@ -416,7 +412,7 @@ class Settings(BaseModel):
     sessions: SessionsSettings = SessionsSettings()
     """Conversations that the gateway holds."""
 
-    jobs: JobsSettings = JobsSettings()
+    jobs: JobsSettings = Field(default_factory=JobsSettings)
     """Durable work with nobody connected."""
 
     guard: GuardSettings = GuardSettings()

@@ -19,6 +19,8 @@ from forebay.settings.queue import KEY_OF_OPTION
 
 RELOADED = ("queue", "retry", "models")
 NEEDS_A_RESTART = frozenset(f"queue.{KEY_OF_OPTION[option]}" for option in FROZEN_WHILE_RUNNING)
+FOUND_AT_THE_START = ("jobs.database",)
+"""Their defaults depend on which files there are; such a default stays until the gateway ends."""
 
 
 class Named(Protocol):
@@ -98,7 +100,10 @@ def _restart(key: str) -> SettingsProblem:
 def _changed(name: str, old: Settings, new: Settings) -> Iterable[str]:
     one, other = getattr(old, name), getattr(new, name)
     for field in sections()[name]:
-        if getattr(one, field) != getattr(other, field):
+        if getattr(one, field) != getattr(other, field) and not (
+            f"{name}.{field}" in FOUND_AT_THE_START
+            and field not in one.model_fields_set | other.model_fields_set
+        ):
             yield f"{name}.{field}"
 
 

@@ -8,6 +8,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +24,7 @@ from forebay.settings.names import (
     valid_keys,
     variable_of,
 )
+from forebay.settings.places import PROGRAM_VARIABLES
 
 POSITION = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 AT_THE_END = re.compile(r"\s*\(at end of document\)$")
@@ -108,15 +110,16 @@ def from_environment(environ: Mapping[str, str]) -> Found:
     named = [
         (tuple(name[len(PREFIX) :].lower().split("__")), name)
         for name in environ
-        if name.upper().startswith(PREFIX) and not _of_kubernetes(name, environ[name])
+        if name.upper().startswith(PREFIX) and not _is_no_setting(name, environ[name])
     ]
     for path, name in sorted(named, key=lambda pair: (len(pair[0]), pair[1])):
         value = parse_value(environ[name], _takes_text(path))
         yield from _assign(path, value, Origin("env", name))
 
 
-def _of_kubernetes(name: str, value: str) -> bool:
-    if KUBERNETES.fullmatch(name):
+def _is_no_setting(name: str, value: str) -> bool:
+    """Say whether a variable is for the program itself, or from Kubernetes."""
+    if name in PROGRAM_VARIABLES or KUBERNETES.fullmatch(name):
         return True
     return name.endswith("_PORT") and KUBERNETES_PORT.fullmatch(value) is not None
 
@@ -175,6 +178,11 @@ def _unknown(path: tuple[str, ...], value: object, origin: Origin) -> Found:
 
 
 def _unknown_key(key: str, origin: Origin) -> SettingsProblem:
+    plain = [name.removeprefix(PREFIX) for name in PROGRAM_VARIABLES]
+    if origin.kind == "env" and (near := get_close_matches(key.upper(), plain, 1, 0.8)):
+        return SettingsProblem(
+            key, "is not a setting", f"did you mean {PREFIX}{near[0]}?", str(origin)
+        )
     known = nearest(key, valid_keys())
     written = f"{known} ({variable_of(known)})" if origin.kind == "env" else known
     return SettingsProblem(key, "is not a setting", f"did you mean {written}?", str(origin))

@@ -92,8 +92,8 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="The server; a bare URL does, too. Else as ./forebay.toml and FOREBAY_* say, "
-        "http://127.0.0.1:7800 by default.",
+        help="The server; a bare URL does, too. Else FOREBAY_URL, else as the settings here "
+        "say, http://127.0.0.1:7800 by default.",
     ),
 ]
 Key = Annotated[
@@ -102,6 +102,7 @@ Key = Annotated[
         "--key-env",
         metavar="VAR",
         show_default=False,
-        help="Environment variable with the key to use, where the server wants one.",
+        help="Environment variable with the key to use, where the server wants one; "
+        "else FOREBAY_API_KEY.",
     ),
 ]

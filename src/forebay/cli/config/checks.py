@@ -17,6 +17,7 @@ from forebay.settings import (
     read_secret,
     resolve_keys,
 )
+from forebay.settings.places import state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -89,6 +90,8 @@ def _about_file(url: str) -> tuple[str, str] | None:
             "name a file: sqlite:///forebay.db",
         )
     folder = Path(path).absolute().parent
+    if folder == state_folder():  # the gateway makes it
+        folder = next(each for each in (folder, *folder.parents) if each.exists())
     if not folder.is_dir():
         return (
             f"there is no folder {folder}: no job and no session can be kept",

@@ -10,7 +10,7 @@ import typer
 from forebay.cli.config.checks import environment_problems, environment_risks
 from forebay.cli.exits import USAGE
 from forebay.cli.invocation import as_called
-from forebay.cli.offers import settings as offered_settings
+from forebay.cli.options import ConfigFile, SetOptions
 from forebay.cli.output.console import check_config, counted, fail, tell
 from forebay.settings import (
     LoadedSettings,
@@ -35,20 +35,7 @@ config_app = typer.Typer(
     name="config", help="Write, check and show the settings.", no_args_is_help=True
 )
 
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", help="The settings file; else ./forebay.toml, if there is one."),
-]
 FileArgument = Annotated[Path | None, typer.Argument(help="The same as --config FILE.")]
-SetOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override one setting; may be repeated.",
-        autocompletion=offered_settings,
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

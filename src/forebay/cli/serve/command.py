@@ -9,7 +9,7 @@ import typer
 
 from forebay.cli.exits import USAGE
 from forebay.cli.invocation import as_called
-from forebay.cli.offers import settings as offered_settings
+from forebay.cli.options import ConfigFile, SetOptions  # noqa: TC001 - Typer reads the annotations
 from forebay.cli.output.console import check_config, fail
 
 if TYPE_CHECKING:
@@ -18,17 +18,16 @@ if TYPE_CHECKING:
 
 def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     *,
-    config: Annotated[
-        Path | None,
-        typer.Option(help="Settings file; ./forebay.toml when it exists."),
-    ] = None,
+    config: ConfigFile = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     node: Annotated[
-        list[str] | None, typer.Option(help="URL of a model server to use; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="URL", help="A model server to use; may be repeated."),
     ] = None,
     gguf: Annotated[
-        Path | None, typer.Option(help="A GGUF file to run with the built-in llama.cpp.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A GGUF file to run with the built-in llama.cpp."),
     ] = None,
     prompt_deadline_ms: Annotated[
         int | None, typer.Option(help="Longest a session's prompt may take; 0 is no limit.")
@@ -45,15 +44,7 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
             "--self-check", help="Compare the parts every second; exit 1 when they disagree."
         ),
     ] = False,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any setting, as key=value; repeatable.",
-            autocompletion=offered_settings,
-        ),
-    ] = None,
+    set_: SetOptions = None,
 ) -> None:
     """Run the gateway: the queue in front of your models."""
     from forebay.cli.serve.arguments import ServeArguments

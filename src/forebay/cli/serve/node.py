@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 def node(  # noqa: PLR0913 - Typer reads the options from the signature
     *,
     backend: Annotated[
-        str, typer.Option(help="URL of the model server beside it, such as http://127.0.0.1:11434.")
+        str, typer.Option(metavar="URL", help="The model server, such as http://127.0.0.1:11434.")
     ],
     gateway: Annotated[
-        list[str] | None, typer.Option(help="URL of a gateway to register with; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="URL", help="A gateway to register with; may be repeated."),
     ] = None,
     advertise: Annotated[
         str,
-        typer.Option(help="URL at which gateways reach this guard; else made of host and port."),
+        typer.Option(
+            metavar="URL", help="Where gateways reach this guard; else made of host and port."
+        ),
     ] = "",
     name: Annotated[
         str, typer.Option(help="Name of the node in the gateways; else made of its address.")

@@ -12,6 +12,7 @@ import signal
 import stat
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay import __version__
@@ -27,11 +28,11 @@ from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import json_lines, short_lines
 from forebay.gateway.hot.user_hash import data_folder, load_key
 from forebay.gateway.logs import LineStream, set_up_logging
+from forebay.settings.places import DATABASE_HERE, make_data_folder, state_folder
 from forebay.settings.review import risks
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-    from pathlib import Path
 
     from forebay.cli.serve.arguments import ServeArguments
     from forebay.coordination.workers.parent_link import ParentLink
@@ -81,6 +82,8 @@ async def serve_until_stopped(
     if seat is not None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
         out = LineStream(sys.stdout.buffer)  # the other workers write there, too
     log = None
+    with contextlib.suppress(OSError):  # who wants to keep something there will say so
+        make_data_folder(settings.jobs.database)
     if settings.server.access_log:
         folder = data_folder(settings.jobs.database, settings.jobs.files_folder)
         log = AccessLog(out, clock, encode, partial(load_key, folder))
@@ -248,6 +251,8 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
             f"  node {backend.name}: {told.state}, {counted(told.slots, 'slot')}, "
             f"{counted(len(told.models), 'model')}"
         )
+    if words := _about_data(settings):
+        say(f"  data: {words}")
     if settings.guard.token_env:
         say(f"  guards register with: forebay node --backend URL --gateway {url} --token-env VAR")
     for risk in risks(settings):
@@ -264,3 +269,13 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     say(f"  OPENAI_BASE_URL={url}/v1  for any OpenAI client;  open {url}/ in a browser")
     say(f"  {with_url('chat', url)}  to talk with it in a terminal")
     say("")
+
+
+def _about_data(settings: Settings) -> str:
+    """Say where data is kept; nothing where the settings say so."""
+    if "database" in settings.jobs.model_fields_set:
+        return ""
+    folder = state_folder()
+    if settings.jobs.database != DATABASE_HERE or folder == Path():
+        return str(folder.absolute())
+    return f"./forebay.db, as it is here already; without it, {folder} would be used"

@@ -2,6 +2,7 @@
 
 import typer
 
+from forebay.cli.options import ConfigFile
 from forebay.cli.sim import options
 
 EPILOG = (
@@ -16,7 +17,7 @@ def sim(  # noqa: PLR0913 - Typer reads the options from the signature
     from_: options.From,
     nodes: options.Nodes = None,
     set_: options.Set = None,
-    config: options.Config = None,
+    config: ConfigFile = None,
     scale: options.Scale = 1.0,
     speed: options.Speed = 1.0,
     load_seconds: options.LoadSeconds = None,

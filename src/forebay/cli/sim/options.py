@@ -24,7 +24,6 @@ Set = Annotated[
         autocompletion=offered_settings,
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="Settings file; ./forebay.toml when it exists.")]
 Scale = Annotated[float, typer.Option(metavar="X", help="So many times the users, behaving alike.")]
 Speed = Annotated[float, typer.Option(metavar="X", help="Nodes so many times as fast as recorded.")]
 LoadSeconds = Annotated[

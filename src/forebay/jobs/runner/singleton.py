@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DATABASE = "sqlite:///forebay.db"
-"""Where jobs are kept unless told otherwise, as in the settings."""
+"""Where an app keeps jobs unless told otherwise; a gateway started in that folder uses it, too."""
 
 _lock = threading.Lock()
 _runner: TaskRunner | None = None
