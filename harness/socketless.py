@@ -101,7 +101,7 @@ async def socketless_gateway(
         }
         settings = Settings(**given)
         clock = clock or FakeClock(1000.0)
-        gateway = Gateway(settings, clock=clock, log=AccessLog(io.BytesIO(), clock))
+        gateway = Gateway(settings, clock=clock, log=AccessLog(io.BytesIO()))
         async with gateway:
             backend = gateway.parts.nodes.get("n1")
             assert backend is not None

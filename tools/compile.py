@@ -55,7 +55,7 @@ HOT = {
         "write_batch",
     ),
     "nodes": ("backend", "health", "registry"),
-    "gateway/hot": ("access_log", "accounting", "admission", "callers", "client_sink", "front"),
+    "gateway/hot": ("accounting", "admission", "callers", "client_sink", "ended_stream", "front"),
 }  # fmt: skip
 """What every request passes through, beside the core."""
 

@@ -20,7 +20,9 @@ BOUNDS_S = (0.001, 1.0, 10.0)
 
 def reading(**given: Any) -> HistoryReading:
     depth = {"high": 0, "normal": given.pop("waiting", 0)}
-    values = {"processing": 0, "served": 0, "rejected": 0, "waits": (0, 0, 0, 0), **given}
+    nothing = (0, 0, 0, 0)
+    values = {"processing": 0, "served": 0, "rejected": 0, "waits": nothing, **given}
+    values = {"first_tokens": nothing, "output_tokens": 0, **values}
     return HistoryReading(depth=depth, **values)
 
 
@@ -42,6 +44,18 @@ def test_waits_are_told_over_the_window_and_then_forgotten() -> None:
     assert history.newest.wait_p50_seconds == 5.5
     history.add(reading(waits=(0, 0, 4, 0)))
     assert history.newest.wait_p50_seconds is None
+
+
+def test_tokens_and_first_tokens_are_those_of_the_last_minute() -> None:
+    history = SampleHistory(BOUNDS_S)
+    assert (history.tokens_per_second(), history.first_token(0.5)) == (None, None)
+    history.add(reading(output_tokens=40, first_tokens=(0, 0, 4, 0)))
+    assert (history.tokens_per_second(), history.first_token(0.5)) == (40.0, 5.5)
+    for _ in range(MINUTE - 1):
+        history.add(reading(output_tokens=100, first_tokens=(0, 0, 4, 0)))
+    assert (history.tokens_per_second(), history.first_token(0.95)) == (1.7, 9.55)
+    history.add(reading(output_tokens=100, first_tokens=(0, 0, 4, 0)))
+    assert (history.tokens_per_second(), history.first_token(0.5)) == (1.0, None)
 
 
 def test_the_columns_hold_the_last_fifteen_minutes_oldest_first() -> None:

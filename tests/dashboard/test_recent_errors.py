@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.dashboard.history import MINUTE, SAMPLES_MAX
-from forebay.dashboard.recent_errors import SHOWN_MAX, RecentErrors
+from forebay.dashboard.recent_errors import SHOWN_MAX, RecentErrors, RecentFailures
 from forebay.gateway.dashboard import remedy_of
 from forebay.gateway.errors.codes import CODES
 
@@ -28,6 +28,18 @@ def test_a_problem_is_shown_with_its_remedy_until_fifteen_minutes_have_passed() 
     for second in range(SAMPLES_MAX - MINUTE):
         problems.add({"queue_full": 3}, 71.0 + second)
     assert problems.shown(1000.0) == []
+
+
+def test_the_failures_of_a_node_are_forgotten_after_fifteen_minutes() -> None:
+    failures = RecentFailures()
+    failures.add({("gpu1", "connect"): 2, ("gpu2", "lost"): 1})
+    failures.add({("gpu1", "connect"): 3, ("gpu2", "lost"): 1})
+    assert failures.by_node() == {"gpu1": {"connect": 3}, "gpu2": {"lost": 1}}
+    for _ in range(SAMPLES_MAX - 1):
+        failures.add({("gpu1", "connect"): 3})
+    assert failures.by_node() == {"gpu1": {"connect": 1}}
+    failures.add({("gpu1", "connect"): 1})  # taken out, and added again
+    assert failures.by_node() == {}
 
 
 def test_the_most_recent_come_first_and_the_list_is_bounded() -> None:

@@ -19,7 +19,7 @@ from forebay.dashboard.troubles import SHOWN_MAX, ObservedState, find_troubles
 NODE = NodeSnapshot(
     name="gpu1", kind="ollama", state="online", state_seconds=100.0, slots=2, in_flight=1,
     models=["m"], models_total=1, loaded=["m"], failing=[], gpu_load=None, vram_used_bytes=None,
-    vram_total_bytes=None, failures={}, last_error=None, simulated=False,
+    vram_total_bytes=None, failures={}, failures_15_minutes={}, last_error=None, simulated=False,
 )  # fmt: skip
 MODEL = ModelSnapshot("m", ["openai"], 0, 1, 2, 1.0, 2.0)
 QUEUE = QueueSnapshot(
@@ -28,6 +28,7 @@ QUEUE = QueueSnapshot(
     rejected_per_minute=0, served_total=0, rejected_total=0, timeouts_total=0, cancelled_total=0,
     retries_total=0, model_swaps_total=0, prefix_tokens_total=0, prefix_hit_tokens_total=0,
     prefix_saved_seconds_total=0.0, waiting_jobs=0, processing_jobs=0,
+    tokens_per_second=None, first_token_p50_seconds=None, first_token_p95_seconds=None,
 )  # fmt: skip
 WELL = ObservedState(
     queue=QUEUE, models=[MODEL], nodes=[NODE], draining=False, searching=False, wait_s_max=60.0,

@@ -60,7 +60,7 @@ async def record(
             listed.append({"name": f"n{number + 1}", "url": node.url})
         settings = Settings(nodes=listed, server={"port": 0}, queue={"max_size": 1000, **queue})  # type: ignore[arg-type] # pydantic reads dicts
         clock = LoopClock(asyncio.get_running_loop())
-        gateway = Gateway(settings, environ={}, clock=clock, log=AccessLog(log, clock))
+        gateway = Gateway(settings, environ={}, clock=clock, log=AccessLog(log))
         await stack.enter_async_context(gateway)
         url = f"http://127.0.0.1:{gateway.port}"
         await asyncio.gather(*(bench("--url", url, *words) for words in loads))

@@ -11,6 +11,7 @@ from forebay.core import Observed, Scheduler, Snapshot
 from forebay.dashboard.observer import QueueObservation
 from forebay.gateway.holdings import Holdings
 from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
+from forebay.gateway.hot.ended_stream import EndedStream
 from forebay.gateway.jobs.service import JobFigures
 from forebay.gateway.metrics import OF_THE_FLEET, Metrics
 from forebay.nodes.registry import Nodes
@@ -93,8 +94,9 @@ class Described(NamedTuple):
 def described() -> list[Described]:
     """Return every metric there is, as an idle gateway draws them."""
     clock = SystemClock()
-    nodes = Nodes(lambda _: None, cast("Timers", clock))  # no node, so no timer
-    accounting = Accounting(clock.monotonic_s, None)
+    timers = cast("Timers", clock)  # nothing arms one
+    nodes = Nodes(lambda _: None, timers)
+    accounting = Accounting(clock.monotonic_s, EndedStream(timers))
     (snapshot,) = Scheduler().handle(Observed(), 0.0)
     assert isinstance(snapshot, Snapshot)
     metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures())

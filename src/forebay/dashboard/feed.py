@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from forebay.dashboard.fleet import fleet_snapshot
 from forebay.dashboard.history import HistoryReading, SampleHistory
-from forebay.dashboard.recent_errors import RecentErrors
+from forebay.dashboard.recent_errors import RecentErrors, RecentFailures
 from forebay.dashboard.snapshot import (
     DashboardSnapshot,
     Words,
@@ -66,6 +66,10 @@ class DashboardDeps:
     clock: Timers
     waits: Callable[[], list[int]]
     """How long requests waited since the start, by bucket."""
+    first_tokens: Callable[[], list[int]]
+    """How long nodes took to begin their answers since the start, by bucket."""
+    output_tokens: Callable[[], int]
+    """The tokens of all answers since the start."""
     bounds_s: Sequence[float]
     outcomes: Callable[[], Mapping[str, int]]
     """How requests ended badly since the start, by code."""
@@ -89,6 +93,7 @@ class DashboardFeed:
         self._deps = deps
         self._history = SampleHistory(deps.bounds_s)
         self._recent_errors = RecentErrors(deps.remedy_of)
+        self._recent_failures = RecentFailures()
         self._started_s = deps.clock.monotonic_s()
         self._timer: TimerHandle | None = None
         self._is_whole_second = False
@@ -161,6 +166,9 @@ class DashboardFeed:
     def _add_sample(self, observed: QueueObservation) -> None:
         deps, seen, totals = self._deps, observed.snapshot, observed.snapshot.totals
         self._recent_errors.add(deps.outcomes(), deps.clock.monotonic_s())
+        self._recent_failures.add(
+            {(node.name, kind): n for node in deps.nodes for kind, n in node.failures.items()}
+        )
         fleet = self._fleet(observed)
         refused = sum(totals.rejected.values()) + totals.expired
         self._history.add(
@@ -170,6 +178,8 @@ class DashboardFeed:
                 served=totals.served,
                 rejected=refused if fleet else self._recent_errors.rejected(),
                 waits=deps.waits(),
+                first_tokens=deps.first_tokens(),
+                output_tokens=deps.output_tokens(),
                 source=fleet and (fleet.mode, fleet.epoch),
             )
         )
@@ -201,7 +211,8 @@ class DashboardFeed:
             seen, self._history, enabled=status.queue_enabled, retries=status.retries
         )
         models = model_snapshots(seen.lanes)
-        nodes = list(node_snapshots(deps.nodes, seen.nodes, now_s))
+        failures = self._recent_failures.by_node()
+        nodes = list(node_snapshots(deps.nodes, seen.nodes, failures, now_s))
         refused = self._recent_errors.last_minute("rejection")
         state = ObservedState(
             queue=queue,

@@ -6,7 +6,7 @@ of the buckets that the metrics keep anyway: nothing is added to the path of a r
 lies somewhere inside its bucket, and is taken to lie where it would if the values there were spread
 evenly (linear interpolation, as Prometheus does it).
 
-Bounds: 900 samples of about a dozen numbers, and 30 rows of buckets; adding one is O(buckets).
+Bounds: 900 samples of about a dozen numbers, and 91 rows of buckets; adding one is O(buckets).
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ class HistoryReading(Struct, frozen=True):
     rejected: int
     waits: Sequence[int]
     """How long requests waited, by bucket."""
+    first_tokens: Sequence[int]
+    """How long nodes took to begin their answers, by bucket."""
+    output_tokens: int
     source: object = None
     """Who counted the totals: where that is another than before, they began anew."""
 
@@ -74,6 +77,8 @@ class SampleHistory:
         self._samples: deque[TimelineSample] = deque(maxlen=SAMPLES_MAX)
         self._waits: deque[Sequence[int]] = deque(maxlen=WAITS_WINDOW + 1)
         self._waits.append([0] * (len(bounds_s) + 1))
+        self._first_tokens: deque[Sequence[int]] = deque(self._waits, maxlen=MINUTE + 1)
+        self._output_tokens: deque[int] = deque([0], maxlen=MINUTE + 1)
         self._served = self._rejected = 0
         self._source: object = None
         self.number = 0
@@ -86,6 +91,8 @@ class SampleHistory:
 
     def add(self, reading: HistoryReading) -> None:
         self._waits.append(reading.waits)
+        self._first_tokens.append(reading.first_tokens)
+        self._output_tokens.append(reading.output_tokens)
         if reading.source != self._source:  # nothing happened: another leader, or none, counts
             self._source = reading.source
             self._served, self._rejected = reading.served, reading.rejected
@@ -107,6 +114,20 @@ class SampleHistory:
 
     def rejected_per_minute(self) -> int:
         return sum(sample.rejected for sample in self._last(MINUTE))
+
+    def tokens_per_second(self) -> float | None:
+        """Return the output of the requests that ended in the last minute; None without any.
+
+        Tokens are counted when an answer ends: over less than a minute the figure would jump.
+        """
+        tokens = self._output_tokens[-1] - self._output_tokens[0]
+        return round(tokens / (len(self._output_tokens) - 1), 1) if tokens > 0 else None
+
+    def first_token(self, share: float) -> float | None:
+        """Return how long nodes took to begin their answers in the last minute."""
+        newest, oldest = self._first_tokens[-1], self._first_tokens[0]
+        recent = [now - then for now, then in zip(newest, oldest, strict=True)]
+        return self._quantile(recent, share)
 
     def columns(self, priorities: Sequence[str]) -> dict[str, object]:
         """Return all samples as columns of equal length, the oldest first."""

@@ -7,7 +7,8 @@ number of codes, which is ours and small.
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -35,8 +36,8 @@ class RecentErrors:
     def __init__(self, remedy_of: Callable[[str], Remedy]) -> None:
         self._remedy_of = remedy_of
         self._totals: Mapping[str, int] = {}
-        self._minute = _Window(MINUTE)
-        self._quarter = _Window(SAMPLES_MAX)
+        self._minute: _Window[str] = _Window(MINUTE)
+        self._quarter: _Window[str] = _Window(SAMPLES_MAX)
         self._last_s: dict[str, float] = {}
 
     def add(self, totals: Mapping[str, int], now_s: float) -> None:
@@ -81,15 +82,39 @@ class RecentErrors:
         return self._remedy_of(code).kind
 
 
-class _Window:
+class RecentFailures:
+    """The failures of nodes in the last 15 minutes, by node and kind."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[str, str], int] = {}
+        self._quarter: _Window[tuple[str, str]] = _Window(SAMPLES_MAX)
+
+    def add(self, totals: dict[tuple[str, str], int]) -> None:
+        """Add one second; `totals` are since a node was added, by name and kind."""
+        before, self._totals = self._totals, totals
+        self._quarter.add(
+            {key: n for key, total in totals.items() if (n := total - before.get(key, 0)) > 0}
+        )
+
+    def by_node(self) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for (node, kind), count in self._quarter.sums.items():
+            found.setdefault(node, {})[kind] = count
+        return found
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class _Window(Generic[Key]):
     """Sums over the last so many seconds."""
 
     def __init__(self, seconds: int) -> None:
-        self._seconds: deque[dict[str, int]] = deque()
+        self._seconds: deque[dict[Key, int]] = deque()
         self._max = seconds
-        self.sums: Counter[str] = Counter()
+        self.sums: Counter[Key] = Counter()
 
-    def add(self, new: dict[str, int]) -> None:
+    def add(self, new: dict[Key, int]) -> None:
         self._seconds.append(new)
         self.sums.update(new)
         if len(self._seconds) > self._max:

@@ -14,7 +14,7 @@ from forebay.core import NO_ROOM
 from forebay.nodes.adapters.simulated import Simulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from forebay.core.snapshot import LaneView, NodeView, Snapshot
     from forebay.dashboard.history import SampleHistory
@@ -71,6 +71,9 @@ class QueueSnapshot(Struct, frozen=True):
     prefix_saved_seconds_total: float
     waiting_jobs: int
     processing_jobs: int
+    tokens_per_second: float | None
+    first_token_p50_seconds: float | None
+    first_token_p95_seconds: float | None
 
 
 class ModelSnapshot(Struct, frozen=True):
@@ -102,6 +105,7 @@ class NodeSnapshot(Struct, frozen=True):
     vram_used_bytes: int | None
     vram_total_bytes: int | None
     failures: dict[str, int]
+    failures_15_minutes: dict[str, int]
     last_error: str | None
     simulated: bool
     guarded: bool = False
@@ -250,6 +254,9 @@ def queue_snapshot(
         prefix_saved_seconds_total=round(totals.prefix_saved_s, 1),
         waiting_jobs=seen.waiting_jobs,
         processing_jobs=seen.running_jobs,
+        tokens_per_second=history.tokens_per_second(),
+        first_token_p50_seconds=history.first_token(0.5),
+        first_token_p95_seconds=history.first_token(0.95),
     )
 
 
@@ -277,8 +284,13 @@ def model_snapshots(lanes: Iterable[LaneView]) -> list[ModelSnapshot]:
     return found[:MODELS_MAX]
 
 
-def node_snapshots(nodes: Nodes, views: Iterable[NodeView], now_s: float) -> Iterator[NodeSnapshot]:
-    """Return every node: what the scheduler counts there, and what its probes have found."""
+def node_snapshots(
+    nodes: Nodes, views: Iterable[NodeView], recent: Mapping[str, dict[str, int]], now_s: float
+) -> Iterator[NodeSnapshot]:
+    """Return every node: what the scheduler counts there, and what its probes have found.
+
+    `recent` are the failures of the last 15 minutes, by node and kind.
+    """
     by_name = {view.name: view for view in views}
     listed = sorted(nodes, key=lambda node: node.name)
     names_max = min(NODE_MODELS_MAX, max(4, NODE_MODELS_ALL // max(1, len(listed))))
@@ -301,6 +313,7 @@ def node_snapshots(nodes: Nodes, views: Iterable[NodeView], now_s: float) -> Ite
             vram_used_bytes=node.vram_used_bytes,
             vram_total_bytes=node.vram_total_bytes,
             failures=dict(node.failures),
+            failures_15_minutes=recent.get(node.name, {}),
             last_error=error or None,
             simulated=node.kind == Simulated.kind,
             guarded=node.guarded,

@@ -64,23 +64,28 @@ def bad_ends(accounting: Accounting) -> dict[str, int]:
     return ends
 
 
-WAITS, END, RETRIES = "waits ", "end ", "retries"
+WAITS, FIRST_TOKENS, END = "waits ", "first tokens ", "end "
+OUTPUT_TOKENS, RETRIES = "output tokens", "retries"
 """How the figures of the page are named among what workers count."""
 
 
 def page_figures(accounting: Accounting, retries: int) -> dict[str, float]:
     """Return what the page shows of this process' requests, by name."""
-    figures: dict[str, float] = {RETRIES: retries}
-    for index, count in enumerate(waits_by_bucket(accounting)):
-        figures[f"{WAITS}{index}"] = count
+    figures: dict[str, float] = {RETRIES: retries, OUTPUT_TOKENS: accounting.output_tokens}
+    for name, counts in (
+        (WAITS, waits_by_bucket(accounting)),
+        (FIRST_TOKENS, accounting.first_bytes.counts),
+    ):
+        for index, count in enumerate(counts):
+            figures[f"{name}{index}"] = count
     for outcome, count in bad_ends(accounting).items():
         figures[f"{END}{outcome}"] = count
     return figures
 
 
-def with_waits(waits: list[int], others: Mapping[str, float]) -> list[int]:
-    """Add the waiting times that other workers counted."""
-    return [count + int(others.get(f"{WAITS}{index}", 0)) for index, count in enumerate(waits)]
+def with_counts(name: str, counts: list[int], others: Mapping[str, float]) -> list[int]:
+    """Return what this process counted by bucket, with what other workers did under that name."""
+    return [count + int(others.get(f"{name}{index}", 0)) for index, count in enumerate(counts)]
 
 
 def with_ends(ends: dict[str, int], others: Mapping[str, float]) -> dict[str, int]:

@@ -159,6 +159,7 @@ class Gateway:
         parts.relay.stop()
         parts.inflations.stop()
         await parts.coordinator.close()
+        parts.ended.flush()
         if self._log is not None:
             self._log.stop()
 

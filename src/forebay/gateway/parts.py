@@ -13,16 +13,19 @@ from forebay.dashboard.feed import DashboardDeps, DashboardFeed, LifecycleStatus
 from forebay.dashboard.observer import QueueObserver
 from forebay.dashboard.snapshot import SessionsSnapshot
 from forebay.gateway.dashboard import (
+    FIRST_TOKENS,
     GPUS_S,
+    OUTPUT_TOKENS,
     RETRIES,
+    WAITS,
     JobsView,
     RateLimit,
     bad_ends,
     page_figures,
     remedy_of,
     waits_by_bucket,
+    with_counts,
     with_ends,
-    with_waits,
 )
 from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
@@ -33,6 +36,7 @@ from forebay.gateway.holdings import HoldingsAudit
 from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
 from forebay.gateway.hot.admission import Admission
 from forebay.gateway.hot.callers import Callers
+from forebay.gateway.hot.ended_stream import EndedStream
 from forebay.gateway.hot.inflation import Inflations
 from forebay.gateway.hot.keys import KeyRing
 from forebay.gateway.hot.model_names import ModelNames
@@ -93,7 +97,9 @@ class Parts:
         self.callers = Callers(self.keys, self.hosts, proxies, queue.priorities)
         self.authorizer = Authorizer(self.callers, self.keys, public_status=server.public_status)
         self.error_renderer = ErrorRenderer(queue, chance)
-        self.accounting = Accounting(clock.monotonic_s, log)
+        self.ended = EndedStream(clock, () if log is None else (log.take,))
+        """Requests that have ended, for all who want to know of them."""
+        self.accounting = Accounting(clock.monotonic_s, self.ended)
         # -- nodes
         self.nodes = Nodes(lambda node: node_api_key(node, environ), clock)
         self.nodes.offline_wait_s = queue.offline_wait_seconds
@@ -110,9 +116,7 @@ class Parts:
         self.watchdog = Watchdog(self.relay, clock)
         self.holdings = HoldingsAudit(self.relay, self.nodes, self.watchdog, self.membership)
         # -- requests
-        self.admission = Admission(
-            self.callers, settings.models, self.relay, random.SystemRandom(), self._prefix_key()
-        )
+        self.admission = self._make_admission()
         self.models = ModelNames(self.nodes, self.admission, self.keys)
         self.error_renderer.explain_model = self.models.explained
         self.bodies = Budget(self._body_bytes(settings))
@@ -130,6 +134,11 @@ class Parts:
         """The other workers, where there are several."""
         self.queue_observer = self._make_queue_observer(clock)
         self.dashboard_feed = self._make_dashboard_feed(clock)
+
+    def _make_admission(self) -> Admission:
+        chance = random.SystemRandom()  # ids that nobody can guess
+        models = self.settings.models
+        return Admission(self.callers, models, self.relay, chance, self._prefix_key())
 
     def _make_queue_observer(self, clock: Timers) -> QueueObserver:
         return QueueObserver(self.relay.observe, lambda: self.settings.queue.options(), clock)
@@ -223,7 +232,13 @@ class Parts:
                 observe=self.queue_observer.observe,
                 nodes=self.nodes,
                 clock=clock,
-                waits=lambda: with_waits(waits_by_bucket(self.accounting), self._others()),
+                waits=lambda: with_counts(WAITS, waits_by_bucket(self.accounting), self._others()),
+                first_tokens=lambda: with_counts(
+                    FIRST_TOKENS, self.accounting.first_bytes.counts, self._others()
+                ),
+                output_tokens=lambda: (
+                    self.accounting.output_tokens + int(self._others().get(OUTPUT_TOKENS, 0))
+                ),
                 bounds_s=BUCKETS_S,
                 outcomes=lambda: with_ends(bad_ends(self.accounting), self._others()),
                 remedy_of=remedy_of,

@@ -51,7 +51,7 @@ class FaultRig(Rig):
     async def start(self, *nodes: FakeNode, **settings: Any) -> Gateway:
         """Start the gateway in front of these nodes, named n1, n2, ..."""
         settings["server"] = {"public_status": True, **settings.get("server", {})}
-        log = AccessLog(self.access_log, self.clock)
+        log = AccessLog(self.access_log)
         return await super().start(*nodes, environ=ENVIRON, log=log, **settings)
 
     async def client(self, **options: Any) -> RawClient:

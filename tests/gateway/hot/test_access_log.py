@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import re
+import threading
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from forebay.gateway.hot.access_log import LINES_MAX, AccessLog
+from forebay.gateway.hot.access_log import BATCHES_MAX, AccessLog
 from forebay.gateway.hot.access_record import AccessRecord, short_lines
-from forebay.testing import FakeClock
+from forebay.gateway.hot.ended import EndedBatch, EndedRequest
 
 from ..conftest import OK
 from .test_users_and_keys import A, key, start
@@ -34,7 +36,7 @@ async def lines_of(rig: Rig, kept: Kept) -> list[dict[str, Any]]:
 
 async def test_a_served_request_is_one_line_with_its_timings(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, log=AccessLog(kept, rig.clock))
+    await rig.start(node, log=AccessLog(kept))
     _, call = await rig.run(node)
     [client] = await rig.line_up(1, headers={"X-Request-Id": "mine"}, stream=True)
     rig.clock.advance(2.0)
@@ -61,7 +63,7 @@ async def test_a_served_request_is_one_line_with_its_timings(rig: Rig) -> None:
 
 async def test_at_a_terminal_a_request_is_a_short_line_for_people(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    log = AccessLog(kept, rig.clock, short_lines)
+    log = AccessLog(kept, short_lines)
     await rig.start(node, queue={"max_size": 1}, log=log)
     _, call = await rig.run(node)
     await rig.line_up(1)
@@ -91,7 +93,7 @@ def test_a_name_from_a_node_cannot_draw_on_the_terminal() -> None:
 
 async def test_every_request_is_one_line_however_it_ends(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, queue={"max_size": 1}, log=AccessLog(kept, rig.clock))
+    await rig.start(node, queue={"max_size": 1}, log=AccessLog(kept))
     _, call = await rig.run(node)
     [late] = await rig.line_up(1)
     await (await rig.ask()).reply()
@@ -109,7 +111,7 @@ async def test_every_request_is_one_line_however_it_ends(rig: Rig) -> None:
 
 async def test_no_prompt_no_key_no_user_and_no_invented_model_is_logged(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    log = AccessLog(kept, rig.clock)
+    log = AccessLog(kept)
     await start(rig, node, keys=[key("a", user="user-hidden")], log=log)
     client, call = await rig.run(node, headers=A, user="hidden", prompt="hidden words")
     await call.answer({"choices": ["hidden answer"]})
@@ -124,7 +126,7 @@ async def test_no_prompt_no_key_no_user_and_no_invented_model_is_logged(rig: Rig
 
 async def test_a_line_has_what_a_replay_needs_and_refusals_have_it_too(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, queue={"max_size": 1}, log=AccessLog(kept, rig.clock))
+    await rig.start(node, queue={"max_size": 1}, log=AccessLog(kept))
     began_s = rig.clock.utc().timestamp()
     _, call = await rig.run(node, user="alice")
     rig.clock.advance(1.0)
@@ -148,7 +150,7 @@ async def test_a_line_has_what_a_replay_needs_and_refusals_have_it_too(rig: Rig)
 
 async def test_the_model_of_a_refused_request_is_told_once_it_has_run(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, queue={"max_size": 0}, log=AccessLog(kept, rig.clock))
+    await rig.start(node, queue={"max_size": 0}, log=AccessLog(kept))
     client, call = await rig.run(node)
     await call.answer(OK)
     await client.reply()
@@ -161,7 +163,7 @@ async def test_the_model_of_a_refused_request_is_told_once_it_has_run(rig: Rig) 
 
 async def test_lines_are_written_once_per_tick_and_not_per_request(rig: Rig) -> None:
     node, kept = await rig.node(), Kept()
-    await rig.start(node, log=AccessLog(kept, rig.clock))
+    await rig.start(node, log=AccessLog(kept))
     for _ in range(3):
         client, call = await rig.run(node)
         await call.answer(OK)
@@ -171,18 +173,40 @@ async def test_lines_are_written_once_per_tick_and_not_per_request(rig: Rig) -> 
 
 
 def test_more_lines_than_can_be_kept_are_dropped_and_counted() -> None:
-    kept = Kept()
-    log = AccessLog(kept, FakeClock())
-    for _ in range(LINES_MAX + 5):
-        log.note_refusal("/v1/chat/completions", "queue_full")
+    kept, written = Stuck(), BATCHES_MAX + 1  # one is with the writer
+    log = AccessLog(kept)
+    log.take(batch(3))
+    kept.asked.wait()
+    for _ in range(BATCHES_MAX + 5):
+        log.take(batch(3))
+    kept.may_write.set()
     log.stop()
-    assert (len(kept.lines), log.dropped) == (LINES_MAX, 5)
+    assert (len(kept.lines), log.dropped) == (3 * written, 15)
 
 
 def test_a_stream_that_cannot_be_written_costs_lines_and_nothing_else() -> None:
     kept = Kept()
-    log = AccessLog(kept, FakeClock())
+    log = AccessLog(kept)
     kept.close()
-    log.note_refusal("/v1/chat/completions", "queue_full")
+    log.take(batch(1))
     log.stop()
     assert log.dropped == 1
+
+
+def batch(size: int) -> EndedBatch:
+    refused = EndedRequest("/v1/chat/completions", "queue_full", None, 1.0)
+    return EndedBatch([refused] * size, datetime(2030, 1, 1, tzinfo=UTC), 0.0)
+
+
+class Stuck(Kept):
+    """A stream that takes nothing until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+        self.may_write = threading.Event()
+
+    def write(self, data: Any, /) -> int:
+        self.asked.set()
+        self.may_write.wait()
+        return super().write(data)

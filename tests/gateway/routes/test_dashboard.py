@@ -111,6 +111,26 @@ async def test_the_time_line_is_there_for_whoever_looks_later(
     assert hello["history"]["wait_p50_seconds"] == [0.0, 0.0]
 
 
+async def test_tokens_and_failures_are_told_of_the_last_minutes(
+    rig: Rig, http: httpx.AsyncClient
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    client, call = await rig.run(node)
+    rig.clock.advance(0.5)
+    await call.answer({"usage": {"prompt_tokens": 3, "completion_tokens": 60}})
+    assert (await client.reply()).status == 200
+    next(iter(rig.gateway.parts.nodes)).failed("status", "m", "")
+    rig.clock.advance(1.0)
+    looker = await look(rig, http)
+    await looker.next()
+    picture = await looker.snapshot()
+    queue = picture["queue"]
+    assert queue["tokens_per_second"] == 30.0  # two seconds are known
+    assert 0 < queue["first_token_p50_seconds"] <= queue["first_token_p95_seconds"] <= 0.5
+    assert picture["nodes"][0]["failures_15_minutes"] == {"status": 1}
+
+
 async def test_what_was_refused_is_a_problem_with_a_remedy_and_no_wait(
     rig: Rig, http: httpx.AsyncClient
 ) -> None:

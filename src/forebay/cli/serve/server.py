@@ -86,7 +86,7 @@ async def serve_until_stopped(
         make_data_folder(settings.jobs.database)
     if settings.server.access_log:
         folder = data_folder(settings.jobs.database, settings.jobs.files_folder)
-        log = AccessLog(out, clock, encode, partial(load_key, folder))
+        log = AccessLog(out, encode, partial(load_key, folder))
     gateway = Gateway(settings, clock=clock, log=log, read_settings=arguments.read, seat=seat)
     stop = asyncio.Event()
     if seat is None:

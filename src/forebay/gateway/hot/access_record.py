@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from forebay.core import Arrived
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from forebay.core import Arrived
+    from forebay.gateway.hot.ended import EndedBatch, EndedRequest
     from forebay.gateway.hot.user_hash import UserHashes
 
 MODELS_MAX = 10_000
@@ -20,7 +20,7 @@ WAIT_S_MAX = 1e9
 
 
 class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
-    """What is said about one request; what its arrival says is filled in by the writing thread."""
+    """What is said about one request."""
 
     time: str
     route: str
@@ -38,7 +38,7 @@ class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
     output_tokens: int = 0
     answer_bytes: int = 0
     arrived: float = 0.0
-    """On the gateway's own clock until the line is written, then Unix time."""
+    """Unix time."""
 
     priority: str = ""
     stream: bool = False
@@ -50,52 +50,65 @@ class AccessRecord(msgspec.Struct, omit_defaults=True, gc=False):
     job: bool = False
 
 
-class LogBatch(msgspec.Struct, gc=False):
-    """Records, and the arrival of each; None where none was made of it."""
-
-    records: list[AccessRecord]
-    arrivals: list[Arrived | None]
-    time: str = ""
-    clock_offset_s: float = 0.0
-    """From the gateway's own clock to Unix time."""
-
-
-class RecordFiller:
-    """Adds to records what the arrivals say; off the event loop, so that requests do not wait."""
+class RecordMaker:
+    """Makes records of ended requests; off the event loop, so that requests do not wait."""
 
     def __init__(self, hashes: UserHashes) -> None:
-        self._hashes = hashes
+        self._hash_of = hashes.of
         self._models: set[str] = set()  # that have run here
 
-    def fill(self, batch: LogBatch) -> None:
-        """Complete the records of a batch."""
-        hash_of, models, offset_s = self._hashes.of, self._models, batch.clock_offset_s
-        for record, arrival in zip(batch.records, batch.arrivals, strict=True):
-            record.time = batch.time
-            if arrival is None:
-                continue
-            record.arrived = int((record.arrived + offset_s) * 1000) / 1000  # `round` takes 0.4 µs
-            record.priority = arrival.priority
-            record.request_bytes = arrival.size_bytes
-            record.user_hash = hash_of(arrival.user)
-            if arrival.stream:
-                record.stream = True
-            if arrival.output_limit:
-                record.output_limit = arrival.output_limit
-            if not record.prompt_tokens:
-                record.prompt_tokens = arrival.prompt_tokens
-            if record.model not in models or not record.node:
-                self._settle_model(record)
-            if arrival.weight != 1.0 or arrival.max_wait_s is not None or arrival.job:
-                _add_rare(record, arrival)
+    def records(self, batch: EndedBatch) -> list[AccessRecord]:
+        """Return a record of each request of a batch."""
+        time = batch.time.isoformat(timespec="milliseconds")
+        offset_s = batch.clock_offset_s
+        return [
+            AccessRecord(time, ended.route, ended.outcome)
+            if (arrival := ended.arrival) is None or ended.arrived_s < 0.0
+            else self._record(ended, arrival, time, offset_s)
+            for ended in batch.requests
+        ]
 
-    def _settle_model(self, record: AccessRecord) -> None:
+    def _record(
+        self, ended: EndedRequest, arrival: Arrived, time: str, offset_s: float
+    ) -> AccessRecord:
+        waited_s, started_s, first_byte_s = ended.waited_s, ended.started_s, ended.first_byte_s
+        model, node = ended.model, ended.node
+        prompt, output = ended.prompt_tokens, ended.output_tokens
+        record = AccessRecord(
+            time,
+            ended.route,
+            ended.outcome,
+            arrival.id,
+            model if model in self._models else self._settled_model(model, node),
+            node,
+            ended.status,
+            ended.queued,
+            ended.attempt,
+            int(waited_s * 1000) if waited_s else 0,
+            int((first_byte_s - started_s) * 1000) if first_byte_s else 0,
+            int((ended.ended_s - started_s) * 1000) if started_s else 0,
+            prompt if prompt > 0 else arrival.prompt_tokens,
+            output if output > 0 else 0,
+            ended.answer_bytes,
+            (ended.arrived_s + offset_s) * 1000 // 1 / 1000,  # `round` takes 0.4 µs, `int` 0.2
+            arrival.priority,
+            arrival.stream,
+            arrival.size_bytes,
+            self._hash_of(arrival.user),
+        )
+        if arrival.output_limit:
+            record.output_limit = arrival.output_limit
+        if arrival.weight != 1.0 or arrival.max_wait_s is not None or arrival.job:
+            _add_rare(record, arrival)
+        return record
+
+    def _settled_model(self, model: str, node: str) -> str:
         """Keep the name of a model that has run here; of others a caller says what they like."""
-        if record.node:
-            if len(self._models) < MODELS_MAX:
-                self._models.add(record.model)
-        elif record.model not in self._models:
-            record.model = ""
+        if not node:
+            return ""
+        if len(self._models) < MODELS_MAX:
+            self._models.add(model)
+        return model
 
 
 def _add_rare(record: AccessRecord, arrival: Arrived) -> None:

@@ -15,7 +15,8 @@ from forebay.relay.relay import Observer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from forebay.gateway.hot.access_log import AccessLog
+    from forebay.core import Arrived
+    from forebay.gateway.hot.ended_stream import EndedStream
     from forebay.relay.exchange import Exchange
 
 BUCKETS_S: Final[tuple[float, ...]] = (
@@ -60,9 +61,9 @@ class Ends:
 class Accounting(Observer):
     """The counters of the gateway; `Relay` tells it of every end."""
 
-    def __init__(self, now_s: Callable[[], float], log: AccessLog | None) -> None:
+    def __init__(self, now_s: Callable[[], float], stream: EndedStream) -> None:
         self._now_s = now_s
-        self._log = log
+        self._stream = stream
         self._refused: dict[tuple[str, str], int] = {}  # (route, code)
         self._ends: dict[tuple[str, str, str], Ends] = {}  # (route, priority, outcome)
         self._last = Ends("", "", "", Histogram())  # most are of the same kind as the one before
@@ -99,14 +100,12 @@ class Accounting(Observer):
             self.output_tokens += exchange.output_tokens
         if exchange.prompt_tokens > 0:
             self.prompt_tokens += exchange.prompt_tokens
-        if self._log is not None:
-            self._log.note(exchange, route, outcome, now_s)
+        self._stream.note(exchange, route, outcome, now_s)
 
-    def refused(self, route: str, code: str) -> None:
-        """Count a request that never reached the queue."""
+    def refused(self, route: str, code: str, arrival: Arrived | None = None) -> None:
+        """Count a request that never reached the queue; `arrival` says who asked, if known."""
         self._refused[route, code] = self._refused.get((route, code), 0) + 1
-        if self._log is not None:
-            self._log.note_refusal(route, code)
+        self._stream.note_refusal(route, code, arrival, self._now_s())
 
     def _ends_of(self, route: str, priority: str, outcome: str) -> Ends:
         ends = self._ends.get((route, priority, outcome))

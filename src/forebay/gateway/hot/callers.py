@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from forebay.core import capped_priority, parse_priority
+from forebay.core import Arrived, capped_priority, parse_priority
 from forebay.gateway.errors.rendering import preferred_language
 from forebay.gateway.hot.keys import KeyRing, presented_secret
 from forebay.relay.openai import OPENAI
@@ -167,6 +167,17 @@ class Callers:
     def priority_of(self, caller: Caller, tier: str | None) -> str:
         """Return the class: the header's, else that of OpenAI's `service_tier`."""
         return caller.priority or caller.tiers.get(tier) or caller.tiers[None]
+
+    def arrival(self, caller: Caller, request_id: str) -> Arrived:
+        """Return what is known of a request that is refused before its body is read."""
+        return Arrived(
+            request_id,
+            caller.model,
+            caller.family.name,
+            user=self.user_of(caller, None),
+            priority=self.priority_of(caller, None),
+            key=caller.key_name,
+        )
 
     def _read_priority(self, caller: Caller, values: dict[bytes, bytes]) -> None:
         asked = values.get(b"x-forebay-priority", values.get(b"x-nexus-priority"))

@@ -151,13 +151,17 @@ class Front(Site):
         language = preferred_language(head.get(b"accept-language") if head is not None else None)
         rendered = self._errors.render(problem, family, language)
         own_id = plain_id(head.get(b"x-request-id") if head is not None else None)
-        self._accounting.refused(route, refusal.code)
+        request_id = self.admission.unique_id(own_id)
+        asked = None
+        if isinstance(head, Caller) and head.generation == self._callers.generation:
+            asked = self._callers.arrival(head, request_id)
+        self._accounting.refused(route, refusal.code, asked)
         connection.write(
             b"%b%bx-request-id: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
             % (
                 status_line(refusal.status or rendered.status),
                 header_block(rendered.headers),
-                self.admission.unique_id(own_id).encode(),
+                request_id.encode(),
                 len(rendered.body),
                 rendered.body,
             )
@@ -178,8 +182,11 @@ class Front(Site):
         caller.problem = self.admission.refusal(caller)
 
     def _refuse(self, sink: ClientSink, problem: Problem) -> None:
-        self._accounting.refused(sink.caller.route, problem.code)
-        sink.refuse_early(problem, self.admission.unique_id(sink.caller.request_id))
+        caller = sink.caller
+        request_id = self.admission.unique_id(caller.request_id)
+        asked = self._callers.arrival(caller, request_id)
+        self._accounting.refused(caller.route, problem.code, asked)
+        sink.refuse_early(problem, request_id)
 
 
 class BodyReader:
