@@ -122,6 +122,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--prompt-deadline-ms": Flag("5", "-1", reaches=("sessions.prompt_deadline_ms", 5)),
         "--max-pending-prompts": Flag("7", "1.5", reaches=("sessions.max_pending_prompts", 7)),
         "--self-check": switch(),
+        "--simulate": switch(),
     },
     "status": GATEWAY,
     "top": {**GATEWAY, "--once": switch(), "--ascii": switch()},

@@ -9,11 +9,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from forebay.cli.main import app
-from forebay.cli.top import _check_textual
 from forebay.settings import digest_of
 
 if TYPE_CHECKING:
@@ -90,15 +88,6 @@ async def test_without_a_key_it_says_how_to_name_one(desk: Desk) -> None:
     assert "--key-env" in done.stderr
     done = await desk.run("top", "--once", "--key-env", "TEAM", TEAM="team-secret")
     assert done.exit_code == 0, done.output
-
-
-def test_without_textual_it_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "textual", None)
-    with pytest.raises(typer.Exit):
-        _check_textual()
-    assert "pip install 'forebay[tui]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a gateway without configured nodes uses: what it finds, its own model, or a stand-in."""
+"""What a gateway without configured nodes uses: what it finds, or its own model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from forebay.errors import BackendFailed
-from forebay.gateway.default_node import DefaultNodes, find_default_nodes
+from forebay.gateway.default_node import find_default_nodes
 from forebay.nodes.embedded.embedded_node import EmbeddedNode, EmbeddedOptions
 
 from .conftest import listening_port
@@ -81,18 +81,32 @@ def forget_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-async def stood_in_for(nodes: DefaultNodes) -> bool:
-    await nodes.stop()
-    return nodes.simulated is not None and "SIMULATED" in nodes.explanation
-
-
-async def test_without_llama_cpp_a_stand_in_answers_and_its_name_says_so(
+async def test_without_a_model_nothing_stands_in_and_what_to_install_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forget_llama_cpp(monkeypatch)
-    nodes = await find_default_nodes(None, lambda _: None, [unused_url()])
-    assert "not installed" in nodes.explanation
-    assert await stood_in_for(nodes)
+    with pytest.raises(BackendFailed, match=r"pip install 'forebay\[embedded\]'"):
+        await find_default_nodes(None, lambda _: None, [unused_url()])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_serve_without_a_model_ends_and_says_what_to_install(
+    shell: Shell, workers: int
+) -> None:
+    words = ("-c", WITHOUT_LLAMA_CPP, "serve", "--port", "0", "--set", f"server.workers={workers}")
+    gateway = await shell.start_program(sys.executable, *words)
+    assert await gateway.ends() == 1
+    assert "pip install 'forebay[embedded]'" in gateway.text
+    assert "listening" not in gateway.text
+
+
+async def test_serve_waits_for_guards_where_they_may_register(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GUARDS", "secret")
+    words = ("serve", "--port", "0", "--set", "guard.token_env=GUARDS")
+    gateway = await shell.start_program(sys.executable, "-c", WITHOUT_LLAMA_CPP, *words)
+    assert await listening_port(gateway)
 
 
 async def test_a_gguf_that_was_asked_for_is_never_stood_in_for(
@@ -104,10 +118,8 @@ async def test_a_gguf_that_was_asked_for_is_never_stood_in_for(
 
 
 async def test_the_console_and_the_model_list_tell_a_stand_in_from_a_model(shell: Shell) -> None:
-    words = ("-c", WITHOUT_LLAMA_CPP, "serve", "--port", "0")
-    gateway = await shell.start_program(sys.executable, *words)
-    port = await listening_port(gateway)
-    assert "SIMULATED answers only" in gateway.text
+    gateway, port = await shell.serve("--simulate")
+    assert "SIMULATED answers only, as asked" in gateway.text
     (model,) = (await shell.get(port, "/v1/models"))["data"]
     assert model["owned_by"] == "forebay-sim"
     reply = await (await shell.ask(port, model=model["id"])).reply()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import locale
 import random
 import shutil
@@ -65,7 +64,6 @@ def top(
         elif once or not is_live:
             tell(_still(asyncio.run(_first(feed)), address, is_plain))
         else:
-            _check_textual()
             raise typer.Exit(asyncio.run(_watch(feed, is_plain)))
     except GaveUp as problem:
         fail(printable(problem), code=_status_of(problem))
@@ -86,14 +84,6 @@ def _speaks_utf8() -> bool:
     """
     names = (locale.getencoding(), sys.stdout.encoding or "")
     return all(name.lower().replace("-", "") == "utf8" for name in names)
-
-
-def _check_textual() -> None:
-    if importlib.util.find_spec("textual") is None:
-        fail(
-            "forebay top draws with Textual, which is not installed. Install it with: "
-            "pip install 'forebay[tui]'. forebay top --once does without."
-        )
 
 
 async def _first(feed: Feed) -> First:

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
     from forebay.nodes.adapters.report import Fetch
 
-LOOPBACK_URLS = (
-    "http://127.0.0.1:11434",  # Ollama
-    "http://127.0.0.1:8080",  # llama.cpp
-    "http://127.0.0.1:8000",  # vLLM
-    "http://127.0.0.1:1234",  # LM Studio
-)
+USUAL_PORTS = {"Ollama": 11434, "llama.cpp": 8080, "vLLM": 8000, "LM Studio": 1234}
+LOOPBACK_URLS = tuple(f"http://127.0.0.1:{port}" for port in USUAL_PORTS.values())
 LIMIT_S = 2.0
 """Loopback answers in milliseconds; this is how long a hanging port may delay the start."""
 

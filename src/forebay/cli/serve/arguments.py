@@ -23,6 +23,8 @@ class ServeArguments(msgspec.Struct, frozen=True):
     """Settings that have flags of their own, by their dotted names."""
     gguf: str | None
     self_check: bool
+    simulate: bool = False
+    """Run a simulated node, and look for no other."""
 
     def read(self) -> Settings:
         """Read the settings, for the first time or anew; raises SettingsError."""
@@ -32,3 +34,8 @@ class ServeArguments(msgspec.Struct, frozen=True):
     @property
     def model_file(self) -> Path | None:
         return None if self.gguf is None else Path(self.gguf)
+
+    def needs_default_nodes(self, settings: Settings) -> bool:
+        """Say whether the gateway is told of no node, and expects none to register."""
+        is_told = settings.nodes or settings.guard.token_env
+        return self.simulate or self.gguf is not None or not is_told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from forebay.cli.output.console import check_config, fail
 
 if TYPE_CHECKING:
     from forebay.cli.serve.arguments import ServeArguments
+    from forebay.settings import Settings
 
 
 def serve(  # noqa: PLR0913 - Typer reads the options from the signature
@@ -29,6 +31,9 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
         Path | None,
         typer.Option(metavar="FILE", help="A GGUF file to run with the built-in llama.cpp."),
     ] = None,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Run no model: every answer is simulated.")
+    ] = False,
     prompt_deadline_ms: Annotated[
         int | None, typer.Option(help="Longest a session's prompt may take; 0 is no limit.")
     ] = None,
@@ -62,8 +67,10 @@ def serve(  # noqa: PLR0913 - Typer reads the options from the signature
     check_config(config)
     if gguf is not None and not gguf.is_file():
         fail(f"--gguf {gguf}: there is no such file. Name a model in GGUF format.", code=USAGE)
+    if simulate and (node or gguf):
+        fail("--simulate is without --node and --gguf: it runs no model.", code=USAGE)
     named = [None if path is None else str(path) for path in (config, gguf)]
-    _run(ServeArguments(named[0], set_ or [], flags, named[1], self_check))
+    _run(ServeArguments(named[0], set_ or [], flags, named[1], self_check, simulate))
 
 
 def _run(arguments: ServeArguments) -> None:
@@ -79,6 +86,7 @@ def _run(arguments: ServeArguments) -> None:
         fail(f"{error}\nNothing was started. Correct this, then: {checked}", code=USAGE)
     workers = settings.server.worker_count()
     with ending_with_words(settings):
+        _check_for_a_model(settings, arguments)
         if workers > 1:
             from forebay.cli.serve.parent import run_workers  # without all that a gateway needs
 
@@ -88,3 +96,11 @@ def _run(arguments: ServeArguments) -> None:
         )  # heavy, and of no use to a list of options
 
         run_gateway(settings, arguments)
+
+
+def _check_for_a_model(settings: Settings, arguments: ServeArguments) -> None:
+    """Raise BackendFailed where there would be nothing to answer with."""
+    if arguments.needs_default_nodes(settings) and not arguments.simulate:
+        from forebay.gateway.default_node import check_for_a_model
+
+        asyncio.run(check_for_a_model(arguments.model_file))

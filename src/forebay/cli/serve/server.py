@@ -21,7 +21,7 @@ from forebay.cli.invocation import local_url, with_url
 from forebay.cli.output.console import counted, say
 from forebay.cli.serve.event_loop import loop_factory
 from forebay.clock import LoopClock
-from forebay.errors import InvariantBroken
+from forebay.errors import BackendFailed, InvariantBroken
 from forebay.gateway.default_node import OWN_NAMES, DefaultNodes, find_default_nodes
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_log import AccessLog
@@ -96,7 +96,7 @@ async def serve_until_stopped(
     faults: list[str] = []
     if arguments.self_check:
         _check(gateway, stop, faults)
-    default_node = DefaultNodeTask(gateway, arguments.model_file, stop)
+    default_node = DefaultNodeTask(gateway, arguments, stop)
     try:
         default_node.announce()
         if gateway.role is None:
@@ -119,14 +119,12 @@ async def serve_until_stopped(
 class DefaultNodeTask:
     """Finds or starts the nodes of a gateway that has none configured, and says what there is."""
 
-    def __init__(self, gateway: Gateway, gguf: Path | None, stop: asyncio.Event) -> None:
+    def __init__(self, gateway: Gateway, arguments: ServeArguments, stop: asyncio.Event) -> None:
         self._gateway = gateway
-        self._gguf = gguf
+        self._gguf = arguments.model_file
+        self._simulate = arguments.simulate
         self._stop = stop
-        settings = gateway.parts.settings
-        self._is_needed = gguf is not None or not (
-            settings.nodes or settings.guard.token_env  # those are told where their nodes are
-        )
+        self._is_needed = arguments.needs_default_nodes(gateway.parts.settings)
         self._defaults: DefaultNodes | None = None
         self._tasks: list[asyncio.Future[None]] = []
 
@@ -140,7 +138,11 @@ class DefaultNodeTask:
 
         async def provide() -> None:
             await led.wait()
-            await self.provide()
+            try:
+                await self.provide()
+            except BackendFailed as error:  # another worker could not either
+                self._gateway.parts.nodes.expecting = False
+                logger.error("there is no node: %s", error)
 
         self._tasks.append(asyncio.ensure_future(provide()))
 
@@ -151,7 +153,8 @@ class DefaultNodeTask:
             nodes.expecting = True
             for name in OWN_NAMES:  # of a worker that led before this one, and has died with them
                 nodes.remove(name)
-            self._defaults = await _unless_stopped(find_default_nodes(self._gguf, say), self._stop)
+            finding = find_default_nodes(self._gguf, say, simulate=self._simulate)
+            self._defaults = await _unless_stopped(finding, self._stop)
         if self._defaults is not None:
             for node in self._defaults.settings:
                 nodes.replace(node)
@@ -267,7 +270,8 @@ def _greet(gateway: Gateway, defaults: DefaultNodes | None) -> None:
     say(f"  curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' \\")
     say(f'    -d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}\'')
     say(f"  OPENAI_BASE_URL={url}/v1  for any OpenAI client;  open {url}/ in a browser")
-    say(f"  {with_url('chat', url)}  to talk with it in a terminal")
+    chat = with_url("chat", url) + (" --key-env VAR" if gateway.parts.keys else "")
+    say(f"  {chat}  to talk with it in a terminal")
     say("")
 
 
