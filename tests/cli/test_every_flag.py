@@ -68,6 +68,8 @@ VERBS: dict[str, str] = {
     "": "",
     "serve": "serve",
     "status": "status",
+    "init": "init new.toml",
+    "doctor": "doctor",
     "models": "models",
     "reload": "reload",
     "top": "top",
@@ -127,6 +129,8 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--simulate": switch(),
     },
     "status": {**GATEWAY, "--all": switch(), "-a": switch()},
+    "init": {**JSON, "--force": switch("init {settings}")},
+    "doctor": {**CONFIG, **SET, **JSON},
     "models": GATEWAY,
     "reload": GATEWAY,
     "top": {**GATEWAY, "--once": switch(), "--ascii": switch()},
@@ -306,12 +310,15 @@ class Stage:
         for name in ("lines.jsonl", "begun.jsonl"):
             (self.folder / name).write_text(json.dumps(line) + "\n")
         (self.folder / "trace.csv").write_text("at_s,prompt_tokens,output_tokens\n0,3,3\n")
+        record = {"time": "2026-01-02T03:04:05+00:00", "route": "/v1/models", "outcome": "served"}
+        (self.folder / "access.log").write_text(json.dumps(record) + "\n")
         (self.folder / "params.json").write_text(json.dumps(BODY))
         self.names |= {
             "url": f"http://127.0.0.1:{port}",
             "settings": "other.toml",
             "lines": "lines.jsonl",
             "trace": "trace.csv",
+            "log": "access.log",
             "params": "params.json",
         }
 
@@ -383,6 +390,7 @@ async def stage(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     async def note_demo(port: int, _: object, **named: object) -> None:
         made.reached.append({"port": port, **named})
 
+    monkeypatch.setattr("forebay.nodes.discovery.LOOPBACK_URLS", ())
     monkeypatch.setattr("forebay.cli.serve.server.run_gateway", note)
     monkeypatch.setattr("forebay.cli.serve.guard.run_guard", note)
     monkeypatch.setattr("forebay.cli.serve.sim_node._serve", note_node)

@@ -14,6 +14,13 @@ VERBS: Mapping[str, Verb] = {
     "serve": Verb(
         "forebay.cli.serve.command:serve", "Run the gateway: the queue in front of your models."
     ),
+    "init": Verb(
+        "forebay.cli.init:init", "Write a settings file to start from, with what is found here."
+    ),
+    "doctor": Verb(
+        "forebay.cli.doctor.command:doctor",
+        "Check what a gateway needs on this machine, and say what to change.",
+    ),
     "status": Verb(
         "forebay.cli.status:status",
         "Show the queue, the nodes and the models of a gateway, or of its whole fleet.",
