@@ -107,7 +107,7 @@ bench: setup  ## measure the core against heapq, the jobs, the guard, the fleet,
 	$(BIN)/python -m bench.gateway $(ARGS)
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade
-EXTRAS := --extra embedded --extra gpu --extra postgres --extra redis --extra tui --extra build
+EXTRAS := --extra embedded --extra gpu --extra otel --extra postgres --extra redis --extra tui --extra build
 lock: setup  ## resolve the lock files anew from pyproject.toml
 	$(BIN)/$(COMPILE) $(EXTRAS) -o requirements.lock pyproject.toml
 	$(BIN)/$(COMPILE) $(EXTRAS) --extra docs --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml

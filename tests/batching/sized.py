@@ -1,13 +1,14 @@
 """Requests whose size is plain to see: `max_tokens` is the number of bytes."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 from forebay.batching import CancelToken, Priority, Request, RequestQueue
 from forebay.clock import Clock
 
 
-def sized(id: str, size: int = 1, cancel: CancelToken | None = None) -> Request:
-    return Request(id, "a prompt", max_tokens=size, cancel=cancel)
+def sized(id: str, size: int = 1, cancel: CancelToken | None = None, user: str = "") -> Request:
+    return Request(id, "a prompt", max_tokens=size, cancel=cancel, user=user)
 
 
 def new_queue(
@@ -15,6 +16,7 @@ def new_queue(
     memory_limit: int | None = None,
     max_skips: int = 8,
     clock: Clock | None = None,
+    fairness: Literal["fifo", "round_robin"] = "fifo",
 ) -> RequestQueue:
     return RequestQueue(
         capacity=capacity,
@@ -22,6 +24,7 @@ def new_queue(
         memory_limit=memory_limit,
         max_skips=max_skips,
         clock=clock,
+        fairness=fairness,
     )
 
 

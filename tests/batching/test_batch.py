@@ -7,6 +7,8 @@ import pytest
 
 from forebay.batching import Priority, RequestQueue
 from forebay.batching import line as line_module
+from forebay.batching import order as order_module
+from forebay.batching.order import ServiceOrder
 
 from .sized import drained, fill, ids, new_queue, sized
 
@@ -223,9 +225,10 @@ class HeapCounts:
     """How often the line has touched its heaps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pushes = self.pops = 0
-        monkeypatch.setattr(line_module, "heappush", self.counted("pushes", heapq.heappush))
-        monkeypatch.setattr(line_module, "heappop", self.counted("pops", heapq.heappop))
+        self.put_back = self.pops = 0
+        monkeypatch.setattr(ServiceOrder, "push", self.counted("put_back", ServiceOrder.push))
+        for module in (line_module, order_module):
+            monkeypatch.setattr(module, "heappop", self.counted("pops", heapq.heappop))
 
     def counted(self, name: str, real: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object) -> object:
@@ -242,8 +245,8 @@ def test_a_batch_is_taken_in_one_pass_that_puts_nothing_back(
     fill(queue, (str(number) for number in range(1_000)))
     counts = HeapCounts(monkeypatch)
     assert len(queue.get_requests(64, 64)) == 64
-    assert counts.pushes == 0
-    assert counts.pops <= 2 * 64
+    assert counts.put_back == 0
+    assert counts.pops <= 3 * 64
 
 
 def test_only_those_passed_over_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,8 +255,8 @@ def test_only_those_passed_over_are_put_back(monkeypatch: pytest.MonkeyPatch) ->
     fill(queue, (str(number) for number in range(1_000)))
     counts = HeapCounts(monkeypatch)
     assert len(queue.get_requests(64, 64)) == 64
-    assert counts.pushes == 5
-    assert counts.pops <= 2 * 64 + 5
+    assert counts.put_back == 5
+    assert counts.pops <= 3 * 64 + 2 * 5
 
 
 def test_one_that_was_looked_at_in_vain_was_not_passed_over() -> None:
@@ -294,7 +297,7 @@ def test_the_small_ones_that_left_are_not_looked_for(monkeypatch: pytest.MonkeyP
     queue.dequeue()
     counts = HeapCounts(monkeypatch)
     assert queue.get_requests(64, 99) == []
-    assert (counts.pushes, counts.pops) == (0, 1)
+    assert (counts.put_back, counts.pops) == (0, 1)
 
 
 def test_where_nothing_fits_nobody_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,4 +305,14 @@ def test_where_nothing_fits_nobody_is_looked_at(monkeypatch: pytest.MonkeyPatch)
     enqueue_sizes(queue, {str(number): 100 for number in range(1_000)})
     counts = HeapCounts(monkeypatch)
     assert queue.get_requests(64, 99) == []
-    assert (counts.pushes, counts.pops) == (0, 0)
+    assert (counts.put_back, counts.pops) == (0, 0)
+
+
+def test_those_below_a_priority_are_left_waiting_and_not_passed_over() -> None:
+    queue = new_queue(max_skips=1)
+    queue.enqueue(sized("high"), Priority.HIGH)
+    fill(queue, "ab")
+    for _ in range(3):
+        assert ids(queue.get_requests(8, 100, min_priority=Priority.URGENT)) == []
+    assert ids(queue.get_requests(8, 100, min_priority=Priority.HIGH)) == ["high"]
+    assert drained(queue) == ["a", "b"]

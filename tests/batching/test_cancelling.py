@@ -247,7 +247,7 @@ def test_many_who_leave_from_the_middle_do_not_stay_in_memory() -> None:
     fill(queue, (str(number) for number in range(2_000)))
     for number in range(1, 2_000):
         queue.remove(str(number))
-    assert len(queue._line._by_order) < 100
+    assert queue._line._order.kept < 100
     assert len(queue._line._by_size) < 100
     assert drained(queue) == ["0"]
 
@@ -257,5 +257,5 @@ def test_those_who_come_and_go_do_not_stay_in_memory() -> None:
     fill(queue, "a")
     for _ in range(2_000):
         queue.requeue(queue.dequeue())
-    assert len(queue._line._by_order) == 1
+    assert queue._line._order.kept < 100
     assert len(queue._line._by_size) < 100

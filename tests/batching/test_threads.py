@@ -67,9 +67,9 @@ class GuardedLine(Line):
         assert self.lock.locked()
         return super().drain()
 
-    def take(self, max_count: int, budget: float) -> list[Request]:
+    def take(self, max_count: int, budget: float, min_priority: int = 0) -> list[Request]:
         assert self.lock.locked()
-        return super().take(max_count, budget)
+        return super().take(max_count, budget, min_priority)
 
 
 def test_the_line_is_touched_only_under_the_lock() -> None:

@@ -11,7 +11,7 @@ from axe_playwright_python.async_playwright import Axe  # type: ignore[import-un
 from playwright.async_api import expect
 
 from .conftest import stream
-from .test_try_it import send
+from .test_try_it import open_try_it, send
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -56,6 +56,7 @@ async def test_axe_finds_nothing_wrong_with_a_busy_page(site: Site) -> None:
     page = await busy_page(site, bypass_csp=True)  # axe is a script from outside
     await page.locator("#timeline-table summary").click()
     await page.locator("#nodes .actions button").first.click()
+    await open_try_it(page)
     await page.locator("#try-send").click()
     await expect(page.locator("#tries [data-state=failed]")).to_be_visible()
     assert await found_by_axe(page) == []
@@ -177,7 +178,7 @@ async def test_a_language_chosen_is_remembered_and_changes_everything_at_once(si
     page = await site.open()
     cards = await send(page, "Hello")
     await stream(await node.next_call(), "Hi")
-    await expect(cards.locator(".attempt-status")).to_have_text("Done")
+    await expect(cards.locator(".attempt-status")).to_have_text("Completed")
     await page.get_by_label("Language").select_option("ja")
     await expect(cards.locator(".attempt-status")).to_have_text("完了")
     await expect(page.locator("#try-priority option")).to_have_text(["高", "通常", "低"])

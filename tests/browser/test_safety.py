@@ -68,7 +68,7 @@ def soil(snapshot: dict[str, Any]) -> None:
     counts = dict.fromkeys(("queued", "running", "completed", "failed", "cancelled"), 1)
     snapshot["jobs"]["types"] = [{"type": MARKUP, **counts}]
     (node,) = snapshot["nodes"]
-    node.update(name=MARKUP, kind=MARKUP, last_error=MARKUP, failures={MARKUP: 1})
+    node.update(name=MARKUP, kind=MARKUP, last_error=MARKUP, failures_15_minutes={MARKUP: 1})
     node.update(models=[MARKUP], loaded=[MARKUP], failing=[MARKUP])
     snapshot["models"][0].update(model=MARKUP, families=[MARKUP])
 
@@ -109,7 +109,7 @@ async def test_the_page_asks_for_its_own_files_and_routes_only(site: Site) -> No
     page = await site.open()
     cards = await send(page, "Hello")
     await stream(await node.next_call(), "Hi")
-    await expect(cards.locator(".attempt-status")).to_have_text("Done")
+    await expect(cards.locator(".attempt-status")).to_have_text("Completed")
     assert {url.removeprefix(site.url).split("/")[1] for url in site.asked} == {
         "", "dashboard", "events", "v1",
     }  # fmt: skip

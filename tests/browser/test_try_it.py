@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+async def open_try_it(page: Page) -> None:
+    """Unfold the panel, and be at it: so it stays open, whatever others ask."""
+    await page.evaluate("document.getElementById('try-fold').open = true")
+    await page.get_by_label("Message", exact=True).focus()
+
+
 async def send(page: Page, message: str, copies: int = 1) -> Locator:
     """Write a message, send it with the Enter key, and return the cards."""
     await expect(page.locator("#try-model")).not_to_have_value("")
+    await open_try_it(page)
     await page.get_by_label("At once").select_option(str(copies))
     field = page.get_by_label("Message", exact=True)
     await field.fill(message)
@@ -38,7 +45,7 @@ async def test_a_real_llama_cpp_streams_its_answer_into_the_page(
     await site.serve("--gguf", str(tiny_gguf))
     page = await site.open()
     cards = await send(page, "Is the queue waiting?")
-    await expect(cards.locator(".attempt-status")).to_have_text("Done")
+    await expect(cards.locator(".attempt-status")).to_have_text("Completed")
     await expect(cards.locator(".attempt-answer")).to_have_text(re.compile(r"\w+"))
     await expect(cards.locator(".attempt-note")).to_have_text(re.compile("on .* first token after"))
 
@@ -62,7 +69,7 @@ async def test_those_sent_at_once_get_places_and_move_up(site: Site) -> None:
     await expect(status.filter(has_text=re.compile("about|any moment"))).to_have_count(1)
     await stream(second, "The second")
     await stream(await node.next_call(), "The third")
-    await expect(status).to_have_text(["Done"] * 3)
+    await expect(status).to_have_text(["Completed"] * 3)
     answers = await cards.locator(".attempt-answer").all_inner_texts()
     assert sorted(answers) == ["The first", "The second", "The third"]
     waited = cards.locator(".attempt-note").filter(has_text="waited")
@@ -119,7 +126,7 @@ async def test_while_comments_come_the_place_is_read_from_them(site: Site) -> No
     await expect(cards.locator(".attempt-status")).to_contain_text("1st in line")
     await held.answer({})
     await stream(await node.next_call(), "Thanks")
-    await expect(cards.locator(".attempt-status")).to_have_text("Done")
+    await expect(cards.locator(".attempt-status")).to_have_text("Completed")
     await expect(cards.locator(".attempt-note")).to_contain_text("on gpu1 · waited")
 
 
@@ -155,7 +162,7 @@ async def test_enter_sends_and_shift_enter_and_composing_do_not(site: Site) -> N
     call = await node.next_call()
     assert json.loads(call.body)["messages"] == [{"role": "user", "content": "one\nt"}]
     await stream(call, "Two")
-    await expect(page.locator("#tries .attempt-status")).to_have_text("Done")
+    await expect(page.locator("#tries .attempt-status")).to_have_text("Completed")
 
 
 @pytest.mark.parametrize("how", ["keyboard", "mouse"])
@@ -193,5 +200,7 @@ async def test_no_more_than_eight_messages_are_kept(site: Site) -> None:
     page = await site.open()
     for batch in range(1, 4):
         cards = await send(page, f"Batch {batch}", copies=4)
-        await expect(cards.locator(".attempt-status")).to_have_text(["Done"] * min(8, 4 * batch))
+        await expect(cards.locator(".attempt-status")).to_have_text(
+            ["Completed"] * min(8, 4 * batch)
+        )
     await expect(cards.locator("h3").first).to_have_text("Message 9")

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 
 from forebay.cli import exits
 from forebay.cli.main import app
+from forebay.settings import digest_of
+from forebay.testing import RawClient
 
 from .test_help import COMMANDS
 
@@ -97,7 +99,9 @@ VERBS: dict[str, str] = {
     "config show": "config show",
     "config schema": "config schema",
     "keys": "keys --help",
-    "keys new": "keys new team-a",
+    "keys list": "keys list",
+    "keys new": "keys new team-a --admin",
+    "keys revoke": "keys revoke {made} --last --key-env A_KEY",
     "node": "node --backend http://127.0.0.1:9 --port 0",
     "sim-node": "sim-node",
     "demo": "demo",
@@ -110,9 +114,10 @@ VERBS: dict[str, str] = {
 NEEDED = {
     ("bench", "--limit"), ("bench", "--rate"), ("node", "--backend"), ("node", "--port"),
     ("sim", "--from"), ("sim", "--nodes"),
+    ("keys new", "--admin"), ("keys revoke", "--last"), ("keys revoke", "--key-env"),
 }  # fmt: skip
-"""Flags of those lines: without a limit a run lasts 30 s, another may have the usual port, and a
-trace names no nodes."""
+"""Flags of those lines: without a limit a run lasts 30 s, another may have the usual port, a trace
+names no nodes, and the first key and the last must be an admin's."""
 
 FLAGS: dict[str, dict[str, Flag]] = {
     "": {"--version": switch("")},
@@ -226,7 +231,19 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **CONFIG, **SET, **JSON, "--strict": switch(), "--probe": switch(),
     },
     "config show": {**CONFIG, **SET, **JSON},
-    "keys new": JSON,
+    "keys list": GATEWAY,
+    "keys new": {
+        **GATEWAY,
+        "--admin": switch("keys new team-b"),
+        "--user": Flag("ann", "a\tb"),
+        "--set": Flag("max_running=4", "max_runing=4"),
+        "--offline": switch("keys new team-b"),
+    },
+    "keys revoke": {
+        **GATEWAY,
+        "--key-env": Flag("A_KEY", "NO_SUCH_VARIABLE", "keys revoke {made} --last"),
+        "--last": switch("keys revoke {made} --key-env A_KEY"),
+    },
     "node": {
         "--backend": Flag("http://127.0.0.1:9", "ftp://x", "node --port 0",
                           reaches=("backend", "http://127.0.0.1:9")),
@@ -366,6 +383,13 @@ class Stage:
         done = await self.run([*["bench", "--limit", "3", "--rate", "1000", "--save", "run.json"]])
         assert done.exit_code == 0, done.output
         return "run.json"
+
+    async def _made(self) -> str:
+        body = {"name": "made", "admin": True, "key_sha256": digest_of("sk-a-0123456789")}
+        async with await RawClient.connect("127.0.0.1", self._desk.gateway.port) as client:
+            await client.post("/admin/keys", body)
+            assert (await client.reply()).status == 201
+        return "made"
 
     async def _spare(self) -> str:
         return (await self._desk.node()).url

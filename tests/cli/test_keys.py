@@ -1,18 +1,26 @@
-"""`forebay keys new`: a key shown once, and the block that lets it in."""
+"""`forebay keys`: a key shown once, in force at a gateway or with the block that lets it in."""
+
+from __future__ import annotations
 
 import json
 from hashlib import sha256
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
 
+from forebay.cli import exits
 from forebay.cli.main import app
 from forebay.settings import load_settings, resolve_keys
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .conftest import Desk
+
 
 def test_the_block_it_prints_lets_the_key_in(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["keys", "new", "team-a"])
+    done = CliRunner().invoke(app, ["keys", "new", "team-a", "--offline"])
     assert done.exit_code == 0
     (key,) = [line for line in done.stdout.splitlines() if line.startswith("fb-")]
     file = tmp_path / "forebay.toml"
@@ -24,7 +32,7 @@ def test_the_block_it_prints_lets_the_key_in(tmp_path: Path) -> None:
 
 
 def test_as_json_it_says_the_same() -> None:
-    done = CliRunner().invoke(app, ["keys", "new", "team-a", "--json"])
+    done = CliRunner().invoke(app, ["keys", "new", "team-a", "--offline", "--json"])
     shown = json.loads(done.stdout)
     assert shown["key_sha256"] == sha256(shown["key"].encode()).hexdigest()
     assert shown["key_sha256"] in shown["toml"]
@@ -32,7 +40,7 @@ def test_as_json_it_says_the_same() -> None:
 
 
 def test_every_key_is_another() -> None:
-    runs = [CliRunner().invoke(app, ["keys", "new", "a", "--json"]) for _ in range(5)]
+    runs = [CliRunner().invoke(app, ["keys", "new", "a", "--offline", "--json"]) for _ in range(5)]
     assert len({json.loads(done.stdout)["key"] for done in runs}) == 5
 
 
@@ -41,3 +49,48 @@ def test_a_name_that_is_not_plain_is_refused_with_a_way_out(name: str) -> None:
     done = CliRunner().invoke(app, ["keys", "new", name])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "team-a" in done.stderr
+
+
+def test_what_it_may_do_is_in_the_block_too(tmp_path: Path) -> None:
+    asked = ["keys", "new", "a", "--offline", "--admin", "--user", "ann"]
+    done = CliRunner().invoke(app, [*asked, "--set", 'models=["m"]', "--set", "max_running=4"])
+    file = tmp_path / "forebay.toml"
+    file.write_text(done.stdout[done.stdout.index("[[keys]]") :])
+    (key,) = load_settings(file, (), {}).keys
+    assert (key.admin, key.user, key.models, key.max_running) == (True, "ann", ("m",), 4)
+
+
+def test_where_no_gateway_answers_it_prints_the_block_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forebay.toml").write_text("[server]\nport = 1\n")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["keys", "new", "a"])
+    assert (done.exit_code, "[[keys]]" in done.stdout) == (0, True)
+    assert "settings file" in done.stderr
+    named = CliRunner().invoke(app, ["keys", "new", "a", "--url", "http://127.0.0.1:1"])
+    assert (named.exit_code, named.stdout) == (exits.NOT_REACHABLE, "")
+
+
+async def test_keys_are_made_listed_and_revoked_at_a_running_gateway(
+    desk: Desk, tmp_path: Path
+) -> None:
+    await desk.start(jobs={"database": f"sqlite:///{tmp_path}/jobs.db"})
+    refused = await desk.run("keys", "new", "plain")
+    assert (refused.exit_code, "admin" in refused.stderr) == (exits.FAILED, True)
+    made = json.loads((await desk.run("keys", "new", "boss", "--admin", "--json")).stdout)
+    boss = {"BOSS": made["key"]}
+    denied = await desk.run("keys", "list")
+    assert denied.exit_code == exits.NOT_ALLOWED
+    done = await desk.run("keys", "new", "team-a", "--user", "ann", "--key-env", "BOSS", **boss)
+    assert done.exit_code == 0
+    (text,) = [line for line in done.stdout.splitlines() if line.startswith("fb-")]
+    listed = await desk.run("keys", "list", "--key-env", "BOSS", **boss)
+    first, *rows = listed.stdout.splitlines()
+    assert first.split()[:3] == ["Key", "User", "Admin"]
+    assert [row.split()[:3] for row in rows] == [["boss", "boss", "yes"], ["team-a", "ann", "no"]]
+    assert text not in listed.stdout
+    gone = await desk.run("keys", "revoke", "team-a", "--key-env", "BOSS", **boss)
+    assert gone.exit_code == 0
+    left = await desk.run("keys", "list", "--json", "--key-env", "BOSS", **boss)
+    assert [key["name"] for key in json.loads(left.stdout)] == ["boss"]

@@ -20,6 +20,7 @@ from forebay.core import (
     Describe,
     Finished,
     Inspected,
+    KeysUsed,
     Lent,
     NodeChanged,
     NodeRemoved,
@@ -74,8 +75,8 @@ class NaiveModel(NaiveArrivals):
                     self.take_waiting(event, ticket)
             case NodeChanged() | NodeRested() | NodeRemoved():
                 self.take_node(event)
-            case Resumed() | Lent():
-                raise AssertionError("the model knows one core, from its beginning")
+            case Resumed() | Lent() | KeysUsed():
+                raise AssertionError("the model knows one core, from its beginning, and no rates")
             case _:
                 self.take_whole(event)
 

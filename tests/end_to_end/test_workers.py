@@ -63,6 +63,37 @@ async def test_a_request_of_one_worker_waits_for_the_slot_that_another_uses(shel
     assert (reply.status, reply.headers["x-queue-status"]) == (200, "queued")
 
 
+async def test_a_key_made_at_one_worker_is_in_force_at_all_and_outlives_the_leader(
+    shell: Shell, tmp_path: Path
+) -> None:
+    workers = await Workers.serve(
+        shell, "--node", await shell.sim_node(FAST), "--set", "server.public_status=true",
+        cwd=tmp_path,
+    )  # fmt: skip
+    boss = {"name": "boss", "admin": True}
+    made = (await workers.post(workers.follower, "/admin/keys", boss)).json
+    holder = {"Authorization": f"Bearer {made['key']}"}
+
+    async def asked(number: int, headers: dict[str, str]) -> int:
+        client = await workers.connect(number)
+        await client.get("/v1/models", headers)
+        status = (await client.reply()).status
+        client.close()
+        return status
+
+    async with asyncio.timeout(LIMIT_S):
+        for number in (workers.leader, workers.follower):
+            while await asked(number, {}) != 401:
+                await pause()
+            assert await asked(number, holder) == 200
+    follower = workers.follower
+    workers.kill(workers.leader)
+    assert [await asked(follower, {}), await asked(follower, holder)] == [401, 200]
+    await workers.all_there()
+    for number in (0, 1):
+        assert [await asked(number, {}), await asked(number, holder)] == [401, 200]
+
+
 async def test_who_was_refused_by_one_worker_has_its_place_at_another(shell: Shell) -> None:
     workers = await Workers.serve(
         shell, "--node", await shell.sim_node(ONE_SLOT),

@@ -50,12 +50,13 @@ class Rig:
         """Start the gateway in front of these nodes, named n1, n2, ..."""
         listed = [{"name": f"n{i + 1}", "url": node.url} for i, node in enumerate(nodes)]
         environ, log = settings.pop("environ", {}), settings.pop("log", None)
+        traces = settings.pop("traces", None)
         self.given = {"nodes": listed, **settings}
         self.given["server"] = {"port": 0, **settings.get("server", {})}
         jobs = {"database": f"sqlite:///{self.folder}/jobs.db", **settings.get("jobs", {})}
         self.given["jobs"] = jobs
         made = self.read_settings()
-        self.gateway = self.make(made, environ=environ, log=log)
+        self.gateway = self.make(made, environ=environ, log=log, traces=traces)
         await self.stack.enter_async_context(self.gateway)
         for backend in self.gateway.parts.nodes:  # of equal nodes the first to come up is chosen
             if backend.told.state == "online":

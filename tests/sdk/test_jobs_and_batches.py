@@ -210,6 +210,24 @@ async def test_the_line_the_models_and_the_limits_can_be_seen(place: Place) -> N
         await client.queue("nobody")
 
 
+async def test_requests_are_listed_one_by_one(place: Place) -> None:
+    node = await place.node()
+    await place.start(node)
+    client = await place.client()
+    asked = asyncio.ensure_future(client.chat("m", "Hello", user="alice"))
+    call = await node.next_call()
+    [running] = (await client.queue_requests(state="running", user="alice")).data
+    assert (running.state, running.model, running.outcome) == ("running", "m", None)
+    await call.start_stream()
+    await call.chunk(b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n')
+    await call.end()
+    await asked
+    page = await client.queue_requests(limit=1)
+    assert [(row.id, row.outcome, row.status) for row in page.data] == [(running.id, "served", 200)]
+    assert not page.has_more
+    assert (await client.queue_requests(before=running.id)).data == ()
+
+
 async def test_a_key_is_needed_where_there_are_keys(place: Place) -> None:
     node = await place.node()
     keys = [{"name": "k", "key_env": "K"}]

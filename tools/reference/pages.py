@@ -14,6 +14,7 @@ from tools.reference import (
     grafana,
     headers,
     metrics,
+    python,
     routes,
     settings,
 )
@@ -26,6 +27,7 @@ def pages() -> dict[Path, str]:
     openapi = msgspec.json.format(msgspec.json.encode(document()), indent=2).decode() + "\n"
     return {
         **{module.PAGE: module.page() for module in MODULES},
+        **python.pages(),
         **{page: diagrams.drawn(page) for page in diagrams.PAGES},
         Path("forebay.example.toml"): example_toml(),
         Path("docs/reference/forebay.schema.json"): json_schema(),

@@ -1,9 +1,8 @@
 """The waiting line itself: who is first, and which requests make the next batch.
 
-Order. Higher priority first, then order of arrival. A heap holds `(-priority, sequence, ticket)`;
-sequences are unique, so equals stay in order. Whoever leaves from the middle leaves a dead
-ticket in the heap, dropped when it comes up, or all at once when more than half are dead: every
-operation is O(log n), counted over many.
+Order. Higher priority first, then between users or by arrival (`order.py`). Whoever leaves from
+the middle leaves a dead ticket behind, dropped when it comes up, or all at once when more than
+half are dead: every operation is O(log n), counted over many.
 
 The batch. `take(max_count, budget)` goes down the line and takes what still fits. Going on past a
 request that does not fit keeps one big request from holding up everybody (head-of-line
@@ -43,31 +42,33 @@ a request whose token is cancelled is dropped when it comes up, never handed out
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from forebay.batching.order import SLACK, ServiceOrder
 from forebay.batching.request import Request, Ticket
 
 UNPROVEN_CALLS_MAX = 100
 """Calls that may be held back for requests larger than any budget so far: seconds of a running
 engine, long enough for a slow start, short enough not to look like a hang."""
 
-SLACK = 64
-"""Dead tickets that are never worth a clean-up."""
-
 
 class Line:
     """Tickets in order; see the top of this module."""
 
     __slots__ = (
-        "_by_order",
         "_by_size",
+        "_dead",
         "_largest_budget",
         "_max_skips",
+        "_order",
         "_unproven_calls",
         "waiting",
     )
 
-    def __init__(self, max_skips: int, memory_limit: int | None = None) -> None:
+    def __init__(
+        self, max_skips: int, memory_limit: int | None = None, *, fair: bool = False
+    ) -> None:
         self.waiting: dict[str, Ticket] = {}  # by id; exact, where the heaps also hold the dead
-        self._by_order: list[tuple[int, int, Ticket]] = []
+        self._order = ServiceOrder(fair=fair)
+        self._dead = 0  # tickets in the order that no longer wait, at most
         self._by_size: list[tuple[int, int, Ticket]] = []
         self._max_skips = max_skips
         self._largest_budget: float = memory_limit or 0
@@ -76,7 +77,7 @@ class Line:
     def add(self, ticket: Ticket) -> None:
         """Put a ticket in its place: behind its equals, or where it was if it comes back."""
         self.waiting[ticket.id] = ticket
-        heappush(self._by_order, (-ticket.priority, ticket.sequence, ticket))
+        self._order.push(ticket)
         heappush(self._by_size, (ticket.memory_bytes, ticket.sequence, ticket))
         if len(self._by_size) > 2 * len(self.waiting) + SLACK:
             self._sweep()
@@ -91,7 +92,8 @@ class Line:
         if ticket.request is None:
             return False
         self._drop(ticket)
-        if len(self._by_order) > 2 * len(self.waiting) + SLACK:
+        self._dead += 1
+        if self._dead > len(self.waiting) + SLACK:
             self._sweep()
         return True
 
@@ -100,10 +102,11 @@ class Line:
         requests = []
         while (ticket := self._pop_live()) is not None:
             requests.append(self._drop(ticket))
+            self._order.skipped(ticket)
         self._by_size.clear()
         return requests
 
-    def take(self, max_count: int, budget: float) -> list[Request]:
+    def take(self, max_count: int, budget: float, min_priority: int = 0) -> list[Request]:
         """Take the next batch: at most so many, at most so large together, in order."""
         if budget > self._largest_budget:
             self._largest_budget = budget
@@ -115,18 +118,19 @@ class Line:
             ticket = self._pop_live()
             if ticket is None:
                 break
-            if ticket.memory_bytes <= budget:
+            if ticket.memory_bytes <= budget and ticket.priority >= min_priority:
                 budget -= ticket.memory_bytes
                 taken.append(self._hand_out(ticket))
                 overtaken = len(passed)
             else:
                 passed.append(ticket)
-                if self._is_reserved_for(ticket):
+                self._order.skipped(ticket)
+                if ticket.priority < min_priority or self._is_reserved_for(ticket):
                     break
         for ticket in passed[:overtaken]:
             ticket.skips += 1
         for ticket in passed:
-            heappush(self._by_order, (-ticket.priority, ticket.sequence, ticket))
+            self._order.push(ticket)
         return taken
 
     def _is_reserved_for(self, ticket: Ticket) -> bool:
@@ -146,19 +150,18 @@ class Line:
         return by_size[0][0] if by_size else inf
 
     def _pop_live(self) -> Ticket | None:
-        """Pop the first ticket that still waits off the heap, and leave it in `waiting`."""
-        by_order = self._by_order
-        while by_order:
-            ticket = heappop(by_order)[2]
-            if ticket.request is None:
-                continue
-            if not ticket.cancelled:
-                return ticket
-            self._drop(ticket)
+        """Pop the first ticket that still waits out of the order, and leave it in `waiting`."""
+        while (ticket := self._order.pop()) is not None:
+            if ticket.request is not None:
+                if not ticket.cancelled:
+                    return ticket
+                self._drop(ticket)
+            self._order.skipped(ticket)
         return None
 
     def _hand_out(self, ticket: Ticket) -> Request:
         del self.waiting[ticket.id]
+        self._order.served(ticket)
         return ticket.leave(taken=True)
 
     def _drop(self, ticket: Ticket) -> Request:
@@ -166,9 +169,10 @@ class Line:
         return ticket.leave(taken=False)
 
     def _sweep(self) -> None:
-        """Build both heaps anew from those who wait."""
-        tickets = self.waiting.values()
-        self._by_order = [(-ticket.priority, ticket.sequence, ticket) for ticket in tickets]
-        self._by_size = [(ticket.memory_bytes, ticket.sequence, ticket) for ticket in tickets]
-        heapify(self._by_order)
+        """Forget the dead."""
+        self._dead = 0
+        self._order.sweep()
+        self._by_size = [
+            (ticket.memory_bytes, ticket.sequence, ticket) for ticket in self.waiting.values()
+        ]
         heapify(self._by_size)

@@ -27,7 +27,7 @@ import operator
 from collections import deque
 from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from forebay.batching.checks import at_least, seconds
 from forebay.batching.errors import (
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from forebay.batching.cancel import CancelToken
     from forebay.batching.request import Request
 
+FAIRNESS = ("fifo", "round_robin")
 WAIT_CANCELLED = "the wait for a request was cancelled"
 
 
@@ -146,6 +147,7 @@ class RequestQueue:
         memory_limit: int | None = None,
         max_skips: int = 8,
         clock: Clock | None = None,
+        fairness: Literal["fifo", "round_robin"] = "fifo",
     ) -> None:
         """Make an empty queue.
 
@@ -157,6 +159,8 @@ class RequestQueue:
         before memory is reserved for it; 0 for strict order. 8 lets small ones fill gaps, yet is
         soon over: an engine makes a call every few milliseconds.
         `clock`: read for `Request.enqueued_s`, and for how much of a timeout is left.
+        `fairness`: within a priority, `fifo` by arrival, `round_robin` evenly between the users
+        that wait, by size (see `forebay.batching.order`).
         """
         self._capacity: float = math.inf if capacity is None else at_least(1, "capacity", capacity)
         self._estimator = estimator
@@ -165,7 +169,10 @@ class RequestQueue:
         self._memory_limit = memory_limit
         self._clock = SystemClock() if clock is None else clock
         self._lock = Lock()
-        self._line = Line(at_least(0, "max_skips", max_skips), memory_limit)
+        if fairness not in FAIRNESS:
+            raise ValueError(f"fairness must be one of {', '.join(FAIRNESS)}, not {fairness!r}")
+        fair = fairness == "round_robin"
+        self._line = Line(at_least(0, "max_skips", max_skips), memory_limit, fair=fair)
         self._sleepers = Sleepers()
         self._withdrawn: deque[Ticket] = deque()  # cancelled, and still to be taken out
         self._sequence = 0
@@ -260,20 +267,22 @@ class RequestQueue:
         timeout_s = seconds("timeout", timeout)
         return self._next(cancel, None if timeout_s == math.inf else timeout_s)
 
-    def get_requests(self, max_count: int, memory_budget: float) -> list[Request]:
+    def get_requests(
+        self, max_count: int, memory_budget: float, min_priority: Priority = Priority.LOW
+    ) -> list[Request]:
         """Take the next batch: at most so many requests, of at most so many bytes together.
 
         In order; a request too big for what is left is passed over, at most `max_skips` times,
         then memory is reserved for it (see `forebay.batching.line`). Never waits: the list is
         empty if nothing fits, nobody waits or the queue is closed. `Request.memory_bytes` is what
-        each was counted with.
+        each was counted with. Those of a lower priority than `min_priority` are left waiting.
         """
         at_least(0, "max_count", max_count)
         if not memory_budget >= 0:
             raise ValueError(f"memory_budget must be at least 0, not {memory_budget}")
         with self._lock:
             self._bury_locked()
-            return self._line.take(max_count, memory_budget)
+            return self._line.take(max_count, memory_budget, min_priority)
 
     def remove(self, id: str) -> bool:
         """Take a request out of the queue; it is not delivered. False if no such one waits."""

@@ -23,6 +23,7 @@ class Ticket:
         "cancel",
         "enqueued_s",
         "id",
+        "is_charged",
         "issuer",
         "memory_bytes",
         "priority",
@@ -30,6 +31,7 @@ class Ticket:
         "request",
         "sequence",
         "skips",
+        "user",
     )
 
     def __init__(
@@ -37,6 +39,8 @@ class Ticket:
     ) -> None:
         self.issuer = issuer  # stands for the queue that made it, without keeping it alive
         self.id = request.id
+        self.user = request.user
+        self.is_charged = False  # whether its user has paid for it: it was served
         self.cancel = request.cancel
         self.priority = priority
         self.sequence = 0  # order of arrival; set once, when it first joins
@@ -126,6 +130,9 @@ class Request:
     payload: object = None
     """Anything the engine wants to find again, such as where to send the answer."""
 
+    user: str = ""
+    """Whom a queue with `fairness="round_robin"` shares between."""
+
     _ticket: "Ticket | None" = field(default=None, init=False, repr=False)
     """Its place in line; written by the queue alone, under the queue's lock."""
 
@@ -136,6 +143,8 @@ class Request:
             raise ValueError("id must not be empty")
         if not isinstance(self.max_tokens, int) or isinstance(self.max_tokens, bool):
             raise TypeError(f"max_tokens must be a whole number, not {self.max_tokens!r}")
+        if not isinstance(self.user, str):
+            raise TypeError(f"user must be a str, not {self.user!r}")
         if self.cancel is not None and not isinstance(self.cancel, CancelToken):
             raise TypeError(f"cancel must be a CancelToken or None, not {self.cancel!r}")
         if self.max_tokens <= 0:

@@ -1,46 +1,182 @@
-"""`forebay keys`: make API keys."""
+"""`forebay keys`: list, make and revoke API keys, at a gateway or for its settings file."""
+
+from __future__ import annotations
 
 import json
 import secrets
-from typing import Annotated
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
-from pydantic import ValidationError
 
 from forebay.cli.exits import USAGE
-from forebay.cli.output.console import fail, tell
-from forebay.settings import KeySettings, digest_of
+from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
+from forebay.cli.invocation import with_url
+from forebay.cli.output.console import fail, say, tell, tell_json
+from forebay.cli.output.text import printable
+
+if TYPE_CHECKING:
+    from forebay.settings import KeySettings
 
 BYTES = 32
 """256 bits: nobody guesses them, so a plain SHA-256 is enough to keep them by."""
 
-keys_app = typer.Typer(name="keys", help="Make API keys.", no_args_is_help=True)
+keys_app = typer.Typer(
+    name="keys",
+    help="List, make and revoke API keys.",
+    epilog="Keys made at a gateway are kept in the database of its jobs, by their digests.",
+    no_args_is_help=True,
+)
+
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="As `forebay keys list` shows it.")]
 
 
-@keys_app.callback()
-def keys() -> None:
-    """Make API keys."""
+@keys_app.command("list")
+def list_keys(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
+    """Show every key and what it may do, never its text."""
+    from forebay.sdk.records import KeyList
+
+    client = GatewayClient(url, key_env)
+    reply = client.insist("GET", "/admin/keys", KeyList)
+    if as_json:
+        tell_json(reply.raw["data"])
+    elif reply.value.data:
+        from forebay.cli.output.tables import plain_table, show
+
+        table = plain_table("Key", "User", "Admin", "Models", "Priority", "Running", "Of", "Made")
+        for key in reply.value.data:
+            table.add_row(
+                printable(key.name),
+                printable(key.user),
+                "yes" if key.admin else "no",
+                printable(",".join(key.models)) or "all",
+                printable(key.max_priority),
+                str(key.max_running or "any"),
+                "the settings" if key.origin == "settings" else printable(key.created_by) or "-",
+                printable(key.created_at or "-"),
+            )
+        show(table)
+    else:
+        making = with_url("keys new NAME --admin", client.url)
+        tell(f"There are no keys: everyone may call. Make the first with: {making}")
 
 
 @keys_app.command()
-def new(
+def new(  # noqa: PLR0913 - Typer reads the options from the signature
     name: Annotated[str, typer.Argument(help="Name of the key: letters, digits, . _ -")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    admin: Annotated[bool, typer.Option("--admin", help="Let it change nodes and keys.")] = False,
+    user: Annotated[str, typer.Option(help="User it counts for; else its name.")] = "",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any other key of a [[keys]] block: max_running=4"
+        ),
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no gateway: print a block for forebay.toml.")
+    ] = False,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
 ) -> None:
-    """Make a key, show it once, and print the block for forebay.toml that lets it in."""
-    key = f"fb-{secrets.token_urlsafe(BYTES)}"
-    try:
-        block = KeySettings(name=name, key_sha256=digest_of(key))
-    except ValidationError:
-        fail(
-            "a key's name is 1 to 64 letters, digits, dots, dashes and underscores, such as "
-            "team-a. Nothing was made.",
-            code=USAGE,
-        )
-    toml = f'[[keys]]\nname = "{block.name}"\nkey_sha256 = "{block.key_sha256}"\n'
+    """Make a key, in force at once at a running gateway, and show it this once.
+
+    Where no gateway answers, or with --offline, print the block for forebay.toml that lets it in.
+    """
+    text = f"fb-{secrets.token_urlsafe(BYTES)}"
+    chosen = {"admin": admin, "user": user, **_assigned(assignments or ())}
+    key = _key(name, text, {key: value for key, value in chosen.items() if value})
+    where = None if offline else _make_there(key, url, key_env)
+    shown: dict[str, Any] = {"name": key.name, "key": text, "key_sha256": key.key_sha256}
+    if where is None:
+        toml = _block(key)
+        if as_json:
+            tell_json({**shown, "toml": toml})
+            return
+        tell(f"The key, shown only now; its holder sends it as a bearer token:\n\n{text}\n")
+        tell(f"Add this to forebay.toml, then reload or restart the gateway:\n\n{toml}", nl=False)
+    elif as_json:
+        tell_json({**shown, "url": where})
+    else:
+        tell(f"The key, shown only now; its holder sends it as a bearer token:\n\n{text}\n")
+        tell(f"It is in force at {where}. Revoke it with: {with_url(f'keys revoke {name}', where)}")
+
+
+@keys_app.command()
+def revoke(
+    name: KeyName,
+    last: Annotated[
+        bool, typer.Option("--last", help="Revoke it even if it is the last admin key.")
+    ] = False,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take a key back: what waits with it gets 401, what runs may finish."""
+    path = f"/admin/keys/{quote(name, safe='')}{'?last=true' if last else ''}"
+    GatewayClient(url, key_env).insist("DELETE", path, object)
     if as_json:
-        shown = {"name": block.name, "key": key, "key_sha256": block.key_sha256, "toml": toml}
-        tell(json.dumps(shown, indent=2))
-        return
-    tell(f"The key, shown only now; its holder sends it as a bearer token:\n\n{key}\n")
-    tell(f"Add this to forebay.toml, then reload or restart the gateway:\n\n{toml}", nl=False)
+        tell_json({"name": name})
+    else:
+        tell(f"Key {printable(name)} was revoked.")
+
+
+def _make_there(key: KeySettings, url: str | None, key_env: str) -> str | None:
+    """Make the key at a gateway and return its address; None where none answers.
+
+    Its text stays here: the gateway is told the digest.
+    """
+    from forebay.sdk import GatewayAway, SdkError
+
+    client = GatewayClient(url, key_env)
+    body = key.model_dump(mode="json", exclude_defaults=True)
+    try:
+        client.ask("POST", "/admin/keys", object, body)
+    except GatewayAway as error:
+        if url is not None:
+            client.give_up(error)
+        say(f"{printable(error)}: so this is for its settings file.")
+        return None
+    except SdkError as error:
+        client.give_up(error)
+    return client.url
+
+
+def _key(name: str, text: str, chosen: dict[str, Any]) -> KeySettings:
+    from forebay.settings import SettingsError, digest_of, parse_key
+
+    try:
+        return parse_key({**chosen, "name": name, "key_sha256": digest_of(text)})
+    except SettingsError as error:
+        problem = error.problems[0]
+        if problem.key == "name":
+            fail(
+                "a key's name is 1 to 64 letters, digits, dots, dashes and underscores, such as "
+                "team-a. Nothing was made.",
+                code=USAGE,
+            )
+        option = "--user" if problem.key == "user" else f"--set {problem.key}"
+        fail(f"{option}: it {problem.wrong}; {problem.instead}. Nothing was made.", code=USAGE)
+
+
+def _assigned(assignments: list[str] | tuple[()]) -> dict[str, Any]:
+    """Return what --set says; a value is TOML, or a plain text."""
+    found: dict[str, Any] = {}
+    for assignment in assignments:
+        key, mark, value = assignment.partition("=")
+        if not mark or not key.isidentifier():
+            fail(f"--set {assignment}: write KEY=VALUE, such as max_running=4.", code=USAGE)
+        try:
+            found[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key] = value
+    return found
+
+
+def _block(key: KeySettings) -> str:
+    lines = [f'name = "{key.name}"', f'key_sha256 = "{key.key_sha256}"']
+    given = key.model_dump(mode="json", exclude_defaults=True, exclude={"name", "key_sha256"})
+    lines += [f"{field} = {json.dumps(value)}" for field, value in given.items()]
+    return "\n".join(["[[keys]]", *lines]) + "\n"

@@ -55,7 +55,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "reload": Verb("forebay.cli.reload:reload", "Have a running gateway read its settings again."),
     "config": Verb("forebay.cli.config.command:config_app", "Write, check and show the settings."),
-    "keys": Verb("forebay.cli.keys:keys_app", "Make API keys."),
+    "keys": Verb("forebay.cli.keys:keys_app", "List, make and revoke API keys."),
     "node": Verb(
         "forebay.cli.serve.node:node",
         "Guard a model server: exactly its slots through, 429 at once for anything more.",

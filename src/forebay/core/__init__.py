@@ -9,6 +9,7 @@ from forebay.core.actions import (
     Describe,
     Expire,
     Lease,
+    RateStatus,
     Reject,
     RejectCode,
     Route,
@@ -22,6 +23,7 @@ from forebay.core.events import (
     Event,
     Finished,
     Inspected,
+    KeysUsed,
     Lent,
     NodeChanged,
     NodeRemoved,
@@ -34,16 +36,16 @@ from forebay.core.events import (
     ShutDown,
     Ticked,
 )  # fmt: skip
-from forebay.core.options import Options, capped_priority, parse_priority
+from forebay.core.options import KeyLimits, Options, capped_priority, parse_priority
 from forebay.core.return_tickets import retry_delay_s
 from forebay.core.scheduler import Scheduler
 from forebay.core.snapshot import LaneView, NodeView, Snapshot, Totals
 
 __all__ = [
     "NO_ROOM", "Abort", "Action", "Arrived", "Audit", "Audited", "Cancelled", "Decision",
-    "Describe", "Event", "Expire", "Finished", "Inspected", "LaneView", "Lease", "Lent",
-    "NodeChanged", "NodeRemoved", "NodeRested", "NodeView", "Observed", "Options", "OptionsChanged",
-    "Reject", "RejectCode", "Resumed", "Returned", "Revoked", "Route", "Scheduler", "ShutDown",
-    "Snapshot", "Ticked", "Totals", "Wait", "WaitReason", "capped_priority", "parse_priority",
-    "retry_delay_s",
+    "Describe", "Event", "Expire", "Finished", "Inspected", "KeyLimits", "KeysUsed", "LaneView",
+    "Lease", "Lent", "NodeChanged", "NodeRemoved", "NodeRested", "NodeView", "Observed",
+    "Options", "OptionsChanged", "RateStatus", "Reject", "RejectCode", "Resumed", "Returned",
+    "Revoked", "Route", "Scheduler", "ShutDown", "Snapshot", "Ticked", "Totals", "Wait",
+    "WaitReason", "capped_priority", "parse_priority", "retry_delay_s",
 ]  # fmt: skip

@@ -21,8 +21,10 @@ RejectCode: TypeAlias = Literal[
     "route_not_supported",
     "model_loading",
     "no_node",
+    "rate_limited",
     "shutting_down",
 ]
+"""Why a request is refused before it waits; the codes of the HTTP errors."""
 
 NO_ROOM: tuple[RejectCode, ...] = (
     "queue_full", "user_queue_full", "queue_disabled", "stream_not_queued",
@@ -40,7 +42,26 @@ WaitReason: TypeAlias = Literal[
     "offline",  # no node that serves it is up
     "loading",  # the nodes that serve it are not up, and one says that it is loading
     "starting",  # a node that may serve it has never answered yet
+    "rate",  # its key has used what it may for now
 ]
+"""Why a request waits: `busy`, every slot that could serve it is taken; `turn`, a slot is free, but
+held for a model swap or for those before it; `offline`, no node that serves it is up; `loading`,
+none is up, but one is loading; `starting`, a node that may serve it has never answered yet."""
+
+
+class RateStatus(Struct, frozen=True, gc=False, omit_defaults=True):
+    """How a key stands against its limits, what has just started included; 0 is no limit.
+
+    Of the minute's and the day's limit on tokens, the one that leaves less.
+    """
+
+    limit_requests: int = 0
+    remaining_requests: int = 0
+    reset_requests_s: float = 0.0
+    """When nothing would be used any more, if nothing more started."""
+    limit_tokens: int = 0
+    remaining_tokens: int = 0
+    reset_tokens_s: float = 0.0
 
 
 class Route(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -61,6 +82,8 @@ class Route(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Its place in the order of arrival, for `Resumed`."""
     cached_tokens: int = 0
     """How much of its prompt the node has probably computed before."""
+    rate: RateStatus | None = None
+    """Of its key, where that has limits."""
 
 
 class Wait(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -76,6 +99,8 @@ class Wait(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     p90_s: float | None = None
     seq: int = 0
     """Its place in the order of arrival, for `Resumed`."""
+    rate: RateStatus | None = None
+    """Of its key, where that has limits."""
 
 
 class Reject(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -90,6 +115,8 @@ class Reject(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     estimate_s: float | None = None
     return_ticket: str = ""
     """Where there was no room: keeps the arrival number, if shown with the next attempt."""
+    rate: RateStatus | None = None
+    """Of its key, where that was over its rate."""
 
 
 class Expire(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
@@ -144,4 +171,6 @@ class Audit(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 Decision: TypeAlias = Route | Wait | Reject
+"""The first answer to an `Arrived`."""
 Action: TypeAlias = Route | Wait | Reject | Expire | Abort | Describe | Snapshot | Audit
+"""Everything that `Scheduler.handle` may return."""

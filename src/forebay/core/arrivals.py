@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from forebay.core.actions import NO_ROOM, RETURNABLE, Reject, Wait
-from forebay.core.positions import exact_place, newcomer_place, youngest_place
+from forebay.core.positions import (
+    ahead_of_parked,
+    exact_place,
+    newcomer_place,
+    parked_before,
+    youngest_place,
+)
 from forebay.core.retries import NOWHERE
 from forebay.errors import InvariantBroken
 
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from forebay.core.fairness import WaitQueue
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
+    from forebay.core.rates import Claim
     from forebay.core.waits import Place
 
 REASONS: dict[str, str] = {
@@ -33,12 +40,15 @@ REASONS: dict[str, str] = {
     "route_not_supported": "the model is known, but not in this API family",
     "model_loading": "every node of this model is still loading or starting",
     "no_node": "every node of this model is offline",
+    "rate_limited": "over the key's rate for longer than it may wait",
     "shutting_down": "the gateway is shutting down",
 }
 
 NEVER_WAITS: Final = ("queue_disabled", "stream_not_queued")
 """Refusals of those who may not wait, whatever the room; but live calls come before jobs."""
 
+RATE_P90: Final = 1.2
+"""A key's rate is known, but not what the answers before it will take of it."""
 WEIGHT_MIN, WEIGHT_MAX = 0.000001, 1000000.0
 """Beyond these a share means nothing, and charges over weights would not stay finite."""
 
@@ -67,9 +77,7 @@ class Arrivals:
             lane = self._lane_worth_waiting_for(arrival, lane)
             if lane is None:
                 return
-        cap = arrival.key_running_max
-        if cap and book.key_unfinished(arrival.key) >= cap:
-            self.refuse(arrival, "user_queue_full", lane)
+        if (arrival.key_running_max or book.paced) and self._is_settled_by_key(arrival, lane):
             return
         if book.cluster.open:
             queue = lane.queues[book.rank_of(arrival)]
@@ -115,11 +123,52 @@ class Arrivals:
         book = self._book
         node = book.cluster.find(event.node)
         book.charging.charge(entry, node)
+        if entry.claim is not None:
+            book.rates.resume(entry.claim, runs=True)
         if event.lent and node.lent:
             node.lent -= 1
             entry.lent = True
         book.lease(entry, node)
         entry.since_s = book.now_s - event.ran_s
+
+    def _is_settled_by_key(self, arrival: Arrived, lane: Lane) -> bool:
+        """Refuse it, or let it wait, because of the limits of its key; False: it is within them."""
+        book, cap = self._book, arrival.key_running_max
+        if cap and book.key_unfinished(arrival.key) >= cap:
+            self.refuse(arrival, "user_queue_full", lane)
+            return True
+        rate = book.paced.get(arrival.key)
+        if rate is None:
+            return False
+        queue, tokens = lane.queues[book.rank_of(arrival)], book.charging.tokens_of(lane, arrival)
+        if book.rates.may_start(rate, tokens, queue, book.now_s):
+            return False
+        self._wait_or_refuse(arrival, lane)
+        return True
+
+    def _is_refused_by_rate(self, arrival: Arrived, lane: Lane) -> bool:
+        """Refuse at once what its key's rate does not let start within its wait limit.
+
+        Those of the key that wait already go first. One that may not wait at all has no time.
+        """
+        book = self._book
+        rate = book.paced.get(arrival.key)
+        if rate is None:
+            return False
+        tokens = book.charging.tokens_of(lane, arrival)
+        wait_s = book.rates.newcomer_wait_s(rate, tokens, book.rank_of(arrival), book.now_s)
+        limit_s = book.options.wait_s_max
+        if arrival.max_wait_s is not None:
+            limit_s = min(limit_s, arrival.max_wait_s)
+        if book.bounds.lets_wait(arrival) is not None:
+            limit_s = 0.0
+        if wait_s <= max(0.0, limit_s):
+            return False
+        book.tally.reject("rate_limited")
+        status = book.rates.status(rate, book.now_s)
+        words = (REASONS["rate_limited"],)
+        book.actions.append(Reject(arrival.id, "rate_limited", words, wait_s, wait_s, rate=status))
+        return True
 
     def choose_model(self, arrival: Arrived) -> Arrived:
         """Settle on a model: one with a free slot, else one that a node is up for.
@@ -158,8 +207,8 @@ class Arrivals:
     ) -> None:
         """Refuse an arrival; nothing of it is kept."""
         book = self._book
-        if not arrival.patient or code not in NO_ROOM:
-            book.tally.reject(code)
+        if not arrival.job and (not arrival.patient or code not in NO_ROOM):
+            book.tally.reject(code)  # a job that gets no slot is still queued: nobody was refused
         if wait_s is None and lane is not None:
             wait_s = self._newcomer_wait_s(lane)
         if lane is not None and not lane.is_known():
@@ -170,7 +219,11 @@ class Arrivals:
             ticket = book.give_return_ticket(arrival, book.arrival_number(arrival), wait_s)
         book.actions.append(Reject(arrival.id, code, (words,), wait_s, wait_s, ticket))
 
-    def reason(self, lane: Lane, excluded: frozenset[str] = NOWHERE) -> WaitReason:
+    def reason(self, entry: Entry) -> WaitReason:
+        """Say why an entry waits."""
+        if entry.claim is not None and entry.claim.parked:
+            return "rate"
+        lane, excluded = entry.queue.lane, entry.excluded
         open_nodes = self._book.cluster.open
         if open_nodes and any(name in open_nodes and name not in excluded for name in lane.nodes):
             return "turn"
@@ -223,6 +276,8 @@ class Arrivals:
         if arrival.job:
             self._enqueue(arrival, lane)
             return
+        if self._book.paced and self._is_refused_by_rate(arrival, lane):
+            return
         limit_s = arrival.max_wait_s
         if limit_s is not None and limit_s <= 0.0 < self._book.options.wait_s_max:
             self.refuse(arrival, "deadline_unreachable", lane)
@@ -240,7 +295,8 @@ class Arrivals:
         book.enqueue(entry)
         book.join_queue(entry)
         before = len(book.actions)
-        if book.cluster.open:
+        parked = entry.claim is not None and entry.claim.parked
+        if book.cluster.open and not parked:
             book.fill_open(lane, entry)  # a node that must swap models first may still take it
         if entry.state == "waiting":
             entry.queued = True
@@ -367,18 +423,39 @@ class Arrivals:
 
     def _promise(self, entry: Entry, lane: Lane) -> Wait:
         """Tell a newcomer its place and how long it will take, and remember what was said."""
-        book, queue = self._book, entry.queue
-        if entry.goes_first or entry.arrival.return_ticket:  # not the youngest
-            place = exact_place(entry, book.options, book.charging.price, book.seq)
+        book, queue, claim = self._book, entry.queue, entry.claim
+        if claim is not None and claim.parked:
+            position, header_s, entry.p50_s, p90_s = self.parked_outlook(
+                entry, claim, youngest=True
+            )
         else:
-            place = youngest_place(entry, book.options)
-        estimate = lane.wait_s(queue, place, book.now_s)
-        header_s = p90_s = None
-        if estimate is not None:
-            entry.p50_s, p90_s, header_s, entry.raw_s, entry.kind = estimate
-            if lane.is_up:  # a load teaches nothing about service times
-                entry.promised_in = queue
+            if entry.goes_first or entry.arrival.return_ticket:  # not the youngest
+                place = exact_place(entry, book.options, book.charging.price, book.seq)
+            else:
+                place = youngest_place(entry, book.options)
+            position, header_s, p90_s = place[0] + 1, None, None
+            estimate = lane.wait_s(queue, place, book.now_s)
+            if estimate is not None:
+                entry.p50_s, p90_s, header_s, entry.raw_s, entry.kind = estimate
+                if lane.is_up:  # a load teaches nothing about service times
+                    entry.promised_in = queue
         return Wait(
-            entry.id, self.reason(lane, entry.excluded), place[0] + 1, header_s,
-            entry.p50_s, p90_s, entry.seq,
+            entry.id, self.reason(entry), position, header_s, entry.p50_s, p90_s, entry.seq,
+            None if claim is None else book.rates.status(claim.rate, book.now_s),
         )  # fmt: skip
+
+    def parked_outlook(
+        self, entry: Entry, claim: Claim, *, youngest: bool = False
+    ) -> tuple[int, float | None, float | None, float | None]:
+        """Return the position of a parked entry, the header's estimate, p50 and p90.
+
+        Its wait is what its rate takes, or its lane if that takes longer.
+        """
+        book, line = self._book, claim.line
+        assert line is not None
+        before = parked_before(line, entry, book.charging.price, youngest=youngest)
+        ahead = ahead_of_parked(entry, before, book.options)
+        wait_s = book.rates.wait_s(entry, before + (line.offer is not None), book.now_s)
+        estimate = entry.queue.lane.wait_s(entry.queue, (ahead, 0.0, 0.0, None), book.now_s)
+        p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (0.0, 0.0, 0.0)
+        return ahead + 1, max(header_s, wait_s), max(p50_s, wait_s), max(p90_s, RATE_P90 * wait_s)

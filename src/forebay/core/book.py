@@ -16,6 +16,7 @@ from forebay.core.cluster import Cluster
 from forebay.core.dispatch import Dispatch
 from forebay.core.entries import Entry, Users
 from forebay.core.options import FROZEN_WHILE_RUNNING
+from forebay.core.rates import Claim, Rates
 from forebay.core.return_tickets import ReturnTickets
 from forebay.core.snapshot import RECENT, Totals
 from forebay.core.timers import TimerQueue
@@ -40,13 +41,14 @@ class Tally:
 
     __slots__ = (
         "accepted", "cancelled", "enqueued", "expired", "failed", "prefix_hit_tokens",
-        "prefix_saved_s", "prefix_tokens", "rejected", "returned", "served", "service", "swaps",
-        "waits",
+        "prefix_saved_s", "prefix_tokens", "rate_waits", "rejected", "returned", "served",
+        "service", "swaps", "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.accepted = self.enqueued = self.served = self.failed = 0
         self.expired = self.cancelled = self.returned = self.swaps = 0
+        self.rate_waits = 0
         self.prefix_tokens = self.prefix_hit_tokens = 0
         self.prefix_saved_s = 0.0
         self.rejected: dict[str, int] = {}
@@ -73,6 +75,7 @@ class Tally:
             cancelled=self.cancelled,
             returned=self.returned,
             swaps=self.swaps,
+            rate_waits=self.rate_waits,
             rejected=dict(self.rejected),
             prefix_tokens=self.prefix_tokens,
             prefix_hit_tokens=self.prefix_hit_tokens,
@@ -85,8 +88,8 @@ class Book:
 
     __slots__ = (
         "_keys", "actions", "bounds", "charging", "choose", "cluster", "dispatch", "entries",
-        "job_rank", "now_s", "options", "ranks", "reaches", "return_tickets", "seq", "stopping",
-        "tally", "timers", "users", "waiting_jobs",
+        "job_rank", "now_s", "options", "paced", "ranks", "rates", "reaches", "return_tickets",
+        "seq", "stopping", "tally", "timers", "users", "waiting_jobs",
     )  # fmt: skip
 
     def __init__(
@@ -109,6 +112,9 @@ class Book:
         self.users = Users(options.idle_users_max)
         self.return_tickets = ReturnTickets(secret)
         self.tally = Tally()
+        self.rates = Rates(self.cluster, self.dispatch, self.timers, self.tally, self.job_rank)
+        self.rates.change(options.key_limits, 0.0)
+        self.paced = self.rates.paced  # keys with limits; asked for every arrival
         self.entries: dict[str, Entry] = {}  # everything unfinished, by id
         self.actions: list[Action] = []  # what the event at hand has led to so far
         self.seq = first_seq
@@ -146,6 +152,8 @@ class Book:
         if arrival.key_running_max:
             entry.capped = True
             self._keys[arrival.key] = self._keys.get(arrival.key, 0) + 1
+        if self.paced and (rate := self.paced.get(arrival.key)) is not None:
+            entry.claim = Claim(rate, self.charging.tokens_of(lane, arrival))
         return entry
 
     def arrival_number(self, arrival: Arrived) -> int:
@@ -167,6 +175,8 @@ class Book:
 
     def start(self, entry: Entry, node: Node) -> None:
         now_s, queue, arrival = self.now_s, entry.queue, entry.arrival
+        claim = entry.claim
+        rate = None if claim is None else self.rates.start(entry, claim, now_s)
         if entry.state == "waiting":
             self._stop_waiting(entry)
             self.charging.charge(entry, node)
@@ -195,6 +205,7 @@ class Book:
                 arrival.model if arrival.fallbacks else "",
                 entry.seq,
                 entry.cached_tokens,
+                rate,
             )
         )
 
@@ -251,7 +262,10 @@ class Book:
         return node
 
     def _passes_over(self, entry: Entry, node: Node) -> bool:
-        """Pass over who is next on a node that it does not reach, or does not want."""
+        """Pass over who is next on a node, but over its rate, or better off elsewhere."""
+        if entry.claim is not None and self.rates.parks_head(entry, self.now_s):
+            self._forget_hold(entry)
+            return True
         if not self.reaches(entry.id, node.name):
             entry.unreached |= {node.name}
             self._pass_over(entry, node, frozenset({node.name}))
@@ -355,11 +369,12 @@ class Book:
             if entry is None:
                 self.cluster.open[node.name] = node
                 return
-            wants = entry.arrival.prefix or self.reaches is not _everywhere  # nearly never
-            if wants and self._passes_over(entry, node):
+            claim = entry.claim
+            wants = claim is not None or entry.arrival.prefix or self.reaches is not _everywhere
+            if wants and self._passes_over(entry, node):  # nearly never
                 continue
             better = None
-            if entry is fresh:
+            if entry is fresh or claim is not None:  # its rate may have kept it off other nodes
                 self.cluster.open[node.name] = node
                 if node.swap_target == entry.queue.lane.model:
                     node.swap_target = None  # it comes now, here or on a better node
@@ -404,7 +419,8 @@ class Book:
         """Put an entry that is counted already into its queue and start its waiting clock."""
         entry.move("wait")
         entry.price = self.charging.price(entry)
-        entry.queue.join(entry)
+        if entry.claim is None or not self.rates.parks(entry, self.now_s):
+            entry.queue.join(entry)
         self._start_clock(entry)
 
     def rejoin_queue(self, entry: Entry) -> None:
@@ -419,10 +435,13 @@ class Book:
         """Put an entry where it stood in another core; its waiting clock goes on."""
         entry.move("wait")
         if entry.attempt:
+            if entry.claim is not None:
+                self.rates.resume(entry.claim, runs=False)
             entry.queue.rejoin(entry)
         else:
             entry.price = self.charging.price(entry)
-            entry.queue.join(entry)
+            if not self.rates.parks(entry, self.now_s):
+                entry.queue.join(entry)
         self._start_clock(entry)
 
     def promote(self, entry: Entry) -> None:
@@ -443,17 +462,22 @@ class Book:
         self.cluster.forget_if_unused(before)
 
     def _change_queue(self, entry: Entry, queue: WaitQueue) -> None:
+        claim = entry.claim
+        parked = claim is not None and self.rates.leave_line(entry, claim)
         self.dequeue(entry)
-        returned = entry.queue.drop(entry)
+        returned = not parked and entry.queue.drop(entry)
         self.dispatch.note_leave(entry.queue)
         entry.queue = queue
         entry.account = queue.account_of(entry.user, entry.arrival.weight)
         self.enqueue(entry)
-        if returned:
-            queue.rejoin(entry)
-        else:
-            queue.join(entry)
-        self.dispatch.note_join(queue, entry.since_s, self.now_s)
+        if not self.rates.parks(entry, self.now_s):
+            if returned or (parked and entry.charged_on is not None):
+                queue.rejoin(entry)
+            else:
+                queue.join(entry)
+            self.dispatch.note_join(queue, entry.since_s, self.now_s)
+        if claim is not None:
+            self.rates.offer(claim.rate, self.now_s)
 
     def check_frozen(self, options: Options) -> None:
         """Raise when new options differ in what cannot change while running."""
@@ -468,6 +492,7 @@ class Book:
         self.bounds.change_options(options)
         self.dispatch.options = options
         self.charging = Charging(options)
+        self.rates.change(options.key_limits, self.now_s)
         self.users.idle_max = options.idle_users_max
 
     def end(self, entry: Entry, cause: Cause) -> None:
@@ -477,7 +502,11 @@ class Book:
         entry.move(cause)
         if waited:
             self.dequeue(entry)
-            queue.drop(entry)
+            claim = entry.claim
+            if claim is None or not claim.parked:
+                queue.drop(entry)
+            if claim is not None:
+                self.rates.leave(entry, claim, self.now_s)
             self._forget_hold(entry)
             self.dispatch.note_leave(queue)
             self.charging.refund(entry)
@@ -512,8 +541,9 @@ class Book:
     def _start_clock(self, entry: Entry) -> None:
         """Count the time from now on as waiting; jobs have all the time in the world."""
         queue = entry.queue
-        waited_s = 0.0 if entry.attempt else entry.waited_s  # what came back was served
-        self.dispatch.note_join(queue, self.now_s - waited_s, self.now_s)
+        if entry.claim is None or not entry.claim.parked:
+            waited_s = 0.0 if entry.attempt else entry.waited_s  # what came back was served
+            self.dispatch.note_join(queue, self.now_s - waited_s, self.now_s)
         entry.since_s = self.now_s
         if queue.rank == self.job_rank:
             return

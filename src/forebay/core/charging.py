@@ -14,6 +14,7 @@ from forebay.core.fairness import charge_elsewhere
 
 if TYPE_CHECKING:
     from forebay.core.entries import Entry
+    from forebay.core.events import Arrived
     from forebay.core.lanes import Lane
     from forebay.core.nodes import Node
     from forebay.core.options import Options
@@ -35,11 +36,18 @@ class Charging:
     def cost_tokens(self, lane: Lane, prompt_tokens: int, output_limit: int) -> float:
         """Estimate what an entry will cost, in weighted tokens."""
         options = self._options
-        output = lane.times.output_tokens(options.output_tokens_unmeasured)
-        if 0 < output_limit < output:
-            output = float(output_limit)
         prompt = min(prompt_tokens, TOKENS_MAX)
+        output = self._output_tokens(lane, output_limit)
         return options.input_weight * prompt + options.output_weight * output
+
+    def tokens_of(self, lane: Lane, arrival: Arrived) -> float:
+        """Estimate how many tokens an arrival will take, all alike."""
+        output = self._output_tokens(lane, arrival.output_limit)
+        return float(min(arrival.prompt_tokens, TOKENS_MAX)) + output
+
+    def _output_tokens(self, lane: Lane, output_limit: int) -> float:
+        output = lane.times.output_tokens(self._options.output_tokens_unmeasured)
+        return float(output_limit) if 0 < output_limit < output else output
 
     def price(self, entry: Entry) -> float:
         """Return what a dispatch of this entry would charge its user, before weights."""

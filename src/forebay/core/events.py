@@ -40,8 +40,9 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     job: bool = False
     """Background work: takes only idle slots, outside the bounds and the wait limit."""
     key: str = ""
+    """The API key; its rate is that of `Options.key_limits`."""
     key_running_max: int = 0
-    """How much the API key `key` may have waiting or running at once; 0 is no limit."""
+    """How much the key may have waiting or running at once; 0 is no limit."""
     fallbacks: tuple[str, ...] = ()
     """Models to run instead, in order, where `model` cannot run now. Settled before any waiting:
     if none of them can run at once either, it waits for the first that a node is up for."""
@@ -178,6 +179,20 @@ class OptionsChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True
     options: Options
 
 
+class KeysUsed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
+    """What keys with limits have used, as others know it; only ever counted upwards.
+
+    Post it when a core begins to decide, and now and then: clocks drift.
+    """
+
+    tokens_today: dict[str, int] = {}
+    """By key, since 00:00 UTC, of all that has ended."""
+    day_ends_in_s: float = 0.0
+    """How long until that day ends; 0 where it is not known."""
+    minute_is_used: bool = False
+    """Another core decided until now, and may have let every key use all of its last minute."""
+
+
 class Ticked(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Time has passed: expire what is due. Post it at `Scheduler.next_deadline_s()`."""
 
@@ -212,9 +227,11 @@ Event: TypeAlias = (
     | Lent
     | NodeRemoved
     | OptionsChanged
+    | KeysUsed
     | Ticked
     | Inspected
     | Observed
     | Audited
     | ShutDown
 )
+"""Everything that `Scheduler.handle` takes."""

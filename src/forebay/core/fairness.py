@@ -117,11 +117,14 @@ class WaitQueue:
         if account is None:
             account = user.accounts[self] = Account(user, self.clock - self.burst, weight)
         elif account.weight != weight:
-            owed = account.owed
-            self.backlogs.change(account, 0.0)
-            account.weight = weight
-            self.backlogs.change(account, owed)
+            self.change_weight(account, weight)
         return account
+
+    def change_weight(self, account: Account, weight: float) -> None:
+        owed = account.owed
+        self.backlogs.change(account, 0.0)
+        account.weight = weight
+        self.backlogs.change(account, owed)
 
     def join(self, entry: Entry) -> None:
         """Add an entry, behind its user's older ones."""

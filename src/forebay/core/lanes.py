@@ -31,6 +31,7 @@ class Lane:
         "is_up",
         "model",
         "nodes",
+        "parked",
         "prefill",
         "queues",
         "resting",
@@ -47,6 +48,7 @@ class Lane:
         self.resting: dict[str, Node] = {}  # that list it, but may not be sent anything just now
         self.queues = [WaitQueue(self, rank, burst) for rank in range(ranks)]
         self.running: dict[str, Entry] = {}
+        self.parked = 0  # live requests that wait for their key's rate, in no queue
         self.guests = 0  # waiting for a job to end, and else not allowed to wait
         self.unfinished = 0  # everything accepted for it and not ended
         self.slots = 0  # of nodes that are online, resting or not
@@ -70,7 +72,7 @@ class Lane:
 
     def waiting(self) -> int:
         """Return how many live requests wait here; the last queue, of jobs, is left out."""
-        return sum(queue.waiting for queue in self.queues[:-1])
+        return self.parked + sum(queue.waiting for queue in self.queues[:-1])
 
     def waiting_above(self, queue: WaitQueue) -> int:
         """Return how many wait in the classes above that of a queue."""

@@ -14,6 +14,22 @@ LIMITS = {"wait_s_max": inf, "aging_s": inf, "swap_wait_s": inf, "offline_wait_s
 """What may be as large as it likes; everything else is added up and must stay finite."""
 
 
+class KeyLimits(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What one API key may start; it waits for the rest. 0 is no limit."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    tokens_per_day: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.requests_per_minute or self.tokens_per_minute or self.tokens_per_day)
+
+    def is_valid(self) -> bool:
+        """Say whether each is a number from 0 on that can be added up."""
+        counts = (self.requests_per_minute, self.tokens_per_minute, self.tokens_per_day)
+        return all(0 <= count <= FINITE_MAX for count in counts)
+
+
 class Options(Struct, frozen=True, tag=True, gc=False):
     """The knobs of the scheduler. Defaults are those of the gateway."""
 
@@ -58,6 +74,8 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     affinities_max: int = 10_000
     prefix_blocks: int = 5_000
     """Parts of prompts that a node is taken to have in its cache; 0 turns that off."""
+    key_limits: dict[str, KeyLimits] = {}
+    """The rates of the keys that have one, by the key's name (`Arrived.key`)."""
 
     def queue_burst(self) -> float:
         """Return the head start in force: where nothing is charged, nobody can be ahead."""
@@ -70,6 +88,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
         return len(self.priorities) // 2
 
     def weight_of(self, rank: int) -> float:
+        """Return the weight of the priority class at a rank, 0 being the most urgent."""
         default = (8.0, 4.0, 1.0)[rank] if rank < 3 else 1.0
         return self.class_weights.get(self.priorities[rank], default)
 
@@ -93,6 +112,11 @@ class Options(Struct, frozen=True, tag=True, gc=False):
             f"class_weights.{name} must be above 0 and name one of priorities"
             for name, weight in self.class_weights.items()
             if name not in self.priorities or not weight > 0
+        ]
+        found += [
+            f"key_limits.{name} must be numbers from 0 on, and finite"
+            for name, limits in self.key_limits.items()
+            if not limits.is_valid()
         ]
         return found
 

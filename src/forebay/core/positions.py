@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from forebay.core.entries import Entry
     from forebay.core.fairness import Account, WaitQueue
     from forebay.core.options import Options
+    from forebay.core.rates import ParkedLine
     from forebay.core.waits import Place
 
 EXACT_MAX = 1000
@@ -73,6 +74,21 @@ def exact_place(
         return _place(queue, account, len(before), own, tag, options)
     ahead += _ahead_in_other_classes(queue, ahead, options)
     return ahead, tag - queue.clock, own, account
+
+
+def parked_before(
+    line: ParkedLine, entry: Entry, charge: Callable[[Entry], float], *, youngest: bool
+) -> int:
+    """Return how many of its line come before a parked entry."""
+    if youngest or line.waiting > EXACT_MAX:
+        return line.waiting - 1
+    return _ahead_by_tags(line, entry, charge)
+
+
+def ahead_of_parked(entry: Entry, before: int, options: Options) -> int:
+    """Return how many would run before a parked entry: those may that are within their rates."""
+    ahead = entry.queue.waiting + before
+    return ahead + _ahead_in_other_classes(entry.queue, ahead, options)
 
 
 def _place(

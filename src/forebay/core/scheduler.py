@@ -23,6 +23,7 @@ from forebay.core.events import (
     Event,
     Finished,
     Inspected,
+    KeysUsed,
     Lent,
     NodeChanged,
     NodeRemoved,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from forebay.core.cluster import Reaches
     from forebay.core.entries import Entry
     from forebay.core.nodes import Node
+    from forebay.core.rates import Claim
     from forebay.core.timers import Due
 
     ClusterEvent: TypeAlias = (
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
         | Lent
         | NodeRemoved
         | OptionsChanged
+        | KeysUsed
         | Observed
         | Audited
         | ShutDown
@@ -151,6 +154,8 @@ class Scheduler:
             case OptionsChanged():
                 self._validate(event)
                 self._book.change_options(event.options)
+            case KeysUsed():
+                self._book.rates.note_usage(event, self._book.now_s)
             case Observed():
                 self._book.actions.append(snapshot(self._book))
             case Audited():
@@ -178,6 +183,8 @@ class Scheduler:
         node, charging, tally = book.release(entry), book.charging, book.tally
         if charging.needs_cost:
             charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
+        if entry.claim is not None:
+            self._settle_rate(entry, entry.claim, event)
         if event.ok:
             times = entry.queue.lane.times
             if node.loaded is None:
@@ -185,7 +192,7 @@ class Scheduler:
                 tally.service.append(service_s)
             else:
                 self._add_service(entry, node, service_s)
-            if charging.needs_cost and event.output_tokens >= 0:
+            if (charging.needs_cost or book.paced) and event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
             if entry.arrival.prefix and event.prompt_tokens >= 0 and event.output_tokens >= 0:
                 computed = max(0, event.prompt_tokens - entry.cached_tokens)
@@ -195,6 +202,12 @@ class Scheduler:
             tally.failed += 1
         book.end(entry, "finish")
         book.fill(node)
+
+    def _settle_rate(self, entry: Entry, claim: Claim, event: Finished | Cancelled) -> None:
+        """Charge a key for what was used; a request that got no answer used its prompt."""
+        failed = isinstance(event, Cancelled) or not event.ok
+        output = 0 if failed and event.output_tokens < 0 else event.output_tokens
+        self._book.rates.settle(entry, claim, (event.prompt_tokens, output), self._book.now_s)
 
     def _add_service(self, entry: Entry, node: Node, service_s: float) -> None:
         """Count a service time where a model was loaded: the load is no part of it."""
@@ -219,6 +232,8 @@ class Scheduler:
             return
         node = book.release(entry)
         book.charging.settle(entry, node, event.prompt_tokens, event.output_tokens)
+        if entry.claim is not None:
+            self._settle_rate(entry, entry.claim, event)
         book.end(entry, "cancel")
         book.fill(node)
 
@@ -266,7 +281,8 @@ class Scheduler:
         words = REASONS.get(code)
         reasons: tuple[str, ...] = ()
         if words is not None:
-            book.tally.reject(code)
+            if not entry.arrival.job:
+                book.tally.reject(code)
             reasons = (words,)
         else:
             book.tally.cancelled += 1
@@ -294,6 +310,8 @@ class Scheduler:
         for entry in due.released:
             if entry.held_on is not None:
                 book.release_hold(entry)
+        for rate in due.rates:
+            book.rates.offer(rate, book.now_s)
         for node in due.nodes:
             self._wake(node)
 

@@ -53,6 +53,8 @@ class Totals(Struct, frozen=True, gc=False):
     cancelled: int = 0
     returned: int = 0
     swaps: int = 0
+    rate_waits: int = 0
+    """Requests that had to wait for the rate of their key."""
     rejected: dict[str, int] = {}
     prefix_tokens: int = 0
     """Of prompts that several nodes could serve."""
@@ -62,6 +64,7 @@ class Totals(Struct, frozen=True, gc=False):
     """What computing those would have taken, going by what prompts take."""
 
     def refused(self, codes: Iterable[str]) -> int:
+        """Return how many were refused with one of these codes."""
         return sum(self.rejected.get(code, 0) for code in codes)
 
 

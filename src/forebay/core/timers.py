@@ -1,4 +1,4 @@
-"""What is due when: one heap for deadlines, promotions, holds and nodes to be looked at again.
+"""What is due when: one heap for deadlines, promotions, holds, nodes and rates to look at again.
 
 Items are never removed when they become moot; they are checked when due and swept when more than
 half of them are dead. What is due at the same time comes in order of arrival, so that neither
@@ -11,11 +11,12 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from forebay.core.nodes import Node
+from forebay.core.rates import KeyRate
 
 if TYPE_CHECKING:
     from forebay.core.entries import Entry
 
-Kind: TypeAlias = Literal["deadline", "promotion", "release", "wake"]
+Kind: TypeAlias = Literal["deadline", "promotion", "release", "wake", "rate"]
 SWEEP_SLACK: Final = 256
 NEVER_S: Final = float("inf")
 
@@ -27,6 +28,7 @@ class Due(NamedTuple):
     promoted: dict[Entry, None]
     released: dict[Entry, None]
     nodes: dict[Node, None]
+    rates: dict[KeyRate, None]
 
 
 class TimerQueue:
@@ -35,12 +37,12 @@ class TimerQueue:
     __slots__ = ("_count", "_heap", "_sweep_at", "next_s")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int, Kind, Entry | Node]] = []
+        self._heap: list[tuple[float, int, int, Kind, Entry | Node | KeyRate]] = []
         self._count = 0
         self._sweep_at: int = SWEEP_SLACK
         self.next_s = NEVER_S
 
-    def add(self, at_s: float, kind: Kind, target: Entry | Node) -> None:
+    def add(self, at_s: float, kind: Kind, target: Entry | Node | KeyRate) -> None:
         """Ask to look at something at a given time."""
         if len(self._heap) >= self._sweep_at:
             self._sweep()
@@ -58,13 +60,15 @@ class TimerQueue:
     def due(self, now_s: float) -> Due:
         heap = self._heap
         # Dicts, because a deadline that is set twice to the same time is in the heap twice.
-        due = Due({}, {}, {}, {})
+        due = Due({}, {}, {}, {}, {})
         while heap and heap[0][0] <= now_s:
             at_s, _, _, kind, target = heappop(heap)
             if not _is_live(at_s, kind, target):
                 continue
             if isinstance(target, Node):
                 due.nodes[target] = None
+            elif isinstance(target, KeyRate):
+                due.rates[target] = None
             elif kind == "deadline":
                 due.expired[target] = None
             elif kind == "release":
@@ -92,8 +96,8 @@ class TimerQueue:
         self._sweep_at = 2 * len(self._heap) + SWEEP_SLACK
 
 
-def _is_live(at_s: float, kind: Kind, target: Entry | Node) -> bool:
-    if isinstance(target, Node):
+def _is_live(at_s: float, kind: Kind, target: Entry | Node | KeyRate) -> bool:
+    if isinstance(target, Node | KeyRate):
         return target.wake_s == at_s
     if kind == "release":
         return target.held_on is not None and target.held_until_s == at_s

@@ -37,17 +37,26 @@ def describe(book: Book, arrivals: Arrivals, entry: Entry) -> Describe:
             prompt_tokens=entry.arrival.prompt_tokens,
         )
     lane = entry.queue.lane
-    place = exact_place(entry, book.options, book.charging.price, book.seq)
-    estimate = lane.wait_s(entry.queue, place, book.now_s)
-    p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (None, None, None)
+    claim = entry.claim
+    position: int
+    header_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    if claim is not None and claim.parked:
+        position, header_s, p50_s, p90_s = arrivals.parked_outlook(entry, claim)
+    else:
+        place = exact_place(entry, book.options, book.charging.price, book.seq)
+        estimate = lane.wait_s(entry.queue, place, book.now_s)
+        position = place[0] + 1
+        p50_s, p90_s, header_s = estimate[:3] if estimate is not None else (None, None, None)
     held_on = entry.held_on
     return Describe(
         entry.id,
         entry.state,
         waited_s,
         entry.attempt,
-        reason=arrivals.reason(lane, entry.excluded),
-        position=place[0] + 1,
+        reason=arrivals.reason(entry),
+        position=position,
         estimate_s=header_s,
         p50_s=p50_s,
         p90_s=p90_s,
@@ -109,7 +118,7 @@ def _lane_view(lane: Lane, book: Book) -> LaneView:
     p90_s: float | None
     if not lane.slots:
         p50_s = p90_s = None
-    elif not waiting and any(name in book.cluster.open for name in lane.nodes):
+    elif waiting == lane.parked and any(name in book.cluster.open for name in lane.nodes):
         p50_s = p90_s = 0.0  # a newcomer would start at once
     else:
         estimate = lane.newcomer_wait_s(book.now_s)

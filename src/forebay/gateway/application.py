@@ -22,9 +22,12 @@ from forebay.gateway.routes.admin import AdminRoutes, GuardRoutes
 from forebay.gateway.routes.dashboard import DashboardRoutes
 from forebay.gateway.routes.files import BatchRoutes, FileRoutes
 from forebay.gateway.routes.jobs import JobRoutes
+from forebay.gateway.routes.keys import KeyRoutes
 from forebay.gateway.routes.model_queries import ModelQueryRoutes
 from forebay.gateway.routes.models import ModelRoutes
 from forebay.gateway.routes.queue import QueueRoutes
+from forebay.gateway.routes.request_list import RequestList
+from forebay.gateway.routes.requests import RequestRoutes
 from forebay.gateway.routes.sessions import SessionRoutes, queue_full
 from forebay.gateway.routes.status import StatusRoutes
 from forebay.gateway.sessions.service import SessionService
@@ -75,6 +78,7 @@ def make_application(parts: Parts, routed: Starlette | None = None) -> ASGIApp:
 
 def _routes(parts: Parts) -> list[BaseRoute]:
     authorizer, reader, readiness = parts.authorizer, parts.reader, parts.readiness
+    requests = RequestList(parts.relay, parts.ended, parts.error_renderer.status, parts.clock)
     session_service = SessionService(parts.sessions, parts.models, readiness, parts.callers)
 
     async def metrics_text() -> bytes:
@@ -86,6 +90,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
 
     groups = (
         StatusRoutes(authorizer, readiness, parts.membership, parts.live, metrics_text),
+        RequestRoutes(authorizer, requests, parts.membership, parts.peers),
         QueueRoutes(
             authorizer, parts.relay, parts.queue_observer, parts.membership, parts.peers,
             parts.sessions,
@@ -98,6 +103,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         AdminRoutes(
             authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live
         ),
+        KeyRoutes(authorizer, reader, parts.records, parts.keys, parts.live),
         GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
         JobRoutes(authorizer, reader, readiness, parts.jobs, parts.models),
         FileRoutes(authorizer, reader, readiness, parts.jobs),

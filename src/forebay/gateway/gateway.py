@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.core import Audit
     from forebay.gateway.hot.access_log import AccessLog
+    from forebay.gateway.traces import Traces
     from forebay.gateway.workers.seat import Seat
     from forebay.relay.watchdog import Orphan
     from forebay.settings import ServerSettings, Settings
@@ -42,24 +43,27 @@ class Gateway:
     stopped.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         settings: Settings,
         *,
         clock: Timers | None = None,
         environ: Mapping[str, str] | None = None,
         log: AccessLog | None = None,
+        traces: Traces | None = None,
         read_settings: Callable[[], Settings] | None = None,
         seat: Seat | None = None,
     ) -> None:
         """`seat` is its place among the workers, where several processes share the port."""
         self._clock = clock or LoopClock(asyncio.get_running_loop())
         self._log = log
+        self._traces = traces
         self.parts = parts = Parts(
             settings,
             self._clock,
             environ=environ,
             log=log,
+            traces=traces,
             read_settings=read_settings,
             seat=seat,
         )
@@ -90,6 +94,7 @@ class Gateway:
         if self.role is not None:
             await self.role.start(probe_s)
             return
+        await self.parts.start_records()
         server = self.parts.settings.server
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(
@@ -149,6 +154,7 @@ class Gateway:
         await self._cold.stop(CLOSING_S)
         await parts.jobs.stop()
         await parts.sessions.stop()
+        await parts.records.stop()
         with contextlib.suppress(TimeoutError):  # clients that do not read are cut off
             async with asyncio.timeout(CLOSING_S):
                 await self._server.emptied()
@@ -162,6 +168,8 @@ class Gateway:
         parts.ended.flush()
         if self._log is not None:
             self._log.stop()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.stop)
 
     def check_itself(self, broken: Callable[[list[str]], None]) -> None:
         """Compare core, relay and sockets once a second; call `broken` where they disagree."""

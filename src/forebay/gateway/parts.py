@@ -47,16 +47,20 @@ from forebay.gateway.jobs.service import JobDeps, JobService
 from forebay.gateway.live_settings import LiveSettings
 from forebay.gateway.metrics import Metrics
 from forebay.gateway.readiness import Readiness
+from forebay.gateway.records.made_keys import UNREAD
+from forebay.gateway.records.service import RecordService
 from forebay.gateway.sessions.host import SessionCalls, SessionHost
 from forebay.gateway.workers.channels import WorkerChannels
 from forebay.nodes.registry import Nodes
+from forebay.records.keys import KeyTable
+from forebay.relay.openai import OPENAI
 from forebay.relay.relay import Relay
 from forebay.relay.watchdog import Watchdog
 from forebay.sessions.deps import SessionDeps
 from forebay.sessions.record import session_id
 from forebay.settings import SettingsError, node_api_key, read_secret, resolve_keys
 from forebay.wire.budget import Budget
-from forebay.wire.hosts import HostGuard
+from forebay.wire.hosts import HostGuard, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +69,10 @@ if TYPE_CHECKING:
     from forebay.coordination import Coordinator
     from forebay.core import Event
     from forebay.gateway.hot.access_log import AccessLog
+    from forebay.gateway.traces import Traces
     from forebay.gateway.workers.seat import Seat
+    from forebay.relay.problem import Problem
+    from forebay.relay.relay import Observer
     from forebay.settings import ReloadPlan, ResolvedKey, Settings
 
 logger = logging.getLogger("forebay.serve")
@@ -74,27 +81,28 @@ logger = logging.getLogger("forebay.serve")
 class Parts:
     """One gateway without its sockets."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         settings: Settings,
         clock: Timers,
         *,
         environ: Mapping[str, str] | None = None,
         log: AccessLog | None = None,
+        traces: Traces | None = None,
         read_settings: Callable[[], Settings] | None = None,
         seat: Seat | None = None,
     ) -> None:
         """`seat` is its place among the workers, where there are several."""
-        self.seat = seat
+        self.seat, self.clock = seat, clock
         server, queue = settings.server, settings.queue
         chance = random.Random()  # jitter, and ids that need not be secret
         self.live = LiveSettings(settings, environ, read_settings)
         self.live.apply = self._apply
         # -- callers
-        self.keys = KeyRing(resolve_keys(settings, environ))
+        self._set_keys = resolve_keys(settings, environ)  # those of the settings
+        self.keys = KeyRing(self._set_keys)
         self.hosts = HostGuard(server.host, server.allowed_hosts, server.cors_origins)
-        proxies = TrustedProxies(server.trusted_proxies)
-        self.callers = Callers(self.keys, self.hosts, proxies, queue.priorities)
+        self.callers = self._make_callers()
         self.authorizer = Authorizer(self.callers, self.keys, public_status=server.public_status)
         self.error_renderer = ErrorRenderer(queue, chance)
         self.ended = EndedStream(clock, () if log is None else (log.take,))
@@ -103,11 +111,10 @@ class Parts:
         # -- nodes
         self.nodes = Nodes(lambda node: node_api_key(node, environ), clock)
         self.nodes.offline_wait_s = queue.offline_wait_seconds
-        token = read_secret("guard.token_env", settings.guard.token_env, environ)
-        self.guarded = GuardedNodes(self.nodes, token or "", clock)
+        self.guarded = self._make_guarded(clock, environ)
         self.node_commands = NodeCommandLog(self.nodes, clock)
         # -- the queue, and the fleet that shares it
-        self.relay = Relay(self.nodes, queue, settings.retry, clock, self.accounting)
+        self.relay = Relay(self.nodes, queue, settings.retry, clock, self._make_observer(traces))
         self.coordinator = self._make_coordinator(clock, chance)
         self.relay.connect(self.coordinator)
         self.nodes.connect(self._node_changed)
@@ -123,22 +130,42 @@ class Parts:
         """What bodies of requests take of the memory."""
         self.inflations = Inflations(self.bodies, server.body_max_bytes, server.body_seconds, clock)
         self.reader = RequestReader(server.body_seconds)
-        # -- jobs and sessions
+        # -- what is kept in databases
+        self.records = self._make_records(clock)
         self.jobs = self._make_jobs(clock, environ)
         self.sessions = self._make_sessions(clock)
         self.peers = Peers(self.membership, self.sessions, self.reader, server.tls_cert)
         # -- what can be seen from the outside
-        figures = (self.jobs.figures, self.sessions.figures)
-        self.metrics = Metrics(self.accounting, self.nodes, *figures)
+        self.metrics = self._make_metrics()
         self.workers = self._join_workers(clock)
         """The other workers, where there are several."""
         self.queue_observer = self._make_queue_observer(clock)
         self.dashboard_feed = self._make_dashboard_feed(clock)
 
+    def _make_guarded(self, clock: Timers, environ: Mapping[str, str] | None) -> GuardedNodes:
+        token = read_secret("guard.token_env", self.settings.guard.token_env, environ)
+        return GuardedNodes(self.nodes, token or "", clock)
+
+    def _make_observer(self, traces: Traces | None) -> Observer:
+        """Return whom the relay tells of every end; traces that are off are in nobody's way."""
+        if traces is None:
+            return self.accounting
+
+        def url_of(name: str) -> str:
+            node = self.nodes.get(name)
+            return node.settings.url if node is not None else ""
+
+        self.ended.read_by(traces.take)
+        return traces.watch(self.accounting, url_of)
+
     def _make_admission(self) -> Admission:
         chance = random.SystemRandom()  # ids that nobody can guess
         models = self.settings.models
         return Admission(self.callers, models, self.relay, chance, self._prefix_key())
+
+    def _make_metrics(self) -> Metrics:
+        figures = (self.jobs.figures, self.sessions.figures)
+        return Metrics(self.accounting, self.nodes, *figures)
 
     def _make_queue_observer(self, clock: Timers) -> QueueObserver:
         return QueueObserver(self.relay.observe, lambda: self.settings.queue.options(), clock)
@@ -169,6 +196,16 @@ class Parts:
             worker=None if self.seat is None else self.seat.about,
         )
 
+    def _make_callers(self) -> Callers:
+        proxies = TrustedProxies(self.settings.server.trusted_proxies)
+        return Callers(self.keys, self.hosts, proxies, self.settings.queue.priorities)
+
+    def _make_records(self, clock: Timers) -> RecordService:
+        records = RecordService(self.settings.jobs.database, clock)
+        records.keys.on_change.append(self._made_keys_changed)
+        self.keys.sealed = not self.keys and records.may_hold_keys()
+        return records
+
     def _make_jobs(self, clock: Timers, environ: Mapping[str, str] | None) -> JobService:
         settings = self.settings.jobs
         deps = JobDeps(
@@ -177,11 +214,18 @@ class Parts:
             resolve=self.admission.resolve,
             clock=clock,
             may_use=self._may_use,
+            explain=self._explain_to_owner,
+            shares_nodes=bool(self.settings.coordination.url),
             webhook_secret=read_secret(
                 "jobs.webhook_secret_env", settings.webhook_secret_env, environ
             ),
         )
         return JobService(deps)
+
+    def _explain_to_owner(self, problem: Problem, model: str, owner: str) -> Problem:
+        if problem.code != "model_not_found":
+            return problem
+        return self.models.explained(problem, model, owner, OPENAI.name)
 
     def _make_sessions(self, clock: Timers) -> SessionHost:
         entropy = random.SystemRandom()
@@ -258,7 +302,8 @@ class Parts:
         if self.seat is None:
             return None
         store = self.seat.store
-        workers = WorkerChannels(store, self.nodes, self.guarded, self._count, clock)
+        made_keys = self.records.keys
+        workers = WorkerChannels(store, self.nodes, self.guarded, made_keys, self._count, clock)
         workers.on_reload(self.reload)
         return workers
 
@@ -308,7 +353,8 @@ class Parts:
         self.admission.change(new.models)
         if self.leads:  # else the leader tells of them
             self._change_nodes(plan)
-        self._change_keys(keys)
+        self._set_keys = tuple(keys)
+        self._change_keys(self._all_keys())
         self.sessions.bounds_changed()
         self.membership.change(new)
         if self.workers is not None and self.leads:
@@ -321,6 +367,29 @@ class Parts:
             self.nodes.replace(node)  # one added by hand under that name gives way
         for node in (*plan.nodes.removed, *plan.nodes.changed, *plan.nodes.added):
             self.node_commands.settle(node.name)
+
+    async def start_records(self) -> None:
+        """Read the keys that were made at run time, before anybody is let in.
+
+        Where that fails, a gateway without keys in its settings does not know whether it needs any.
+        One that listens on this machine only goes on without; others let nobody in until it knows.
+        """
+        await self.records.start()
+        if self.keys.sealed:
+            host = self.settings.server.host
+            if is_loopback(host):
+                logger.warning("the keys in the database cannot be read: none is needed until then")
+                self.records.keys.take(KeyTable(UNREAD))
+            else:
+                logger.error("the keys in the database cannot be read: requests get 503 until then")
+
+    def _made_keys_changed(self) -> None:
+        self.keys.sealed = False
+        self._change_keys(self._all_keys())
+
+    def _all_keys(self) -> tuple[ResolvedKey, ...]:
+        priorities = self.settings.queue.priorities
+        return self.records.keys.resolved(self._set_keys, priorities)
 
     def _change_keys(self, keys: Sequence[ResolvedKey]) -> None:
         """Invalidate cached heads, and reject waiting requests of keys that are gone."""

@@ -1,6 +1,6 @@
 """What one worker of several does from its start to its end, and when it begins to lead.
 
-The leader owns what there must be one of: the databases of jobs and sessions, probing the nodes,
+The leader owns what there must be one of: the databases, probing the nodes,
 the page's history. A worker leads until it dies, so none of that is ever given up alive.
 """
 
@@ -74,6 +74,7 @@ class WorkerRole:
         """Take over what there must be one of."""
         parts = self._parts
         logger.info("worker leads", extra={"worker": self._seat.number})
+        await parts.start_records()
         parts.guarded.adopt()
         self._workers.node_news.lead()
         parts.guarded.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict, overload
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from forebay.sdk.batches import BatchMethods
 from forebay.sdk.chat import ChatRequest, ChatStream
@@ -14,7 +14,7 @@ from forebay.sdk.prompts import MAX_PENDING, PromptSender, checked_limit
 from forebay.sdk.session_api import PromptRequest
 from forebay.sdk.status import ModelList
 from forebay.sdk.transport import Transport, TransportOptions
-from forebay.sdk.values import Capabilities, Done, Health, Place, Queued, QueueState
+from forebay.sdk.values import Capabilities, Done, Health, Place, Queued, QueueState, RequestPage
 
 if TYPE_CHECKING:
     import ssl
@@ -155,6 +155,24 @@ class AsyncClient(JobMethods, BatchMethods):
         if request_id is None:
             return self._transport.get("/v1/queue", QueueState)
         return self._transport.get(f"/v1/queue/{quote(request_id)}", Place)
+
+    async def queue_requests(
+        self,
+        *,
+        state: str | None = None,
+        user: str | None = None,
+        model: str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> RequestPage:
+        """Return requests one by one, the newest first: those of the same key, all for an admin.
+
+        `state` is `waiting`, `running` or `ended`, `before` the id of the last one seen. Without
+        keys they are told to programs on the gateway's machine only.
+        """
+        given = {"state": state, "user": user, "model": model, "limit": limit, "before": before}
+        query = urlencode({name: value for name, value in given.items() if value is not None})
+        return await self._transport.get(f"/v1/queue/requests?{query}", RequestPage)
 
     async def models(self) -> list[str]:
         """Return the names of the models that can be asked."""

@@ -296,6 +296,7 @@ class Client(_Synchronous[AsyncClient]):
             return self.loop.run(self.asynchronous.queue())
         return self.loop.run(self.asynchronous.queue(request_id))
 
+    queue_requests = waited(AsyncClient.queue_requests)
     models = waited(AsyncClient.models)
     capabilities = waited(AsyncClient.capabilities)
     health = waited(AsyncClient.health)

@@ -110,6 +110,40 @@ class Place(Struct, frozen=True):
     timeline: tuple[dict[str, Any], ...] = ()
 
 
+class ListedRequest(Struct, frozen=True):
+    """One request of the list; None is what does not apply, or is not known."""
+
+    id: str
+    state: str
+    """`waiting`, `running` or `ended`."""
+    outcome: str | None = None
+    status: int | None = None
+    model: str = ""
+    user: str = ""
+    priority: str = ""
+    position: int | None = None
+    estimated_wait_seconds: EstimatedWait | None = None
+    waited_seconds: float = 0.0
+    node: str | None = None
+    attempt: int = 0
+    reason: str | None = None
+    reason_code: str | None = None
+    prompt_tokens: int = 0
+    output_limit: int = 0
+    body_bytes: int = 0
+    arrived: float = 0.0
+    """Unix time."""
+
+
+class RequestPage(Struct, frozen=True):
+    """Requests, the newest first."""
+
+    data: tuple[ListedRequest, ...]
+    has_more: bool = False
+    incomplete: tuple[str, ...] = ()
+    """Gateways of a fleet whose requests are missing, because they did not answer."""
+
+
 class Limits(Struct, frozen=True, rename="camel"):
     """Where the gateway's limits are."""
 

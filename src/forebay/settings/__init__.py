@@ -2,7 +2,13 @@
 
 from forebay.settings.errors import SettingsError, SettingsProblem
 from forebay.settings.keys import KeySettings, digest_of
-from forebay.settings.loader import LoadedSettings, load_settings, load_with_origins, parse_node
+from forebay.settings.loader import (
+    LoadedSettings,
+    load_settings,
+    load_with_origins,
+    parse_key,
+    parse_node,
+)
 from forebay.settings.model import (
     CoordinationSettings,
     GuardSettings,
@@ -18,7 +24,13 @@ from forebay.settings.nodes import NodeSettings
 from forebay.settings.queue import QueueSettings, RetrySettings
 from forebay.settings.reload import Difference, ReloadPlan, plan_reload
 from forebay.settings.review import explain
-from forebay.settings.secrets import ResolvedKey, node_api_key, read_secret, resolve_keys
+from forebay.settings.secrets import (
+    ResolvedKey,
+    node_api_key,
+    read_secret,
+    resolve_keys,
+    resolve_made_keys,
+)
 from forebay.settings.sources import Origin
 from forebay.settings.store_url import BadStoreUrl, StoreAddress, parse_store_url
 
@@ -49,10 +61,12 @@ __all__ = [
     "load_settings",
     "load_with_origins",
     "node_api_key",
+    "parse_key",
     "parse_node",
     "parse_store_url",
     "plan_reload",
     "read_secret",
     "replica_name",
     "resolve_keys",
+    "resolve_made_keys",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from forebay.settings.environment import current_environment
 from forebay.settings.errors import REFUSED, SettingsError, SettingsProblem
+from forebay.settings.keys import KeySettings
 from forebay.settings.model import Settings
 from forebay.settings.names import blocks, nearest, sections, valid_keys
 from forebay.settings.nodes import NodeSettings
@@ -201,6 +202,14 @@ def parse_node(given: Mapping[str, Any]) -> NodeSettings:
     """Return one node as an operator describes it while the gateway runs; raises SettingsError."""
     try:
         return NodeSettings(**given)
+    except ValidationError as error:
+        raise SettingsError(problems_of(error)) from None
+
+
+def parse_key(given: Mapping[str, Any]) -> KeySettings:
+    """Return a key as an operator describes it while the gateway runs; raises SettingsError."""
+    try:
+        return KeySettings(**given)
     except ValidationError as error:
         raise SettingsError(problems_of(error)) from None
 

@@ -1,6 +1,6 @@
 """Secrets by the variables that hold them: read late, kept out of the settings and of any repr."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from forebay.core import parse_priority
@@ -72,6 +72,13 @@ def _resolved(key: KeySettings, digest: str, priorities: tuple[str, ...]) -> Res
         weight=key.weight,
         admin=key.admin,
     )
+
+
+def resolve_made_keys(
+    keys: Iterable[KeySettings], priorities: tuple[str, ...]
+) -> tuple[ResolvedKey, ...]:
+    """Return keys that were made while the gateway ran, which all have their digests."""
+    return tuple(_resolved(key, key.key_sha256, priorities) for key in keys)
 
 
 def node_api_key(node: NodeSettings, environ: Mapping[str, str] | None = None) -> str | None:

@@ -35,17 +35,21 @@ class FakeClock:
         self._timers: list[tuple[float, int, FakeTimer]] = []
 
     def monotonic_s(self) -> float:
+        """Return the virtual time, in seconds."""
         return self._now_s
 
     def utc(self) -> datetime:
+        """Return a date: 1 January 2030 and the virtual time since."""
         return self._epoch + timedelta(seconds=self._now_s)
 
     def call_at(self, at_s: float, callback: Callable[[], object]) -> FakeTimer:
+        """Call back at that virtual time, unless the timer is cancelled before."""
         timer = FakeTimer(at_s, callback)
         heapq.heappush(self._timers, (at_s, next(self._order), timer))
         return timer
 
     def next_timer_s(self) -> float | None:
+        """Return when the next timer is due; None when there is none."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -59,6 +59,7 @@ class Call:
 
     @property
     def json(self) -> Any:
+        """The body, decoded."""
         return self.request.json
 
     @property
@@ -206,10 +207,12 @@ class FakeNode:
 
     @property
     def url(self) -> str:
+        """Where it listens."""
         return f"http://{HOST}:{self.port}"
 
     @property
     def probes(self) -> int:
+        """How many probes came so far."""
         return len(self.probe_requests)
 
     @property
@@ -244,6 +247,7 @@ class FakeNode:
             raise AssertionError(f"a malformed request reached the node: {self.malformed[0]}")
 
     async def next_call(self, timeout_s: float = DEADLINE_S) -> Call:
+        """Wait for the next inference call; fails the test when none comes in time."""
         call: Call = await within(self._arrived.get(), timeout_s, "no request reached the node")
         return call
 

@@ -41,6 +41,7 @@ class Reply:
 
     @property
     def json(self) -> Any:
+        """The body, decoded."""
         return json.loads(self.body)
 
 
@@ -228,6 +229,7 @@ class RawClient:
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
+        """Read again after `stop_reading`."""
         self._transport.resume_reading()
 
     def _expect_body(self, reply: Reply) -> None:

@@ -100,6 +100,8 @@ def aimed(case: AnyCase, node_url: str) -> AnyCase:
             body["model"] = "m"
         if re.match("https?://", str(body.get("url"))):
             body["url"] = node_url  # nobody else is to be asked
+        if case.operation.path == "/admin/keys":
+            body["admin"] = False  # the first key would lock out what is asked next
     return case
 
 

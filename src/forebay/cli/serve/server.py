@@ -28,6 +28,8 @@ from forebay.gateway.hot.access_log import AccessLog
 from forebay.gateway.hot.access_record import json_lines, short_lines
 from forebay.gateway.hot.user_hash import data_folder, load_key
 from forebay.gateway.logs import LineStream, set_up_logging
+from forebay.gateway.traces import open_traces
+from forebay.settings.environment import current_environment
 from forebay.settings.places import DATABASE_HERE, make_data_folder, state_folder
 from forebay.settings.review import risks
 
@@ -87,7 +89,14 @@ async def serve_until_stopped(
     if settings.server.access_log:
         folder = data_folder(settings.jobs.database, settings.jobs.files_folder)
         log = AccessLog(out, encode, partial(load_key, folder))
-    gateway = Gateway(settings, clock=clock, log=log, read_settings=arguments.read, seat=seat)
+    gateway = Gateway(
+        settings,
+        clock=clock,
+        log=log,
+        traces=open_traces(current_environment()),
+        read_settings=arguments.read,
+        seat=seat,
+    )
     stop = asyncio.Event()
     if seat is None:
         _on_signals(gateway, stop)

@@ -27,6 +27,7 @@ from forebay.core import (
     Expire,
     Finished,
     Inspected,
+    KeysUsed,
     NodeChanged,
     NodeRemoved,
     NodeRested,
@@ -138,6 +139,7 @@ Passed: TypeAlias = (
     | Revoked
     | Inspected
     | Observed
+    | KeysUsed
     | NodeChanged
     | NodeRested
     | NodeRemoved

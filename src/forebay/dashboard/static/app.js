@@ -1,8 +1,10 @@
 // The page begins here: what comes from the gateway is handed to the parts that draw it.
+import { addressCommands } from "./commands.js";
 import { showFleet } from "./fleet.js";
 import { History } from "./history.js";
 import { showJobs } from "./jobs.js";
 import { askForKey, keyWorks, offerKey, startKey } from "./key.js";
+import { startLinks } from "./links.js";
 import { showLive, startLive } from "./live.js";
 import { showModels } from "./models.js";
 import { showNodes } from "./nodes.js";
@@ -12,9 +14,9 @@ import { startTheme } from "./theme.js";
 import { showTiles } from "./tiles.js";
 import { Timeline } from "./timeline.js";
 import { showCaption, showTroubles } from "./troubles.js";
-import { forgetModels, offerModels, offerPriorities, startTryIt } from "./try_it.js";
+import { foldTryIt, forgetModels, offerModels, offerPriorities, startTryIt } from "./try_it.js";
 import { currentLanguage, onLanguage, speak, startWords } from "./words.js";
-import { showWelcome, startWelcome } from "./welcome.js";
+import { isAsked, showWelcome, startWelcome } from "./welcome.js";
 
 startWords();
 startTheme(document.getElementById("theme"));
@@ -30,6 +32,7 @@ const stream = new Stream({
     document.getElementById("version").textContent = told.gateway;
     keyWorks();
     offerKey(told.keys);
+    addressCommands(told.keys);
     offerPriorities(told.priorities);
     timeline.draw();
   },
@@ -39,16 +42,27 @@ const stream = new Stream({
     if (!document.hidden) show();
   },
   onState({ state }) {
-    if (state === "key") askForKey();
+    if (state === "key") {
+      hello = snapshot = null;
+      reveal(false);
+      askForKey();
+    }
     showLive();
   },
 });
 
+/** Show figures and links only where there are figures: before a key is given nothing is claimed. */
+function reveal(known) {
+  for (const id of ["shown", "links"]) document.getElementById(id).hidden = !known;
+}
+
 function show() {
   if (!snapshot || !hello) return;
+  reveal(true);
   showCaption(snapshot.caption);
   showTroubles(snapshot.troubles);
   showWelcome(snapshot, hello.keys);
+  if (isAsked(snapshot)) foldTryIt();
   showTiles(snapshot);
   showFleet(snapshot.fleet);
   showNodes(snapshot.nodes, hello.admin);
@@ -72,5 +86,6 @@ startKey(() => {
 });
 startWelcome();
 startTryIt();
+startLinks();
 startLive(stream);
 stream.start();

@@ -1,5 +1,6 @@
 // Jobs by type and status, as one bar each, and the lines of open batches.
 import { keepChildren, make, setText } from "./dom.js";
+import { withOptions } from "./commands.js";
 import { bytes, number, word } from "./words.js";
 
 const STATUSES = ["completed", "failed", "cancelled", "running", "queued"];
@@ -9,7 +10,9 @@ const section = document.getElementById("jobs");
 export function showJobs({ types, batches, vram_reserved_bytes }) {
   const rows = types.map((row) => ({ key: `type ${row.type}`, title: row.type, parts: STATUSES.map((name) => [name, row[name]]) }));
   if (batches.open) rows.push(batchRow(batches));
-  section.querySelector(".empty").hidden = rows.length > 0;
+  const empty = section.querySelector(".empty");
+  empty.hidden = rows.length > 0;
+  setText(empty, withOptions(word("jobs_empty")));
   keepChildren(section.querySelector("ul"), rows, { key: ({ key }) => key, create: makeRow, update: updateRow });
   showReserved(vram_reserved_bytes);
 }

@@ -15,6 +15,11 @@ export function keyHeaders() {
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
+/** Say whether calls carry a key. */
+export function hasKey() {
+  return Boolean(key);
+}
+
 /** Show the field because a call was refused without a key, or with this one. */
 export function askForKey() {
   show(key ? "key_wrong" : "key_needed");

@@ -20,7 +20,7 @@ export function makeCard(node) {
     part("meters", make("div", { class: "meters" })),
     part("failures", make("p", { class: "failures" })),
     part("error", make("p", { class: "last-error", hidden: true })),
-    part("actions", makeActions(node.name)));
+    part("actions", makeActions()));
   return card;
 }
 
@@ -32,13 +32,23 @@ export function updateCard(card, node, admin) {
   showSlots(card.slots, node);
   showModels(card.models, node);
   keepChildren(card.meters, meters(node), { key: ({ key }) => key, create: makeMeter, update: updateMeter });
-  const failures = Object.entries(node.failures).filter(([, count]) => count);
-  const counts = failures.map(([kind, count]) => failureWords(kind, count));
-  setText(card.failures, counts.length ? `${word("failures")}: ${counts.join(", ")}` : word("failures_none"));
-  setAttribute(card.failures, "data-any", counts.length ? "yes" : null);
-  card.error.hidden = !node.last_error;
-  if (node.last_error) setText(card.error, word("last_error", { error: node.last_error }));
+  const failures = failuresOf(node);
+  card.failures.hidden = !failures;
+  setText(card.failures, failures && `${word("failures_lately")}: ${failures}`);
+  const error = recentError(node);
+  card.error.hidden = !error;
+  setText(card.error, error && word("last_error", { error }));
   updateActions(card.actions, node, admin);
+}
+
+/** Return how a node has failed in the last 15 minutes, in words; "" where it has not. */
+export function failuresOf({ failures_15_minutes: failures }) {
+  return Object.entries(failures).map(([kind, count]) => failureWords(kind, count)).join(", ");
+}
+
+/** Return the last error while it matters: until the node has worked again for 15 minutes. */
+export function recentError(node) {
+  return (node.state === "offline" || failuresOf(node)) && node.last_error ? node.last_error : "";
 }
 
 function failureWords(kind, count) {

@@ -9,7 +9,7 @@ export function showTiles(snapshot) {
     create: ({ key }) =>
       make("div", { class: `tile tile-${key}` }, make("span", { class: "water", "aria-hidden": "true" }),
         make("dt"), make("dd", { class: "figure-large" }), make("dd", { class: "figure-note" })),
-    update: (tile, { key, value, note, level, alarm }) => {
+    update: (tile, { key, value, note, level, alarm, meaning }) => {
       const [water, name, figure, small] = tile.children;
       setText(name, word(key));
       setText(figure, value);
@@ -17,6 +17,7 @@ export function showTiles(snapshot) {
       water.hidden = !level;
       water.style.setProperty("--level", Math.min(1, level || 0).toFixed(3));
       setAttribute(tile, "data-alarm", alarm ? "yes" : null);
+      setAttribute(tile, "title", meaning ?? null);
     },
   });
   keepChildren(document.getElementById("facts"), facts(snapshot), {
@@ -56,6 +57,18 @@ function tiles({ queue, nodes, draining }) {
       note: service === null ? word("nothing_measured") : word("average_service", { time: duration(service) }),
     },
     {
+      key: "first_token",
+      value: duration(queue.first_token_p50_seconds),
+      note: queue.first_token_p95_seconds === null ? word("nothing_lately") : word("first_token_most", { time: duration(queue.first_token_p95_seconds) }),
+      meaning: word("first_token_means"),
+    },
+    {
+      key: "tokens_second",
+      value: rate(queue.tokens_per_second),
+      note: word(queue.tokens_per_second === null ? "nothing_lately" : "last_minute"),
+      meaning: word("tokens_second_means"),
+    },
+    {
       key: "served_minute",
       value: number(queue.served_per_minute),
       note: word("since_start", { count: queue.served_total }),
@@ -67,6 +80,10 @@ function tiles({ queue, nodes, draining }) {
       alarm: queue.rejected_per_minute > 0,
     },
   ];
+}
+
+function rate(perSecond) {
+  return perSecond === null ? word("none") : number(perSecond, perSecond < 10 ? 1 : 0);
 }
 
 /** What is in use is said of the slots there are: a node that drains has none, and jobs have theirs beside. */

@@ -22,9 +22,9 @@ export class Timeline {
     this.range = null; // [from, to] in sample numbers once somebody zoomed in by hand
     this.cursor = null; // the sample pointed at
     this.figures = [
-      this.figure("depth", { height: 132, whole: true, patterned: true, format: (value) => number(value) }),
-      this.figure("waits", { height: 116, whole: false, format: axisDuration }),
-      this.figure("rate", { height: 116, whole: true, format: (value) => number(value) }),
+      this.figure("depth", { height: 120, whole: true, patterned: true, format: (value) => number(value) }),
+      this.figure("waits", { height: 120, whole: false, format: axisDuration }),
+      this.figure("rate", { height: 120, whole: true, format: (value) => number(value) }),
     ];
     this.listen();
     onLanguage(() => this.draw());
@@ -143,8 +143,11 @@ export class Timeline {
     this.flag.hidden = this.cursor === null;
     if (this.cursor === null) return;
     setText(this.flag, clockTime(this.history.timeOf(at)));
-    const { chart } = this.figures[0];
-    this.flag.style.setProperty("left", `${Math.min(chart.width - 44, Math.max(30, chart.x(at)))}px`);
+    const { chart } = this.pointed ?? this.figures[0];
+    const box = chart.element.getBoundingClientRect();
+    const frame = this.body.getBoundingClientRect();
+    this.flag.style.setProperty("left", `${box.left - frame.left + Math.min(chart.width - 44, Math.max(30, chart.x(at)))}px`);
+    this.flag.style.setProperty("top", `${box.top - frame.top}px`);
   }
 
   listen() {
@@ -235,8 +238,12 @@ export class Timeline {
   }
 
   sampleAt(event) {
-    const { chart } = this.figures[0];
-    return chart.sampleAt(event.clientX - chart.element.getBoundingClientRect().left);
+    const boxOf = ({ chart }) => chart.element.getBoundingClientRect();
+    if (this.pressed === undefined) { // they stand beside each other or one below the other, as there is room
+      const under = (box) => event.clientX <= box.right && event.clientY <= box.bottom;
+      this.pointed = this.figures.find((figure) => under(boxOf(figure))) ?? this.figures.at(-1);
+    }
+    return this.pointed.chart.sampleAt(event.clientX - boxOf(this.pointed).left);
   }
 }
 

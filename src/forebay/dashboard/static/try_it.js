@@ -15,7 +15,9 @@ const SAID_MAX = 300; // characters of an answer that are read aloud
 const field = (name) => document.getElementById(`try-${name}`);
 const list = document.getElementById("tries");
 const aloud = document.getElementById("tries-said");
+const fold = document.getElementById("try-fold");
 let attempts = []; // the newest first
+let folded = false;
 let sent = 0;
 let models = [];
 let modelsWere = null;
@@ -53,6 +55,7 @@ export function startTryIt() {
   });
   document.getElementById("welcome-go").addEventListener("click", (event) => {
     event.preventDefault();
+    fold.open = true;
     message.focus();
     message.scrollIntoView({ block: "center" });
   });
@@ -62,6 +65,13 @@ export function startTryIt() {
     draw();
   });
   setInterval(() => attempts.some(({ state }) => state === "waiting") && draw(), TICK_MS);
+}
+
+/** Fold the panel once, when others have asked something, unless somebody is at it. */
+export function foldTryIt() {
+  if (folded || attempts.length || fold.contains(document.activeElement)) return;
+  folded = true;
+  fold.open = false;
 }
 
 /** Offer the priorities of this gateway. */

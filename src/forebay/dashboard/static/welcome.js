@@ -5,10 +5,16 @@ import { word } from "./words.js";
 const section = document.getElementById("welcome");
 const copied = document.getElementById("copied");
 
+/** Say whether anything has been asked since the start. */
+export function isAsked({ queue }) {
+  const ended = queue.served_total + queue.rejected_total + queue.timeouts_total + queue.cancelled_total;
+  return ended + queue.waiting + queue.processing > 0;
+}
+
 /** Show it until the first request; stay hidden afterwards. */
-export function showWelcome({ queue, models, ready }, keys) {
-  const asked = queue.served_total + queue.rejected_total + queue.timeouts_total + queue.cancelled_total;
-  section.hidden = !ready || asked + queue.waiting + queue.processing > 0; // the banner says why it is not
+export function showWelcome(snapshot, keys) {
+  const { models, ready } = snapshot;
+  section.hidden = !ready || isAsked(snapshot); // the banner says why it is not
   if (section.hidden) return;
   const body = { model: models[0]?.model || "MODEL", messages: [{ role: "user", content: "Hello!" }] };
   const quoted = JSON.stringify(body).replaceAll("'", "'\\''");

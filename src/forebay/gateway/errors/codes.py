@@ -278,7 +278,7 @@ CODES: dict[str, Code] = {
     ),
     "conflict": _never(
         409,
-        "It collides with what is there: a node name that is taken, a file that a batch still "
+        "It collides with what is there: the name of a node or key that is taken, a file that a batch still "
         "needs, a batch that has ended.",
         "See the message.",
         "現在の状態と競合しています",
@@ -306,7 +306,7 @@ CODES: dict[str, Code] = {
     ),
     "store_unavailable": _later(
         503,
-        "The database of jobs or of sessions, or the folder of files, cannot be used.",
+        "The database of jobs, keys or sessions, or the folder of files, cannot be used.",
         "Look at the log of the gateway; see `jobs.database` and `sessions.database`.",
         "データベースを利用できません",
         "ゲートウェイのログと `jobs.database`、`sessions.database` を確認してください。",

@@ -322,7 +322,7 @@ class Peers:
         """Forward with another body; return the status and the body. Raises HttpError."""
         address = self._address(name)
         head = _head(request, address, self._fleet().me, len(body))
-        forwarded = PeerRequest(name, address, head, body, is_safe=False)
+        forwarded = PeerRequest(name, address, head, body, request.method in SAFE)
         response = await self._response(forwarded, limit_s)
         answer = bytearray()
         try:

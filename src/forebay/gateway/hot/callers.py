@@ -46,6 +46,8 @@ AZURE: Final = b"/openai/"
 USER_LENGTH_MAX = 256
 PROMPT_PREFIX: Final = b"prm_"
 """How ids of prompts begin: one that waits in its session is no request yet, and keeps its id."""
+LIST: Final = b"requests"
+"""No id: that path of the queue is the list of all."""
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -204,6 +206,8 @@ class Callers:
     ) -> Problem | None:
         authorization, api_key = values.get(b"authorization"), values.get(b"x-api-key")
         if not self._keys:
+            if self._keys.sealed:
+                return Problem("store_unavailable", "the keys of this gateway are not read yet")
             caller.credentials = _written(b"authorization", authorization) + _written(
                 b"x-api-key", api_key
             )
@@ -224,10 +228,12 @@ class Callers:
 def plain_id(given: bytes | None) -> str:
     """Return the id that a caller gives its request, "" where it gives none, or none that is plain.
 
-    >>> plain_id(b"order-17"), plain_id(b"two words"), plain_id(None)
-    ('order-17', '', '')
+    >>> plain_id(b"order-17"), plain_id(b"two words"), plain_id(LIST), plain_id(None)
+    ('order-17', '', '', '')
     """
-    if given is None or _PLAIN_ID.fullmatch(given) is None or given.startswith(PROMPT_PREFIX):
+    if given is None or _PLAIN_ID.fullmatch(given) is None:
+        return ""
+    if given.startswith(PROMPT_PREFIX) or given == LIST:
         return ""
     return given.decode()
 

@@ -68,7 +68,6 @@ class EndedStream:
 
     def flush(self) -> None:
         """Hand over what has come."""
-        self._armed = False
         pending, self._pending = self._pending, []
         if not pending:
             return
@@ -84,10 +83,10 @@ class EndedStream:
         self._pending.append(ended)
         if not self._armed:
             self._armed = True
-            self._clock.call_at(self._clock.monotonic_s() + TICK_S, self.flush)
+            self._clock.call_at(self._clock.monotonic_s() + TICK_S, self._tick)
         elif len(self._pending) >= BATCH_MAX:
-            self._hand_over_early()
+            self.flush()
 
-    def _hand_over_early(self) -> None:
+    def _tick(self) -> None:
+        self._armed = False
         self.flush()
-        self._armed = True  # the timer still stands, and brings what comes next

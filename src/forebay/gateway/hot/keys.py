@@ -7,7 +7,7 @@ import hmac
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from forebay.settings import ResolvedKey
 
@@ -16,6 +16,8 @@ class KeyRing:
     """The keys that are valid now. With none configured, everyone may ask."""
 
     def __init__(self, keys: Iterable[ResolvedKey]) -> None:
+        self.sealed = False
+        """Whether there may be keys that are not known yet: nobody is let in without one."""
         self.change(keys)
 
     def change(self, keys: Iterable[ResolvedKey]) -> set[str]:
@@ -27,6 +29,9 @@ class KeyRing:
 
     def __bool__(self) -> bool:
         return bool(self._by_digest)
+
+    def __iter__(self) -> Iterator[ResolvedKey]:
+        return iter(self._by_digest.values())
 
     def named(self, name: str) -> ResolvedKey | None:
         """Return the key of that name, for work that it left behind."""

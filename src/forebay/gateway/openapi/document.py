@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from forebay import __version__
-from forebay.gateway.openapi import general, jobs, sessions
+from forebay.gateway.openapi import general, jobs, records, sessions
 from forebay.gateway.openapi.inference import inference_paths
 from forebay.gateway.openapi.operations import (
     REQUEST_HEADERS,
@@ -43,12 +43,12 @@ TAGS = {
     "status": "Health, readiness, metrics and the dashboard.",
     "sessions": "Conversations that the gateway holds, with a bounded queue of prompts each.",
     "batches": "Many requests in a file, run on idle slots, answered in a file.",
-    "admin": "Nodes and settings, while the gateway runs.",
+    "admin": "Nodes, keys and settings, while the gateway runs.",
     "guards": "Where `forebay node` registers the node that it guards; with the token of "
     "`guard.token_env`, not with a key.",
 }
 
-AREAS = (general, jobs, sessions)
+AREAS = (general, jobs, sessions, records)
 
 
 @cache

@@ -32,6 +32,16 @@ _SHORT: Final = {"type": "string", "maxLength": 256}
 _INSTANCE: Final = query(
     "instance", _SHORT, "Which guard stops, where another may have taken over its name."
 )
+_REQUEST_STATE: Final = {"enum": ["waiting", "running", "ended"]}
+_REQUESTS_QUERY: Final = (
+    query("state", _REQUEST_STATE, "Only those; else all, with the last 1,000 that ended."),
+    query("user", TEXT, "Only requests that count for this user."),
+    query("model", TEXT, "Only requests for this model."),
+    query("id", TEXT, "Only requests of this id; several that ended may have had the same."),
+    query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
+        "Most to list."),
+    query("before", TEXT, "The id of the last one seen."),
+)  # fmt: skip
 
 OPERATIONS: Final = (
     Operation("get", "/", "The dashboard", media="text/html"),
@@ -47,6 +57,9 @@ OPERATIONS: Final = (
     Operation("get", "/capabilities", "What this gateway offers, and its limits", "Capabilities"),
     Operation("get", "/openapi.json", "This description"),
     Operation("get", "/v1/queue", "The whole queue, in aggregates only", "Queue", WITH_A_KEY),
+    Operation("get", "/v1/queue/requests",
+        "Requests one by one, the newest first: those of the same key, all for an admin",
+        "RequestList", FOR_ADMINS, query=_REQUESTS_QUERY),
     Operation("get", "/v1/queue/{ticket_id}", "The state of one request, and why it waits",
         "Ticket", (*WITH_A_KEY, "not_found", "replica_unavailable")),
     Operation("delete", "/v1/queue/{ticket_id}", "Cancel a request, waiting or running",
@@ -176,6 +189,34 @@ SCHEMAS: Final[dict[str, Schema]] = {
             }), {"type": "null"}]}),
         "attempt": COUNT,
         "timeline": listed(record({"seconds_ago": {"type": "number"}, "event": TEXT})),
+    }),
+    "RequestList": record({
+        "data": listed(record({
+            "id": TEXT,
+            "state": _REQUEST_STATE,
+            "outcome": said("`served`, `passed_through` (a 4xx or 5xx of the node), `cancelled`, "
+                "or an error code; null until it has ended.", TEXT_OR_NULL),
+            "status": said("Of the answer; null until it has ended.", INTEGER_OR_NULL),
+            "model": TEXT,
+            "user": said("Whom fairness counts it for.", TEXT),
+            "priority": TEXT,
+            "position": said("1 is next; null unless it waits.", INTEGER_OR_NULL),
+            "estimated_wait_seconds": said("The wait still to come; null unless it waits.",
+                {"anyOf": [record({"p50": SECONDS_OR_NULL, "p90": SECONDS_OR_NULL}),
+                    {"type": "null"}]}),
+            "waited_seconds": SECONDS,
+            "node": TEXT_OR_NULL,
+            "attempt": said("How often it has started.", COUNT),
+            "reason": said("Why it waits, in words.", TEXT_OR_NULL),
+            "reason_code": said("The same for programs.", TEXT_OR_NULL),
+            "prompt_tokens": said("As the node says, else estimated.", COUNT),
+            "output_limit": said("The caller's own; 0 where it gave none.", COUNT),
+            "body_bytes": COUNT,
+            "arrived": said("Unix time.", {"type": "number"}),
+        })),
+        "has_more": BOOLEAN,
+        "incomplete": said("Gateways of the fleet that did not answer: their requests are missing.",
+            listed(TEXT)),
     }),
     "Cancelled": record({"id": TEXT, "state": {"const": "cancelled"}}),
     "ModelCard": {"anyOf": [_MODEL_CARD, _ANTHROPIC_CARD]},

@@ -49,7 +49,7 @@ _PATH_PARAMETERS: Final = {
     "prompt_id": "The prompt's id.",
     "ticket_id": "The id of the request: the `X-Request-Id` that it was answered with or sent.",
     "model": "The model's name; it may contain slashes.",
-    "name": "The node's name.",
+    "name": "The name of the node, the key or the file.",
     "job_id": "The job's id: a whole number.",
 }
 _TAGS: Final = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from forebay.gateway.sessions.host import SessionHost
     from forebay.relay.exchange import Exchange
     from forebay.relay.relay import Relay
+
+logger = logging.getLogger("forebay.gateway")
 
 ID_LENGTH_MAX = 128
 BODY_BYTES_MAX = 65_536
@@ -120,6 +123,10 @@ class QueueRoutes:
         if isinstance(exchange, Response):
             return exchange
         ticket_id = exchange.id
+        key = self.authorizer.caller(request).key
+        if key is not None and key.admin:
+            extra = {"id": ticket_id, "key": key.name}
+            logger.info("request cancelled by an admin", extra=extra)
         self.relay.revoke(ticket_id, "cancelled")
         if exchange.call.arrival.patient:  # a session's prompt must stay ended after a crash, too
             await self.sessions.flush(ticket_id)
@@ -183,7 +190,7 @@ def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object
         "id": exchange.id,
         "state": seen.state,
         "position": seen.position,
-        "estimated_wait_seconds": {"p50": _rounded(seen.p50_s), "p90": _rounded(seen.p90_s)},
+        "estimated_wait_seconds": {"p50": rounded(seen.p50_s), "p90": rounded(seen.p90_s)},
         "waited_seconds": round(seen.waited_s, 3),
         "reason": REASONS[seen.reason],
         "reason_code": seen.reason,
@@ -209,5 +216,6 @@ def _cache(seen: Describe) -> dict[str, object] | None:
     }
 
 
-def _rounded(seconds: float | None) -> float | None:
+def rounded(seconds: float | None) -> float | None:
+    """Return seconds as they are shown."""
     return None if seconds is None else round(seconds, 3)

@@ -1,4 +1,4 @@
-"""What workers tell each other beside the queue: nodes, figures, reloads. Between leader and one.
+"""What workers tell each other beside the queue: nodes, keys, figures, reloads; leader and one.
 
 All of it may be lost with a connection: whoever connects again is told everything anew.
 """
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from forebay.nodes.adapters.report import NodeReport
+from forebay.records.keys import KeyTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,13 @@ class ReloadAsked(Struct, frozen=True, tag=True):
     """The leader has reloaded the settings: so must the others."""
 
 
-Aside: TypeAlias = NodeNews | ProbeAsked | CountAsked | Counted | ReloadAsked
+class KeyNews(Struct, frozen=True, tag=True):
+    """The leader tells of the keys that were made at run time."""
+
+    table: KeyTable
+
+
+Aside: TypeAlias = NodeNews | ProbeAsked | CountAsked | Counted | ReloadAsked | KeyNews
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Aside).decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.gateway.workers.asides import Asides, ReloadAsked
+from forebay.gateway.workers.asides import Asides, KeyNews, ReloadAsked
 from forebay.gateway.workers.figures import Figures
 from forebay.gateway.workers.node_news import NodeNewsChannel
 
@@ -14,17 +14,19 @@ if TYPE_CHECKING:
     from forebay.clock import Timers
     from forebay.coordination.workers.store import WorkerStore
     from forebay.gateway.fleet.guarded_nodes import GuardedNodes
+    from forebay.gateway.records.made_keys import MadeKeys
     from forebay.nodes.registry import Nodes
 
 
 class WorkerChannels:
-    """The nodes, the figures and the reloads of all workers."""
+    """The nodes, the keys, the figures and the reloads of all workers."""
 
     def __init__(
         self,
         store: WorkerStore,
         nodes: Nodes,
         guarded: GuardedNodes,
+        made_keys: MadeKeys,
         count: Callable[[], tuple[dict[str, float], dict[str, float]]],
         clock: Timers,
     ) -> None:
@@ -32,6 +34,23 @@ class WorkerChannels:
         self._asides = Asides(store)
         self.node_news = NodeNewsChannel(store, self._asides, nodes, guarded)
         self.figures = Figures(store, self._asides, count, clock)
+        self._store = store
+        self._made_keys = made_keys
+        made_keys.on_change.append(self._tell_keys)
+        self._asides.take(KeyNews, self._hear_keys)
+        store.on_follower = self._tell_newcomer
+
+    def _tell_newcomer(self, member: str) -> None:
+        self.node_news.tell_all(member)
+        self._tell_keys(member)
+
+    def _tell_keys(self, member: str = "") -> None:
+        if self._store.leads and self._made_keys.is_told:
+            self._asides.send(KeyNews(self._made_keys.table), member)
+
+    def _hear_keys(self, _: str, news: KeyNews) -> None:
+        if not self._store.leads:
+            self._made_keys.take(news.table)
 
     def on_reload(self, reload: Callable[[], None]) -> None:
         """Call `reload` when the leader has reloaded its settings."""

@@ -38,14 +38,13 @@ class NodeNewsChannel:
         nodes.probing.request = lambda name: asides.send(ProbeAsked(name))
         nodes.probing.on_result = self._note
         nodes.on_change = self._note
-        store.on_follower = self._tell_all
 
     def lead(self) -> None:
         """Ask the nodes from now on, and tell the others."""
         self._nodes.probing.asks = True
         for backend in self._nodes:
             backend.refresh()
-        self._tell_all("")
+        self.tell_all("")
 
     # -- as the leader
 
@@ -64,7 +63,8 @@ class NodeNewsChannel:
         gone = tuple(name for name, backend in zip(names, found, strict=True) if backend is None)
         self._asides.send(NodeNews(states, gone, self._nodes.expected))
 
-    def _tell_all(self, member: str) -> None:
+    def tell_all(self, member: str) -> None:
+        """Tell one worker of all nodes, or all workers."""
         if self._nodes.probing.asks:
             states = tuple(_state(backend) for backend in self._nodes)
             news = NodeNews(states, expected=self._nodes.expected, whole=True)

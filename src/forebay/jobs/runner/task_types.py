@@ -40,10 +40,13 @@ class Task:
         self, claimed: ClaimedJob, params: Any, tell_stage: Callable[[ClaimedJob, str], None]
     ) -> None:
         self.id = claimed.job.id
+        """The number that `submit` returned."""
         self.task_type = claimed.job.task_type
+        """The name under which the handler is registered."""
         self.job_id = claimed.job.job_id
         """The submitter's own number for what the job is about."""
         self.params = params
+        """What was submitted, decoded from JSON."""
         self.attempt = claimed.job.attempt
         """1 the first time; more after an interruption."""
         self._claimed = claimed

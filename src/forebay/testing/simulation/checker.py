@@ -18,6 +18,7 @@ from forebay.core.events import (
     Event,
     Finished,
     Inspected,
+    KeysUsed,
     Lent,
     NodeChanged,
     NodeRemoved,
@@ -233,8 +234,11 @@ class Checker:
                 self._options = event.options
             case ShutDown():
                 self._stopping = True
-            case Revoked() | Ticked() | Inspected() | Observed() | Audited() | Resumed() | Lent():
-                pass  # the last two come of several replicas, and are not played here
+            case (
+                Revoked() | Ticked() | Inspected() | Observed() | Audited()
+                | Resumed() | Lent() | KeysUsed()
+            ):  # fmt: skip
+                pass  # the last three come of several replicas, and are not played here
 
     def _change_node(self, event: NodeChanged | NodeRested | NodeRemoved) -> None:
         node = self._mirror.nodes.setdefault(event.name, SeenNode(event.name))

@@ -1,0 +1,499 @@
+"""Limits of a key that pace it instead of refusing it.
+
+**Theory.** Requests and tokens per minute are token buckets that hold one minute and are refilled
+continuously (Turner, "New Directions in Communications", 1986); tokens per day are a count that
+starts anew when the day ends. An entry may start when every bucket has its estimate (prompt +
+min(limit, median answer of the lane)), or is full where it holds less than that. It is charged
+when it starts, once whatever its attempts, and corrected when the real count is known, which may
+leave a debt: over any time t a key starts at most its bucket + t * rate.
+
+**Parking.** An entry over its key's rate is taken out of its queue and *parked*: no pick meets it,
+so it blocks nobody and costs nothing while it waits. It still counts in every bound, keeps its
+number and its deadline, and its user's turn: a line of parked entries is a wait queue of its own.
+When the buckets allow it, the first of a line is put back, its *offer*, and the next one when that
+has started or ended. So an entry is moved O(1) times for each time it is next, O(log n) each, and
+one timer wakes a key.
+
+**Order.** What a bucket gives belongs to the first of the key's lines: the highest class, then the
+oldest head. While that one waits for the bucket nothing behind it starts, or small requests would
+take from a large one for ever. A line whose offer waits for a slot holds nobody back.
+
+It does not remember the last minute over a restart, and a core that takes over from another begins
+with empty buckets (`KeysUsed.minute_is_used`): too slow for a minute rather than too fast.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from forebay.core.actions import RateStatus
+from forebay.core.estimates import TOKENS_MAX
+from forebay.core.fairness import Account, WaitQueue
+from forebay.core.options import KeyLimits
+
+if TYPE_CHECKING:
+    from forebay.core.book import Tally
+    from forebay.core.cluster import Cluster
+    from forebay.core.dispatch import Dispatch
+    from forebay.core.entries import Entry, User
+    from forebay.core.events import KeysUsed
+    from forebay.core.timers import TimerQueue
+
+MINUTE_S: Final = 60.0
+DAY_S: Final = 86_400.0
+NEVER_S: Final = inf
+LAST: Final = 1 << 62
+"""The place of a newcomer: behind all."""
+NOTHING: Final = (0, 0.0)
+WAKE_S_MIN: Final = 0.001
+"""A wake-up is never now, whatever the rounding: nothing may be due for ever in one step."""
+ROUNDING: Final = 1e-9
+"""The part of a bucket that may be missing: a wake-up at the computed moment must find enough."""
+SWEEP_SLACK: Final = 64
+
+
+class Bucket:
+    """What may be started in a minute."""
+
+    __slots__ = ("_at_s", "_level", "capacity")
+
+    def __init__(self, capacity: int, now_s: float) -> None:
+        self.capacity = float(capacity)
+        self._level = self.capacity  # at that time; below 0 is a debt
+        self._at_s = now_s
+
+    def level(self, now_s: float) -> float:
+        level = self._level + (now_s - self._at_s) * self.capacity / MINUTE_S
+        return level if level < self.capacity else self.capacity
+
+    def take(self, amount: float, now_s: float) -> None:
+        """Take something out, or put it back (below 0)."""
+        level = self.level(now_s) - amount
+        self._level = level if level < self.capacity else self.capacity
+        self._at_s = now_s
+
+    def empty(self, now_s: float) -> None:
+        self._level, self._at_s = min(0.0, self.level(now_s)), now_s
+
+    def resize(self, capacity: int, now_s: float) -> None:
+        """Change the limit; what was used of the last minute stays used."""
+        level = self.level(now_s) + max(0.0, capacity - self.capacity)
+        self.capacity = float(capacity)
+        self._level, self._at_s = min(level, self.capacity), now_s
+
+    def wait_s(self, amount: float, ahead: float, now_s: float) -> float:
+        """Return when it has that much, or is full, after `ahead` has been taken out."""
+        missing = ahead + min(amount, self.capacity) - self.level(now_s)
+        if missing <= ROUNDING * self.capacity:
+            return 0.0
+        return missing * MINUTE_S / self.capacity
+
+    def reset_s(self, now_s: float) -> float:
+        """Return when it is full again if nothing more starts."""
+        return (self.capacity - self.level(now_s)) * MINUTE_S / self.capacity
+
+
+class ParkedLine(WaitQueue):
+    """The parked entries of one key in one queue; its users take turns here as they do there."""
+
+    __slots__ = ("_accounts", "offer", "queue")
+
+    def __init__(self, queue: WaitQueue) -> None:
+        super().__init__(queue.lane, queue.rank, queue.burst)
+        self.queue = queue
+        self.offer: Entry | None = None  # the one that was put back, until it starts or ends
+        self._accounts: dict[User, Account] = {}
+
+    def account_of(self, user: User, weight: float) -> Account:
+        """Return the user's standing in this line; it ends with the line."""
+        accounts = self._accounts
+        account = accounts.get(user)
+        if account is None:
+            if len(accounts) > 2 * self.waiting + SWEEP_SLACK:
+                floor = self.clock - self.burst
+                kept = {u: a for u, a in accounts.items() if a.live or a.counter > floor}
+                self._accounts = accounts = kept
+            account = accounts[user] = Account(user, self.clock - self.burst, weight)
+        elif account.weight != weight:
+            self.change_weight(account, weight)
+        return account
+
+
+class Claim:
+    """What one entry takes of its key's rate."""
+
+    __slots__ = ("charged", "line", "parked", "rank", "rate", "tokens", "was_parked")
+
+    def __init__(self, rate: KeyRate, tokens: float) -> None:
+        self.rate = rate
+        self.tokens = tokens  # as estimated
+        self.charged = False
+        self.rank = -1  # of the class in which it is counted as waiting; -1 while it is not
+        self.line: ParkedLine | None = None  # where it is parked, or was before it was put back
+        self.parked = False
+        self.was_parked = False  # at any time
+
+
+class KeyRate:
+    """One key with limits: its buckets, and what waits for them."""
+
+    __slots__ = (
+        "_owed", "_requests", "_tokens", "_tokens_owed", "key", "limits", "lines", "seq",
+        "used_today", "wake_s",
+    )  # fmt: skip
+
+    def __init__(self, key: str, seq: int, limits: KeyLimits, ranks: int, now_s: float) -> None:
+        self.key = key
+        self.seq = seq  # in which order keys became known
+        self.used_today = 0.0
+        self.wake_s = NEVER_S  # when it will be looked at again
+        self.lines: dict[WaitQueue, ParkedLine] = {}  # that are not empty, or whose offer waits
+        self._owed = [0] * ranks  # entries of each class that wait and are not charged
+        self._tokens_owed = [0.0] * ranks
+        self._requests: Bucket | None = None
+        self._tokens: Bucket | None = None
+        self.change(limits, now_s)
+
+    def change(self, limits: KeyLimits, now_s: float) -> None:
+        self.limits = limits
+        self._requests = _resized(self._requests, limits.requests_per_minute, now_s)
+        self._tokens = _resized(self._tokens, limits.tokens_per_minute, now_s)
+
+    def empty(self, now_s: float) -> None:
+        for bucket in (self._requests, self._tokens):
+            if bucket is not None:
+                bucket.empty(now_s)
+
+    def take(self, requests: int, tokens: float, now_s: float) -> None:
+        """Charge a start, or correct it."""
+        if self._requests is not None and requests:
+            self._requests.take(requests, now_s)
+        if self._tokens is not None:
+            self._tokens.take(tokens, now_s)
+        self.count_today(tokens)
+
+    def count_today(self, tokens: float) -> None:
+        self.used_today = max(0.0, self.used_today + tokens)
+
+    def owe(self, rank: int, requests: int, tokens: float) -> None:
+        """Count an entry that waits and is not charged, or does so no more (below 0)."""
+        self._owed[rank] += requests
+        self._tokens_owed[rank] += tokens
+
+    def owed(self, rank: int) -> tuple[int, float]:
+        """Return the entries of the classes up to one that wait and are not charged."""
+        return sum(self._owed[: rank + 1]), sum(self._tokens_owed[: rank + 1])
+
+    def wait_s(
+        self, tokens: float, ahead: tuple[int, float], day_left_s: float, now_s: float
+    ) -> float:
+        """Return when the buckets allow one of so many tokens, after those ahead of it."""
+        requests_ahead, tokens_ahead = ahead
+        wait_s = 0.0
+        if self._requests is not None:
+            wait_s = self._requests.wait_s(1.0, requests_ahead, now_s)
+        if self._tokens is not None:
+            wait_s = max(wait_s, self._tokens.wait_s(tokens, tokens_ahead, now_s))
+        limit, used = self.limits.tokens_per_day, self.used_today + tokens_ahead
+        if limit and used > 0.0 and used + tokens > limit:
+            wait_s = max(wait_s, day_left_s)
+        return wait_s
+
+    def status(self, day_left_s: float, now_s: float) -> RateStatus:
+        limits, requests, tokens = self.limits, self._requests, self._tokens
+        left = reset_s = tokens_reset_s = 0.0
+        if requests is not None:
+            left, reset_s = requests.level(now_s), requests.reset_s(now_s)
+        limit, tokens_left = limits.tokens_per_minute, 0.0
+        if tokens is not None:
+            tokens_left, tokens_reset_s = tokens.level(now_s), tokens.reset_s(now_s)
+        day_left = limits.tokens_per_day - self.used_today
+        if limits.tokens_per_day and (tokens is None or day_left < tokens_left):
+            limit, tokens_left, tokens_reset_s = limits.tokens_per_day, day_left, day_left_s
+        return RateStatus(
+            limits.requests_per_minute, max(0, int(left + ROUNDING)), reset_s,
+            limit, max(0, int(tokens_left + ROUNDING)), tokens_reset_s,
+        )  # fmt: skip
+
+    def lines_in_order(self) -> list[tuple[int, int, ParkedLine, Entry]]:
+        """Return the lines that wait for the buckets, and their heads, the next one first."""
+        waiting = []
+        for line in self.lines.values():
+            head = line.best() if line.offer is None else None
+            if head is not None:
+                waiting.append((line.rank, head.seq, line, head))
+        if len(waiting) > 1:
+            waiting.sort(key=lambda one: one[:2])
+        return waiting
+
+
+class Rates:
+    """The keys that have limits, and what of theirs waits for them."""
+
+    __slots__ = (
+        "_cluster", "_day_ends_s", "_dispatch", "_job_rank", "_seen", "_tally", "_timers", "paced",
+    )  # fmt: skip
+
+    def __init__(
+        self, cluster: Cluster, dispatch: Dispatch, timers: TimerQueue, tally: Tally, job_rank: int
+    ) -> None:
+        self.paced: dict[str, KeyRate] = {}
+        self._day_ends_s = NEVER_S  # while nobody has said when, it is a day from the first limit
+        self._cluster = cluster
+        self._dispatch = dispatch
+        self._timers = timers
+        self._tally = tally
+        self._job_rank = job_rank
+        self._seen = 0
+
+    # -- limits and days
+
+    def change(self, limits: dict[str, KeyLimits], now_s: float) -> None:
+        """Take over other limits; what waits for one that is gone waits no longer."""
+        if not limits and not self.paced:
+            return
+        changed: list[KeyRate] = []
+        for key in [key for key in self.paced if not limits.get(key)]:
+            changed.append(self.paced.pop(key))
+            changed[-1].change(KeyLimits(), now_s)
+        for key, asked in limits.items():
+            known = self.paced.get(key)
+            if known is not None:
+                known.change(asked, now_s)
+                changed.append(known)
+            elif asked:
+                self._seen += 1
+                self.paced[key] = KeyRate(key, self._seen, asked, self._job_rank + 1, now_s)
+        for rate in changed:
+            self.offer(rate, now_s)
+
+    def note_usage(self, event: KeysUsed, now_s: float) -> None:
+        """Count what others know of: never less than what is counted here."""
+        if event.day_ends_in_s > 0.0:
+            ends_s = now_s + event.day_ends_in_s
+            if ends_s - self._day_ends_s > DAY_S / 2:  # another day: our clock was behind
+                self._begin_day()
+            self._day_ends_s = ends_s
+        for rate in self.paced.values():
+            rate.used_today = max(rate.used_today, event.tokens_today.get(rate.key, 0))
+            if event.minute_is_used:
+                rate.empty(now_s)
+        for rate in self.paced.values():
+            self.offer(rate, now_s)
+
+    def _begin_day(self) -> None:
+        for rate in self.paced.values():
+            rate.used_today = 0.0
+
+    def _day_left_s(self, now_s: float) -> float:
+        if self._day_ends_s == NEVER_S:
+            self._day_ends_s = now_s + DAY_S
+        elif now_s >= self._day_ends_s:
+            self._begin_day()
+            self._day_ends_s += DAY_S * (1 + (now_s - self._day_ends_s) // DAY_S)
+        return self._day_ends_s - now_s
+
+    # -- what the rest of the core asks
+
+    def may_start(self, rate: KeyRate, tokens: float, queue: WaitQueue, now_s: float) -> bool:
+        """Say whether a newcomer is within its key's rate, and none of the key goes before it."""
+        return queue not in rate.lines and not self._holds_back(
+            rate, tokens, queue.rank, LAST, now_s
+        )
+
+    def newcomer_wait_s(self, rate: KeyRate, tokens: float, rank: int, now_s: float) -> float:
+        """Return when a newcomer could start at best, behind those of its key that wait."""
+        return rate.wait_s(tokens, rate.owed(rank), self._day_left_s(now_s), now_s)
+
+    def wait_s(self, entry: Entry, ahead: int, now_s: float) -> float:
+        """Return when an entry could start at best that has so many of its key before it."""
+        claim = entry.claim
+        if claim is None or claim.charged:
+            return 0.0
+        waiting, tokens = claim.rate.owed(claim.rank)
+        before = (ahead, tokens * ahead / max(1, waiting))
+        return claim.rate.wait_s(claim.tokens, before, self._day_left_s(now_s), now_s)
+
+    def status(self, rate: KeyRate, now_s: float) -> RateStatus:
+        return rate.status(self._day_left_s(now_s), now_s)
+
+    # -- what happens to entries
+
+    def parks(self, entry: Entry, now_s: float) -> bool:
+        """Park an entry that begins to wait if it is over its key's rate; False: it may queue."""
+        claim = entry.claim
+        if claim is None or claim.charged:
+            return False
+        rate, queue = claim.rate, entry.queue
+        self._count_waiting(claim, queue.rank)
+        if queue not in rate.lines and self._is_next(entry, claim, now_s):
+            return False
+        self._park(entry, claim, now_s)
+        return True
+
+    def parks_head(self, entry: Entry, now_s: float) -> bool:
+        """Park the entry that is next for a slot if its key is over its rate by now."""
+        claim = entry.claim
+        if claim is None or claim.charged or self._is_next(entry, claim, now_s):
+            return False
+        queue = entry.queue
+        queue.take(entry)
+        self._park(entry, claim, now_s)
+        self._dispatch.note_leave(queue)
+        return True
+
+    def start(self, entry: Entry, claim: Claim, now_s: float) -> RateStatus:
+        """Charge a start, once; the next of its line may follow in this step."""
+        rate = claim.rate
+        day_left_s = self._day_left_s(now_s)
+        if not claim.charged:
+            claim.charged = True
+            rate.take(1, claim.tokens, now_s)
+            self._forget_waiting(entry, claim)
+        status = rate.status(day_left_s, now_s)
+        self.offer(rate, now_s)
+        return status
+
+    def resume(self, claim: Claim, *, runs: bool) -> None:
+        """Take over one that another core has charged: its minute is that core's."""
+        claim.charged = True
+        if runs:
+            claim.rate.count_today(claim.tokens)
+        else:
+            claim.tokens = 0.0
+
+    def settle(self, entry: Entry, claim: Claim, used: tuple[int, int], now_s: float) -> None:
+        """Correct the charge to the prompt and output tokens used; -1 leaves the estimate."""
+        prompt, output = used
+        if output < 0:
+            return
+        prompt = entry.arrival.prompt_tokens if prompt < 0 else prompt
+        real = float(min(prompt, TOKENS_MAX) + min(output, TOKENS_MAX))
+        self._day_left_s(now_s)
+        claim.rate.take(0, real - claim.tokens, now_s)
+        claim.tokens = real
+        self.offer(claim.rate, now_s)
+
+    def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:
+        """Forget one that ends while it waits: it is charged nothing."""
+        self.leave_line(entry, claim)
+        self._forget_waiting(entry, claim)
+        if claim.charged:
+            claim.rate.take(-1, -claim.tokens, now_s)
+        self.offer(claim.rate, now_s)
+
+    def leave_line(self, entry: Entry, claim: Claim) -> bool:
+        """Take an entry out of its line; return whether it was parked there."""
+        line = claim.line
+        if line is None:
+            return False
+        was_parked = claim.parked
+        if was_parked:
+            line.drop(entry)
+            self._count_parked(entry, claim, parked=False)
+        self._close_line(entry, claim, line)
+        return was_parked
+
+    def offer(self, rate: KeyRate, now_s: float) -> None:
+        """Put those back that the buckets allow, in order; ask to be woken for the next."""
+        wake_s = NEVER_S
+        if rate.lines:
+            day_left_s = self._day_left_s(now_s)
+            for _, _, line, head in rate.lines_in_order():
+                wait_s = rate.wait_s(_claim(head).tokens, NOTHING, day_left_s, now_s)
+                if wait_s > 0.0:
+                    wake_s = now_s + max(wait_s, WAKE_S_MIN)
+                    break
+                self._put_back(line, head, now_s)
+        if wake_s != rate.wake_s:
+            rate.wake_s = wake_s
+            if wake_s < NEVER_S:
+                self._timers.add(wake_s, "rate", rate)
+
+    # -- lines
+
+    def _holds_back(self, rate: KeyRate, tokens: float, rank: int, seq: int, now_s: float) -> bool:
+        """Say whether the buckets, or a line that comes first, keep one from starting."""
+        if rate.wait_s(tokens, NOTHING, self._day_left_s(now_s), now_s) > 0.0:
+            return True
+        first = rate.lines_in_order()
+        return bool(first) and first[0][:2] < (rank, seq)
+
+    def _is_next(self, entry: Entry, claim: Claim, now_s: float) -> bool:
+        rank, seq = entry.queue.rank, entry.seq
+        return not self._holds_back(claim.rate, claim.tokens, rank, seq, now_s)
+
+    def _park(self, entry: Entry, claim: Claim, now_s: float) -> None:
+        rate, queue = claim.rate, entry.queue
+        line = rate.lines.get(queue)
+        if line is None:
+            line = rate.lines[queue] = ParkedLine(queue)
+        entry.account = account = line.account_of(entry.user, entry.arrival.weight)
+        if line.offer is entry:  # it did not start after all
+            line.offer = None
+            line.correct(account, -entry.price / account.weight)
+        claim.line = line
+        line.join(entry)
+        self._count_parked(entry, claim, parked=True)
+        if not claim.was_parked:
+            claim.was_parked = True
+            self._tally.rate_waits += 1
+        self.offer(rate, now_s)
+
+    def _put_back(self, line: ParkedLine, entry: Entry, now_s: float) -> None:
+        """Let the head of a line stand in its queue again, at its old place."""
+        claim, queue = _claim(entry), line.queue
+        line.take(entry)
+        line.charge(entry.account, entry.price / entry.account.weight)
+        line.offer = entry
+        self._count_parked(entry, claim, parked=False)
+        entry.account = queue.account_of(entry.user, entry.arrival.weight)
+        if entry.charged_on is None:
+            queue.join(entry)
+        else:  # it was passed over, when it was its turn
+            queue.rejoin(entry)
+        self._dispatch.note_join(queue, now_s, now_s)
+        open_nodes = self._cluster.open
+        for name, node in queue.lane.nodes.items():
+            if name in open_nodes:
+                self._dispatch.stale[name] = node
+
+    def _close_line(self, entry: Entry, claim: Claim, line: ParkedLine) -> None:
+        claim.line = None
+        if line.offer is entry:
+            line.offer = None
+        if line.offer is None and not line.waiting:
+            claim.rate.lines.pop(line.queue, None)
+
+    def _count_parked(self, entry: Entry, claim: Claim, *, parked: bool) -> None:
+        claim.parked = parked
+        if entry.queue.rank != self._job_rank:
+            entry.queue.lane.parked += 1 if parked else -1
+
+    def _count_waiting(self, claim: Claim, rank: int) -> None:
+        if claim.rank >= 0:
+            claim.rate.owe(claim.rank, -1, -claim.tokens)
+        claim.rate.owe(rank, 1, claim.tokens)
+        claim.rank = rank
+
+    def _forget_waiting(self, entry: Entry, claim: Claim) -> None:
+        if claim.rank >= 0:
+            claim.rate.owe(claim.rank, -1, -claim.tokens)
+            claim.rank = -1
+        if claim.line is not None:
+            self._close_line(entry, claim, claim.line)
+
+
+def _resized(bucket: Bucket | None, capacity: int, now_s: float) -> Bucket | None:
+    if not capacity:
+        return None
+    if bucket is None:
+        return Bucket(capacity, now_s)
+    bucket.resize(capacity, now_s)
+    return bucket
+
+
+def _claim(entry: Entry) -> Claim:
+    assert entry.claim is not None
+    return entry.claim

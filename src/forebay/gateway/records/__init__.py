@@ -1,0 +1,1 @@
+"""What the gateway remembers, and who writes it down."""

@@ -1,0 +1,151 @@
+"""`/admin/keys`: API keys that are listed, made and revoked while the gateway runs."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
+from forebay.gateway.routes.json_answer import json_answer
+from forebay.records.keys import KeyRecord
+from forebay.settings import KeySettings, SettingsError, digest_of, parse_key
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from forebay.gateway.hot.callers import Caller
+    from forebay.gateway.hot.keys import KeyRing
+    from forebay.gateway.http.authorization import Authorizer
+    from forebay.gateway.http.json_body import RequestReader
+    from forebay.gateway.live_settings import LiveSettings
+    from forebay.gateway.records.service import RecordService
+
+logger = logging.getLogger("forebay.gateway")
+
+BODY_BYTES_MAX: Final = 65_536
+KEY_BYTES: Final = 32
+"""256 bits: nobody guesses them, so a plain SHA-256 is enough to keep them by."""
+KEYS_MAX: Final = 1000
+"""Keys in the database: each is looked at when one changes, and has its own row in the metrics."""
+SECRET: Final = {"name", "key_env", "key_sha256"}
+"""What a key's settings are kept and shown without."""
+
+
+@dataclass(frozen=True)
+class KeyRoutes:
+    """Only digests are kept; the text of a key is in the answer to whoever made it, once."""
+
+    authorizer: Authorizer
+    reader: RequestReader
+    records: RecordService
+    ring: KeyRing
+    settings: LiveSettings
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/admin/keys", self.listed),
+            Route("/admin/keys", self.make, methods=["POST"]),
+            Route("/admin/keys/{name}", self.revoke, methods=["DELETE"]),
+        ]
+
+    async def listed(self, request: Request) -> Response:
+        self.authorizer.admin(request)
+        shown = [_shown(key) for key in self.settings.current.keys]
+        names = {key["name"] for key in shown}
+        made = [_shown_record(key) for key in self.records.keys.table.keys if key.name not in names]
+        return json_answer({"data": shown + made})
+
+    async def make(self, request: Request) -> Response:
+        caller = self.authorizer.admin(request)
+        given = await self.reader.decode(request, BODY_BYTES_MAX, dict[str, Any])
+        secret = ""
+        if not given.get("key_sha256"):
+            secret = new_key()
+            given["key_sha256"] = digest_of(secret)
+        key = self._checked(given)
+        kept = key.model_dump(mode="json", exclude=SECRET, exclude_defaults=True)
+        record = KeyRecord(key.name, key.key_sha256, kept, self.records.now(), caller.key_name)
+        if not await self.records.add_key(record):
+            raise HttpError("conflict", "there is a key of that name or text", "name")
+        _log("key made", key.name, caller)
+        answer = json_answer(_shown_record(record) | ({"key": secret} if secret else {}), 201)
+        answer.headers["cache-control"] = "no-store"
+        return answer
+
+    async def revoke(self, request: Request) -> Response:
+        """Delete a key; its waiting requests get 401, what runs may finish."""
+        caller = self.authorizer.admin(request)
+        name = request.path_params["name"]
+        if any(key.name == name for key in self.settings.current.keys):
+            words = "this key is in the settings file: remove its block there, and reload"
+            raise HttpError("conflict", words, "name")
+        key = self.ring.named(name)
+        if key is not None and key.admin and request.query_params.get("last") != "true":
+            self._check_not_last(name)
+        if not await self.records.remove_key(name):
+            raise HttpError("not_found", "there is no key of that name", "name")
+        _log("key revoked", name, caller)
+        return Response(status_code=204)
+
+    def _checked(self, given: dict[str, Any]) -> KeySettings:
+        if given.get("key_env"):
+            raise invalid("name variables in the settings file", "key_env")
+        try:
+            key = parse_key(given)
+        except SettingsError as error:
+            raise invalid_settings(error) from None
+        settings = self.settings.current
+        if key.max_priority not in settings.queue.priorities:
+            known = ", ".join(settings.queue.priorities)
+            raise invalid(f"max_priority is one of queue.priorities: {known}", "max_priority")
+        if not self.ring and not key.admin:
+            words = "the first key must be an admin key: without one, nobody could make another"
+            raise invalid(words, "admin")
+        if self.ring.named(key.name) is not None:
+            raise HttpError("conflict", "there is a key of that name", "name")
+        if len(self.records.keys.table.keys) >= KEYS_MAX:
+            raise HttpError("conflict", f"there are {KEYS_MAX} keys already; revoke some")
+        return key
+
+    def _check_not_last(self, name: str) -> None:
+        if any(key.admin and key.name != name for key in self.ring):
+            return
+        others = any(key.name != name for key in self.ring)
+        then = "nobody could make keys" if others else "everyone may use this gateway"
+        words = (
+            f"this is the last admin key: without it, {then}; ?last=true revokes it all the same"
+        )
+        raise HttpError("conflict", words, "name")
+
+
+def new_key() -> str:
+    """Return the text of a new key."""
+    return f"fb-{secrets.token_urlsafe(KEY_BYTES)}"
+
+
+def _log(action: str, name: str, caller: Caller) -> None:
+    logger.info(action, extra={"key": name, "by": caller.key_name or "a caller on this machine"})
+
+
+def _shown(key: KeySettings) -> dict[str, Any]:
+    allowed = key.model_dump(mode="json", exclude=SECRET)
+    return _named(key.name, allowed) | {"created_at": None, "created_by": None}
+
+
+def _shown_record(record: KeyRecord) -> dict[str, Any]:
+    made_at = datetime.fromtimestamp(record.created_at, UTC).isoformat(timespec="seconds")
+    created = {"created_at": made_at.replace("+00:00", "Z"), "created_by": record.created_by}
+    return _named(record.name, record.settings) | {"origin": "made"} | created
+
+
+def _named(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    fields = KeySettings.model_fields.items()
+    defaults = {field: about.default for field, about in fields if field not in SECRET}
+    allowed = {**defaults, **given}
+    return {"name": name, "origin": "settings", **allowed, "user": allowed["user"] or name}

@@ -1,0 +1,1 @@
+"""What a gateway remembers: keys made at run time, usage by hour, ended requests."""

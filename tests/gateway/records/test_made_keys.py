@@ -1,0 +1,230 @@
+"""Keys that are made and revoked while the gateway runs: who may, what it changes, what is kept."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from forebay.settings import digest_of
+
+from ..conftest import OK
+from ..hot.test_users_and_keys import ADMIN, A, key, start
+
+if TYPE_CHECKING:
+    from forebay.testing import Reply
+
+    from ..conftest import Rig
+
+BOSS = {"name": "boss", "admin": True}
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+async def make(rig: Rig, headers: dict[str, str] | None = None, **fields: Any) -> Reply:
+    client = await rig.client()
+    await client.post("/admin/keys", fields, {**rig.headers, **(headers or {})})
+    reply = await client.reply()
+    client.close()
+    return reply
+
+
+async def revoke(rig: Rig, name: str, headers: dict[str, str] | None = None) -> Reply:
+    return await rig.get(f"/admin/keys/{name}", headers, "DELETE")
+
+
+async def made(rig: Rig, **fields: Any) -> dict[str, str]:
+    """Make a key; return the header of its holder."""
+    reply = await make(rig, **fields)
+    assert reply.status == 201, reply.body
+    return bearer(reply.json["key"])
+
+
+async def until(rig: Rig, headers: dict[str, str], status: int) -> None:
+    """Let time pass until a caller is answered so."""
+    for _ in range(200):
+        rig.clock.advance(0.5)
+        if (await rig.get("/v1/models", headers)).status == status:
+            return
+    raise AssertionError(f"never answered {status}")
+
+
+async def test_a_key_works_as_soon_as_it_is_made_and_no_longer_once_revoked(rig: Rig) -> None:
+    node = await rig.node()
+    await start(rig, node, keys=[])
+    ann = await made(rig, name="ann", models=["m"], max_running=1)
+    client, call = await rig.run(node, headers=ann)
+    assert (await (await rig.ask(headers=ann)).reply()).json["error"]["code"] == "user_queue_full"
+    await call.answer(OK)
+    assert (await client.reply()).status == 200
+    assert (await revoke(rig, "ann")).status == 204
+    assert (await rig.get("/v1/models", ann)).status == 401
+    assert (await revoke(rig, "ann")).status == 404
+
+
+async def test_what_waits_with_a_revoked_key_gets_401_and_what_runs_may_finish(rig: Rig) -> None:
+    node = await rig.node(slots=1)
+    await start(rig, node, keys=[])
+    ann = await made(rig, name="ann")
+    running, call = await rig.run(node, headers=ann)
+    (waiting,) = await rig.line_up(1, headers=ann)
+    assert (await revoke(rig, "ann")).status == 204
+    assert (await waiting.reply()).status == 401
+    await call.answer(OK)
+    assert (await running.reply()).status == 200
+
+
+async def test_keys_are_listed_with_what_they_may_do_and_never_their_text(rig: Rig) -> None:
+    await start(rig, await rig.node(), keys=[key("a")])
+    ann = await make(rig, name="ann", user="u", trust_user=True, weight=2.0)
+    listed = await rig.get("/admin/keys")
+    shown = {key["name"]: key for key in listed.json["data"]}
+    assert list(shown) == ["a", "admin", "ann"]
+    assert shown["a"]["origin"] == "settings"
+    assert shown["ann"] == {name: value for name, value in ann.json.items() if name != "key"}
+    assert (shown["ann"]["created_by"], shown["ann"]["weight"]) == ("admin", 2.0)
+    assert ann.json["key"].encode() not in listed.body
+    assert ann.headers["cache-control"] == "no-store"
+
+
+async def test_the_first_key_of_a_gateway_without_any_must_be_an_admin_s(rig: Rig) -> None:
+    await rig.start(await rig.node())
+    refused = await make(rig, name="ann")
+    assert (refused.status, refused.json["error"]["param"]) == (400, "admin")
+    boss = await made(rig, **BOSS)
+    assert (await rig.get("/v1/models")).status == 401
+    rig.headers = boss
+    ann = await made(rig, name="ann")
+    assert (await make(rig, ann, name="bob")).status == 403
+
+
+async def test_keys_of_the_settings_are_read_only(rig: Rig) -> None:
+    await start(rig, await rig.node(), keys=[key("a")])
+    for reply in (await revoke(rig, "a"), await make(rig, name="a")):
+        assert (reply.status, reply.json["error"]["code"]) == (409, "conflict")
+    assert (await rig.get("/v1/models", A)).status == 200
+
+
+async def test_the_last_admin_key_is_only_revoked_on_purpose(rig: Rig) -> None:
+    await rig.start(await rig.node())
+    rig.headers = await made(rig, **BOSS)
+    assert (await revoke(rig, "boss")).status == 409
+    await made(rig, name="other", admin=True)
+    assert (await revoke(rig, "other")).status == 204
+    assert (await revoke(rig, "boss?last=true")).status == 204
+    rig.headers = {}
+    assert (await rig.get("/v1/models")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"name": "a b"}, "name"),
+        ({"name": "x", "max_priority": "urgent"}, "max_priority"),
+        ({"name": "x", "key_env": "HOME"}, "key_env"),
+        ({"name": "x", "key_sha256": "12"}, "key_sha256"),
+        ({"name": "x", "max_runing": 1}, "max_runing"),
+    ],
+)
+async def test_what_no_key_can_be_is_refused_by_name(
+    rig: Rig, fields: dict[str, Any], param: str
+) -> None:
+    await start(rig, await rig.node(), keys=[])
+    refused = await make(rig, **fields)
+    assert (refused.status, refused.json["error"]["param"]) == (400, param)
+
+
+async def test_whoever_makes_the_text_needs_to_tell_only_its_digest(rig: Rig) -> None:
+    await start(rig, await rig.node(), keys=[])
+    reply = await make(rig, name="ann", key_sha256=digest_of("my-own"))
+    assert (reply.status, "key" in reply.json) == (201, False)
+    assert (await rig.get("/v1/models", bearer("my-own"))).status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.test", "null"])
+async def test_a_page_of_another_origin_makes_and_revokes_nothing(rig: Rig, origin: str) -> None:
+    await rig.start(await rig.node())
+    assert (await make(rig, {"Origin": origin}, **BOSS)).status == 403
+    boss = await made(rig, **BOSS)
+    gone = await revoke(rig, "boss?last=true", {**boss, "Origin": origin})
+    assert gone.status == 403
+    assert (await rig.get("/v1/models", boss)).status == 200
+
+
+async def test_only_digests_are_kept_and_actions_are_logged_with_who_did_them(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await start(rig, await rig.node(), keys=[])
+    with caplog.at_level(logging.INFO, "forebay.gateway"):
+        reply = await make(rig, name="ann")
+        await revoke(rig, "ann")
+        kept = await make(rig, name="bob")
+    said = [(line.message, vars(line)["key"], vars(line)["by"]) for line in caplog.records]
+    expected = [("key made", "ann"), ("key revoked", "ann"), ("key made", "bob")]
+    assert said == [(*one, "admin") for one in expected]
+    with sqlite3.connect(rig.folder / "jobs.db") as file:
+        dump = "\n".join(file.iterdump())
+    assert digest_of(kept.json["key"]) in dump
+    for text in (reply.json["key"], kept.json["key"]):
+        assert text not in dump
+        assert text not in caplog.text
+
+
+async def test_keys_survive_a_restart_and_nobody_is_let_in_without_one_meanwhile(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    boss = await made(rig, **BOSS)
+    await rig.gateway.stop(0.0)
+    await rig.start(node)
+    assert (await rig.get("/v1/models")).status == 401
+    assert (await rig.get("/v1/models", boss)).status == 200
+    rig.headers = boss
+
+
+async def test_a_reload_keeps_the_keys_that_were_made(rig: Rig) -> None:
+    await start(rig, await rig.node(), keys=[key("a")])
+    ann = await made(rig, name="ann")
+    rig.given["keys"] = [key("admin", admin=True)]
+    assert (await rig.get("/admin/reload", method="POST")).json["changed"] == ["keys.a"]
+    assert [(await rig.get("/v1/models", who)).status for who in (ann, A, ADMIN)] == [200, 401, 200]
+
+
+async def test_a_database_that_cannot_be_read_seals_a_gateway_that_others_can_reach(
+    rig: Rig,
+) -> None:
+    (rig.folder / "jobs.db").write_bytes(b"this is no database" * 100)
+    await rig.start(await rig.node(), server={"host": "0.0.0.0", "allowed_hosts": ["127.0.0.1"]})
+    refused = await rig.get("/v1/models")
+    assert (refused.status, refused.json["error"]["code"]) == (503, "store_unavailable")
+    assert (await rig.get("/health")).status == 200
+    (rig.folder / "jobs.db").unlink()
+    await until(rig, {}, 200)
+
+
+async def test_on_this_machine_only_a_database_that_cannot_be_read_costs_no_request(
+    rig: Rig,
+) -> None:
+    (rig.folder / "jobs.db").write_bytes(b"this is no database" * 100)
+    node = await rig.node()
+    await rig.start(node)
+    client, call = await rig.run(node)
+    await call.answer(OK)
+    assert (await client.reply()).status == 200
+
+
+async def test_gateways_on_one_database_take_over_each_other_s_keys(
+    rig: Rig, postgres_url: str
+) -> None:
+    await start(rig, await rig.node(), keys=[], jobs={"database": postgres_url})
+    first = rig.gateway
+    await start(rig, await rig.node(), keys=[], jobs={"database": postgres_url})
+    ann = await made(rig, name="ann")
+    second, rig.gateway = rig.gateway, first
+    await until(rig, ann, 200)
+    assert (await revoke(rig, "ann")).status == 204
+    rig.gateway = second
+    await until(rig, ann, 401)
