@@ -32,6 +32,7 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.top:top",
         "Watch a running gateway live: the queue, the nodes, models and jobs.",
     ),
+    "logs": Verb("forebay.cli.logs:logs", "Follow the access log in a form for people."),
     "chat": Verb(
         "forebay.cli.chat.command:chat",
         "Talk with a model. The gateway holds the conversation, so it can be taken up again.",
