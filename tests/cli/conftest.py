@@ -30,6 +30,11 @@ class Desk:
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
         self.gateway: Gateway
+        self.settings: Settings
+
+    def read_settings(self) -> Settings:
+        """Read what a reload finds; a test may put something else there."""
+        return self.settings
 
     async def node(self, **options: Any) -> FakeNode:
         return await self._stack.enter_async_context(FakeNode(**options))
@@ -47,8 +52,8 @@ class Desk:
         environ = settings.pop("environ", {})
         server = {"port": 0, **settings.pop("server", {})}
         settings.setdefault("jobs", {"database": "sqlite://"})  # nothing is to be left behind
-        made = Settings(nodes=listed, server=server, **settings)  # type: ignore[arg-type] # pydantic reads dicts
-        self.gateway = Gateway(made, environ=environ)
+        self.settings = made = Settings(nodes=listed, server=server, **settings)  # type: ignore[arg-type] # pydantic reads dicts
+        self.gateway = Gateway(made, environ=environ, read_settings=self.read_settings)
         return await self._stack.enter_async_context(self.gateway)
 
     async def ask(self, name: str, body: dict[str, Any]) -> RawClient:

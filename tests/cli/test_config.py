@@ -19,6 +19,8 @@ from forebay.testing import FakeNode
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("forebay.nodes.discovery.LOOPBACK_URLS", ())
+    monkeypatch.setattr("forebay.cli.init.USUAL_PORT", 0)
 
 
 def run(*arguments: str, **environ: str) -> Result:
@@ -226,4 +228,5 @@ async def test_check_asks_the_nodes_when_told_to() -> None:
 
 
 def test_init_says_where_it_wrote_as_json_too() -> None:
-    assert json.loads(run("init", "mine.toml", "--json").stdout) == {"path": "mine.toml"}
+    said = json.loads(run("init", "mine.toml", "--json").stdout)
+    assert said == {"path": "mine.toml", "values": {}, "nodes": []}

@@ -16,7 +16,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from forebay.cli import exits
-from forebay.cli.main import VERBS, app
+from forebay.cli.main import MEANT, VERBS, app
 
 from .test_help import COMMANDS
 
@@ -59,6 +59,15 @@ def test_a_misspelt_command_is_answered_with_the_nearest(name: str) -> None:
     done = CliRunner().invoke(app, [*before, f"{last[0]}x{last[1:]}"])
     assert done.exit_code == exits.USAGE
     assert f"'{last}'" in done.stderr.partition("Did you mean")[2]
+
+
+@pytest.mark.parametrize(("word", "verb"), list(MEANT.items()), ids=list(MEANT))
+def test_a_word_that_means_a_command_is_answered_with_it(word: str, verb: str) -> None:
+    assert word not in VERBS
+    if verb in VERBS:
+        done = CliRunner().invoke(app, [word])
+        assert done.exit_code == exits.USAGE
+        assert f"no such command '{word}'. Did you mean '{verb}'?" in done.stderr
 
 
 @pytest.mark.parametrize(("name", "command"), VERBS_OF_ALL, ids=[name for name, _ in VERBS_OF_ALL])

@@ -77,6 +77,11 @@ VERBS: dict[str, str] = {
     "": "",
     "serve": "serve",
     "status": "status",
+    "init": "init new.toml",
+    "doctor": "doctor",
+    "logs": "logs {log}",
+    "models": "models",
+    "reload": "reload",
     "top": "top",
     "chat": "chat",
     "batch": "batch {lines}",
@@ -142,7 +147,17 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--self-check": switch(),
         "--simulate": switch(),
     },
-    "status": GATEWAY,
+    "status": {**GATEWAY, "--all": switch()},
+    "init": {**JSON, "--force": switch("init {settings}")},
+    "doctor": {**CONFIG, "--set": Flag("queue.max_size=7", ANYTHING), **JSON},
+    "logs": {
+        "--url": Flag("{url}", "gopher://x", "logs -"),
+        "--key-env": Flag("A_KEY", "NO_SUCH_VARIABLE", "logs -"),
+        "--follow": switch("logs -"),
+        **JSON,
+    },
+    "models": GATEWAY,
+    "reload": GATEWAY,
     "top": {**GATEWAY, "--once": switch(), "--ascii": switch()},
     "chat": {
         "--url": GATEWAY["--url"],
@@ -346,12 +361,15 @@ class Stage:
         for name in ("lines.jsonl", "begun.jsonl"):
             (self.folder / name).write_text(json.dumps(line) + "\n")
         (self.folder / "trace.csv").write_text("at_s,prompt_tokens,output_tokens\n0,3,3\n")
+        record = {"time": "2026-01-02T03:04:05+00:00", "route": "/v1/models", "outcome": "served"}
+        (self.folder / "access.log").write_text(json.dumps(record) + "\n")
         (self.folder / "params.json").write_text(json.dumps(BODY))
         self.names |= {
             "url": f"http://127.0.0.1:{port}",
             "settings": "other.toml",
             "lines": "lines.jsonl",
             "trace": "trace.csv",
+            "log": "access.log",
             "params": "params.json",
         }
 
@@ -435,6 +453,7 @@ async def stage(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     async def note_demo(port: int, _: object, **named: object) -> None:
         made.reached.append({"port": port, **named})
 
+    monkeypatch.setattr("forebay.nodes.discovery.LOOPBACK_URLS", ())
     monkeypatch.setattr("forebay.cli.serve.server.run_gateway", note)
     monkeypatch.setattr("forebay.cli.serve.guard.run_guard", note)
     monkeypatch.setattr("forebay.cli.serve.sim_node._serve", note_node)

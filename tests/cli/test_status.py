@@ -17,8 +17,10 @@ from forebay.cli.main import app
 from forebay.cli.output.tables import node_table, show
 from forebay.sdk.status import NodeStatus
 from forebay.settings import digest_of
-from forebay.testing import RawClient
+from forebay.testing import FakeNode, RawClient
 from harness.shown_fleet import ME, ShownFleet, replica
+
+from .test_every_command import on_a_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -180,3 +182,29 @@ async def test_the_address_comes_from_the_settings_where_none_is_given(
     monkeypatch.chdir(tmp_path)
     done = await asyncio.to_thread(lambda: CliRunner().invoke(app, ["status"]))
     assert done.exit_code == 0, done.output
+
+
+async def test_on_a_terminal_the_status_is_short_and_shows_who_is_in_trouble(desk: Desk) -> None:
+    async with FakeNode() as gone:
+        pass
+    await desk.start(await desk.node(models=("llama",)), gone)
+    url = f"http://127.0.0.1:{desk.gateway.port}"
+    wide = {"TERM": "dumb", "COLUMNS": "200"}
+    said = await asyncio.to_thread(on_a_terminal, "status", "--url", url, **wide)
+    assert "Queue: 0 of 100 waiting, 0 running; 0 served" in said
+    assert "1 online" in said
+    assert "n2" in said
+    assert "n1" not in said
+    assert f"status --all --url {url}" in said
+    everything = await asyncio.to_thread(on_a_terminal, "status", "-a", "--url", url, **wide)
+    assert "n1" in everything
+
+
+def test_a_pipe_gets_one_line_for_each_row_however_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [NodeStatus(f"n{i}", last_error=f"{'x' * 300}\nend", state="offline") for i in (1, 2)]
+    show(node_table(nodes))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["Node", "n1", "n2"]
+    assert "x" * 300 in lines[1]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, NoReturn,
 import typer
 
 from forebay.cli.exits import FAILED, NOT_ALLOWED, NOT_REACHABLE, USAGE
-from forebay.cli.invocation import as_called, local_url
+from forebay.cli.invocation import as_called, asked_with, local_url
 from forebay.cli.output.console import fail
 from forebay.cli.output.text import printable
 
@@ -232,6 +232,7 @@ def where_and_key(url: str | None, key_env: str) -> tuple[str, str | None]:
     from forebay.settings.environment import current_environment
     from forebay.settings.places import KEY_VARIABLE, URL_VARIABLE
 
+    asked_with(url, key_env)
     environ = current_environment()
     named = url or environ.get(URL_VARIABLE)
     try:

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import sys
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 """Hosts that are no address to connect to: the server listens on all that this machine has."""
 DEFAULT_URLS = ("http://127.0.0.1:7800", "http://localhost:7800")
 """Where every command looks by itself."""
+_flags: ContextVar[str] = ContextVar("flags of the gateway", default="")
 
 
 def as_called(words: str) -> str:
@@ -27,6 +29,17 @@ def as_called(words: str) -> str:
     if os.path.basename(called) != NAME or _is_first_on_path(called):
         return f"{NAME} {words}"
     return f"{shlex.quote(called)} {words}"
+
+
+def asked_with(url: str | None, key_env: str) -> None:
+    """Remember by which flags the gateway of this command was named."""
+    flags = [("--url", url or ""), ("--key-env", key_env)]
+    _flags.set("".join(f" {flag} {shlex.quote(value)}" for flag, value in flags if value))
+
+
+def at_gateway(words: str) -> str:
+    """Return another command for the gateway of this one, named by the same flags."""
+    return as_called(words) + _flags.get()
 
 
 def with_url(words: str, url: str) -> str:

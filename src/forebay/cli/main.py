@@ -14,14 +14,25 @@ VERBS: Mapping[str, Verb] = {
     "serve": Verb(
         "forebay.cli.serve.command:serve", "Run the gateway: the queue in front of your models."
     ),
+    "init": Verb(
+        "forebay.cli.init:init", "Write a settings file to start from, with what is found here."
+    ),
+    "doctor": Verb(
+        "forebay.cli.doctor.command:doctor",
+        "Check what a gateway needs on this machine, and say what to change.",
+    ),
     "status": Verb(
         "forebay.cli.status:status",
         "Show the queue, the nodes and the models of a gateway, or of its whole fleet.",
+    ),
+    "models": Verb(
+        "forebay.cli.models:models", "Show the models of a gateway, and the nodes that have them."
     ),
     "top": Verb(
         "forebay.cli.top:top",
         "Watch a running gateway live: the queue, the nodes, models and jobs.",
     ),
+    "logs": Verb("forebay.cli.logs:logs", "Follow the access log in a form for people."),
     "chat": Verb(
         "forebay.cli.chat.command:chat",
         "Talk with a model. The gateway holds the conversation, so it can be taken up again.",
@@ -49,6 +60,7 @@ VERBS: Mapping[str, Verb] = {
         "forebay.cli.jobs.command:jobs_app",
         "Give a running gateway durable work, and see what became of it.",
     ),
+    "reload": Verb("forebay.cli.reload:reload", "Have a running gateway read its settings again."),
     "config": Verb("forebay.cli.config.command:config_app", "Write, check and show the settings."),
     "keys": Verb("forebay.cli.keys:keys_app", "List, make and revoke API keys."),
     "usage": Verb("forebay.cli.usage:usage", "Show requests and tokens per key, user and model."),
@@ -72,10 +84,41 @@ VERBS: Mapping[str, Verb] = {
 """Every verb there is, in the order in which they are shown."""
 
 
+MEANT: Mapping[str, str] = {
+    word: verb
+    for verb, words in {
+        "serve": "start run up server gateway launch proxy",
+        "init": "setup configure new quickstart",
+        "doctor": "check diagnose verify test troubleshoot why",
+        "status": "info health show stat state summary",
+        "top": "watch monitor dashboard htop live ui",
+        "models": "ls list model tags",
+        "queue": "requests waiting line cancel kill",
+        "logs": "tail access follow journal",
+        "usage": "users user tokens cost costs billing stats quota",
+        "sessions": "conversations threads history",
+        "chat": "ask talk prompt repl",
+        "batch": "batches bulk",
+        "bench": "load benchmark perf stress",
+        "sim": "replay simulate what-if plan",
+        "nodes": "backends backend servers workers hosts engines add drain",
+        "jobs": "tasks work",
+        "config": "settings conf options",
+        "reload": "restart refresh apply hup",
+        "keys": "auth apikey apikeys api-keys secrets",
+        "node": "guard agent register",
+        "demo": "play example try",
+    }.items()
+    for word in words.split()
+}
+"""Words that people try, by what they mean."""
+
+
 class ForebayGroup(VerbGroup):
     """The verbs of `forebay`."""
 
     table = VERBS
+    meant: Mapping[str, str] = MEANT
 
 
 app = typer.Typer(

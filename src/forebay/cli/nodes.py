@@ -9,7 +9,7 @@ import typer
 
 from forebay.cli.exits import USAGE
 from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import at_gateway
 from forebay.cli.offers import kinds, node_names
 from forebay.cli.output.console import counted, fail, tell, tell_json
 from forebay.cli.output.tables import node_table, show
@@ -49,7 +49,7 @@ def list_nodes(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = F
                 slots = counted(node.slots, "slot")
                 tell(f"{printable(node.name)} has {slots}: {printable(node.slots_reason)}")
     else:
-        tell(f"There are no nodes. Add one with: {as_called('nodes add URL')}")
+        tell(f"There are no nodes. Add one with: {at_gateway('nodes add URL')}")
 
 
 @nodes_app.command()
@@ -79,7 +79,7 @@ def add(  # noqa: PLR0913 - Typer reads the options from the signature
     from forebay.sdk.status import NodeStatus
 
     reply = GatewayClient(url, key_env).insist("POST", "/admin/nodes", NodeStatus, body)
-    said = f"was added; `{as_called('nodes list')}` shows when it is online"
+    said = f"was added; `{at_gateway('nodes list')}` shows when it is online"
     _say(reply.value.name, said, reply.raw if as_json else None)
 
 
@@ -101,7 +101,7 @@ def drain(
     """Let nothing new start on a node; what runs there goes on."""
     reply = _tell(name, "drain", GatewayClient(url, key_env))
     still = f"{reply.value.in_flight} requests still run there"
-    said = f"is draining; {still}. Undo with: {as_called('nodes resume')} {name}"
+    said = f"is draining; {still}. Undo with: {at_gateway(f'nodes resume {name}')}"
     _say(reply.value.name, said, reply.raw if as_json else None)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
 
 from forebay.cli.exits import DONE, FAILED
 from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import at_gateway
 from forebay.cli.output.console import tell, tell_json
 from forebay.cli.output.tables import node_table, plain_table, show
 from forebay.cli.output.text import printable
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from forebay.cli.gateway import GatewayReply
     from forebay.sdk.status import FleetStatus, NodeList, QueueStatus
 
-MODELS_SHOWN = 20
+MODELS_SHOWN, SHORT_MODELS_SHOWN = 20, 5
 OLD_S = 1.0
 """Younger figures are as good as new."""
 MODES = {
@@ -54,8 +56,18 @@ class GatewayStatus(NamedTuple):
         }
 
 
-def status(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False) -> None:
+def status(
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    everything: Annotated[
+        bool,
+        typer.Option("--all", "-a", help="Show every node and all figures, as a pipe always gets."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show the queue, the nodes and the models of a gateway, or of its whole fleet.
+
+    On a terminal it is short: a summary, and the nodes that are in trouble.
 
     Exits with 0 when it is ready, 1 when it is not, 3 when none can be reached, 4 when
     it wants a key.
@@ -65,8 +77,10 @@ def status(url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
         seen = _look(client)
     if as_json:
         tell_json(seen.as_json())
-    else:
+    elif everything or not sys.stdout.isatty():
         _show(seen)
+    else:
+        _show_short(seen)
     raise typer.Exit(FAILED if seen.reason else DONE)
 
 
@@ -90,27 +104,67 @@ def _look(client: GatewayClient) -> GatewayStatus:
     return GatewayStatus(client.url, reason, queue, [model.id for model in models], nodes)
 
 
-def _show(seen: GatewayStatus) -> None:
+def _show_short(seen: GatewayStatus) -> None:
+    """Say in a few lines how it is, and what is not well."""
+    _show_state(seen)
+    queue = seen.queue.value
+    tell(
+        f"Queue: {_waiting(queue)} waiting, {queue.processing} running; "
+        f"{queue.served_total} served, {queue.rejected_total} refused, "
+        f"{queue.timeouts_total} timed out; mean wait {_mean(queue.average_wait_seconds, queue)}"
+    )
+    if queue.fleet is not None:
+        lost = [printable(each.name) for each in queue.fleet.replicas if each.state == "lost"]
+        tell("; lost: ".join([f"Fleet: {_mode(queue.fleet)}", *lost]))
+    nodes = [] if seen.nodes is None else seen.nodes.value.data
+    if not nodes:
+        _show_nodes(seen)
+    else:
+        states = Counter(printable(node.state) for node in nodes)
+        tell(f"Nodes: {', '.join(f'{count} {state}' for state, count in states.items())}")
+        if troubled := [node for node in nodes if node.state != "online" or node.failing]:
+            show(node_table(troubled))
+    _show_models(seen, SHORT_MODELS_SHOWN)
+    tell(f"Everything: {at_gateway('status --all')}")
+
+
+def _show_state(seen: GatewayStatus) -> None:
     state = f"NOT ready: {seen.reason}" if seen.reason else "ready"
     tell(f"Forebay at {seen.url} is {state}")
+
+
+def _show(seen: GatewayStatus) -> None:
+    _show_state(seen)
     queue = seen.queue.value
     show(_queue_table(queue))
     if queue.fleet is not None:
         _show_fleet(queue.fleet)
+    _show_nodes(seen)
+    _show_models(seen, MODELS_SHOWN)
+
+
+def _show_nodes(seen: GatewayStatus) -> None:
     if seen.nodes is None:
         tell("Nodes: only an admin key may see them (--key-env VAR).")
     elif not seen.nodes.value.data:
-        tell(f"Nodes: none. Add one with: {as_called('nodes add URL')}")
+        tell(f"Nodes: none. Add one with: {at_gateway('nodes add URL')}")
     else:
         show(node_table(seen.nodes.value.data))
+
+
+def _show_models(seen: GatewayStatus, most: int) -> None:
     models = [printable(name) for name in seen.models]
-    more = f" and {len(models) - MODELS_SHOWN} more" if len(models) > MODELS_SHOWN else ""
-    tell(f"Models: {', '.join(models[:MODELS_SHOWN]) or 'none'}{more}")
+    more = f" and {len(models) - most} more" if len(models) > most else ""
+    tell(f"Models: {', '.join(models[:most]) or 'none'}{more}")
+
+
+def _mode(fleet: FleetStatus) -> str:
+    mode = printable(fleet.mode)
+    return MODES.get(mode, mode)
 
 
 def _show_fleet(fleet: FleetStatus) -> None:
-    mode = printable(fleet.mode)
-    tell(f"Fleet: {MODES.get(mode, mode)} (leader no. {fleet.epoch})")
+    tell(f"Fleet: {_mode(fleet)} (leader no. {fleet.epoch})")
     age_s = fleet.counted_seconds_ago
     if age_s is None or age_s > OLD_S:
         how_old = "have never been told" if age_s is None else f"are {age_s:.0f} s old"
@@ -135,14 +189,18 @@ def _show_fleet(fleet: FleetStatus) -> None:
     show(table)
 
 
-def _queue_table(queue: QueueStatus) -> Table:
+def _waiting(queue: QueueStatus) -> str:
     waits = {printable(name): count for name, count in queue.by_priority.items()}
     waiting = ", ".join(f"{count} {name}" for name, count in waits.items() if count)
+    return f"{queue.waiting} of {queue.max_size}" + (f" ({waiting})" if waiting else "")
+
+
+def _queue_table(queue: QueueStatus) -> Table:
     table = plain_table(
         "Waiting", "Running", "Mean wait", "Mean run", "Served", "Refused", "Timed out"
     )
     table.add_row(
-        f"{queue.waiting} of {queue.max_size}" + (f" ({waiting})" if waiting else ""),
+        _waiting(queue),
         str(queue.processing),
         _mean(queue.average_wait_seconds, queue),
         _mean(queue.average_service_seconds, queue),

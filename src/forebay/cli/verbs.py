@@ -84,6 +84,8 @@ class VerbGroup(typer.core.TyperGroup):
     """A group whose `table` names verbs, and which ends every command in the same manner."""
 
     table: Mapping[str, Verb] = {}
+    meant: Mapping[str, str] = {}
+    """Words that people try, and the verb that they mean."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -97,6 +99,13 @@ class VerbGroup(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or what a list shows of it."""
         return self._lazy.placeholder(cmd_name) if self._is_listing else self._lazy.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word; what it may mean is said where it is none."""
+        verb = self.meant.get(args[0].lower(), "") if args else ""
+        if verb in self._lazy and args[0] not in self._lazy:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {verb!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if not _is_terminal():

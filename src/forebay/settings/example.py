@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -37,19 +37,42 @@ def as_toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def example_toml() -> str:
-    """Return the file to start from: every key commented out with its default."""
-    return "\n".join([EXAMPLE_OPENING, *(_example_section(name) for name in Settings.model_fields)])
+def example_toml(
+    values: Mapping[str, object] = {}, nodes: Iterable[Mapping[str, object]] = (), note: str = ""
+) -> str:
+    """Return the file to start from: every key commented out with its default.
+
+    But for `values` by dotted key, and `nodes`, which are what was found; `note` says so.
+    """
+    written = [_example_section(name, values, tuple(nodes)) for name in Settings.model_fields]
+    return "\n".join([EXAMPLE_OPENING, *([*_commented(note), ""] if note else []), *written])
 
 
-def _example_section(name: str) -> str:
+def _example_section(
+    name: str, values: Mapping[str, object], nodes: Sequence[Mapping[str, object]]
+) -> str:
     description = Settings.model_fields[name].description or ""
     fields = sections().get(name)
+    if name == "nodes" and nodes:
+        found = "\n\n".join(_block(name, node) for node in nodes)
+        return "\n".join([*_commented(description), found, ""])
     head = f"[{name}]" if fields is not None else f"#[[{name}]]"
     lines = [*_commented(description), head]
     for key, field in (fields or blocks()[name].model_fields).items():
-        lines += [*_commented(field.description or ""), f"#{key} = {as_toml(_shown(field))}"]
+        given = values.get(f"{name}.{key}")
+        written = (
+            f"#{key} = {as_toml(_shown(field))}" if given is None else f"{key} = {as_toml(given)}"
+        )
+        lines += [*_commented(field.description or ""), written]
     return "\n".join([*lines, ""])
+
+
+def _block(name: str, given: Mapping[str, object]) -> str:
+    lines = [f"[[{name}]]"]
+    for key, field in blocks()[name].model_fields.items():
+        default = f"#{key} = {as_toml(_shown(field))}"
+        lines.append(f"{key} = {as_toml(given[key])}" if key in given else default)
+    return "\n".join(lines)
 
 
 def _shown(field: FieldInfo) -> Any:

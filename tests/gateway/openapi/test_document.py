@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = 8  # per operation and mode
-ENDLESS = {"/events"}
+ENDLESS = {"/events", "/admin/logs"}
 """What never ends cannot be asked for as a whole; test_dashboard reads it event by event."""
 ERROR_OF = {"openai": "OpenAIError", "anthropic": "AnthropicError", "ollama": "OllamaError"}
 DOCUMENT: Any = openapi.document()

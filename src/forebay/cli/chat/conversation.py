@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO
 
 from forebay.cli.exits import FAILED, INTERRUPTED, NOT_ALLOWED, NOT_REACHABLE, USAGE
 from forebay.cli.gateway import start_hint, where_and_key
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import as_called, at_gateway
 from forebay.cli.output.console import fail, say
 from forebay.cli.output.text import harmless, printable, short
 from forebay.sdk import (
@@ -297,7 +297,7 @@ def _begin(client: Client, options: ChatOptions) -> SessionClient:
 def _first_model(client: Client) -> str:
     models = client.models()
     if not models:
-        fail(f"the gateway has no model. Add a node with: {as_called('nodes add URL')}")
+        fail(f"the gateway has no model. Add a node with: {at_gateway('nodes add URL')}")
     return models[0]
 
 

@@ -9,7 +9,7 @@ import typer
 
 from forebay.cli.config.checks import environment_problems, environment_risks
 from forebay.cli.exits import USAGE
-from forebay.cli.invocation import as_called
+from forebay.cli.init import init
 from forebay.cli.options import ConfigFile, SetOptions
 from forebay.cli.output.console import check_config, counted, fail, tell
 from forebay.settings import (
@@ -21,7 +21,7 @@ from forebay.settings import (
     load_with_origins,
 )
 from forebay.settings.addresses import without_password
-from forebay.settings.example import as_toml, example_toml, json_schema
+from forebay.settings.example import as_toml, json_schema
 from forebay.settings.loader import placed
 from forebay.settings.names import blocks, valid_keys
 from forebay.settings.review import risks
@@ -39,25 +39,7 @@ FileArgument = Annotated[Path | None, typer.Argument(help="The same as --config 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@config_app.command()
-def init(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("forebay.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write a settings file to start from, every key commented out with its default."""
-    try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(example_toml())
-    except FileExistsError:
-        look = as_called(f"config check {path}")
-        fail(f"{path} exists already. Look at it: {look}, or use --force.")
-    except OSError as error:
-        fail(f"{path} cannot be written: {error.strerror}. Name another path.")
-    if as_json:
-        tell(json.dumps({"path": str(path)}))
-        return
-    tell(f"Wrote {path}. Change what you need, then run: {as_called(f'config check {path}')}")
+config_app.command()(init)
 
 
 @config_app.command()

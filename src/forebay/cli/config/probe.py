@@ -31,6 +31,8 @@ class NodeProbe(NamedTuple):
     slots: int
     models: tuple[str, ...]
     error: str
+    engine_slots: int | None = None
+    """How many it runs at once by its own account; None where it does not say."""
 
     def __str__(self) -> str:
         if self.state not in ("online", "loading"):
@@ -52,28 +54,31 @@ def probe(nodes: Iterable[NodeSettings]) -> list[NodeProbe]:
 
 async def _probe(nodes: tuple[NodeSettings, ...]) -> list[NodeProbe]:
     clock, gpu = LoopClock(asyncio.get_running_loop()), GpuMeter(lambda: None)
-    backends = [Backend(node, node_api_key(node), lambda event: None, clock, gpu) for node in nodes]
+    # With slots of its own choice, so that each tells how many it has.
+    asked = [node.model_copy(update={"slots": "auto"}) for node in nodes]
+    backends = [Backend(node, node_api_key(node), lambda event: None, clock, gpu) for node in asked]
     try:
         for backend in backends:
             backend.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIMIT_S):
                 await asyncio.gather(*(backend.first_probe() for backend in backends))
-        return [_told(backend) for backend in backends]
+        return [_told(backend, node) for backend, node in zip(backends, nodes, strict=True)]
     finally:
         for backend in backends:
             backend.stop()
 
 
-def _told(backend: Backend) -> NodeProbe:
-    told = backend.told
+def _told(backend: Backend, node: NodeSettings) -> NodeProbe:
+    told, limit = backend.told, backend.limit
     answered = backend.was_probed and not backend.last_error
     return NodeProbe(
         backend.name,
         backend.settings.url,
         str(told.state) if answered else "offline",
         backend.kind,
-        told.slots,
+        told.slots if node.slots == "auto" else node.slots,
         tuple(told.models),
         backend.last_error,
+        limit.ceiling if limit is not None and limit.is_named else None,
     )

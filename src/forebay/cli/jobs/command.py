@@ -12,7 +12,7 @@ import typer
 
 from forebay.cli.exits import USAGE
 from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv, exit_code
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import at_gateway
 from forebay.cli.jobs.tables import STATUSES, answer_of, job_table, job_text
 from forebay.cli.offers import jobs_that_are, model_names, one_of
 from forebay.cli.output.console import fail, say, tell, tell_json
@@ -129,7 +129,7 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
     elif as_json:
         tell_json(reply.raw)
     else:
-        tell(f"{_added(added)} Follow it with: {as_called('jobs watch')} {added.id}")
+        tell(f"{_added(added)} Follow it with: {at_gateway(f'jobs watch {added.id}')}")
 
 
 @jobs_app.command("list")
@@ -163,7 +163,7 @@ def list_jobs(
     elif reply.value.data:
         show(job_table(reply.value.data, _now()))
     elif status or task_type:
-        tell(f"There are no such jobs. All of them: {as_called('jobs list')}")
+        tell(f"There are no such jobs. All of them: {at_gateway('jobs list')}")
     else:
         tell(
             "There are no jobs. Submit one with: "
@@ -251,7 +251,7 @@ def _follow(client: GatewayClient, number: int, as_json: bool) -> None:
         return
     why = f": {printable(job.error)} ({printable(job.error_code)})" if job.error else ""
     ended = "was cancelled" if job.status == "cancelled" else "failed"
-    fail(f"job {number} {ended}{why}. Try again: {as_called('jobs retry')} {number}")
+    fail(f"job {number} {ended}{why}. Try again: {at_gateway(f'jobs retry {number}')}")
 
 
 def _say_step(job: Job) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import at_gateway
 from forebay.cli.output.tables import plain_table
 from forebay.cli.output.text import harmless, printable, short
 
@@ -131,9 +131,9 @@ def _error(job: Job) -> str:
 
 def _next_step(job: Job) -> str:
     if not job.ended:
-        return f"Follow it with: {as_called('jobs watch')} {job.id}"
+        return f"Follow it with: {at_gateway(f'jobs watch {job.id}')}"
     if job.status != "completed":
-        return f"Try it again with: {as_called('jobs retry')} {job.id}"
+        return f"Try it again with: {at_gateway(f'jobs retry {job.id}')}"
     return ""
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from forebay.cli.exits import INTERRUPTED
 from forebay.cli.gateway import OutageRetry, is_passing, wait_s
-from forebay.cli.invocation import as_called
+from forebay.cli.invocation import at_gateway
 from forebay.cli.jobs.tables import count_table, job_table
 from forebay.cli.output.console import say, tell
 from forebay.cli.output.tables import console_for_output
@@ -56,8 +56,8 @@ def follow(
             return retry.until_answered(lambda: client.ask("GET", f"/jobs/{job_id}", Job))
     except KeyboardInterrupt:
         say(
-            f"\nJob {job_id} goes on. Follow it with: {as_called('jobs watch')} {job_id}. "
-            f"End it with: {as_called('jobs cancel')} {job_id}"
+            f"\nJob {job_id} goes on. Follow it with: {at_gateway(f'jobs watch {job_id}')}. "
+            f"End it with: {at_gateway(f'jobs cancel {job_id}')}"
         )
         raise typer.Exit(INTERRUPTED) from None
 

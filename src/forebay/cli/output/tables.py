@@ -46,11 +46,26 @@ def console_for_output() -> Console:
 def show(what: RenderableType) -> None:
     """Print a table, or a text, to standard output."""
     console = console_for_output()
-    if isinstance(what, Table) and console.is_terminal:
+    if isinstance(what, Table) and not console.is_terminal:
+        what = _as_columns(what)
+    elif isinstance(what, Table):
         fits = console.measure(what, options=console.options.update(width=WIDTH_IN_A_PIPE))
         if fits.maximum > console.width:
             what = _as_records(what)
     console.print(what, soft_wrap=isinstance(what, Text))
+
+
+def _as_columns(table: Table) -> Text:
+    """Return a table with exactly one line for each row, however long, as pipes want it."""
+    names = [str(column.header) for column in table.columns]
+    rows = [names, *zip(*(map(_plain, column.cells) for column in table.columns), strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return Text("\n".join(lines))
+
+
+def _plain(cell: RenderableType) -> str:
+    return " ".join((cell.plain if isinstance(cell, Text) else str(cell)).split("\n"))
 
 
 def _as_records(table: Table) -> Text:
