@@ -158,8 +158,8 @@ class Arrivals:
     ) -> None:
         """Refuse an arrival; nothing of it is kept."""
         book = self._book
-        if not arrival.patient or code not in NO_ROOM:
-            book.tally.reject(code)
+        if not arrival.job and (not arrival.patient or code not in NO_ROOM):
+            book.tally.reject(code)  # a job that gets no slot is still queued: nobody was refused
         if wait_s is None and lane is not None:
             wait_s = self._newcomer_wait_s(lane)
         if lane is not None and not lane.is_known():

@@ -266,7 +266,8 @@ class Scheduler:
         words = REASONS.get(code)
         reasons: tuple[str, ...] = ()
         if words is not None:
-            book.tally.reject(code)
+            if not entry.arrival.job:
+                book.tally.reject(code)
             reasons = (words,)
         else:
             book.tally.cancelled += 1

@@ -46,6 +46,7 @@ from forebay.gateway.readiness import Readiness
 from forebay.gateway.sessions.host import SessionCalls, SessionHost
 from forebay.gateway.workers.channels import WorkerChannels
 from forebay.nodes.registry import Nodes
+from forebay.relay.openai import OPENAI
 from forebay.relay.relay import Relay
 from forebay.relay.watchdog import Watchdog
 from forebay.sessions.deps import SessionDeps
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from forebay.core import Event
     from forebay.gateway.hot.access_log import AccessLog
     from forebay.gateway.workers.seat import Seat
+    from forebay.relay.problem import Problem
     from forebay.settings import ReloadPlan, ResolvedKey, Settings
 
 logger = logging.getLogger("forebay.serve")
@@ -168,11 +170,18 @@ class Parts:
             resolve=self.admission.resolve,
             clock=clock,
             may_use=self._may_use,
+            explain=self._explain_to_owner,
+            shares_nodes=bool(self.settings.coordination.url),
             webhook_secret=read_secret(
                 "jobs.webhook_secret_env", settings.webhook_secret_env, environ
             ),
         )
         return JobService(deps)
+
+    def _explain_to_owner(self, problem: Problem, model: str, owner: str) -> Problem:
+        if problem.code != "model_not_found":
+            return problem
+        return self.models.explained(problem, model, owner, OPENAI.name)
 
     def _make_sessions(self, clock: Timers) -> SessionHost:
         entropy = random.SystemRandom()

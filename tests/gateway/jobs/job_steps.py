@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ..conftest import Rig
 
-KEYS = [
+KEYS: list[dict[str, Any]] = [
     {"name": "a", "key_env": "A"},
     {"name": "b", "key_env": "B"},
     {"name": "root", "key_env": "ROOT", "admin": True},

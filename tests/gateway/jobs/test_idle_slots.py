@@ -12,7 +12,7 @@ from forebay.jobs.idle import slot_runner
 from forebay.jobs.job import NewJob
 
 from ..conftest import OK
-from .job_steps import chat, job, submit, until
+from .job_steps import ENVIRON, KEYS, bearer, chat, job, submit, until
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -86,12 +86,59 @@ async def test_a_gateway_that_stops_in_the_instant_of_a_claim_gives_the_job_back
     assert (await until(rig, job_id, "completed"))["attempt"] == 1
 
 
-async def test_jobs_of_a_model_that_nobody_has_fail_after_a_while(rig: Rig) -> None:
-    node = await rig.node()
-    await rig.start(node)
-    known = await submit(rig, chat(0))
-    await (await node.next_call()).answer(OK)
-    await until(rig, known, "completed")
+async def test_jobs_of_a_model_that_nobody_has_fail_at_once_with_the_nearest_name(
+    rig: Rig, database_url: str
+) -> None:
+    await rig.start(await rig.node(models=["mistral"]), jobs={"database": database_url})
+    known = await submit(rig, chat(0, model="mistral"))
+    store = rig.gateway.parts.jobs.engine.store
+    new = [NewJob("chat", "{}", n, queue_of("mistrl"), "mistrl") for n in range(3)]
+    added = await asyncio.wrap_future(store.add(new))
+    for one in added:  # the clock of the gateway stands still
+        failed = await until(rig, one.id, "failed")
+        assert failed["error_code"] == "model_not_found"
+        assert failed["error"] == 'no node has the model "mistrl"; did you mean "mistral"?'
+    assert (await job(rig, known))["status"] == "running"
+    assert (
+        'rejected_total{reason="model_not_found"}' not in (await rig.get("/metrics")).body.decode()
+    )
+
+
+async def test_the_names_in_a_failure_are_those_that_the_key_of_the_job_may_use(rig: Rig) -> None:
+    keys = [
+        {**KEYS[0], "models": ["mistral-a"]},
+        {**KEYS[1], "models": ["mistral-b"]},
+        KEYS[2],
+    ]
+    await rig.start(await rig.node(models=["mistral-a", "mistral-b"]), keys=keys, environ=ENVIRON)
+    await rig.get("/jobs", bearer("ROOT"))  # opens the store
+    store = rig.gateway.parts.jobs.engine.store
+    new = [NewJob("chat", "{}", 0, queue_of("mistral"), "mistral", owner=who) for who in "ab"]
+    added = await asyncio.wrap_future(store.add(new))
+    for one, name in zip(added, ("mistral-a", "mistral-b"), strict=True):
+        for _ in range(2000):
+            seen = (await rig.get(f"/jobs/{one.id}", bearer("ROOT"))).json
+            if seen["status"] == "failed":
+                break
+        assert seen["error"] == f'no node has the model "mistral"; did you mean "{name}"?'
+
+
+async def test_jobs_of_a_model_that_was_there_wait_for_it_to_come_back(rig: Rig) -> None:
+    node, other = await rig.node(models=["gone"]), await rig.node(models=["m"])
+    await rig.start(node, other)
+    added = [await submit(rig, chat(n, model="gone")) for n in range(3)]
+    call = await node.next_call()
+    rig.gateway.parts.nodes.remove("n1")
+    await call.answer(OK)
+    for _ in range(40):
+        rig.clock.advance(2.0)
+        await rig.queue()
+    assert (await job(rig, added[2]))["status"] == "queued"
+
+
+async def test_with_no_node_at_all_jobs_wait_a_while_before_they_fail(rig: Rig) -> None:
+    await rig.start()
+    await rig.get("/jobs")  # opens the store
     store = rig.gateway.parts.jobs.engine.store
     new = [NewJob("chat", "{}", n, queue_of("gone"), "gone") for n in range(3)]
     added = await asyncio.wrap_future(store.add(new))
@@ -101,8 +148,7 @@ async def test_jobs_of_a_model_that_nobody_has_fail_after_a_while(rig: Rig) -> N
     assert (await job(rig, added[0].id))["status"] == "queued"  # it may still come
     for _ in range(200):
         rig.clock.advance(2.0)
-        states = [(await job(rig, one.id))["status"] for one in added]
-        if set(states) == {"failed"}:
+        if (await job(rig, added[2].id))["status"] == "failed":
             break
     failed = await job(rig, added[2].id)
     assert (failed["status"], failed["error_code"]) == ("failed", "model_not_found")

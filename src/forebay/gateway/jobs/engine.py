@@ -138,6 +138,8 @@ class JobEngine:
         self.idle_slots = IdleSlotRunner(
             self.store, deps.relay, deps.resolve, deps.clock, settings.lease_seconds, recovery
         )
+        self.idle_slots.explain = deps.explain
+        self.idle_slots.shares_nodes = deps.shares_nodes
         await self.idle_slots.start()
 
     def drain(self) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from forebay.gateway.jobs.engine import JobEngine
     from forebay.jobs.builtin import Resolve
     from forebay.jobs.job import Change, Status
+    from forebay.relay.problem import Problem
     from forebay.relay.relay import Relay
     from forebay.settings import JobsSettings
 
@@ -91,6 +92,10 @@ class JobDeps:
     clock: Timers
     may_use: Callable[[str, str], bool]
     """Whether the owner of a batch may use a model."""
+    explain: Callable[[Problem, str, str], Problem]
+    """Adds to a problem with a model what its owner may ask for instead."""
+    shares_nodes: bool = False
+    """Whether all gateways that share the jobs have the same nodes."""
     webhook_secret: str | None = None
     figures: JobFigures = field(default_factory=JobFigures)
 

@@ -28,6 +28,7 @@ from forebay.jobs.outcomes import Recording, Requeued
 from forebay.jobs.store.change_bus import LoopListener
 from forebay.relay.members import InvalidBody
 from forebay.relay.problem import Problem
+from forebay.relay.relay import ABOUT_THE_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -47,8 +48,10 @@ logger = logging.getLogger("forebay.jobs")
 
 PARK_S = 2.0
 """How long no slot is asked for a model that no node can serve just now."""
-UNKNOWN_S = 60.0
-"""How long a model may be unknown before its jobs fail: nodes may still be starting."""
+GONE_S = 60.0
+"""How long nobody may have a model before its jobs fail, where it may come: there is no node
+at all, or other gateways have nodes that are not known here. A model whose node left while a ticket
+waited for it is waited for."""
 POLL_S = 2.0
 """How often the store is asked what other gateways have added or left, should a notification be
 lost."""
@@ -131,6 +134,10 @@ class IdleSlotRunner:
         self._looks = 0  # asked for, and not done yet
         self._loop = asyncio.get_running_loop()
         self._listener = LoopListener(store, self._take_in, self._look)
+        self.explain: Callable[[Problem, str, str], Problem] = lambda problem, *_: problem
+        """Adds to a problem what the owner may ask for instead of the model."""
+        self.shares_nodes = False
+        """Whether all gateways on this database have the same nodes."""
 
     async def start(self) -> None:
         """Begin with what is queued; raises StoreFailed."""
@@ -264,15 +271,21 @@ class IdleSlotRunner:
             self._stopping = True
         if self._stopping:
             return
-        now_s = self._clock.monotonic_s()
-        unknown = problem.code in ("model_not_found", "route_not_supported")
-        if not unknown or self._relay.nodes.is_starting():
+        if problem.code not in ABOUT_THE_MODEL or self._relay.nodes.is_starting():
             backlog.unknown_since_s = None
-        elif backlog.unknown_since_s is None:
-            backlog.unknown_since_s = now_s
-        elif now_s - backlog.unknown_since_s >= UNKNOWN_S:
+        elif self._is_gone(backlog):
             self._spawn(self._fail_all(backlog, problem))
         self._park(backlog)
+
+    def _is_gone(self, backlog: ModelBacklog) -> bool:
+        """Say whether to give up on a model, now that every node has said that it has it not."""
+        others = self._store.changes.heard_others and not self.shares_nodes
+        if not others and any(self._relay.nodes):
+            return True
+        now_s = self._clock.monotonic_s()
+        if backlog.unknown_since_s is None:
+            backlog.unknown_since_s = now_s
+        return now_s - backlog.unknown_since_s >= GONE_S
 
     def _park(self, backlog: ModelBacklog) -> None:
         def over() -> None:
@@ -283,10 +296,13 @@ class IdleSlotRunner:
             backlog.parked = self._clock.call_at(self._clock.monotonic_s() + PARK_S, over)
 
     async def _fail_all(self, backlog: ModelBacklog, problem: Problem) -> None:
-        failure = Failure(f"{problem.message}: {backlog.model}", problem.code)
+        store, queue = self._store, backlog.queue
         with contextlib.suppress(StoreFailed):
-            while await asyncio.wrap_future(self._store.fail_queue(backlog.queue, failure)):
-                pass
+            while (owner := await asyncio.wrap_future(store.first_owner(queue))) is not None:
+                said = self.explain(problem, backlog.model, owner)
+                failure = Failure(said.message, said.code)
+                if not await asyncio.wrap_future(store.fail_queue(queue, failure, owner=owner)):
+                    return  # another gateway is at it
 
     def _pause(self, reason: str) -> None:
         """Ask for no slot for a while, doubled each time: none could be used."""

@@ -168,6 +168,8 @@ class ChangeBus:
         """Called when other programs have made or cancelled a batch."""
         self.gpu_listeners: list[Callable[[], object]] = []
         """Called when other programs have given back GPU memory."""
+        self.heard_others = False
+        """Whether another program was ever heard of."""
         self._shared = shared
         self._name = secrets.token_hex(8)  # ours among the senders
         self._pg_listener: PgListener | None = None
@@ -222,6 +224,7 @@ class ChangeBus:
         received = decode(payload)
         if received.sender == self._name:
             return
+        self.heard_others = True
         if received.resync:
             self.resync()
         if received.batches:

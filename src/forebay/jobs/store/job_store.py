@@ -31,7 +31,7 @@ from forebay.jobs.job import (
 )
 from forebay.jobs.store.change_bus import STAGE_CHARS_MAX, ChangeBus
 from forebay.jobs.store.insert import DROPPED, add, depth
-from forebay.jobs.store.recovery import fail_queue, recover
+from forebay.jobs.store.recovery import fail_queue, first_owner, recover
 from forebay.jobs.store.rows import COLUMNS, count_line, find, queue_depths, to_job, twin_of
 from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
 from forebay.storage.schema import now_s, only
@@ -189,13 +189,22 @@ class JobStore:
         """Requeue or fail jobs whose worker is gone; return how many."""
         return _mapped(self._write(lambda connection: recover(connection, how), list), len)
 
-    def fail_queue(self, queue: str, failure: Failure, limit: int = 500) -> Future[int]:
-        """Fail the next queued jobs of a queue that can never run; return how many."""
+    def fail_queue(
+        self, queue: str, failure: Failure, limit: int = 500, *, owner: str | None = None
+    ) -> Future[int]:
+        """Fail the next queued jobs of a queue that can never run; return how many.
+
+        With an owner, only theirs: see `first_owner`.
+        """
         future = self._write(
-            lambda connection: fail_queue(connection, queue, failure, limit),
+            lambda connection: fail_queue(connection, queue, failure, limit, owner),
             lambda jobs: [_change_of(job, "queued") for job in jobs],
         )
         return _mapped(future, len)
+
+    def first_owner(self, queue: str) -> Future[str | None]:
+        """Return whose job is the next of a queue; None where none is queued."""
+        return self.database.read(lambda connection: first_owner(connection, queue))
 
     # -- for callers
 

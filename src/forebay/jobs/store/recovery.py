@@ -70,11 +70,21 @@ def _interrupt(connection: Connection, job: StoredJob, how: Recovery) -> Change:
     )  # fmt: skip
 
 
-def fail_queue(connection: Connection, queue: str, failure: Failure, limit: int) -> list[StoredJob]:
-    """Fail the next queued jobs of a queue that can never run; return them."""
+def first_owner(connection: Connection, queue: str) -> str | None:
+    """Return whose job is the next of a queue; None where none is queued."""
+    wanted = select(jobs.c.owner).where(jobs.c.queue == queue, QUEUED)
+    first = wanted.order_by(jobs.c.priority, jobs.c.id).limit(1)
+    return connection.execute(first).scalar_one_or_none()
+
+
+def fail_queue(
+    connection: Connection, queue: str, failure: Failure, limit: int, owner: str | None
+) -> list[StoredJob]:
+    """Fail the next queued jobs of a queue that can never run, perhaps only an owner's."""
+    whose = [] if owner is None else [jobs.c.owner == owner]
     wanted = (
         select(jobs.c.id)
-        .where(jobs.c.queue == queue, QUEUED)
+        .where(jobs.c.queue == queue, QUEUED, *whose)
         .order_by(jobs.c.priority, jobs.c.id)
         .limit(limit)
         .with_for_update(skip_locked=True)
