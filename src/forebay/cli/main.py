@@ -27,8 +27,8 @@ VERBS: Mapping[str, Verb] = {
         "Talk with a model. The gateway holds the conversation, so it can be taken up again.",
     ),
     "batch": Verb(
-        "forebay.cli.batch.command:batch",
-        "Run a file of requests as a batch, and fetch the answers.",
+        "forebay.cli.batch.command:batch_app",
+        "Run a file of requests as a batch, and fetch the answers; list, show and cancel batches.",
     ),
     "bench": Verb(
         "forebay.cli.bench.command:bench_app",
@@ -42,6 +42,9 @@ VERBS: Mapping[str, Verb] = {
     "jobs": Verb(
         "forebay.cli.jobs.command:jobs_app",
         "Give a running gateway durable work, and see what became of it.",
+    ),
+    "sessions": Verb(
+        "forebay.cli.sessions:sessions_app", "See and end the conversations that a gateway holds."
     ),
     "config": Verb("forebay.cli.config.command:config_app", "Write, check and show the settings."),
     "keys": Verb("forebay.cli.keys:keys_app", "Make API keys."),

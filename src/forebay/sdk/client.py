@@ -13,8 +13,8 @@ from forebay.sdk.jobs import JobMethods
 from forebay.sdk.prompts import MAX_PENDING, PromptSender, checked_limit
 from forebay.sdk.session_api import PromptRequest
 from forebay.sdk.status import ModelList
-from forebay.sdk.transport import Transport, TransportOptions
-from forebay.sdk.values import Capabilities, Done, Health, Place, Queued, QueueState
+from forebay.sdk.transport import Transport, TransportOptions, query
+from forebay.sdk.values import Capabilities, Done, Health, Place, Queued, QueueState, SessionList
 
 if TYPE_CHECKING:
     import ssl
@@ -155,6 +155,11 @@ class AsyncClient(JobMethods, BatchMethods):
         if request_id is None:
             return self._transport.get("/v1/queue", QueueState)
         return self._transport.get(f"/v1/queue/{quote(request_id)}", Place)
+
+    async def sessions(self, *, before: str | None = None, limit: int | None = None) -> SessionList:
+        """Return the sessions of this key, an admin's everybody's; `before` what `next` said."""
+        asked = query(before=before, limit=limit)
+        return await self._transport.get(f"/session{asked}", SessionList)
 
     async def models(self) -> list[str]:
         """Return the names of the models that can be asked."""

@@ -20,13 +20,14 @@ async def test_jobs_are_filtered_by_model_and_paged(rig: Rig, database_url: str)
     ids = [await submit(rig, chat(n, model="mn"[n % 2])) for n in range(6)]
     found = (await rig.get("/jobs?model=n")).json
     assert [one["id"] for one in found["data"]] == ids[1::2][::-1]
-    assert found["has_more"] is False
+    assert "has_more" not in found
     assert "owner" not in found["data"][0]
     first = (await rig.get("/jobs?model=n&limit=2")).json
     assert ([one["id"] for one in first["data"]], first["has_more"]) == ([ids[5], ids[3]], True)
     rest = (await rig.get(f"/jobs?model=n&limit=2&before={ids[3]}")).json
-    assert ([one["id"] for one in rest["data"]], rest["has_more"]) == ([ids[1]], False)
-    assert (await rig.get("/jobs?model=other")).json == {"data": [], "has_more": False}
+    assert [one["id"] for one in rest["data"]] == [ids[1]]
+    assert "has_more" not in rest
+    assert (await rig.get("/jobs?model=other")).json == {"data": []}
 
 
 async def test_only_an_admin_is_told_whose_a_job_is(rig: Rig) -> None:
@@ -59,7 +60,7 @@ async def test_ended_batches_stay_listed_and_an_admin_sees_and_cancels_all(
         assert [one.id for one in (await b.batches.list()).data] == [waiting["id"]]
         everybodys = (await root.batches.list()).data
         assert [one.id for one in everybodys] == [waiting["id"], ended["id"]]
-        assert [one.model_extra["owner"] for one in everybodys] == ["b", "a"]  # type: ignore[index]
+        assert [one.model_extra["owner"] for one in everybodys] == ["b", "a"]
         pages = [one.id async for one in root.batches.list(limit=1)]
         assert pages == [waiting["id"], ended["id"]]
         await root.batches.cancel(waiting["id"])

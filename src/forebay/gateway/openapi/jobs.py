@@ -139,7 +139,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "JobLine": record(_LINE),
     "JobList": record({
         "data": listed(reference("JobLine")),
-        "has_more": said("Whether there are older ones: ask with `before`, the last id.", BOOLEAN),
+        "has_more?": said("There are older ones: ask with `before`, the last id.", {"const": True}),
     }),
     "Job": record({
         **_LINE,

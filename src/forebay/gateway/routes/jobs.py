@@ -166,7 +166,8 @@ class JobRoutes:
             )
         )
         lines = [_job_line(job, with_owner=owner is None) for job in found[:limit]]
-        return json_answer({"data": lines, "has_more": len(found) > limit})
+        more = {"has_more": True} if len(found) > limit else {}
+        return json_answer({"data": lines, **more})
 
     async def show(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
