@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from forebay.cli import exits
 from forebay.cli.main import app
+from forebay.sdk import AsyncClient
 
 from .test_help import COMMANDS
 
@@ -151,7 +152,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
     "sessions list": {
         **GATEWAY,
         "--limit": Flag("1", "0"),
-        "--before": Flag("1.5_ses_x", "x"),
+        "--before": Flag("1.5_ses_x", ANYTHING),
     },
     **dict.fromkeys(("sessions show", "sessions delete"), GATEWAY),
     "batch run": {
@@ -231,6 +232,8 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **GATEWAY,
         "--status": Flag("failed", "lost"),
         "--type": Flag("chat", ANYTHING),
+        "--model": Flag("m", ANYTHING),
+        "--before": Flag("5", "0"),
         "--limit": Flag("3", "0"),
     },
     **dict.fromkeys(("jobs show", "jobs cancel", "jobs retry", "jobs watch"), GATEWAY),
@@ -365,6 +368,11 @@ class Stage:
         done = await self.run(["batch", "begun.jsonl"])
         assert done.exit_code == 0, done.output
         return "begun.jsonl"
+
+    async def _batch(self) -> str:
+        await self.run(["nodes", "drain", "n1"])
+        async with AsyncClient(self.names["url"]) as client:
+            return (await client.start_batch([BODY])).id
 
     async def _session(self) -> str:
         done = await self.run(["chat"])
