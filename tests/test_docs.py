@@ -17,6 +17,7 @@ import pytest
 import typer.main
 
 from forebay.cli.main import app
+from forebay.cli.verbs import DefaultVerbGroup
 from forebay.gateway.errors.codes import CODES
 from forebay.gateway.gateway import Gateway
 from forebay.gateway.hot.access_record import AccessRecord
@@ -119,6 +120,8 @@ def parse(words: list[str], *, whole: bool) -> None:
     while words and words[0] in getattr(command, "commands", {}):
         name = words.pop(0)
         command = command.commands[name]
+    if isinstance(command, DefaultVerbGroup) and (command.takes_words or not whole):
+        command = command.commands[command.default] if words else command
     is_group = hasattr(command, "commands")
     assert not (is_group and words and not words[0].startswith("-")), f"no verb {words[0]}"
     if is_group:

@@ -111,7 +111,7 @@ def test_every_setting_is_offered_and_those_with_few_values_offer_them() -> None
 
 
 def test_a_path_is_left_to_the_shell() -> None:
-    for words in (("serve", "--config", ""), ("batch", ""), ("config", "check", "x")):
+    for words in (("serve", "--config", ""), ("batch", "run", ""), ("config", "check", "x")):
         assert values(*words) == []
 
 

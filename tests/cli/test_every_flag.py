@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from forebay.cli import exits
 from forebay.cli.main import app
+from forebay.sdk import AsyncClient
 from forebay.settings import digest_of
 from forebay.testing import RawClient
 
@@ -84,7 +85,15 @@ VERBS: dict[str, str] = {
     "reload": "reload",
     "top": "top",
     "chat": "chat",
-    "batch": "batch {lines}",
+    "batch": "batch --help",
+    "batch run": "batch run {lines}",
+    "batch list": "batch list",
+    "batch show": "batch show {batch}",
+    "batch cancel": "batch cancel {batch}",
+    "sessions": "sessions --help",
+    "sessions list": "sessions list",
+    "sessions show": "sessions show {session}",
+    "sessions delete": "sessions delete {session}",
     "bench": "bench --limit 1 --rate 1000",
     "bench compare": "bench compare {run} {run}",
     "sim": "sim --from {trace} --nodes 2xgpu:2",
@@ -166,7 +175,21 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--model": Flag("m", ANYTHING),
         "--system": Flag("Be brief.", ANYTHING),
     },
-    "batch": {
+    "batch": {},
+    "batch list": {
+        **GATEWAY,
+        "--status": Flag("completed", "done"),
+        "--limit": Flag("1", "0"),
+    },
+    **dict.fromkeys(("batch show", "batch cancel"), GATEWAY),
+    "sessions": {},
+    "sessions list": {
+        **GATEWAY,
+        "--limit": Flag("1", "0"),
+        "--before": Flag("1.5_ses_x", ANYTHING),
+    },
+    **dict.fromkeys(("sessions show", "sessions delete"), GATEWAY),
+    "batch run": {
         **GATEWAY,
         "--out": Flag("there.jsonl", "no/such/folder.jsonl"),
         "--errors": Flag("there.jsonl", "no/such/folder.jsonl"),
@@ -249,6 +272,8 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **GATEWAY,
         "--status": Flag("failed", "lost"),
         "--type": Flag("chat", ANYTHING),
+        "--model": Flag("m", ANYTHING),
+        "--before": Flag("5", "0"),
         "--limit": Flag("3", "0"),
     },
     **dict.fromkeys(("jobs show", "jobs cancel", "jobs retry", "jobs watch"), GATEWAY),
@@ -411,6 +436,11 @@ class Stage:
         done = await self.run(["batch", "begun.jsonl"])
         assert done.exit_code == 0, done.output
         return "begun.jsonl"
+
+    async def _batch(self) -> str:
+        await self.run(["nodes", "drain", "n1"])
+        async with AsyncClient(self.names["url"]) as client:
+            return (await client.start_batch([BODY])).id
 
     async def _session(self) -> str:
         done = await self.run(["chat"])

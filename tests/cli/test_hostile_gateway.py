@@ -52,6 +52,14 @@ COMMANDS = (
     "chat",
     "chat --session s-1",
     "batch FILE",
+    "batch list",
+    "batch list --json",
+    "batch show batch_1",
+    "batch cancel batch_1 batch_2",
+    "sessions",
+    "sessions list --json",
+    "sessions show ses_1",
+    "sessions delete ses_1 ses_2",
     "bench --duration 1s --rate 1 --limit 1 --retries 0 --timeout 2s",
 )
 SOME = ("status", "nodes list", "nodes drain n", "jobs list", "jobs show 1", "jobs cancel 1")

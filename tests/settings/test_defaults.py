@@ -82,6 +82,7 @@ attempts=3
 lease_seconds=30
 bypass_workers=32
 webhook_url=""
+retention_days=30
 webhook_secret_env=""
 [usage]
 retention_days=30

@@ -38,8 +38,8 @@ VERBS: Mapping[str, Verb] = {
         "Talk with a model. The gateway holds the conversation, so it can be taken up again.",
     ),
     "batch": Verb(
-        "forebay.cli.batch.command:batch",
-        "Run a file of requests as a batch, and fetch the answers.",
+        "forebay.cli.batch.command:batch_app",
+        "Run a file of requests as a batch, and fetch the answers; list, show and cancel batches.",
     ),
     "bench": Verb(
         "forebay.cli.bench.command:bench_app",
@@ -61,6 +61,9 @@ VERBS: Mapping[str, Verb] = {
         "Give a running gateway durable work, and see what became of it.",
     ),
     "reload": Verb("forebay.cli.reload:reload", "Have a running gateway read its settings again."),
+    "sessions": Verb(
+        "forebay.cli.sessions:sessions_app", "See and end the conversations that a gateway holds."
+    ),
     "config": Verb("forebay.cli.config.command:config_app", "Write, check and show the settings."),
     "keys": Verb("forebay.cli.keys:keys_app", "List, make and revoke API keys."),
     "usage": Verb("forebay.cli.usage:usage", "Show requests and tokens per key, user and model."),

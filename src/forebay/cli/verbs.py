@@ -158,6 +158,23 @@ class VerbGroup(typer.core.TyperGroup):
         return status
 
 
+class DefaultVerbGroup(typer.core.TyperGroup):
+    """A group of which one verb need not be written."""
+
+    default = "list"
+    takes_words = False
+    """Whether a word that is no verb is the first argument of the default one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default verb in its place."""
+        first = args[0] if args else "-"
+        is_option = first.startswith("-") and first not in ctx.help_option_names
+        is_word = self.takes_words and not first.startswith("-") and first not in self.commands
+        if is_word or (is_option and (args or not self.no_args_is_help)):
+            args = [self.default, *args]
+        return list(super().parse_args(ctx, args))
+
+
 def _load(name: str, verb: Verb) -> Any:
     module_name, _, attribute = verb.place.partition(":")
     module = import_module(module_name)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from forebay.sdk.errors import BadAnswer, BatchFailed, GatewayAway, WaitTooLong
-from forebay.sdk.transport import ApiCall, FileUpload, decoded
+from forebay.sdk.transport import ApiCall, FileUpload, decoded, query
 from forebay.sdk.values import Batch, BatchResult
 
 if TYPE_CHECKING:
@@ -128,6 +128,13 @@ class BatchMethods:
     async def batch_state(self, batch_id: str) -> Batch:
         """Return a batch as it stands."""
         return await self._transport.get(f"/v1/batches/{quote(batch_id)}", Batch)
+
+    async def batches(
+        self, *, status: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> list[Batch]:
+        """Return batches, ended ones too, the newest first; `after` an id, for more."""
+        asked = query(status=status, after=after, limit=limit)
+        return (await self._transport.get(f"/v1/batches{asked}", BatchList)).data
 
     async def wait_batch(
         self,

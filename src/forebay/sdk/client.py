@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypedDict, overload
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from forebay.sdk.batches import BatchMethods
 from forebay.sdk.chat import ChatRequest, ChatStream
@@ -13,8 +13,17 @@ from forebay.sdk.jobs import JobMethods
 from forebay.sdk.prompts import MAX_PENDING, PromptSender, checked_limit
 from forebay.sdk.session_api import PromptRequest
 from forebay.sdk.status import ModelList
-from forebay.sdk.transport import Transport, TransportOptions
-from forebay.sdk.values import Capabilities, Done, Health, Place, Queued, QueueState, RequestPage
+from forebay.sdk.transport import Transport, TransportOptions, query
+from forebay.sdk.values import (
+    Capabilities,
+    Done,
+    Health,
+    Place,
+    Queued,
+    QueueState,
+    RequestPage,
+    SessionList,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -170,9 +179,13 @@ class AsyncClient(JobMethods, BatchMethods):
         `state` is `waiting`, `running` or `ended`, `before` the id of the last one seen. Without
         keys they are told to programs on the gateway's machine only.
         """
-        given = {"state": state, "user": user, "model": model, "limit": limit, "before": before}
-        query = urlencode({name: value for name, value in given.items() if value is not None})
-        return await self._transport.get(f"/v1/queue/requests?{query}", RequestPage)
+        asked = query(state=state, user=user, model=model, limit=limit, before=before)
+        return await self._transport.get(f"/v1/queue/requests{asked}", RequestPage)
+
+    async def sessions(self, *, before: str | None = None, limit: int | None = None) -> SessionList:
+        """Return the sessions of this key, an admin's everybody's; `before` what `next` said."""
+        asked = query(before=before, limit=limit)
+        return await self._transport.get(f"/session{asked}", SessionList)
 
     async def models(self) -> list[str]:
         """Return the names of the models that can be asked."""

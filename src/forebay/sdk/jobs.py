@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict
-from urllib.parse import urlencode
 
 from msgspec import UNSET, Struct, UnsetType
 
 from forebay.sdk.errors import Busy, GatewayAway, NodeFailed, WaitTooLong
-from forebay.sdk.transport import ApiCall, decoded
+from forebay.sdk.transport import ApiCall, decoded, query
 from forebay.sdk.values import Job
 from forebay.sse import SseEvent
 
@@ -82,13 +81,13 @@ class JobMethods:
         *,
         status: str | None = None,
         task_type: str | None = None,
+        model: str | None = None,
         before: int | None = None,
         limit: int | None = None,
     ) -> list[Job]:
         """Return jobs, the newest first, without what is large; `before` a number, for more."""
-        query = {"status": status, "type": task_type, "before": before, "limit": limit}
-        asked = urlencode({name: value for name, value in query.items() if value is not None})
-        return (await self._transport.get(f"/jobs?{asked}", JobList)).data
+        asked = query(status=status, type=task_type, model=model, before=before, limit=limit)
+        return (await self._transport.get(f"/jobs{asked}", JobList)).data
 
     async def wait_job(
         self,

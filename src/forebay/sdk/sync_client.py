@@ -297,6 +297,7 @@ class Client(_Synchronous[AsyncClient]):
         return self.loop.run(self.asynchronous.queue(request_id))
 
     queue_requests = waited(AsyncClient.queue_requests)
+    sessions = waited(AsyncClient.sessions)
     models = waited(AsyncClient.models)
     capabilities = waited(AsyncClient.capabilities)
     health = waited(AsyncClient.health)
@@ -333,6 +334,7 @@ class Client(_Synchronous[AsyncClient]):
         file = batch_file(requests, endpoint)
         return self.loop.run(self.asynchronous.send_batch(file, endpoint, window))
 
+    batches = waited(AsyncClient.batches)
     batch_state = waited(AsyncClient.batch_state)
     wait_batch = waited(AsyncClient.wait_batch)
 

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from email.utils import parsedate_to_datetime
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlencode
 
 import httpx
 import msgspec
@@ -312,6 +313,16 @@ def _returning(call: ApiCall, problem: GatewayAway | GatewayError) -> ApiCall:
     if not isinstance(problem, GatewayError) or problem.return_ticket is None:
         return call
     return call._replace(headers={**call.headers, RETURN: problem.return_ticket})
+
+
+def query(**given: object) -> str:
+    """Return the query of an address, of what is given.
+
+    >>> query(status="failed", model=None), query()
+    ('?status=failed', '')
+    """
+    asked = urlencode({name: value for name, value in given.items() if value is not None})
+    return f"?{asked}" if asked else ""
 
 
 def decoded(content: bytes | str, kind: type[T]) -> T:

@@ -197,6 +197,8 @@ class Job(Struct, frozen=True):
     result: Any = None
     """For chat, completion, embedding and response: the node's answer."""
     traceback: str | None = None
+    owner: str | None = None
+    """The name of its key; only admins are told."""
 
     @property
     def ended(self) -> bool:
@@ -223,12 +225,17 @@ class Batch(Struct, frozen=True):
     error_file_id: str | None = None
     request_counts: RequestCounts = RequestCounts()
     errors: dict[str, Any] | None = None
-    in_progress_at: float | None = None
+    created_at: float | None = None
     """Seconds since 1970, as the other times; None where it has not come to that."""
+    in_progress_at: float | None = None
     completed_at: float | None = None
     failed_at: float | None = None
     expired_at: float | None = None
     cancelled_at: float | None = None
+    expires_at: float | None = None
+    metadata: dict[str, str] | None = None
+    owner: str | None = None
+    """The name of its key; only admins are told."""
 
     @property
     def ended(self) -> bool:
@@ -310,6 +317,32 @@ class SessionState(Struct, frozen=True, rename="camel"):
     created_at: float | None = None
     last_event_id: int = 0
     event_epoch: str = ""
+
+
+class SessionLine(Struct, frozen=True, rename="camel"):
+    """A session in a list."""
+
+    session_id: str
+    model: str = ""
+    status: str = "idle"
+    """`idle`, `queued`, `running` or `closing`."""
+    pending: int = 0
+    turns: int = 0
+    created_at: float | None = None
+    used_at: float | None = None
+    owner: str | None = None
+    """The name of its key; only admins are told."""
+
+
+class SessionList(Struct, frozen=True):
+    """Some of the sessions, the newest first."""
+
+    data: list[SessionLine]
+    has_more: bool = False
+    next: str | None = None
+    """Ask with it as `before` for more."""
+    incomplete: list[str] = []
+    """Gateways that did not list theirs in time."""
 
 
 class PendingPrompt(Struct, frozen=True, rename="camel"):

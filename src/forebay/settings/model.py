@@ -297,6 +297,10 @@ class JobsSettings(Section):
     """How long a worker holds a job without a sign of life before another may take it, in seconds
     (PostgreSQL only); 1 to 86400."""
 
+    retention_days: Count = 30
+    """Days after which ended jobs, ended batches and files that no batch refers to are deleted; 0
+    keeps everything."""
+
     webhook_url: WebhookUrl = ""
     """Address that is told, by a POST, of every job and batch that has ended. Empty: nobody is."""
 

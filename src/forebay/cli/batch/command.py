@@ -9,18 +9,43 @@ from typing import Annotated
 import typer
 
 from forebay.cli.exits import USAGE
-from forebay.cli.gateway import AsJson, GatewayUrl, KeyEnv  # noqa: TC001 - Typer reads them
+from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
+from forebay.cli.offers import one_of
 from forebay.cli.output.console import fail
+from forebay.cli.verbs import DefaultVerbGroup
 
 EPILOG = (
     "Exits with 0 when every line was answered, 1 when some failed, 2 for a usage error, 3 when "
     "no gateway can be reached, 4 when it wants another key, 130 after Ctrl-C. "
     "What is needed to go on is kept beside the file, in FILE.jsonl.forebay."
 )
+BatchId = Annotated[str, typer.Argument(metavar="ID", help="As `forebay batch list` shows it.")]
 WINDOW = re.compile(r"[1-9][0-9]{0,3}[hd]")
 
 
-def batch(  # noqa: PLR0913 - Typer reads the options from the signature
+class BatchGroup(DefaultVerbGroup):
+    """`forebay batch FILE.jsonl` is `forebay batch run FILE.jsonl`."""
+
+    default = "run"
+    takes_words = True
+
+
+batch_app = typer.Typer(
+    name="batch",
+    cls=BatchGroup,
+    help="Run a file of requests as a batch, and fetch the answers; list, show and cancel batches.",
+    epilog="forebay batch FILE.jsonl is short for forebay batch run FILE.jsonl; a file that is "
+    "named like a verb needs ./ before it.",
+    no_args_is_help=True,
+)
+BATCH_STATUSES = (
+    "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling",
+    "cancelled",
+)  # fmt: skip
+
+
+@batch_app.command(epilog=EPILOG)
+def run(  # noqa: PLR0913 - Typer reads the options from the signature
     file: Annotated[
         Path, typer.Argument(metavar="FILE.jsonl", help="One request for each line, as OpenAI's.")
     ],
@@ -69,3 +94,51 @@ def batch(  # noqa: PLR0913 - Typer reads the options from the signature
         errors_are_ours=errors is None,
     )
     run_batch(BatchOptions(file, outputs, endpoint, window, cancel, restart, as_json), url, key_env)
+
+
+@batch_app.command("list")
+def list_batches(
+    *,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            help="Only those of this status, such as in_progress or completed.",
+            autocompletion=one_of(*BATCH_STATUSES),
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, the newest first.")] = 20,
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show batches, ended ones too, the newest first."""
+    if status is not None and status not in BATCH_STATUSES:
+        fail(f"--status {status!r}: write one of {', '.join(BATCH_STATUSES)}.", code=USAGE)
+    from forebay.cli.batch.listing import show_list
+
+    show_list(GatewayClient(url, key_env), status, limit, as_json)
+
+
+@batch_app.command("show")
+def show_batch(
+    batch_id: BatchId, url: GatewayUrl = None, key_env: KeyEnv = "", as_json: AsJson = False
+) -> None:
+    """Show all about one batch."""
+    from forebay.cli.batch.listing import show_one
+
+    show_one(GatewayClient(url, key_env), batch_id, as_json)
+
+
+@batch_app.command("cancel")
+def cancel_batches(
+    batch_ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="As `forebay batch list` shows them.")
+    ],
+    url: GatewayUrl = None,
+    key_env: KeyEnv = "",
+    as_json: AsJson = False,
+) -> None:
+    """End batches; what is done is kept. Exits with 1 if one could not be."""
+    from forebay.cli.batch.listing import cancel_each
+
+    cancel_each(GatewayClient(url, key_env), batch_ids, as_json)

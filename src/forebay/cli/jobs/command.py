@@ -10,8 +10,9 @@ from urllib.parse import urlencode
 
 import typer
 
+from forebay.cli.each import for_each
 from forebay.cli.exits import USAGE
-from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv, exit_code
+from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import at_gateway
 from forebay.cli.jobs.tables import STATUSES, answer_of, job_table, job_text
 from forebay.cli.offers import jobs_that_are, model_names, one_of
@@ -133,7 +134,7 @@ def submit(  # noqa: PLR0913 - Typer reads the options from the signature
 
 
 @jobs_app.command("list")
-def list_jobs(
+def list_jobs(  # noqa: PLR0913 - Typer reads the options from the signature
     *,
     status: Annotated[
         str | None,
@@ -146,6 +147,12 @@ def list_jobs(
         str | None,
         typer.Option("--type", help="Only of this type.", autocompletion=one_of(*BUILT_IN_TYPES)),
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Only of this model.", autocompletion=model_names)
+    ] = None,
+    before: Annotated[
+        int | None, typer.Option(metavar="ID", min=1, help="Only older than this one.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, the newest first.")] = 20,
     url: GatewayUrl = None,
     key_env: KeyEnv = "",
@@ -153,7 +160,9 @@ def list_jobs(
 ) -> None:
     """Show jobs, the newest first."""
     _check_word("--status", status, STATUSES)
-    asked = {"status": status, "type": task_type, "limit": limit}
+    asked = {
+        "status": status, "type": task_type, "model": model, "before": before, "limit": limit,
+    }  # fmt: skip
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     from forebay.sdk.jobs import JobList
 
@@ -162,7 +171,7 @@ def list_jobs(
         tell_json(reply.raw["data"])
     elif reply.value.data:
         show(job_table(reply.value.data, _now()))
-    elif status or task_type:
+    elif status or task_type or model or before:
         tell(f"There are no such jobs. All of them: {at_gateway('jobs list')}")
     else:
         tell(
@@ -193,7 +202,8 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """End jobs, queued or running. Exits with 1 if one could not be."""
-    _each(numbers, ("DELETE", ""), "is cancelled.", GatewayClient(url, key_env), as_json)
+    client = GatewayClient(url, key_env)
+    for_each(client, "job", numbers, lambda n: ("DELETE", f"/jobs/{n}"), "is cancelled.", as_json)
 
 
 @jobs_app.command()
@@ -205,7 +215,8 @@ def retry(
 ) -> None:
     """Queue failed or cancelled jobs again. Exits with 1 if one could not be."""
     said = "is queued again; `forebay jobs watch` follows it."
-    _each(numbers, ("POST", "/retry"), said, GatewayClient(url, key_env), as_json)
+    client = GatewayClient(url, key_env)
+    for_each(client, "job", numbers, lambda n: ("POST", f"/jobs/{n}/retry"), said, as_json)
 
 
 @jobs_app.command()
@@ -264,32 +275,6 @@ def _added(added: Job) -> str:
     if added.is_new:
         return f"Job {added.id} is {printable(added.status)}."
     return f"The same work is job {added.id} already, which is {printable(added.status)}."
-
-
-def _each(
-    numbers: list[int], request: tuple[str, str], said: str, client: GatewayClient, as_json: bool
-) -> None:
-    """Ask the same for each job; one that is refused does not stop the others."""
-    from forebay.sdk import GatewayError
-
-    method, suffix = request
-    answers: list[Any] = []
-    status = 0
-    for number in numbers:
-        try:
-            with client.or_exit(but=GatewayError):
-                answers.append(client.ask(method, f"/jobs/{number}{suffix}", object).raw)
-            if not as_json:
-                tell(f"Job {number} {said}")
-        except GatewayError as refused:
-            status = max(status, exit_code(refused))
-            error = {"code": refused.code, "message": refused.message}
-            answers.append({"id": number, "error": error})
-            say(f"forebay: job {number}: {client.explain(refused)}")
-    if as_json:
-        tell_json(answers)
-    if status:
-        raise typer.Exit(status)
 
 
 def _check_word(option: str, given: str | None, words: Sequence[str]) -> None:

@@ -280,6 +280,13 @@ class Peers:
             raise _away("no gateway leads now that could say which one has this request")
         return None if name == fleet.me else name
 
+    def others(self, request: Request) -> list[str]:
+        """Return the other gateways that may know more; none for one of them that asks."""
+        fleet = self._membership.fleet
+        if fleet is None or HOP in request.headers:
+            return []
+        return [one.name for one in fleet.picture().replicas if one.name != fleet.me]
+
     # -- forwarding
 
     async def forward(

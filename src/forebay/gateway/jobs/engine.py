@@ -21,6 +21,7 @@ from forebay.jobs.batches.steps import BatchSteps
 from forebay.jobs.builtin import ROUTES, model_of
 from forebay.jobs.idle.slot_runner import IdleSlotRunner
 from forebay.jobs.job import Failure
+from forebay.jobs.retention import Retention
 from forebay.jobs.runner.runner import TaskRunner
 from forebay.jobs.runner.singleton import disown_runner, load_task_types
 from forebay.jobs.store.change_bus import JobFollowers, LoopListener
@@ -32,6 +33,7 @@ from forebay.storage.database import Database
 from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
+    from collections import Counter
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle
@@ -65,6 +67,7 @@ class JobEngine:
         self._keeper = BatchKeeper(self.batches, steps)
         self.followers = JobFollowers(self.store)
         self._listener = LoopListener(self.store, deps.figures.take_in)
+        self._retention = Retention(self.store, settings.retention_days, self.files)
         self._recounting: TimerHandle | None = None
         self.idle_slots: IdleSlotRunner | None = None
         self.webhooks: Webhooks | None = None
@@ -104,6 +107,14 @@ class JobEngine:
         if not self._database.is_sqlite:
             self._count_again()
         self.store.changes.listen(self._database)
+        loop = asyncio.get_running_loop()
+
+        def told(deleted: Counter[tuple[str, Status]]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed
+                loop.call_soon_threadsafe(deps.figures.discount, deleted)
+
+        self._retention.on_deleted = told
+        self._retention.start()
 
     def _take_database(self) -> None:
         """Open the database; with SQLite, take its lock."""
@@ -174,6 +185,7 @@ class JobEngine:
         self.followers.stop()
         if self._recounting is not None:
             self._recounting.cancel()
+        await asyncio.to_thread(self._retention.stop)
         await asyncio.to_thread(self.store.changes.stop_listening)
         stopping = asyncio.ensure_future(self._stop_workers())
         await asyncio.wait({stopping}, timeout=CLOSE_S)

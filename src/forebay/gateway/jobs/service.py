@@ -20,7 +20,7 @@ from forebay.gateway.http.store_timeout import ANSWER_S, in_time, store_unavaila
 from forebay.jobs.builtin import ROUTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
     from forebay.clock import Timers
@@ -69,6 +69,11 @@ class JobFigures:
             if change.waited_s is not None:
                 label = (self._label(change.task_type),)
                 self.waits.setdefault(label, Histogram()).add(change.waited_s)
+
+    def discount(self, deleted: Mapping[tuple[str, Status], int]) -> None:
+        """Count no longer what was deleted because of its age."""
+        for (task_type, status), count in deleted.items():
+            self._add(task_type, status, -count)
 
     def _add(self, task_type: str, status: Status, count: int) -> None:
         key = (self._label(task_type), status)

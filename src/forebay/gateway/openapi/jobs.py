@@ -32,6 +32,7 @@ _ONE: Final = (*_STORE, "not_found")
 _LIST_QUERY: Final = (
     query("status", {"enum": list(STATUSES)}),
     query("type", TEXT),
+    query("model", TEXT),
     query("before", {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}),
     query("limit", {"type": "integer", "minimum": 1, "maximum": 1000}),
 )
@@ -74,8 +75,11 @@ OPERATIONS: Final = (
         (*_STORED, "not_found", "conflict")),
     Operation("get", "/v1/files/{file_id}/content", "The content of a file",
         codes=(*_STORED, "not_found"), media="application/octet-stream"),
-    Operation("get", "/v1/batches", "The caller's batches, newest first", "BatchList",
-        _STORED, query=(_LIMIT, _AFTER)),
+    Operation("get", "/v1/batches",
+        "The caller's batches, for an admin everybody's; ended ones too, newest first",
+        "BatchList", _STORED, query=(
+            query("status", {"enum": list(batch.STATUSES)}, "Only those of this status."),
+            _LIMIT, _AFTER)),
     Operation("post", "/v1/batches", "Run every request of a file", "Batch",
         (*_STORED, "batches_full"), body="NewBatch"),
     Operation("get", "/v1/batches/{batch_id}", "One batch", "Batch", (*_STORED, "not_found")),
@@ -84,6 +88,7 @@ OPERATIONS: Final = (
 )  # fmt: skip
 
 _ID: Final = said("The job's id.", COUNT)
+_OWNER: Final = said("The name of the key that it belongs to; only admins are told.", TEXT)
 _STATUS: Final = {"enum": list(STATUSES)}
 _LINE: Final[dict[str, Schema]] = {
     "id": _ID,
@@ -100,6 +105,7 @@ _LINE: Final[dict[str, Schema]] = {
     "created_at": said("Seconds since 1970.", SECONDS),
     "started_at": SECONDS_OR_NULL,
     "finished_at": SECONDS_OR_NULL,
+    "owner?": _OWNER,
 }
 
 _TIME: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
@@ -110,10 +116,7 @@ _METADATA: Final[Schema] = {
     "propertyNames": {"maxLength": batch.METADATA_KEY_MAX},
     "additionalProperties": {"type": "string", "maxLength": batch.METADATA_VALUE_MAX},
 }
-_STATUSES: Final = [
-    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
-    "cancelled",
-]  # fmt: skip
+_STATUSES: Final = list(batch.STATUSES)
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "JobSubmission": closed({
@@ -134,7 +137,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
     }),
     "JobState": record({"id": _ID, "status": _STATUS}),
     "JobLine": record(_LINE),
-    "JobList": record({"data": listed(reference("JobLine"))}),
+    "JobList": record({
+        "data": listed(reference("JobLine")),
+        "has_more?": said("There are older ones: ask with `before`, the last id.", {"const": True}),
+    }),
     "Job": record({
         **_LINE,
         "params": {},
@@ -201,6 +207,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             record({"total": COUNT, "completed": COUNT, "failed": COUNT}),
         ),
         "metadata": _METADATA,
+        "owner?": _OWNER,
     }),
     **{
         f"{name}List": record({

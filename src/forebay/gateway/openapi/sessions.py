@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from forebay.gateway.openapi.operations import WITH_A_KEY, Operation
+from forebay.gateway.openapi.operations import WITH_A_KEY, Operation, query
 from forebay.gateway.openapi.schemas import (
     BOOLEAN,
     COUNT,
@@ -28,6 +28,11 @@ _ONE: Final = (*_STORE, "session_not_found", "replica_unavailable", "replica_los
 OPERATIONS: Final = (
     Operation("post", "/session", "Create a session", "SessionMade",
         (*_STORE, "too_many_sessions", "forbidden", "model_not_found"), 201, "SessionRequest"),
+    Operation("get", "/session",
+        "The caller's sessions, for an admin everybody's, newest first; without keys, for this "
+        "machine only", "SessionList", (*_STORE, "forbidden"), query=(
+            query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}),
+            query("before", TEXT, "What `next` says, for more."))),
     Operation("get", "/session/{session_id}", "The state of a session", "Session", _ONE),
     Operation("delete", "/session/{session_id}", "End a session and everything in it",
         "SessionClosed", (*_ONE, "session_closing")),
@@ -89,6 +94,21 @@ SCHEMAS: Final[dict[str, Schema]] = {
     }),
     "SessionMade": record(_ID),
     "SessionClosed": record({**_ID, "state": {"const": "closed"}}),
+    "SessionList": record({
+        "data": listed(record({
+            **_ID,
+            "model": TEXT,
+            "status": {"enum": ["idle", "queued", "running", "closing"]},
+            "pending": said("Prompts that wait or run.", COUNT),
+            "turns": COUNT,
+            "createdAt": said("Seconds since 1970.", SECONDS),
+            "usedAt": SECONDS,
+            "owner?": said("The name of its key; only admins are told.", TEXT),
+        })),
+        "has_more": BOOLEAN,
+        "next?": said("The value of `before` for the next page.", TEXT),
+        "incomplete?": said("Gateways that did not list theirs in time.", listed(TEXT)),
+    }),
     "Session": record({
         **_ID,
         "model": TEXT,

@@ -19,12 +19,13 @@ from starlette.routing import Route
 
 from forebay.errors import NotAllowed, Rejected, StoreFailed
 from forebay.gateway.errors.http_error import HttpError, invalid, unsupported
+from forebay.gateway.http.authorization import seen_by
 from forebay.gateway.http.multipart import UploadForm
 from forebay.gateway.http.store_timeout import store_unavailable
 from forebay.gateway.jobs.service import from_store
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.jobs.batches.batch import LIST_MAX as BATCHES_MAX
-from forebay.jobs.batches.batch import NewBatch
+from forebay.jobs.batches.batch import STATUSES, NewBatch
 from forebay.jobs.batches.batch import is_name as is_batch_name
 from forebay.jobs.batches.file import LIST_MAX as FILES_MAX
 from forebay.jobs.batches.file import Listing
@@ -281,43 +282,48 @@ class BatchRoutes:
         return json_answer(batch_object(batch))
 
     async def listed(self, request: Request) -> Response:
-        """List the caller's batches, the newest first."""
-        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
-        limit, after = (
-            limit_of(request, LIST_DEFAULT, BATCHES_MAX),
-            request.query_params.get("after"),
-        )
+        """List the caller's batches, an admin's everybody's, the newest first."""
+        owner, engine = await self._seen_and_engine(request)
+        limit, given = limit_of(request, LIST_DEFAULT, BATCHES_MAX), request.query_params
+        after, status = given.get("after"), given.get("status")
+        if status is not None and status not in STATUSES:
+            raise invalid(f"`status` must be one of {', '.join(STATUSES)}", "status")
         page = None
         if after is None or is_batch_name(after):
-            page = await from_store(engine.batches.list(owner, limit, after))
+            listed = engine.batches.list(owner, limit, after, status)
+            page = await from_store(listed)
         if page is None:
             raise unknown_after()
-        shown = [batch_object(batch) for batch in page.batches]
+        shown = [batch_object(batch, with_owner=owner is None) for batch in page.batches]
         return json_answer(list_object(shown, page.has_more))
 
     async def shown(self, request: Request) -> Response:
-        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
+        owner, engine = await self._seen_and_engine(request)
         name = request.path_params["batch_id"]
         batch = await from_store(engine.batches.get(name, owner)) if is_batch_name(name) else None
-        return _answer(batch)
+        return _answer(batch, with_owner=owner is None)
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch; results that exist are kept."""
-        owner, engine = await owner_and_engine(request, self.authorizer, self.jobs)
+        owner, engine = await self._seen_and_engine(request)
         name, batch = request.path_params["batch_id"], None
         if is_batch_name(name):
             batch = await blocking(lambda: engine.batches.cancel(name, owner), "batch_id")
-        return _answer(batch)
+        return _answer(batch, with_owner=owner is None)
+
+    async def _seen_and_engine(self, request: Request) -> tuple[str | None, JobEngine]:
+        """Return whose batches a caller sees, None for everybody's, and where they are."""
+        return seen_by(self.authorizer.caller(request)), await self.jobs.ready()
 
 
-def _answer(batch: StoredBatch | None) -> Response:
+def _answer(batch: StoredBatch | None, *, with_owner: bool) -> Response:
     if batch is None:
         raise HttpError("not_found", "there is no batch of that id", "batch_id")
-    return json_answer(batch_object(batch))
+    return json_answer(batch_object(batch, with_owner=with_owner))
 
 
-def batch_object(batch: StoredBatch) -> dict[str, object]:
-    """Return a batch as OpenAI shows it."""
+def batch_object(batch: StoredBatch, *, with_owner: bool = False) -> dict[str, object]:
+    """Return a batch as OpenAI shows it, and for admins whose it is."""
     shown: dict[str, object] = {
         "id": batch.name,
         "object": "batch",
@@ -338,4 +344,6 @@ def batch_object(batch: StoredBatch) -> dict[str, object]:
         "failed": batch.failed,
     }
     shown["metadata"] = None if batch.metadata is None else msgspec.Raw(batch.metadata.encode())
+    if with_owner:
+        shown["owner"] = batch.owner
     return shown

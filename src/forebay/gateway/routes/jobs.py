@@ -152,22 +152,27 @@ class JobRoutes:
             near = get_close_matches(status[:STATUS_LENGTH_MAX], STATUSES, 1)
             meant = f"; did you mean {near[0]}?" if near else ""
             raise invalid(f"`status` must be one of {', '.join(STATUSES)}{meant}", "status")
+        limit = _number(query.get("limit"), "limit", LIMIT_MAX) or 100
+        owner = seen_by(caller)
         store = (await self.jobs.ready()).store
         found = await from_store(
             store.list(
                 status=status,
                 task_type=_name(query.get("type"), "type"),
-                owner=seen_by(caller),
+                model=_name(query.get("model"), "model"),
+                owner=owner,
                 before=_number(query.get("before"), "before", 2**63 - 1),
-                limit=_number(query.get("limit"), "limit", LIMIT_MAX) or 100,
+                limit=limit + 1,
             )
         )
-        return json_answer({"data": [_job_line(job) for job in found]})
+        lines = [_job_line(job, with_owner=owner is None) for job in found[:limit]]
+        more = {"has_more": True} if len(found) > limit else {}
+        return json_answer({"data": lines, **more})
 
     async def show(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
         job = await self._find(request, caller)
-        return json_answer(_job_detail(job))
+        return json_answer(_job_detail(job, with_owner=seen_by(caller) is None))
 
     async def cancel(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
@@ -312,8 +317,9 @@ def _number(given: str | None, name: str, most: int) -> int | None:
     return int(given)
 
 
-def _job_line(job: StoredJob) -> dict[str, object]:
-    """Return what a list shows: everything that is small."""
+def _job_line(job: StoredJob, *, with_owner: bool = False) -> dict[str, object]:
+    """Return what a list shows: everything that is small, and for admins whose it is."""
+    owner = {"owner": job.owner} if with_owner else {}
     return {
         "id": job.id,
         "type": job.task_type,
@@ -329,13 +335,14 @@ def _job_line(job: StoredJob) -> dict[str, object]:
         "created_at": _seconds(job.created_at),
         "started_at": _seconds(job.started_at),
         "finished_at": _seconds(job.finished_at),
+        **owner,
     }
 
 
-def _job_detail(job: StoredJob) -> dict[str, object]:
+def _job_detail(job: StoredJob, *, with_owner: bool) -> dict[str, object]:
     """Return all that there is to know, the result included."""
     return {
-        **_job_line(job),
+        **_job_line(job, with_owner=with_owner),
         "params": Raw(job.params.encode()),
         "result": None if job.result is None else Raw(job.result.encode()),
         "traceback": job.traceback,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Session, Request, Caller], Awaitable[Response]]
 
+LIST_MAX, LIST_BYTES_MAX, LIST_S = 1000, 4_194_304, 2.0
+"""Of a list of sessions: how many, and how large and how slow that of another gateway may be."""
+_TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 BODY_BYTES_MAX = 2_097_152
 """A conversation is held in memory; what is larger is no prompt."""
 
@@ -52,6 +57,7 @@ class SessionRoutes:
         pending = f"{one}/pending-prompts"
         return [
             Route("/session", self.create, methods=["POST"]),
+            Route("/session", self.list_sessions),
             Route(one, self._authorized(self.show)),
             Route(one, self._authorized(self.close), methods=["DELETE"]),
             Route(f"{one}/prompt", self._authorized(self.prompt), methods=["POST"]),
@@ -86,6 +92,48 @@ class SessionRoutes:
         caller = self._authorizer.caller(request)
         fields = await self._fields(request)
         return json_answer(await self._service.create(fields, caller), 201)
+
+    async def list_sessions(self, request: Request) -> Response:
+        """List sessions, the newest first: the caller's, or for admins all; those elsewhere too."""
+        caller = self._authorizer.caller(request)
+        if caller.key is None:  # everybody has the same name: only the operator may see them all
+            self._authorizer.admin(request)
+        limit, before = _page(request)
+        is_admin = caller.key is None or caller.key.admin
+        found = [
+            _line(session, with_owner=is_admin) for session in await self._service.seen(caller)
+        ]
+        others, silent, more = await self._of_others(request)
+        found = sorted(found + others, key=_age, reverse=True)
+        if before is not None:
+            found = [one for one in found if _age(one) < before]
+        more = more or len(found) > limit
+        answer: dict[str, object] = {"data": found[:limit], "has_more": more}
+        if more:
+            created, session_id = _age(found[limit - 1])
+            answer["next"] = f"{created!r}_{session_id}"
+        if silent:
+            answer["incomplete"] = silent
+        return json_answer(answer)
+
+    async def _of_others(self, request: Request) -> tuple[list[dict[str, Any]], list[str], bool]:
+        """Return what other gateways list, who did not in time, and whether they have more."""
+        names = self._peers.others(request)
+        asked = (self._peers.ask(request, name, b"", LIST_BYTES_MAX, LIST_S) for name in names)
+        listed: list[dict[str, Any]] = []
+        silent: list[str] = []
+        more = False
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, tuple) and answer[0] == 200:
+                theirs = msgspec.json.decode(answer[1])
+                listed += theirs["data"]
+                more = more or theirs["has_more"]
+            elif isinstance(answer, tuple | HttpError):
+                silent.append(name)
+            else:
+                raise answer
+        return listed, silent, more
 
     async def show(self, session: Session, request: Request, caller: Caller) -> Response:
         return json_answer(self._shown(session))
@@ -175,6 +223,40 @@ def queue_full(full: PromptQueueFull) -> Response:
         "x-should-retry": "true",
     }
     return Response(msgspec.json.encode(body), 503, headers, "application/json")
+
+
+def _page(request: Request) -> tuple[int, tuple[float, str] | None]:
+    """Return how many to list, and before which; raises HttpError."""
+    given, before = request.query_params.get("limit", "100"), request.query_params.get("before")
+    if not (given.isascii() and given.isdigit() and len(given) < 5 and 0 < int(given) <= LIST_MAX):
+        raise invalid(f"limit must be a number from 1 to {LIST_MAX}", "limit")
+    if before is None:
+        return int(given), None
+    created, mark, session_id = before.partition("_")
+    if not mark or not _TIME.fullmatch(created):
+        raise invalid("before must be what `next` says", "before")
+    return int(given), (float(created), session_id)
+
+
+def _age(listed: dict[str, Any]) -> tuple[float, str]:
+    return listed["createdAt"], listed["sessionId"]
+
+
+def _line(session: Session, *, with_owner: bool) -> dict[str, Any]:
+    """Return a session as a list shows it; for admins, whose it is."""
+    record, pending = session.record, session.queue.pending
+    idle = "queued" if pending else "idle"
+    status = "closing" if session.closing else "running" if session.active_id else idle
+    line: dict[str, Any] = {
+        "sessionId": session.id,
+        "model": record.model,
+        "status": status,
+        "pending": pending,
+        "turns": len(session.conversation.turns),
+        "createdAt": record.created_at,
+        "usedAt": session.used_at,
+    }
+    return {**line, "owner": record.owner} if with_owner else line
 
 
 async def _frames(reader: EventReader) -> AsyncIterator[bytes]:

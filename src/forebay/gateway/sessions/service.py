@@ -68,6 +68,11 @@ class SessionService:
         sessions = await self._sessions()
         return sessions.find(str(session_id), seen_by(caller))
 
+    async def seen(self, caller: Caller) -> list[Session]:
+        """Return the sessions here that a caller may see."""
+        owner = seen_by(caller)
+        return [one for one in await self._sessions() if owner in (None, one.record.owner)]
+
     async def prompt(
         self, session: Session, fields: Fields, caller: Caller, request: Request
     ) -> Fields:

@@ -12,7 +12,7 @@ before the end changes nothing.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ BatchStatus: TypeAlias = Literal[
     "cancelled",
 ]  # fmt: skip
 
+STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
 WINDOW_S_MAX = 14 * 86_400
 WINDOW_DEFAULT = "24h"
 OPEN_MAX = 100

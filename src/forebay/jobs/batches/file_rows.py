@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PART_BYTES = 256 * 1024
 """Small enough not to delay claims that wait for the same writer."""
+REMOVED_PARTS = 64
+"""Parts that are deleted in one transaction: 16 MiB."""
 
 
 class RowsUpload:
@@ -124,8 +126,12 @@ def open_parts(database: Database, name: str) -> io.BufferedReader:
 
 
 def remove(database: Database, name: str) -> None:
-    """Delete the parts of a file that has no row (any more)."""
-    database.write(lambda connection: remove_parts(connection, name)).result()
+    """Delete the parts of a file that has no row (any more), some at a time."""
+    c = file_parts.c
+    some = select(c.part).where(c.name == name).limit(REMOVED_PARTS)
+    gone = delete(file_parts).where(c.name == name, c.part.in_(some.scalar_subquery()))
+    while database.write(lambda connection: connection.execute(gone).rowcount).result():
+        pass
 
 
 def remove_parts(connection: Connection, name: str) -> None:

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
 
+    from forebay.jobs.batches.batch import BatchStatus
     from forebay.jobs.store.job_store import JobStore
 
 
@@ -98,14 +99,23 @@ class BatchService:
         self.changed()
         return batch
 
-    def get(self, name: str, owner: str) -> Future[StoredBatch | None]:
+    def get(self, name: str, owner: str | None) -> Future[StoredBatch | None]:
+        """Return a batch of an owner, of anybody's for None; so do `list` and `cancel`."""
         return self.store.database.read(lambda connection: _find(connection, name, owner))
 
-    def list(self, owner: str, limit: int, after: str | None) -> Future[BatchPage | None]:
+    def list(
+        self,
+        owner: str | None,
+        limit: int,
+        after: str | None,
+        status: BatchStatus | None = None,
+    ) -> Future[BatchPage | None]:
         """Return an owner's batches, the newest first; None when `after` is none of them."""
 
         def work(connection: Connection) -> BatchPage | None:
-            query = select(*COLUMNS).where(batches.c.owner == owner)
+            query = select(*COLUMNS).where(*_of(owner))
+            if status is not None:
+                query = query.where(batches.c.status == status)
             if after is not None:
                 last = _find(connection, after, owner)
                 if last is None:
@@ -131,7 +141,7 @@ class BatchService:
 
         return self.store.database.read(work)
 
-    def cancel(self, name: str, owner: str) -> StoredBatch | None:
+    def cancel(self, name: str, owner: str | None) -> StoredBatch | None:
         """Cancel a batch; None when there is none. Raises NotCancellable.
 
         A batch that is being cancelled, or was, stays as it is.
@@ -198,10 +208,14 @@ def to_batch(row: Any) -> StoredBatch:
     return StoredBatch(**row._mapping)
 
 
+def _of(owner: str | None) -> list[ColumnElement[bool]]:
+    return [] if owner is None else [batches.c.owner == owner]
+
+
 def _find(
-    connection: Connection, name: str, owner: str, *, lock: bool = False
+    connection: Connection, name: str, owner: str | None, *, lock: bool = False
 ) -> StoredBatch | None:
-    query = select(*COLUMNS).where(batches.c.name == name, batches.c.owner == owner)
+    query = select(*COLUMNS).where(batches.c.name == name, *_of(owner))
     row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     return None if row is None else to_batch(row)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from forebay.clock import Clock, SystemClock
 from forebay.errors import NotAllowed, Rejected
 from forebay.jobs.job import Change, Failure, Status, StoredJob
+from forebay.jobs.retention import Retention
 from forebay.jobs.runner.scheduler import STOP_S, RunnerOptions, TaskScheduler
 from forebay.jobs.runner.task_types import TaskType, TaskTypes
 from forebay.jobs.runner.validation import new_job, warn_if_full
@@ -67,6 +68,7 @@ class TaskRunner:
         lease_seconds: float = 30.0,
         vram_refresh_seconds: float = 10.0,
         poll_seconds: float = 1.0,
+        retention_days: float | None = None,
         gpus: ReadGpus | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -81,6 +83,7 @@ class TaskRunner:
             lease_seconds=lease_seconds,
             vram_refresh_seconds=vram_refresh_seconds,
             poll_seconds=poll_seconds,
+            retention_days=retention_days,
         )
         self._owns = isinstance(database, str)
         self._store = JobStore(Database(database, JOBS)) if isinstance(database, str) else database
@@ -94,6 +97,9 @@ class TaskRunner:
         )  # held during start and shutdown, however long they take
         self._open_lock = threading.Lock()  # held while the database is opened or closed
         self._scheduler: TaskScheduler | None = None
+        self._retention = Retention(
+            self._store, retention_days or 0.0, types=self._own_types, clock=self._clock
+        )
         self._closed = False
         self._submitted_early: set[int] = set()  # bypass jobs submitted before the start
         self._warned_types: set[str] = set()  # without a handler
@@ -313,6 +319,7 @@ class TaskRunner:
         with contextlib.suppress(ValueError):
             changes.listeners.remove(self._on_change)
             changes.gpu_listeners.remove(self._on_resync)
+        self._retention.stop(self._left_s(until_s) / 2)
         if self._owns:
             changes.stop_listening(self._left_s(until_s) / 2)
         self._scheduler = None
@@ -345,7 +352,12 @@ class TaskRunner:
         scheduler.start(recovery)
         if self._owns:
             self._store.changes.listen(self._store.database)
+        self._retention.start()
         self._submitted_early.clear()
+
+    def _own_types(self) -> tuple[str, ...] | None:
+        """Return the types that are nobody else's business; None for all, in one's own file."""
+        return None if self._exclusive else tuple(self._types.all())
 
     def _recovery(self) -> Recovery:
         return Recovery(
@@ -353,7 +365,7 @@ class TaskRunner:
             attempts=self._options.attempts,
             expired_only=not self._exclusive,
             never_again=() if self._exclusive else self._types.bypass(),
-            known=None if self._exclusive else tuple(self._types.all()),
+            known=self._own_types(),
         )
 
     def _recover_expired(self) -> None:

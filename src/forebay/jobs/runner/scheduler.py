@@ -81,13 +81,15 @@ class RunnerOptions(Struct, frozen=True, kw_only=True):
     vram_refresh_seconds: float = 10.0
     poll_seconds: float = 1.0
     """How soon jobs that other programs add are seen; one's own are seen at once."""
+    retention_days: float | None = None
+    """Ended jobs of this age are deleted; None keeps them."""
 
     def __post_init__(self) -> None:
         for name in ("max_queue_depth", "bypass_workers", "attempts"):
             if getattr(self, name) < 1:
                 raise NotAllowed(f"{name} must be 1 or more")
-        for name in ("lease_seconds", "vram_refresh_seconds", "poll_seconds"):
-            if not getattr(self, name) > 0:
+        for name in ("lease_seconds", "vram_refresh_seconds", "poll_seconds", "retention_days"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise NotAllowed(f"{name} must be above 0")
         for name in ("available_vram_gb", "max_type_wait_seconds"):
             if not (getattr(self, name) or 0) >= 0:

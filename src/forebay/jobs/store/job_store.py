@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
 
     from forebay.jobs.store.recovery import Recovery
     from forebay.storage.database import Database
 
-LIST_MAX = 1000
+LIST_MAX = 1001
+"""A page of 1,000, and one that says whether there are more."""
 
 _CLAIM = (
     update(jobs)
@@ -265,36 +266,34 @@ class JobStore:
         *,
         status: Status | None = None,
         task_type: str | None = None,
+        model: str | None = None,
         owner: str | None = None,
         before: int | None = None,
-        job_id: int | None = None,
         limit: int = 100,
     ) -> Future[list[StoredJob]]:
         """Return jobs, the newest first, without their params, results and tracebacks."""
+        equal = {"status": status, "task_type": task_type, "model": model, "owner": owner}
+        where = [jobs.c[name] == value for name, value in equal.items() if value is not None]
+        if before is not None:
+            where.append(jobs.c.id < before)
+        return self._lines(where, min(limit, LIST_MAX))
+
+    def look(self, job_id: int) -> Future[StoredJob | None]:
+        """Return a job without what may be large, as `list` does."""
+        found = self._lines([jobs.c.id == job_id], 1)
+        return _mapped(found, lambda found: found[0] if found else None)
+
+    def _lines(self, where: Sequence[ColumnElement[bool]], limit: int) -> Future[Any]:
         hidden = {"params": "", "result": None, "traceback": None}
         columns = [column for column in COLUMNS if column.name not in hidden]
-        wanted = select(*columns).where(jobs.c.batch_id.is_(None))
-        if status is not None:
-            wanted = wanted.where(jobs.c.status == status)
-        if task_type is not None:
-            wanted = wanted.where(jobs.c.task_type == task_type)
-        if owner is not None:
-            wanted = wanted.where(jobs.c.owner == owner)
-        if before is not None:
-            wanted = wanted.where(jobs.c.id < before)
-        if job_id is not None:
-            wanted = wanted.where(jobs.c.id == job_id)
-        wanted = wanted.order_by(jobs.c.id.desc()).limit(min(limit, LIST_MAX))
+        wanted = select(*columns).where(jobs.c.batch_id.is_(None), *where)
+        wanted = wanted.order_by(jobs.c.id.desc()).limit(limit)
         return self.database.read(
             lambda connection: [
                 StoredJob(**row._mapping, **hidden)  # type: ignore[arg-type] # the columns are its fields
                 for row in connection.execute(wanted)
             ]
         )
-
-    def look(self, job_id: int) -> Future[StoredJob | None]:
-        """Return a job without what may be large, as `list` does."""
-        return _mapped(self.list(job_id=job_id, limit=1), lambda found: found[0] if found else None)
 
     def depths(self) -> Future[dict[str, int]]:
         """Return how many jobs each queue holds; finished jobs cost nothing."""

@@ -19,9 +19,11 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    func,
     literal_column,
     text,
 )
+from sqlalchemy.schema import CreateIndex
 
 from forebay.storage.schema import Number, Schema, partial_index
 
@@ -140,8 +142,15 @@ RUNNING: ColumnElement[bool] = jobs.c.status == literal_column("'running'")
 UNENDED: ColumnElement[bool] = jobs.c.status.in_(
     [literal_column("'queued'"), literal_column("'running'")]
 )
+ENDED: ColumnElement[bool] = jobs.c.status.in_(
+    [literal_column("'completed'"), literal_column("'failed'"), literal_column("'cancelled'")]
+)
 """Conditions with literal values: a partial index is only used where the condition implies its own,
 which the planner cannot see through a parameter."""
+BATCH_ENDED_AT: ColumnElement[float] = func.coalesce(
+    batches.c.completed_at, batches.c.failed_at, batches.c.expired_at, batches.c.cancelled_at
+)
+"""When a batch ended; NULL while it has not."""
 
 
 partial_index(
@@ -169,10 +178,31 @@ partial_index(
     batches.c.input_file,
     where=text("status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"),
 )
+SINCE_VERSION_3 = (
+    partial_index(
+        "jobs_ended",
+        jobs.c.finished_at,
+        where=text("batch_id IS NULL AND status IN ('completed', 'failed', 'cancelled')"),
+    ),
+    partial_index("jobs_of_model", jobs.c.model, jobs.c.id, where=text("batch_id IS NULL")),
+    Index("batches_ended", BATCH_ENDED_AT),
+    Index("batches_input", batches.c.input_file),
+    Index("batches_output", batches.c.output_file),
+    Index("batches_error", batches.c.error_file),
+    Index("files_by_age", files.c.created_at),
+)
+"""For finding what is old, and whether a batch still names a file."""
 
 
 def _to_version_2(connection: Connection) -> None:
     metadata.create_all(connection, [file_parts, gpu_holds])
 
 
-JOBS = Schema(metadata, "forebay_schema", (_to_version_2,))
+def _to_version_3(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":  # an index of many rows takes its time
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+    for index in SINCE_VERSION_3:
+        connection.execute(CreateIndex(index, if_not_exists=True))
+
+
+JOBS = Schema(metadata, "forebay_schema", (_to_version_2, _to_version_3))

@@ -1,0 +1,246 @@
+"""Deletion of what ended long ago: jobs, batches, and files that no batch refers to.
+
+It works in rounds, one at the start and one every hour, in a thread of its own. A round deletes in
+steps, each a transaction of at most STEP_ROWS rows; between two steps it rests several times as
+long as the step took, and a step that took long is followed by a smaller one. So whoever else
+writes waits for one short step at most.
+
+Gateways share a database: an advisory lock lets one delete at a time, and rows that others hold are
+left for the next round. Nothing is deleted that is queued or running, nor a file that any batch
+still names. A file's row goes before its contents, as everywhere: a crash in between leaves
+contents without a row, which `Files.open` deletes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from sqlalchemy import delete, or_, select, text
+
+from forebay.clock import SystemClock
+from forebay.errors import Rejected
+from forebay.jobs.store.schema import BATCH_ENDED_AT, ENDED, batches, files, jobs
+from forebay.storage.schema import now_s, only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sqlalchemy import ColumnElement, Connection
+
+    from forebay.clock import Clock
+    from forebay.jobs.batches.files import Files
+    from forebay.jobs.store.job_store import JobStore
+
+logger = logging.getLogger("forebay.jobs")
+
+DAY_S = 86_400.0
+ROUND_S = 3600.0
+STEP_ROWS = 200
+STEP_S = 0.05
+"""A step that takes longer is followed by a smaller one."""
+REST_S, REST_FACTOR = 0.05, 4.0
+"""At least so long between two steps, and so many times as long as the last one took."""
+STOP_S = 2.0
+LOCK = 7804
+"""Key of the advisory lock of whoever deletes."""
+
+
+class Pruned(Struct):
+    """What a round has deleted."""
+
+    jobs: int = 0
+    batches: int = 0
+    files: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.batches or self.files)
+
+
+class Retention:
+    """Deletes what is older than so many days; `start` and `stop` once, with the store open."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        days: float,
+        files: Files | None = None,
+        *,
+        types: Callable[[], Sequence[str] | None] = lambda: None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Without `files`, only jobs are deleted; `types` says of which types, None: of all."""
+        self._store = store
+        self._days = days
+        self._files = files
+        self._types = types
+        self._clock = clock or SystemClock()
+        self._rows = STEP_ROWS
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.on_deleted: Callable[[Counter[tuple[str, Any]]], object] = lambda _: None
+        """Called on the thread with how many jobs went, by type and status."""
+
+    def start(self) -> None:
+        """Begin; no effect where everything is kept, or it has begun."""
+        if self._days > 0 and self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="forebay-retention", daemon=True)
+            self._thread.start()
+
+    def stop(self, limit_s: float = STOP_S) -> None:
+        """End after the step under way; may be called twice. A store that hangs is left alone."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stopping.set()
+            thread.join(limit_s)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.prune()
+            except Rejected as error:  # the store is away; the next round finds the same
+                logger.warning("deleting old jobs failed: %s", error)
+            except Exception:
+                logger.exception("deleting old jobs failed")
+            self._stopping.wait(ROUND_S)
+
+    def prune(self) -> Pruned:
+        """Delete all that is old enough, in steps; raises StoreFailed."""
+        done = Pruned()
+        while count := self._step(self._delete_jobs):
+            done.jobs += count
+        if self._files is not None:
+            while self._step(self._delete_lines):
+                pass
+            while count := self._step(self._delete_batches):
+                done.batches += count
+            while count := self._step(self._delete_files):
+                done.files += count
+        if done:
+            logger.info(
+                "deleted %d jobs, %d batches and %d files that ended more than %g days ago",
+                done.jobs, done.batches, done.files, self._days, extra={"action": "prune"},
+            )  # fmt: skip
+        return done
+
+    def _step(self, work: Callable[[], int]) -> int:
+        """Do one step and rest; 0 where nothing is left, or all is to stop."""
+        if self._stopping.is_set():
+            return 0
+        begun_s = self._clock.monotonic_s()
+        count = work()
+        took_s = self._clock.monotonic_s() - begun_s
+        self._rows = max(1, self._rows // 2) if took_s > STEP_S else min(STEP_ROWS, self._rows * 2)
+        if count:
+            self._stopping.wait(max(REST_S, REST_FACTOR * took_s))
+        return count
+
+    # -- the steps
+
+    def _delete_jobs(self) -> int:
+        types = self._types()
+
+        def work(connection: Connection) -> Counter[tuple[str, Any]]:
+            if not _may_delete(connection):
+                return Counter()
+            old = [ENDED, jobs.c.batch_id.is_(None), jobs.c.finished_at < self._limit()]
+            if types is not None:
+                old.append(jobs.c.task_type.in_(types))
+            some = (
+                select(jobs.c.id)
+                .where(*old)
+                .order_by(jobs.c.finished_at)
+                .limit(self._rows)
+                .with_for_update(skip_locked=True)
+            )
+            gone = delete(jobs).where(only(some, jobs.c.id))
+            rows = connection.execute(gone.returning(jobs.c.task_type, jobs.c.status))
+            return Counter((row.task_type, row.status) for row in rows)
+
+        gone = self._store.database.write(work).result()
+        if gone:
+            self.on_deleted(gone)
+        return gone.total()
+
+    def _delete_batches(self) -> int:
+        def work(connection: Connection) -> int:
+            if not _may_delete(connection):
+                return 0
+            some = (
+                select(batches.c.id)
+                .where(self._limit() > BATCH_ENDED_AT)
+                .order_by(BATCH_ENDED_AT)
+                .limit(self._rows)
+                .with_for_update(skip_locked=True)
+            )
+            gone = delete(batches).where(only(some, batches.c.id)).returning(batches.c.id)
+            return len(connection.execute(gone).all())  # SQLite does not count below a WITH
+
+        return self._store.database.write(work).result()
+
+    def _delete_lines(self) -> int:
+        """Delete lines of ended batches; finishing a batch does, so there are hardly ever any."""
+
+        def work(connection: Connection) -> int:
+            if not _may_delete(connection):
+                return 0
+            some = (
+                select(jobs.c.id)
+                .join(batches, jobs.c.batch_id == batches.c.id)
+                .where(self._limit() > BATCH_ENDED_AT)
+                .limit(self._rows)
+                .with_for_update(skip_locked=True, of=jobs)
+            )
+            gone = delete(jobs).where(only(some, jobs.c.id)).returning(jobs.c.id)
+            return len(connection.execute(gone).all())
+
+        return self._store.database.write(work).result()
+
+    def _delete_files(self) -> int:
+        stored = self._files
+        assert stored is not None
+
+        def work(connection: Connection) -> list[str]:
+            if not _may_delete(connection):
+                return []
+            c = files.c
+            some = (
+                select(c.name)
+                .where(c.created_at < self._limit(), ~_is_named(c.name))
+                .order_by(c.created_at)
+                .limit(self._rows)
+                .with_for_update(skip_locked=True)
+            )
+            names = list(connection.execute(some).scalars())
+            # Now that the rows are locked no batch can begin with one of them; one may just have.
+            free = select(c.name).where(c.name.in_(names), ~_is_named(c.name))
+            free_names = list(connection.execute(free).scalars())
+            connection.execute(delete(files).where(c.name.in_(free_names)))
+            return free_names
+
+        names = self._store.database.write(work).result()
+        for name in names:
+            stored.remove(name)
+        return len(names)
+
+    def _limit(self) -> ColumnElement[float]:
+        return now_s() - self._days * DAY_S
+
+
+def _is_named(name: Any) -> ColumnElement[bool]:
+    """Say whether a batch refers to a file."""
+    c = batches.c
+    by = or_(c.input_file == name, c.output_file == name, c.error_file == name)
+    return select(c.id).where(by).exists()
+
+
+def _may_delete(connection: Connection) -> bool:
+    """Take the lock of whoever deletes, until the transaction ends; False: another has it."""
+    if connection.dialect.name != "postgresql":
+        return True
+    taken = connection.execute(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": LOCK})
+    return bool(taken.scalar_one())
