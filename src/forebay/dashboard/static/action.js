@@ -28,7 +28,7 @@ export function makeAction(aloud) {
 }
 
 /**
- * Show what may be done now, or nothing (null): {label, name, sure, yes, method, path, done, after}.
+ * Show what may be done now, or nothing (null): {label, name, sure, yes, no, method, path, done, after}.
  * `name` is the label for who does not see what it stands beside, `sure` the question (none: it is done at once),
  * `done` what is read aloud afterwards, `after` is called with the answer then.
  */
@@ -41,7 +41,7 @@ export function updateAction(row, what) {
 }
 
 function draw(row) {
-  const { label, name, sure, yes } = row.what;
+  const { label, name, sure, yes, no } = row.what;
   row.start.hidden = row.asking;
   row.sure.hidden = row.yes.hidden = row.no.hidden = !row.asking;
   setText(row.start, row.pending ? word("asking") : label);
@@ -49,7 +49,7 @@ function draw(row) {
   setAttribute(row.start, "aria-disabled", row.pending ? "true" : null); // disabled would lose the focus
   setText(row.sure, sure || "");
   setText(row.yes, yes || "");
-  setText(row.no, word("cancel"));
+  setText(row.no, no ?? word("cancel"));
 }
 
 function ask(row, asking) {

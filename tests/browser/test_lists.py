@@ -1,0 +1,126 @@
+"""The lists of the page: jobs and batches, opened, filtered, cancelled and tried again."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from forebay.testing import RawClient
+
+from .conftest import OK
+from .test_looks import PHONE, found_by_axe
+from .test_nodes import KEY, give_key, keys
+from .test_safety import MARKUP
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator, Page
+
+    from .conftest import Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def submit(site: Site, message: str) -> None:
+    client = await RawClient.connect("127.0.0.1", site.port)
+    await site.stack.enter_async_context(client)
+    params = {"messages": [{"role": "user", "content": message}]}
+    await client.post("/jobs", {"type": "chat", "model": "m", "params": params}, {})
+    assert (await client.reply()).status == 202
+
+
+async def unfold(page: Page, name: str) -> Locator:
+    """Open a list by its heading, and return it."""
+    heading = page.get_by_role("heading", name=name, exact=True)
+    await heading.click()
+    return page.locator(".lists section").filter(has=heading)
+
+
+async def test_a_job_is_found_opened_cancelled_and_tried_again(site: Site) -> None:
+    node = await site.node(slots=1)
+    await site.start(node)
+    held = await site.hold(node)
+    for i in range(3):
+        await submit(site, f"Hello {i}")
+    page = await site.open()
+    assert not [url for url in site.asked if "/jobs?" in url], "nothing is read while it is folded"
+    jobs = await unfold(page, "Job list")
+    rows = jobs.locator("tbody tr")
+    await expect(rows).to_have_count(3)
+    await expect(rows.first).to_contain_text("waiting")
+    first = await rows.first.locator(".opener").inner_text()
+    await rows.first.get_by_role("button", name=f"Cancel job {first}").click()
+    await expect(rows.first).to_contain_text(f"Cancel job {first}?")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Enter")
+    await rows.first.get_by_role("button", name="Yes, cancel it").click()
+    await expect(rows.first).to_contain_text("cancelled")
+    await jobs.get_by_label("Show").select_option("cancelled")
+    await expect(rows).to_have_count(1)
+    await rows.first.get_by_role("button", name=f"Try job {first} again").click()
+    await expect(jobs).to_contain_text("No such job.")
+    await jobs.get_by_label("Show").select_option("")
+    await jobs.get_by_label("Find").fill("no such thing")
+    await expect(jobs).to_contain_text("Nothing in the list has that.")
+    await jobs.get_by_label("Find").fill("")
+    await rows.first.locator(".opener").click()
+    await expect(page.locator("#detail pre")).to_contain_text('"Hello 2"')
+    await page.keyboard.press("Escape")
+    await page.reload()
+    await expect(rows).to_have_count(3)  # it is still open
+    await held.answer(OK)
+    for _ in range(3):
+        await (await node.next_call()).answer(OK)
+    await expect(rows.first).to_contain_text("completed")
+
+
+BATCH = {
+    "id": MARKUP, "status": "in_progress", "endpoint": MARKUP, "created_at": 1_790_000_000,
+    "request_counts": {"total": 1000, "completed": 412, "failed": 3},
+}  # fmt: skip
+
+
+async def test_a_list_says_that_it_is_read_cannot_be_or_may_not(site: Site) -> None:
+    gateway_answers: list[tuple[int, object]] = [(200, {"data": [BATCH], "has_more": False})]
+    await site.start(await site.node())
+    page = await site.blank(bypass_csp=True)
+    await page.clock.install()
+    await page.route(
+        "**/v1/batches?*",
+        lambda route: route.fulfill(
+            status=gateway_answers[0][0], body=json.dumps(gateway_answers[0][1])
+        ),
+    )
+    await page.goto(site.url)
+    await unfold(page, "Batches")
+    batches = page.locator("#batch-list")
+    await expect(batches.locator("tbody tr")).to_contain_text("412 of 1,000 lines")
+    await expect(batches.locator(".opener")).to_have_text(MARKUP)
+    await expect(batches).to_contain_text("running")
+    await batches.get_by_role("button", name="Cancel").click()
+    assert await found_by_axe(page) == []
+    await page.set_viewport_size(PHONE["viewport"])
+    await page.get_by_label("Language").select_option("ja")
+    await page.get_by_label("配色").select_option("dark")
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert await found_by_axe(page) == []
+    gateway_answers[0] = (503, {"error": {"message": "the store is away"}})
+    await page.clock.run_for(2_100)
+    await expect(batches).to_contain_text("いまは取得できません: the store is away")
+    await expect(batches.locator("tbody tr")).to_have_count(1)  # what was known stays
+    gateway_answers[0] = (403, {"error": {"message": "no"}})
+    await page.clock.run_for(4_100)
+    await expect(page.locator("#batch-list")).to_be_hidden()
+
+
+async def test_a_wall_shows_no_list_and_a_key_its_own(site: Site) -> None:
+    await site.start(await site.node(), keys=keys(), server={"public_status": True})
+    page = await site.open()
+    await expect(page.locator("#nodes .card")).to_have_count(1)
+    await expect(page.locator(".lists section:visible")).to_have_count(0)
+    await page.get_by_role("button", name="Key…").click()
+    await give_key(page, KEY)
+    await expect(page.locator("#job-list")).to_be_visible()
+    assert not [url for url in site.asked if "/jobs?" in url or "/batches?" in url]
