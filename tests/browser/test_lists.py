@@ -1,4 +1,4 @@
-"""The lists of the page: jobs and batches, opened, filtered, cancelled and tried again."""
+"""The lists of the page: requests, jobs and batches, opened, filtered, cancelled, tried again."""
 
 from __future__ import annotations
 
@@ -74,6 +74,33 @@ async def test_a_job_is_found_opened_cancelled_and_tried_again(site: Site) -> No
     for _ in range(3):
         await (await node.next_call()).answer(OK)
     await expect(rows.first).to_contain_text("completed")
+
+
+async def test_who_is_in_line_is_listed_and_cancelled(site: Site) -> None:
+    node = await site.node(slots=1)
+    await site.start(node)
+    running = await site.hold(node, headers={"X-Request-Id": "first"}, user="ann")
+    await site.ask(headers={"X-Request-Id": "second"}, user="ben")
+    third = await site.ask(headers={"X-Request-Id": "third", "X-Forebay-Priority": "high"})
+    page = await site.open()
+    in_line = await unfold(page, "In line")
+    names = in_line.locator("tbody .opener")
+    await expect(names).to_have_text(["first", "third", "second"])  # what runs, then the line
+    await in_line.get_by_role("button", name="Request", exact=True).click()
+    await expect(names).to_have_text(["first", "second", "third"])
+    third_row = in_line.locator("tbody tr").nth(2)
+    await third_row.get_by_role("button", name="Cancel request third").click()
+    await third_row.get_by_role("button", name="Yes, cancel it").click()
+    await expect(names).to_have_text(["first", "second"])
+    assert (await third.reply()).status >= 400
+    await in_line.get_by_label("Show").select_option("ended")
+    await expect(in_line.locator("tbody tr")).to_contain_text(["cancelled"])
+    await in_line.get_by_label("Show").select_option("waiting")
+    await expect(names).to_have_text(["second"])
+    await names.click()
+    await expect(page.locator("#detail pre")).to_contain_text("every slot that could serve it")
+    await running.answer(OK)
+    await (await node.next_call()).answer(OK)
 
 
 BATCH = {

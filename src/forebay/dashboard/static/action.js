@@ -40,6 +40,14 @@ export function updateAction(row, what) {
   draw(row);
 }
 
+/** Return how something is cancelled. */
+export function cancelAction(what, method, path) {
+  return {
+    label: word("cancel_it"), name: word("cancel_what", { what }), sure: word("cancel_sure", { what }), yes: word("cancel_yes"),
+    no: word("cancel_no"), method, path, done: word("cancelled_what", { what }),
+  };
+}
+
 function draw(row) {
   const { label, name, sure, yes, no } = row.what;
   row.start.hidden = row.asking;

@@ -10,7 +10,7 @@ const [title, text] = [dialog.querySelector("h2"), dialog.querySelector("pre")];
 
 dialog.querySelector("button").addEventListener("click", () => dialog.close());
 
-/** Fill a cell with a button that opens what lies at a path. */
+/** Fill a cell with a button that opens what lies at a path; without a path it is text. */
 export function showOpener(cell, name, path) {
   if (!cell.firstChild) {
     cell.append(make("button", { type: "button", class: "opener" }));
@@ -18,6 +18,7 @@ export function showOpener(cell, name, path) {
   }
   Object.assign(cell, { name, path });
   setText(cell.firstChild, name);
+  cell.firstChild.disabled = !path;
 }
 
 async function open(name, path) {

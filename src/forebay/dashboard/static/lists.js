@@ -1,21 +1,19 @@
 // The lists of the page: what each reads, its columns, and what may be done with a row.
+import { cancelAction as cancel } from "./action.js";
 import { showOpener } from "./detail.js";
 import { Listing } from "./listing.js";
+import { requestList } from "./queue_lists.js";
 import { dateTime, longDuration, number, word, wordOr } from "./words.js";
 
 const or = (value) => value ?? word("none");
 const at = (path) => encodeURIComponent(path);
 const time = (seconds) => (seconds ? dateTime(seconds * 1000) : word("none"));
-const cancel = (what, method, path) => ({
-  label: word("cancel_it"), name: word("cancel_what", { what }), sure: word("cancel_sure", { what }), yes: word("cancel_yes"),
-  no: word("cancel_no"), method, path, done: word("cancelled_what", { what }),
-});
 
 const lists = [];
 
 /** Make the lists, folded and hidden. */
 export function startLists() {
-  lists.push(jobs(), batches());
+  lists.push(requestList(), jobs(), batches());
 }
 
 /** Show the lists to an admin, and to who has a key: they see their own; a wall shows none. */
