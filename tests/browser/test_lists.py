@@ -12,7 +12,7 @@ from forebay.testing import RawClient
 
 from .conftest import OK
 from .test_looks import PHONE, found_by_axe
-from .test_nodes import KEY, give_key, keys
+from .test_nodes import ADMIN_KEY, KEY, give_key, keys
 from .test_safety import MARKUP
 
 if TYPE_CHECKING:
@@ -151,3 +151,26 @@ async def test_a_wall_shows_no_list_and_a_key_its_own(site: Site) -> None:
     await give_key(page, KEY)
     await expect(page.locator("#job-list")).to_be_visible()
     assert not [url for url in site.asked if "/jobs?" in url or "/batches?" in url]
+
+
+async def test_an_admin_sees_the_keys_and_revokes_one_that_was_made(site: Site) -> None:
+    await site.start(await site.node(), keys=keys())
+    client = await RawClient.connect("127.0.0.1", site.port)
+    await site.stack.enter_async_context(client)
+    admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    await client.post("/admin/keys", {"name": "made"}, admin)
+    assert (await client.reply()).status == 201
+    page = await site.blank()
+    await page.goto(site.url)
+    await give_key(page, KEY)
+    await expect(page.locator("#job-list")).to_be_visible()
+    await expect(page.locator("#key-list")).to_be_hidden()
+    await page.get_by_role("button", name="Key…").click()
+    await give_key(page, ADMIN_KEY)
+    listed = await unfold(page, "Keys")
+    rows = listed.locator("tbody tr")
+    await expect(rows.locator("th")).to_have_text(["team", "boss", "made"])
+    await expect(listed.get_by_role("button", name="Revoke")).to_have_count(1)
+    await rows.nth(2).get_by_role("button", name="Revoke made").click()
+    await rows.nth(2).get_by_role("button", name="Yes, revoke it").click()
+    await expect(rows).to_have_count(2)

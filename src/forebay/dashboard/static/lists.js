@@ -1,4 +1,5 @@
 // The lists of the page: what each reads, its columns, and what may be done with a row.
+import { keyList } from "./admin_lists.js";
 import { cancelAction as cancel } from "./action.js";
 import { showOpener } from "./detail.js";
 import { Listing } from "./listing.js";
@@ -13,7 +14,7 @@ const lists = [];
 
 /** Make the lists, folded and hidden. */
 export function startLists() {
-  lists.push(requestList(), jobs(), batches());
+  lists.push(requestList(), jobs(), batches(), keyList());
 }
 
 /** Show the lists to an admin, and to who has a key: they see their own; a wall shows none. */
