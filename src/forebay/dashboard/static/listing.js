@@ -17,11 +17,12 @@ const listings = [];
 
 /**
  * `name` is the id of the section and `title` its word; `choices` are [value, word] pairs that `read` is told of.
- * `admins` says that only they may see it. `read({choice, limit, get})` returns {rows, more}; `get(path)` fetches JSON. `act(row)` is what may be done with a row.
+ * `admins` says that only they may see it. `read({choice, limit, get})` returns {rows, more}; `get(path)` fetches JSON. `act(row)` is what may be done with a row,
+ * `head` {element, draw()} stands before the table, `everyMs` is how long to wait at least between two reads.
  */
 export class Listing {
-  constructor({ name, title, empty, columns, key, look, choices = [], admins = false, act = null, read }) {
-    Object.assign(this, { name, title, empty, admins, act, read, rows: null, more: false, failures: 0, problem: "", limit: PAGE });
+  constructor({ name, title, empty, columns, key, look, choices = [], admins = false, act = null, head = null, everyMs = 0, read }) {
+    Object.assign(this, { name, title, empty, admins, act, head, everyMs, read, rows: null, more: false, failures: 0, problem: "", limit: PAGE });
     const acts = { name: "node_actions", fill: (cell, row) => this.showAction(cell, row) };
     this.table = new DataTable({ title, key, look, columns: act ? [...columns, acts] : columns });
     this.build(choices);
@@ -59,7 +60,7 @@ export class Listing {
     this.button = make("button", { type: "button", class: "quiet", "data-word": "list_more", hidden: true });
     this.aloud = make("p", { class: "unseen", role: "status" });
     this.details = make("details", {},
-      make("summary", {}, make("h2", { id, "data-word": this.title }), this.count), this.tools, this.frame, this.note, this.button);
+      make("summary", {}, make("h2", { id, "data-word": this.title }), this.count), ...(this.head ? [this.head.element] : []), this.tools, this.frame, this.note, this.button);
     this.section.append(this.details, this.aloud);
     document.getElementById("lists").append(this.section);
     fillWords(this.section);
@@ -103,7 +104,7 @@ export class Listing {
     this.reading = false;
     this.draw();
     const changed = choice !== this.select.value;
-    if (this.wanted) this.timer = setTimeout(() => this.poll(), changed ? 0 : WAITS_MS[Math.min(this.failures, WAITS_MS.length - 1)]);
+    if (this.wanted) this.timer = setTimeout(() => this.poll(), changed ? 0 : Math.max(this.everyMs, WAITS_MS[Math.min(this.failures, WAITS_MS.length - 1)]));
   }
 
   draw() {
@@ -112,6 +113,7 @@ export class Listing {
     setText(this.count, this.rows ? `${number(this.rows.length)}${this.more ? "+" : ""}` : "");
     this.frame.hidden = rows.length === 0;
     this.table.show(rows);
+    if (this.head && this.details.open) this.head.draw();
     setText(this.note, this.said(rows));
     this.note.hidden = !this.note.textContent;
     setAttribute(this.note, "data-problem", this.problem ? "yes" : null);

@@ -4,6 +4,7 @@ import { cancelAction as cancel } from "./action.js";
 import { showOpener } from "./detail.js";
 import { Listing } from "./listing.js";
 import { requestList } from "./queue_lists.js";
+import { usageList, userList } from "./usage.js";
 import { dateTime, longDuration, number, word, wordOr } from "./words.js";
 
 const or = (value) => value ?? word("none");
@@ -14,7 +15,7 @@ const lists = [];
 
 /** Make the lists, folded and hidden. */
 export function startLists() {
-  lists.push(requestList(), jobs(), batches(), keyList());
+  lists.push(requestList(), userList(), usageList(), jobs(), batches(), keyList());
 }
 
 /** Show the lists to an admin, and to who has a key: they see their own; a wall shows none. */
