@@ -174,3 +174,21 @@ async def test_an_admin_sees_the_keys_and_revokes_one_that_was_made(site: Site) 
     await rows.nth(2).get_by_role("button", name="Revoke made").click()
     await rows.nth(2).get_by_role("button", name="Yes, revoke it").click()
     await expect(rows).to_have_count(2)
+
+
+async def test_a_session_is_listed_opened_and_closed(site: Site) -> None:
+    await site.start(await site.node())
+    client = await RawClient.connect("127.0.0.1", site.port)
+    await site.stack.enter_async_context(client)
+    await client.post("/session", {"model": "m"}, {})
+    made = (await client.reply()).json["sessionId"]
+    page = await site.open()
+    sessions = await unfold(page, "Sessions")
+    row = sessions.locator("tbody tr")
+    await expect(row).to_contain_text("idle")
+    await row.get_by_role("button", name=made, exact=True).click()
+    await expect(page.locator("#detail pre")).to_contain_text(made)
+    await page.get_by_role("button", name="Close", exact=True).click()
+    await row.get_by_role("button", name=f"Close {made}").click()
+    await row.get_by_role("button", name="Yes, close it").click()
+    await expect(sessions).to_contain_text("No session is held.")

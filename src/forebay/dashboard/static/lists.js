@@ -11,11 +11,12 @@ const or = (value) => value ?? word("none");
 const at = (path) => encodeURIComponent(path);
 const time = (seconds) => (seconds ? dateTime(seconds * 1000) : word("none"));
 
+const owner = { name: "key_name", when: (rows) => rows.some((row) => row.owner), value: (row) => row.owner, text: (row) => row.owner || word("none") };
 const lists = [];
 
 /** Make the lists, folded and hidden. */
 export function startLists() {
-  lists.push(requestList(), userList(), usageList(), jobs(), batches(), keyList());
+  lists.push(requestList(), userList(), usageList(), jobs(), batches(), sessions(), keyList());
 }
 
 /** Show the lists to an admin, and to who has a key: they see their own; a wall shows none. */
@@ -35,6 +36,7 @@ function jobs() {
     columns: [
       { name: "job", value: ({ id }) => id, fill: (cell, { id }) => showOpener(cell, String(id), `/jobs/${id}`) },
       { name: "node_state", value: ({ status }) => status, text: ({ status }) => wordOr("job_", status) },
+      owner,
       { name: "job_type", value: ({ type }) => type, text: ({ type }) => type },
       { name: "models_model", value: ({ model }) => model, text: ({ model }) => or(model) },
       { name: "try_priority", value: ({ priority }) => priority, text: ({ priority }) => wordOr("priority_", priority) },
@@ -50,8 +52,8 @@ function jobs() {
       return { label: word("retry"), name: word("retry_what", { what }), path: `/jobs/${id}/retry`, done: word("retried_what", { what }) };
     },
     read: async ({ choice, limit, get }) => {
-      const { data } = await get(`/jobs?limit=${limit}${choice && `&status=${choice}`}`);
-      return { rows: data, more: data.length >= limit };
+      const { data, has_more: more } = await get(`/jobs?limit=${limit}${choice && `&status=${choice}`}`);
+      return { rows: data, more: more ?? data.length >= limit };
     },
   });
 }
@@ -67,6 +69,7 @@ function batches() {
     columns: [
       { name: "batch", value: ({ id }) => id, fill: (cell, { id }) => showOpener(cell, id, `/v1/batches/${at(id)}`) },
       { name: "node_state", value: ({ status }) => status, text: ({ status }) => wordOr("batch_", status) },
+      owner,
       { name: "endpoint", text: ({ endpoint }) => endpoint },
       { name: "job_completed", end: true, value: ({ request_counts: { completed } }) => completed,
         text: ({ request_counts: { completed, total } }) => word("jobs_lines", { done: completed, lines: total }) },
@@ -77,6 +80,34 @@ function batches() {
     read: async ({ limit, get }) => {
       const { data, has_more: more } = await get(`/v1/batches?limit=${Math.min(limit, 100)}`);
       return { rows: data, more: more && limit < 100 };
+    },
+  });
+}
+
+function sessions() {
+  return new Listing({
+    name: "session-list",
+    title: "fact_sessions",
+    empty: "sessions_empty",
+    key: ({ sessionId }) => sessionId,
+    look: ({ status }) => status,
+    columns: [
+      { name: "session", value: ({ sessionId }) => sessionId, fill: (cell, { sessionId }) => showOpener(cell, sessionId, `/session/${at(sessionId)}`) },
+      { name: "node_state", value: ({ status }) => status, text: ({ status }) => wordOr("session_", status) },
+      owner,
+      { name: "models_model", value: ({ model }) => model, text: ({ model }) => model },
+      { name: "fact_pending", end: true, value: ({ pending }) => pending, text: ({ pending }) => number(pending) },
+      { name: "session_turns", end: true, value: ({ turns }) => turns, text: ({ turns }) => number(turns) },
+      { name: "created", end: true, value: ({ createdAt }) => createdAt, text: ({ createdAt }) => time(createdAt) },
+      { name: "session_used", end: true, value: ({ usedAt }) => usedAt, text: ({ usedAt }) => time(usedAt) },
+    ],
+    act: ({ sessionId, status }) => (status === "closing" ? null : {
+      label: word("close"), name: word("session_close", { id: sessionId }), sure: word("session_close_sure"), yes: word("session_close_yes"),
+      method: "DELETE", path: `/session/${at(sessionId)}`, done: word("session_closed", { id: sessionId }),
+    }),
+    read: async ({ limit, get }) => {
+      const { data, has_more: more } = await get(`/session?limit=${limit}`);
+      return { rows: data, more };
     },
   });
 }
