@@ -115,6 +115,7 @@ export default {
   zoom_1: "1 min",
   zoom_5: "5 min",
   zoom_15: "15 min",
+  zoom_day: "24 h",
   zoom_reset: "Back to live",
   chart_depth: "Waiting, by priority",
   chart_waits: "Time in line",

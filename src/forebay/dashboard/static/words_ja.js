@@ -114,6 +114,7 @@ export default {
   zoom_1: "1分",
   zoom_5: "5分",
   zoom_15: "15分",
+  zoom_day: "24時間",
   zoom_reset: "ライブに戻る",
   chart_depth: "優先度ごとの待機数",
   chart_waits: "待ち時間",
