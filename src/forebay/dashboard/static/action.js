@@ -30,7 +30,7 @@ export function makeAction(aloud) {
 /**
  * Show what may be done now, or nothing (null): {label, name, sure, yes, no, method, path, done, after}.
  * `name` is the label for who does not see what it stands beside, `sure` the question (none: it is done at once),
- * `done` what is read aloud afterwards, `after` is called with the answer then.
+ * `done` what is read aloud afterwards, `after` is called then. `paths` are several that are called in turn.
  */
 export function updateAction(row, what) {
   row.hidden = !what;
@@ -68,7 +68,7 @@ function ask(row, asking) {
 }
 
 async function act(row) {
-  const { method = "POST", path, done, after } = row.what;
+  const { method = "POST", path, paths = [path], done, after } = row.what;
   row.asking = false;
   row.pending = true;
   row.problem.hidden = true;
@@ -76,10 +76,13 @@ async function act(row) {
   row.start.focus();
   try {
     const headers = { ...keyHeaders(), "Accept-Language": currentLanguage() };
-    const answer = await fetch(path, { method, headers, signal: AbortSignal.timeout(LIMIT_MS) });
-    if (!answer.ok) throw new Error((await answer.json().catch(() => null))?.error?.message || `HTTP ${answer.status}`);
+    for (const each of paths) {
+      const answer = await fetch(each, { method, headers, signal: AbortSignal.timeout(LIMIT_MS) });
+      const gone = answer.status === 404 && paths.length > 1; // of many, some end meanwhile
+      if (!answer.ok && !gone) throw new Error((await answer.json().catch(() => null))?.error?.message || `HTTP ${answer.status}`);
+    }
     row.aloud.textContent = done;
-    after?.(answer);
+    after?.();
   } catch (error) {
     row.problem.hidden = false;
     setText(row.problem, word("action_failed", { message: error.message }));

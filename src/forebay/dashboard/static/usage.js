@@ -1,4 +1,5 @@
 // What was used: a chart of the last 24 hours, a table by user, model or key, and the same as CSV.
+import { cancelAction } from "./action.js";
 import { Chart } from "./chart.js";
 import { make, setText } from "./dom.js";
 import { saveWithKey } from "./links.js";
@@ -53,6 +54,10 @@ export function userList() {
       figure("waiting"), figure("processing"), figure("requests"), figure("tokens"),
       { name: "users_share", end: true, value: ({ share }) => share, text: ({ share }) => (share === null ? word("none") : percent(share)) },
     ],
+    act: ({ name, lines }) => lines.length ? {
+      ...cancelAction(word("users_line", { count: lines.length, user: name || word("none") }), "DELETE", name),
+      paths: lines.map((id) => `/v1/queue/${encodeURIComponent(id)}`),
+    } : null,
     read: async ({ limit, get }) => {
       const live = await Promise.all(["waiting", "running"].map((state) => get(`${REQUESTS}?state=${state}&limit=${ALL}`)));
       if (performance.now() - readAt > EVERY_MS) {
@@ -71,8 +76,9 @@ function byUser(waiting, running, usage) {
   const all = [...users.values()].reduce((sum, { tokens }) => sum + tokens, 0);
   const none = { requests: 0, tokens: 0 };
   for (const { user } of [...waiting, ...running]) if (!users.has(user)) users.set(user, { name: user, ...none });
-  for (const row of users.values()) Object.assign(row, { waiting: 0, processing: 0, share: all ? row.tokens / all : null });
-  for (const { user } of waiting) users.get(user).waiting += 1;
+  for (const row of users.values()) Object.assign(row, { waiting: 0, processing: 0, lines: [], share: all ? row.tokens / all : null });
+  for (const { id, user } of waiting) users.get(user).lines.push(id);
+  for (const row of users.values()) row.waiting = row.lines.length;
   for (const { user } of running) users.get(user).processing += 1;
   const now = ({ waiting: line, processing }) => line + processing;
   return [...users.values()].sort((a, b) => now(b) - now(a) || b.tokens - a.tokens || a.name.localeCompare(b.name, "en"));

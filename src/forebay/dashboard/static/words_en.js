@@ -263,6 +263,7 @@ export default {
   users_title: "Users",
   users_empty: "Nobody has used this gateway in the last hour.",
   users_share: "Share of tokens",
+  users_line: "all {count} waiting of {user}",
   requests: "Requests, last hour",
   tokens: "Tokens, last hour",
   usage_title: "Usage",

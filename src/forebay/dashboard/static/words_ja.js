@@ -262,6 +262,7 @@ export default {
   users_title: "利用者",
   users_empty: "直近 1 時間の利用はありません。",
   users_share: "トークンの割合",
+  users_line: "{user} の待機中 {count} 件",
   requests: "リクエスト (直近1時間)",
   tokens: "トークン (直近1時間)",
   usage_title: "利用量",
