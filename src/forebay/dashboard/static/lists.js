@@ -66,6 +66,7 @@ function batches() {
     empty: "batch_list_empty",
     key: ({ id }) => id,
     look: ({ status }) => status,
+    choices: [["", "list_all"], ...["in_progress", "completed", "failed", "expired", "cancelled"].map((name) => [name, `batch_${name}`])],
     columns: [
       { name: "batch", value: ({ id }) => id, fill: (cell, { id }) => showOpener(cell, id, `/v1/batches/${at(id)}`) },
       { name: "node_state", value: ({ status }) => status, text: ({ status }) => wordOr("batch_", status) },
@@ -77,8 +78,8 @@ function batches() {
       { name: "created", end: true, value: ({ created_at }) => created_at, text: ({ created_at }) => time(created_at) },
     ],
     act: ({ id, status }) => (ended.includes(status) ? null : cancel(id, "POST", `/v1/batches/${at(id)}/cancel`)),
-    read: async ({ limit, get }) => {
-      const { data, has_more: more } = await get(`/v1/batches?limit=${Math.min(limit, 100)}`);
+    read: async ({ choice, limit, get }) => {
+      const { data, has_more: more } = await get(`/v1/batches?limit=${Math.min(limit, 100)}${choice && `&status=${choice}`}`);
       return { rows: data, more: more && limit < 100 };
     },
   });
