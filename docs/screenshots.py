@@ -59,22 +59,35 @@ def until_it_says(page: Page, words: str) -> None:
     page.locator("#caption", has_text=words).wait_for(timeout=PATIENCE_MS)
 
 
+def try_it(page: Page, copies: int) -> None:
+    """Send messages from the try-it panel."""
+    page.locator("#try-fold").evaluate("fold => fold.open = true")
+    page.locator("#try-model").select_option("sim-small")
+    page.locator("#try-copies").select_option(str(copies))
+    page.locator("#try").get_by_role("button", name="Send").click()
+
+
 def main() -> None:
     """Take all pictures."""
     program = next(path for name in BROWSERS if (path := shutil.which(name)))
-    desk = {"viewport": {"width": 1280, "height": 1400}, "reduced_motion": "reduce"}
+    desk = {"viewport": {"width": 1280, "height": 1000}, "reduced_motion": "reduce"}
     phone = {"viewport": {"width": 390, "height": 844}, "reduced_motion": "reduce"}
     with demo() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         light = open_page(browser, url, **desk, color_scheme="light", locale="en-GB")
         dark = open_page(browser, url, **desk, color_scheme="dark", locale="ja-JP")
         small = open_page(browser, url, **phone, color_scheme="light", locale="en-GB")
+        try_it(light, copies=1)  # users of the demo do not stream: for the first token's time
         until_it_says(light, "A long line again")
-        light.locator("#try-model").select_option("sim-small")
-        light.locator("#try-copies").select_option("4")
-        light.locator("#try").get_by_role("button", name="Send").click()
+        try_it(light, copies=4)
         light.locator("#tries").get_by_text("in line").first.wait_for(timeout=PATIENCE_MS)
         light.locator("#try").screenshot(path=IMAGES / "try-it.png")
+        light.locator("#try-title").click()
+        light.locator("#in-line summary").click()
+        light.locator("#in-line tbody tr").nth(5).wait_for()
+        light.locator("#in-line").screenshot(path=IMAGES / "in-line.png")
+        light.locator("#in-line summary").click()
+        light.evaluate("scrollTo(0, 0)")
         light.screenshot(path=IMAGES / "page.png")
         until_it_says(small, "made again")
         dark.screenshot(path=IMAGES / "page-dark.png")

@@ -75,8 +75,11 @@ async def test_tokens_and_first_tokens_are_figures_and_try_it_folds_after_traffi
     await expect(page.get_by_label("Message", exact=True)).to_be_visible()
     await expect(page.locator(".tile-tokens_second")).to_contain_text("none in the last minute")
     next(iter(gateway.parts.nodes)).failed("status", "m", "")
-    answer = {**OK, "usage": {"prompt_tokens": 3, "completion_tokens": 5000}}
-    await (await site.hold(node)).answer(answer)
+    call = await site.hold(node, stream=True)
+    await call.start_stream()
+    await call.chunk(b'data: {"usage": {"prompt_tokens": 3, "completion_tokens": 5000}}\n\n')
+    await call.chunk(b"data: [DONE]\n\n")
+    await call.end()
     await expect(page.get_by_label("Message", exact=True)).to_be_hidden()
     await expect(figure(page, "tokens_second")).not_to_have_text("\N{EN DASH}")
     await expect(figure(page, "first_token")).to_contain_text("s")

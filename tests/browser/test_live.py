@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.async_api import expect
@@ -88,6 +88,46 @@ async def test_the_time_line_is_zoomed_by_button_and_by_dragging(site: Site) -> 
     await expect(chosen).to_have_count(0)
     await page.keyboard.press("Escape")
     await expect(back).to_be_hidden()
+
+
+def a_day(waiting: int) -> dict[str, object]:
+    """What `GET /events/history` tells: a sample a minute."""
+    minutes = [*range(29_000_000, 29_000_600), *range(29_000_900, 29_001_440)]  # it was down
+    column = [waiting] * len(minutes)
+    return {
+        "priorities": ["high", "normal"], "step_seconds": 60, "at": [60 * at for at in minutes],
+        "depth": {"high": column, "normal": column}, "processing": column, "served": column,
+        "rejected": column, "wait_p50_seconds": column, "wait_p95_seconds": column,
+        "tokens_per_second": column,
+    }  # fmt: skip
+
+
+async def test_the_time_line_looks_back_a_day_and_says_when_it_cannot(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.blank()
+    await page.clock.install()
+    told: list[dict[str, Any]] = [{"status": 503, "json": {"error": {"message": "not yet"}}}]
+    await page.route("**/events/history?*", lambda route: route.fulfill(**told[0]))
+    await page.goto(site.url)
+    await page.get_by_role("button", name="24 h").click()
+    await expect(page.locator("#timeline-problem")).to_have_text("This cannot be read now: not yet")
+    told[0] = {"json": a_day(7)}
+    await page.clock.run_for(10_100)
+    await expect(page.locator(".figure-head h3").nth(2)).to_have_text(
+        "Completed and refused, per 30 min"
+    )
+    await expect(page.locator("#timeline-problem")).to_be_empty()
+    await expect(page.locator(".figure").nth(0).locator(".legend b").nth(1)).to_have_text("7")
+    await page.get_by_role("slider").focus()
+    slider = page.get_by_role("slider")
+    await page.keyboard.press("Home")
+    await expect(slider).to_have_attribute("aria-valuetext", re.compile("normal 7"))
+    for _ in range(3):
+        await page.keyboard.press("PageUp")
+    gap = re.compile(f"normal {NOTHING}")
+    await expect(slider).to_have_attribute("aria-valuetext", gap)
+    await page.get_by_role("button", name="1 min", exact=True).click()
+    await expect(page.locator(".figure").nth(0).locator(".legend b").nth(1)).to_have_text("0")
 
 
 async def test_a_trouble_is_said_in_words_with_what_to_do_and_aloud_once(site: Site) -> None:

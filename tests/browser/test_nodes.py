@@ -121,7 +121,7 @@ async def test_with_many_nodes_one_is_found_by_name_and_by_state(site: Site) -> 
     await rows.nth(1).get_by_role("button", name="Drain gpu2").click()
     await page.get_by_role("button", name="Yes, drain it").click()
     await expect(rows.nth(1).locator(".state")).to_have_text("draining")
-    find = page.get_by_label("Find")
+    find = page.locator("#nodes").get_by_label("Find")
     await find.fill("model-11")
     await expect(page.locator("#nodes .node-name")).to_have_text(["gpu12"])
     await find.fill("offline")

@@ -24,8 +24,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def open_try_it(page: Page) -> None:
     """Unfold the panel, and be at it: so it stays open, whatever others ask."""
-    await page.evaluate("document.getElementById('try-fold').open = true")
-    await page.get_by_label("Message", exact=True).focus()
+    await page.evaluate(
+        """() => {
+          document.getElementById("try-fold").open = true;
+          document.getElementById("try-message").focus();
+        }"""
+    )
 
 
 async def send(page: Page, message: str, copies: int = 1) -> Locator:

@@ -68,7 +68,7 @@ class DashboardDeps:
     waits: Callable[[], list[int]]
     """How long requests waited since the start, by bucket."""
     first_tokens: Callable[[], list[int]]
-    """How long nodes took to begin their answers since the start, by bucket."""
+    """How long streams took to their first token since the start, by bucket."""
     output_tokens: Callable[[], int]
     """The tokens of all answers since the start."""
     bounds_s: Sequence[float]

@@ -63,7 +63,7 @@ class HistoryReading(Struct, frozen=True):
     waits: Sequence[int]
     """How long requests waited, by bucket."""
     first_tokens: Sequence[int]
-    """How long nodes took to begin their answers, by bucket."""
+    """How long streams took to their first token, by bucket."""
     output_tokens: int
     source: object = None
     """Who counted the totals: where that is another than before, they began anew."""
@@ -124,7 +124,7 @@ class SampleHistory:
         return round(tokens / (len(self._output_tokens) - 1), 1) if tokens > 0 else None
 
     def first_token(self, share: float) -> float | None:
-        """Return how long nodes took to begin their answers in the last minute."""
+        """Return how long streams that ended in the last minute took to their first token."""
         newest, oldest = self._first_tokens[-1], self._first_tokens[0]
         recent = [now - then for now, then in zip(newest, oldest, strict=True)]
         return self._quantile(recent, share)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.dashboard.recent_errors import Remedy
 from forebay.dashboard.snapshot import JobsSnapshot, JobTypeCounts, OpenBatches, Words
 from forebay.gateway.errors.codes import CODES
-from forebay.gateway.hot.accounting import BUCKETS_S
+from forebay.gateway.hot.accounting import BUCKETS_S, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.gateway.hot.accounting import Accounting
+    from forebay.gateway.hot.ended import EndedBatch
+    from forebay.gateway.hot.ended_stream import EndedStream
     from forebay.gateway.jobs.service import JobService
 
 WAITED: Final = frozenset({"served", "passed_through", "cancelled", "queue_timeout"})
@@ -64,17 +66,35 @@ def bad_ends(accounting: Accounting) -> dict[str, int]:
     return ends
 
 
+class FirstTokens:
+    """Counts how long streams took from their arrival to the first byte of their answer.
+
+    An answer that is not streamed has no first token that anyone sees.
+    """
+
+    def __init__(self, ended: EndedStream) -> None:
+        self.histogram = Histogram()
+        ended.read_by(self._take)
+
+    def _take(self, batch: EndedBatch) -> None:
+        for ended in batch.requests:
+            if ended.first_byte_s and ended.arrival is not None and ended.arrival.stream:
+                self.histogram.add(ended.first_byte_s - ended.arrived_s)
+
+
 WAITS, FIRST_TOKENS, END = "waits ", "first tokens ", "end "
 OUTPUT_TOKENS, RETRIES = "output tokens", "retries"
 """How the figures of the page are named among what workers count."""
 
 
-def page_figures(accounting: Accounting, retries: int) -> dict[str, float]:
+def page_figures(
+    accounting: Accounting, first_tokens: FirstTokens, retries: int
+) -> dict[str, float]:
     """Return what the page shows of this process' requests, by name."""
     figures: dict[str, float] = {RETRIES: retries, OUTPUT_TOKENS: accounting.output_tokens}
     for name, counts in (
         (WAITS, waits_by_bucket(accounting)),
-        (FIRST_TOKENS, accounting.first_bytes.counts),
+        (FIRST_TOKENS, first_tokens.histogram.counts),
     ):
         for index, count in enumerate(counts):
             figures[f"{name}{index}"] = count

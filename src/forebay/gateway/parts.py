@@ -17,6 +17,7 @@ from forebay.gateway.dashboard import (
     OUTPUT_TOKENS,
     RETRIES,
     WAITS,
+    FirstTokens,
     JobsView,
     RateLimit,
     bad_ends,
@@ -253,6 +254,7 @@ class Parts:
         return SessionHost(self.settings.sessions, database, deps, lambda: self.membership.name)
 
     def _make_dashboard_feed(self, clock: Timers) -> DashboardFeed:
+        self.first_tokens = FirstTokens(self.ended)
         jobs = JobsView(self.jobs, clock)
         sessions = self.sessions.figures
         gpus = RateLimit(GPUS_S, clock)
@@ -280,7 +282,7 @@ class Parts:
                 clock=clock,
                 waits=lambda: with_counts(WAITS, waits_by_bucket(self.accounting), self._others()),
                 first_tokens=lambda: with_counts(
-                    FIRST_TOKENS, self.accounting.first_bytes.counts, self._others()
+                    FIRST_TOKENS, self.first_tokens.histogram.counts, self._others()
                 ),
                 output_tokens=lambda: (
                     self.accounting.output_tokens + int(self._others().get(OUTPUT_TOKENS, 0))
@@ -320,7 +322,7 @@ class Parts:
         """Return what this worker has counted, and what it holds."""
         retries = self.relay.retries_total
         counters, gauges = self.metrics.samples(retries, self.holdings.count())
-        return counters | page_figures(self.accounting, retries), gauges
+        return counters | page_figures(self.accounting, self.first_tokens, retries), gauges
 
     def _probe(self, node: str) -> None:
         if self.leads:

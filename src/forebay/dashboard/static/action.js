@@ -28,9 +28,9 @@ export function makeAction(aloud) {
 }
 
 /**
- * Show what may be done now, or nothing (null): {label, name, sure, yes, method, path, done, after}.
+ * Show what may be done now, or nothing (null): {label, name, sure, yes, no, method, path, done, after}.
  * `name` is the label for who does not see what it stands beside, `sure` the question (none: it is done at once),
- * `done` what is read aloud afterwards, `after` is called with the answer then.
+ * `done` what is read aloud afterwards, `after` is called then. `paths` are several that are called in turn.
  */
 export function updateAction(row, what) {
   row.hidden = !what;
@@ -40,8 +40,16 @@ export function updateAction(row, what) {
   draw(row);
 }
 
+/** Return how something is cancelled. */
+export function cancelAction(what, method, path) {
+  return {
+    label: word("cancel_it"), name: word("cancel_what", { what }), sure: word("cancel_sure", { what }), yes: word("cancel_yes"),
+    no: word("cancel_no"), method, path, done: word("cancelled_what", { what }),
+  };
+}
+
 function draw(row) {
-  const { label, name, sure, yes } = row.what;
+  const { label, name, sure, yes, no } = row.what;
   row.start.hidden = row.asking;
   row.sure.hidden = row.yes.hidden = row.no.hidden = !row.asking;
   setText(row.start, row.pending ? word("asking") : label);
@@ -49,7 +57,7 @@ function draw(row) {
   setAttribute(row.start, "aria-disabled", row.pending ? "true" : null); // disabled would lose the focus
   setText(row.sure, sure || "");
   setText(row.yes, yes || "");
-  setText(row.no, word("cancel"));
+  setText(row.no, no ?? word("cancel"));
 }
 
 function ask(row, asking) {
@@ -60,7 +68,7 @@ function ask(row, asking) {
 }
 
 async function act(row) {
-  const { method = "POST", path, done, after } = row.what;
+  const { method = "POST", path, paths = [path], done, after } = row.what;
   row.asking = false;
   row.pending = true;
   row.problem.hidden = true;
@@ -68,10 +76,13 @@ async function act(row) {
   row.start.focus();
   try {
     const headers = { ...keyHeaders(), "Accept-Language": currentLanguage() };
-    const answer = await fetch(path, { method, headers, signal: AbortSignal.timeout(LIMIT_MS) });
-    if (!answer.ok) throw new Error((await answer.json().catch(() => null))?.error?.message || `HTTP ${answer.status}`);
+    for (const each of paths) {
+      const answer = await fetch(each, { method, headers, signal: AbortSignal.timeout(LIMIT_MS) });
+      const gone = answer.status === 404 && paths.length > 1; // of many, some end meanwhile
+      if (!answer.ok && !gone) throw new Error((await answer.json().catch(() => null))?.error?.message || `HTTP ${answer.status}`);
+    }
     row.aloud.textContent = done;
-    after?.(answer);
+    after?.();
   } catch (error) {
     row.problem.hidden = false;
     setText(row.problem, word("action_failed", { message: error.message }));

@@ -3,8 +3,9 @@ import { addressCommands } from "./commands.js";
 import { showFleet } from "./fleet.js";
 import { History } from "./history.js";
 import { showJobs } from "./jobs.js";
-import { askForKey, keyWorks, offerKey, startKey } from "./key.js";
+import { askForKey, hasKey, keyWorks, offerKey, startKey } from "./key.js";
 import { startLinks } from "./links.js";
+import { showLists, startLists } from "./lists.js";
 import { showLive, startLive } from "./live.js";
 import { showModels } from "./models.js";
 import { showNodes } from "./nodes.js";
@@ -33,6 +34,7 @@ const stream = new Stream({
     keyWorks();
     offerKey(told.keys);
     addressCommands(told.keys);
+    showLists({ admin: told.admin, key: told.keys && hasKey() });
     offerPriorities(told.priorities);
     timeline.draw();
   },
@@ -45,6 +47,7 @@ const stream = new Stream({
     if (state === "key") {
       hello = snapshot = null;
       reveal(false);
+      showLists({ admin: false, key: false });
       askForKey();
     }
     showLive();
@@ -87,5 +90,6 @@ startKey(() => {
 startWelcome();
 startTryIt();
 startLinks();
+startLists();
 startLive(stream);
 stream.start();

@@ -38,14 +38,14 @@ export class Chart {
     }
   }
 
-  /** Draw the series over the samples `from` to `to`; `timeOf` says when a sample was taken. */
-  draw({ from, to, timeOf, series, kind, step = 1 }) {
+  /** Draw the series over the samples `from` to `to`; `timeOf` says when a sample was taken, `sampleMs` how far apart they are. */
+  draw({ from, to, timeOf, series, kind, step = 1, sampleMs = 1000 }) {
     this.width = this.element.clientWidth || 600;
     this.element.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     Object.assign(this, { from, to });
     const { top, ticks } = niceTicks(highest(series, from, to, kind, step), 3, this.whole);
     this.top = top;
-    this.drawGrid(ticks, timeTicks(timeOf(from), timeOf(to), Math.max(2, this.width / 110)), timeOf);
+    this.drawGrid(ticks, timeTicks(timeOf(from), timeOf(to), Math.max(2, this.width / 110)), (at) => to - (timeOf(to) - at) / sampleMs);
     const marks = { areas: stackedAreas, lines: plainLines, bars: stackedBars }[kind](this, series, step);
     this.layers.marks.replaceChildren(...marks);
   }
@@ -85,12 +85,12 @@ export class Chart {
     this.layers.selection.replaceChildren(...boxes);
   }
 
-  drawGrid(values, times, timeOf) {
+  drawGrid(values, times, sampleAt) {
     const lines = values.map((value) => `M${MARGIN.left} ${round(this.y(value))}H${this.width - MARGIN.right}`);
     const grid = [svg("path", { d: lines.join("") })];
     const labels = values.map((value) => text(MARGIN.left - 8, this.y(value) + 4, this.format(value), "end"));
     for (const at of times.ticks) {
-      const x = this.x(this.to - (timeOf(this.to) - at) / 1000);
+      const x = this.x(sampleAt(at));
       if (x < MARGIN.left + 12 || x > this.width - MARGIN.right - 12) continue;
       grid.push(svg("path", { class: "tick", d: `M${round(x)} ${this.y(0)}v4` }));
       labels.push(text(x, this.height - 4, clockTime(at, times.withSeconds), "middle"));

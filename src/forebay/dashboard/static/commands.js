@@ -1,6 +1,6 @@
 // Commands in hints, made such that they reach this gateway: with its address, and with a key where it wants one.
 const USUAL = "http://127.0.0.1:7800"; // where commands look by themselves
-const COMMAND = /forebay (?:nodes (?:add|remove|drain|resume)|batch) [^\s,;。、]+/g;
+const COMMAND = /forebay (?:nodes (?:add|remove|drain|resume)|keys new|batch) [^\s,;。、]+/g;
 let options = "";
 
 /** Say whether this gateway wants keys. */

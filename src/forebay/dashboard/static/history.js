@@ -1,11 +1,13 @@
-// The last 15 minutes, one sample a second: what the time line draws. Never more than 900 samples.
+// The samples that the time line draws: one a second of the last 15 minutes, or one a minute of the last day. Bounded.
 
 export const SAMPLES_MAX = 900;
 const COLUMNS = ["processing", "served", "rejected", "wait_p50_seconds", "wait_p95_seconds"];
 
 /** Columns of equal length, oldest first; `last` is the number of the newest sample. */
 export class History {
-  constructor() {
+  constructor(most = SAMPLES_MAX) {
+    this.most = most;
+    this.stepMs = 1000; // between two samples
     this.priorities = [];
     this.clear();
   }
@@ -30,8 +32,9 @@ export class History {
   replace(priorities, told) {
     this.priorities = priorities;
     this.clear();
-    for (const name of priorities) this.depth[name] = (told.depth[name] || []).slice(-SAMPLES_MAX);
-    for (const name of COLUMNS) this.columns[name] = told[name].slice(-SAMPLES_MAX);
+    for (const name of priorities) this.depth[name] = (told.depth[name] || []).slice(-this.most);
+    for (const name of COLUMNS) this.columns[name] = told[name].slice(-this.most);
+    this.stepMs = (told.step_seconds ?? 1) * 1000;
     this.last = told.sample_number;
     this.lastAt = Date.parse(told.at) - (told.age_seconds ?? 0) * 1000;
   }
@@ -39,7 +42,7 @@ export class History {
   /** Add the sample of a snapshot; return false if it is there already, as two snapshots share one. */
   add(number, sample, at) {
     if (number <= this.last) return false;
-    const missed = Math.min(number - this.last - 1, SAMPLES_MAX);
+    const missed = Math.min(number - this.last - 1, this.most);
     for (let i = 0; i < missed; i += 1) this.push(null);
     this.push(sample);
     this.last = number;
@@ -48,13 +51,13 @@ export class History {
   }
 
   push(sample) {
-    for (const [name, column] of Object.entries(this.depth)) put(column, sample && (sample.depth[name] ?? 0));
-    for (const [name, column] of Object.entries(this.columns)) put(column, sample && sample[name]);
+    for (const [name, column] of Object.entries(this.depth)) this.put(column, sample && (sample.depth[name] ?? 0));
+    for (const [name, column] of Object.entries(this.columns)) this.put(column, sample && sample[name]);
   }
 
   /** Return when a sample was taken, in milliseconds since 1970. */
   timeOf(number) {
-    return this.lastAt - (this.last - number) * 1000;
+    return this.lastAt - (this.last - number) * this.stepMs;
   }
 
   /** Return the value of a column at a sample; null where there is none. */
@@ -68,9 +71,9 @@ export class History {
     for (let number = from; number <= to; number += 1) total += this.at(column, number) ?? 0;
     return total;
   }
-}
 
-function put(column, value) {
-  column.push(value ?? null);
-  if (column.length > SAMPLES_MAX) column.shift();
+  put(column, value) {
+    column.push(value ?? null);
+    if (column.length > this.most) column.shift();
+  }
 }

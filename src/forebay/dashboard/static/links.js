@@ -15,6 +15,19 @@ export function startLinks() {
   });
 }
 
+/** Save what a link with `download` leads to, with our key where there is one. */
+export async function saveWithKey(event) {
+  const link = event.currentTarget;
+  if (!hasKey() || link.href.startsWith("blob:")) return;
+  event.preventDefault();
+  const address = link.href;
+  const answer = await fetch(address, { headers: keyHeaders(), signal: AbortSignal.timeout(LIMIT_MS) });
+  link.href = URL.createObjectURL(await answer.blob());
+  link.click();
+  URL.revokeObjectURL(link.href);
+  link.href = address;
+}
+
 /** Open the answer of a route as a text of its own. */
 export async function openWithKey(address) {
   const answer = await fetch(address, { headers: keyHeaders(), signal: AbortSignal.timeout(LIMIT_MS) });

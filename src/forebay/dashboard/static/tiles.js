@@ -59,7 +59,7 @@ function tiles({ queue, nodes, draining }) {
     {
       key: "first_token",
       value: duration(queue.first_token_p50_seconds),
-      note: queue.first_token_p95_seconds === null ? word("nothing_lately") : word("first_token_most", { time: duration(queue.first_token_p95_seconds) }),
+      note: queue.first_token_p95_seconds === null ? word("no_stream_lately") : word("first_token_most", { time: duration(queue.first_token_p95_seconds) }),
       meaning: word("first_token_means"),
     },
     {

@@ -2,6 +2,7 @@
 import { aligned, Chart } from "./chart.js";
 import { barSeconds } from "./scale.js";
 import { SAMPLES_MAX } from "./history.js";
+import { Day, DAY_S } from "./day.js";
 import { make, setAttribute, setText } from "./dom.js";
 import { axisDuration, clockTime, duration, longDuration, number, onLanguage, word, wordOr } from "./words.js";
 import { fillTable } from "./timeline_table.js";
@@ -13,11 +14,13 @@ const DRAG_MIN_S = 4; // less than this is a click
 /** Draws a History; `draw` is cheap enough for two calls a second. */
 export class Timeline {
   constructor(history) {
-    this.history = history;
+    this.live = history;
+    this.day = new Day(() => this.draw());
     this.body = document.getElementById("charts");
     this.pointing = document.getElementById("pointing"); // lies over the charts: a slider along the time
     this.table = document.getElementById("timeline-table");
     this.reset = document.getElementById("zoom-reset");
+    this.problem = document.getElementById("timeline-problem");
     this.chosen = null; // seconds, once somebody chose
     this.range = null; // [from, to] in sample numbers once somebody zoomed in by hand
     this.cursor = null; // the sample pointed at
@@ -31,9 +34,14 @@ export class Timeline {
     new ResizeObserver(() => this.draw()).observe(this.body);
   }
 
+  /** What is drawn: the last day where somebody chose it and it has been read, else the last minutes. */
+  get history() {
+    return this.chosen === DAY_S && this.day.history ? this.day.history : this.live;
+  }
+
   /** How much is shown: what somebody chose, else as much as there is to see. */
   get seconds() {
-    const { length } = this.history;
+    const { length } = this.live;
     return this.chosen ?? (length <= 60 ? 60 : length <= 300 ? 300 : SAMPLES_MAX);
   }
 
@@ -41,7 +49,8 @@ export class Timeline {
   draw() {
     if (document.hidden) return;
     if (this.range && this.range[0] < this.history.first) this.range = null; // forgotten meanwhile
-    const [from, to] = this.range || [this.history.last - this.seconds + 1, this.history.last];
+    const samples = Math.min(this.history.most, Math.round((this.seconds * 1000) / this.history.stepMs));
+    const [from, to] = this.range || [this.history.last - samples + 1, this.history.last];
     const step = barSeconds(to - from);
     for (const figure of this.figures) this.drawFigure(figure, from, to, step);
     this.readOut(from, to);
@@ -49,7 +58,8 @@ export class Timeline {
     for (const button of document.querySelectorAll("#zoom [data-seconds]")) {
       setAttribute(button, "aria-pressed", !this.range && Number(button.dataset.seconds) === this.seconds);
     }
-    if (this.table.open) fillTable(this.table, this.history);
+    if (this.table.open) fillTable(this.table, this.live);
+    setText(this.problem, this.chosen === DAY_S ? this.day.problem : "");
   }
 
   figure(name, options) {
@@ -65,10 +75,10 @@ export class Timeline {
 
   drawFigure(figure, from, to, step) {
     const series = this.series(figure.name, step);
-    const title = word(`chart_${figure.name}`, { step: longDuration(step) });
+    const title = word(`chart_${figure.name}`, { step: longDuration((step * this.history.stepMs) / 1000) });
     const kind = { depth: "areas", waits: "lines", rate: "bars" }[figure.name];
     setText(figure.title, title);
-    figure.chart.draw({ from, to, step, kind, series, timeOf: (n) => this.history.timeOf(n) });
+    figure.chart.draw({ from, to, step, kind, series, sampleMs: this.history.stepMs, timeOf: (n) => this.history.timeOf(n) });
     figure.empty.hidden = series.some(({ column }) => column.some((value) => value));
     if (figure.name === "waits") figure.empty.hidden = series.some(({ column }) => column.some((value) => value !== null));
     setText(figure.empty, word(`chart_${figure.name}_empty`));
@@ -172,8 +182,10 @@ export class Timeline {
   }
 
   zoom(seconds) {
-    this.chosen = Math.min(seconds, SAMPLES_MAX);
+    this.chosen = seconds;
+    this.day.follow(seconds === DAY_S);
     this.range = null;
+    this.cursor = null;
     this.drop();
     this.draw();
   }

@@ -129,6 +129,12 @@ export function clockTime(milliseconds, withSeconds = true) {
   return new Intl.DateTimeFormat(language, options).format(milliseconds);
 }
 
+/** Return a day and the time, as short as people of this language write it. */
+export function dateTime(milliseconds) {
+  const options = { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  return new Intl.DateTimeFormat(language, options).format(milliseconds);
+}
+
 function use(tag) {
   language = tag;
   plural = new Intl.PluralRules(tag);

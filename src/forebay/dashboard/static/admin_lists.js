@@ -1,0 +1,30 @@
+// What only admins see: the keys of this gateway.
+import { Listing } from "./listing.js";
+import { dateTime, word, wordOr } from "./words.js";
+
+/** Make the list of keys. */
+export function keyList() {
+  const yes = (value) => (value ? word("yes") : "");
+  return new Listing({
+    name: "key-list",
+    title: "keys_title",
+    empty: "keys_empty",
+    admins: true,
+    key: ({ name }) => name,
+    columns: [
+      { name: "key_name", value: ({ name }) => name, text: ({ name }) => name },
+      { name: "user", value: ({ user }) => user, text: ({ user }) => user },
+      { name: "key_admin", value: ({ admin }) => Number(admin), text: ({ admin }) => yes(admin) },
+      { name: "models_title", text: ({ models }) => models?.join(", ") || word("list_all") },
+      { name: "key_priority", text: ({ max_priority }) => wordOr("priority_", max_priority) },
+      { name: "key_origin", value: ({ origin }) => origin, text: ({ origin }) => wordOr("key_from_", origin) },
+      { name: "created", end: true, value: ({ created_at }) => created_at, text: ({ created_at }) => (created_at ? dateTime(Date.parse(created_at)) : word("none")) },
+      { name: "key_by", text: ({ created_by }) => created_by || "" },
+    ],
+    act: ({ name, origin }) => (origin !== "made" ? null : {
+      label: word("revoke"), name: word("revoke_key", { name }), sure: word("revoke_sure", { name }), yes: word("revoke_yes"),
+      method: "DELETE", path: `/admin/keys/${encodeURIComponent(name)}`, done: word("revoked", { name }),
+    }),
+    read: async ({ get }) => ({ rows: (await get("/admin/keys")).data, more: false }),
+  });
+}
