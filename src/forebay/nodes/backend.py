@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forebay.clock import TimerHandle, Timers
-    from forebay.core.events import NodeChanged
+    from forebay.core.events import Arrived, NodeChanged
     from forebay.nodes.adapters.report import Adapter
     from forebay.nodes.gpu import GpuMeter, GpuReading
     from forebay.settings import NodeSettings
@@ -44,6 +44,8 @@ PROBE_SECONDS = 5.0
 ABSENCE_S: Final = 60.0
 """How long a route that a node did not have is not asked for there again."""
 ABSENCES_MAX: Final = 256
+USER_BYTES_MAX: Final = 256
+"""What a guard is told of a user's name, before it is percent-encoded."""
 
 _HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
     "connect": "connect",
@@ -134,8 +136,20 @@ class Backend:
 
     # -- for the relay
 
-    def request(self, target: bytes, headers: bytes, credentials: bytes, length: int) -> bytes:
-        """Return the head of a request to this node; its own credentials come before others."""
+    def request(
+        self,
+        target: bytes,
+        headers: bytes,
+        credentials: bytes,
+        length: int,
+        arrival: Arrived | None = None,
+    ) -> bytes:
+        """Return the head of a request to this node; its own credentials come before others.
+
+        A guard is told whose request it is, and its class, for an engine with a queue of its own.
+        """
+        if self.guarded and arrival is not None:
+            headers += _caller_headers(arrival)
         return b"POST %b%b%b%bcontent-length: %d\r\n\r\n" % (
             target, self._line, headers, self._credentials or credentials, length
         )  # fmt: skip
@@ -490,6 +504,15 @@ def _request_line(url: str) -> bytes:
     """Return what follows the target: the version and the headers that every request has."""
     host = urlsplit(url).netloc.rpartition("@")[2].encode()
     return b" HTTP/1.1\r\nhost: %b\r\naccept-encoding: identity\r\n" % host
+
+
+def _caller_headers(arrival: Arrived) -> bytes:
+    """Return the class and the user as an engine behind a guard is told them."""
+    block = b"x-forebay-priority: %b\r\n" % arrival.priority.encode()
+    if arrival.user:
+        user = quote(arrival.user.encode(errors="replace")[:USER_BYTES_MAX], safe="/:@")
+        block += b"x-forebay-user: %b\r\n" % user.encode()
+    return block
 
 
 def _credentials(api_key: str | None) -> bytes:
