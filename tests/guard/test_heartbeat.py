@@ -106,3 +106,31 @@ async def test_a_guard_that_nobody_takes_in_still_guards_and_stops(rig: GuardRig
     assert (await client.reply()).status == 200
     await guard.stop()
     await guard.stop()
+
+
+async def test_a_heartbeat_has_the_room_in_the_cache_where_the_backend_tells(rig: GuardRig) -> None:
+    node = await rig.node()
+    node.kv_free_tokens = 5000
+    guard = await rig.start(node)
+    assert (await guard.heartbeat()).kv_free_tokens == 5000
+    assert (await rig.get("/guard/status")).json["kv_free_tokens"] == 5000
+    node.kv_free_tokens = 0
+    assert (await guard.heartbeat()).kv_free_tokens == 0
+    node.health = "error"
+    assert (await guard.heartbeat()).kv_free_tokens is None
+
+
+async def test_a_backend_that_does_not_tell_is_asked_again_a_minute_later(rig: GuardRig) -> None:
+    node = await rig.node()
+    guard = await rig.start(node)
+
+    def asked() -> int:
+        return sum(request.path == "/health" for request in node.probe_requests)
+
+    before = asked()
+    for _ in range(3):
+        assert (await guard.heartbeat()).kv_free_tokens is None
+    assert asked() == before + 1
+    node.kv_free_tokens = 7
+    rig.clock.advance(60.0)
+    assert (await guard.heartbeat()).kv_free_tokens == 7

@@ -16,6 +16,7 @@ from msgspec import Struct
 from forebay import __version__
 from forebay.clock import LoopClock
 from forebay.errors import BackendFailed
+from forebay.guard.cache_reader import CacheReader
 from forebay.guard.heartbeat import NODES_PATH, GuardHeartbeat, RegistrationState
 from forebay.guard.proxy import GuardProxy
 from forebay.guard.requests import RequestClassifier
@@ -213,6 +214,7 @@ class Guard:
         self.backend = Backend(
             node, options.api_key or None, self._changed, self._clock, gpu or GpuMeter()
         )
+        self._kv = CacheReader(self.backend, self._clock)
         classifier = RequestClassifier(
             HostGuard(options.host, _names(options), ()),
             options.token,
@@ -269,6 +271,7 @@ class Guard:
             "gpu_load": backend.gpu_load,
             "vram_used_bytes": backend.vram_used_bytes,
             "vram_total_bytes": backend.vram_total_bytes,
+            "kv_free_tokens": self._kv.free_tokens,
             "backend": backend.settings.url,
             "kind": backend.kind or None,
             "backend_version": backend.version or None,
@@ -286,9 +289,10 @@ class Guard:
         }
 
     async def heartbeat(self) -> GuardHeartbeat:
-        """Return the next heartbeat, with the GPU as it is now."""
+        """Return the next heartbeat, with the GPU and the cache as they are now."""
         backend = self.backend
         await backend.read_gpu()
+        await self._kv.read()
         return GuardHeartbeat(
             name=self.name,
             url=self.url,
@@ -299,6 +303,7 @@ class Guard:
             gpu_load=backend.gpu_load,
             vram_used_bytes=backend.vram_used_bytes,
             vram_total_bytes=backend.vram_total_bytes,
+            kv_free_tokens=self._kv.free_tokens,
             kind=backend.kind,
             version=backend.version[:256],
         )

@@ -20,7 +20,7 @@ from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
-from forebay.nodes.health import FailureKind, NodeHealth
+from forebay.nodes.health import UNREAD, FailureKind, NodeHealth
 from forebay.nodes.probing import Probing
 from forebay.nodes.slot_limit import SLOTS_MAX, Sample, SlotLimit
 from forebay.wire.fetch import fetch
@@ -115,6 +115,7 @@ class Backend:
         self.vram_total_bytes: int | None = None
         self.guarded = False  # whether a guard stands before it, and tells of it
         self.heard_slots = 0  # what that guard said last that it lets through
+        self._kv_reading = 0  # the number of the last room in its cache that was heard of
         self._heard_gpu: GpuReading | None = None  # what that guard said of its GPU
         self._tells_gpu = False  # whether the node says itself how busy its GPU is
         self.state_since_s = clock.monotonic_s()
@@ -271,8 +272,8 @@ class Backend:
         self.guarded = True
         self._line += token_header
 
-    def heard(self, slots: int, gpu: GpuReading | None) -> None:
-        """Take a heartbeat: the slots that the guard lets through, and the GPU as it reads it."""
+    def heard(self, slots: int, gpu: GpuReading | None, kv_free_tokens: int | None = None) -> None:
+        """Take a heartbeat: the slots that the guard lets through, the GPU and the cache."""
         self._heard_gpu = gpu
         self.heard_slots = slots
         load = None
@@ -285,7 +286,14 @@ class Backend:
             load = self.gpu_load
         if self.health.is_silent:
             self.last_error = ""
-        self._tell(self.health.heard(slots, load, self._clock.monotonic_s()))
+        room = UNREAD
+        if kv_free_tokens is not None or self._kv_reading:
+            # By the time of day, so that the readings of several gateways can be compared.
+            self._kv_reading = max(
+                self._kv_reading + 1, int(self._clock.utc().timestamp() * 1_000_000)
+            )
+            room = (-1 if kv_free_tokens is None else kv_free_tokens, self._kv_reading)
+        self._tell(self.health.heard(slots, load, self._clock.monotonic_s(), room))
 
     def fell_silent(self) -> None:
         """Take it out: its guard has not been heard of. What runs there may finish."""
