@@ -41,10 +41,10 @@ class TextStream:
         self._before: list[int] = []  # the last piece: some tokens are read by what precedes them
         self._tokens: list[int] = []
 
-    def add(self, tokens: list[int]) -> str:
+    def add(self, tokens: list[int], *, is_last: bool = False) -> str:
         self._tokens += tokens
         text: str = self._decode(self._before + self._tokens, skip_special_tokens=True)
-        if text.endswith("\ufffd") and len(self._tokens) < 8:
+        if text.endswith("\ufffd") and len(self._tokens) < 8 and not is_last:
             return ""
         known = len(self._decode(self._before, skip_special_tokens=True))
         self._before, self._tokens = self._tokens, []

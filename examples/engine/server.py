@@ -90,7 +90,8 @@ class Answer(Response):
     def __init__(self, engine: Engine, body: dict[str, Any], request: Request) -> None:
         self._engine, self._chat = engine, request.url.path == CHAT
         self._streams = bool(body.get("stream"))
-        self._tells_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        more = body.get("stream_options")
+        self._tells_usage = isinstance(more, dict) and bool(more.get("include_usage"))
         kind = "chat.completion" if self._chat else "text_completion"
         self._said = {
             "id": uuid.uuid4().hex,
@@ -145,7 +146,7 @@ class Answer(Response):
         except Refused as refused:
             await _event(send, refused.body, more=False)
             return
-        await _event(send, self._said | self._choices("", count))
+        await _event(send, self._said | self._choices(text.add([], is_last=True), count))
         if self._tells_usage:
             await _event(send, self._said | {"choices": []} | self._usage(count))
         await _event(send, "[DONE]", more=False)
@@ -186,16 +187,31 @@ def prompt_of(body: dict[str, Any], tokenizer: Any, is_chat: bool) -> list[int]:
         raise Refused(400, "unsupported", f"not supported here: n, {', '.join(UNSUPPORTED)}")
     try:
         if not is_chat:
-            return list(tokenizer.encode(body["prompt"]))
-        messages = [{"role": one["role"], "content": one["content"]} for one in body["messages"]]
-        if tokenizer.chat_template:
-            tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
-            return list(getattr(tokens, "input_ids", tokens))
-        lines = [one["role"] + ": " + one["content"] + "\n" for one in messages]
-        return list(tokenizer.encode("".join(lines) + "assistant: "))
-    except (KeyError, TypeError, AttributeError) as error:
+            tokens = list(tokenizer.encode(body["prompt"]))
+        else:
+            tokens = chat_tokens([_message(one) for one in body["messages"]], tokenizer)
+    except Exception as error:  # a chat template may raise anything about the messages
         words = f"messages need a role and a text each, completions a prompt: {error!r}"
         raise Refused(400, "invalid_request", words) from None
+    if not tokens:
+        raise Refused(400, "invalid_request", "the prompt is empty")
+    return tokens
+
+
+def chat_tokens(messages: list[dict[str, str]], tokenizer: Any) -> list[int]:
+    """Return messages as the model was trained to read them, else one after the other."""
+    if tokenizer.chat_template:
+        tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        return list(getattr(tokens, "input_ids", tokens))
+    lines = [one["role"] + ": " + one["content"] + "\n" for one in messages]
+    return list(tokenizer.encode("".join(lines) + "assistant: "))
+
+
+def _message(said: dict[str, Any]) -> dict[str, str]:
+    content = said["content"]
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content)
+    return {"role": said["role"], "content": content}
 
 
 def limit_of(body: dict[str, Any]) -> int:

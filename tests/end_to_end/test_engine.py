@@ -177,4 +177,8 @@ async def test_overload_waits_in_the_gateway_and_nothing_fails(stage: Stage) -> 
     too_large = await (await stage.ask(5000)).reply()
     assert too_large.status == 400
     assert too_large.json["error"]["code"] == "context_length_exceeded"
+    empty = await stage.shell.connect(stage.engine_port)
+    await empty.post("/v1/completions", {"prompt": ""})
+    assert (await empty.reply()).status == 400
+    assert (await stage.health())["status"] == "ok"
     assert await stage.outcomes() == {"answered": 6, "context_length_exceeded": 1}
