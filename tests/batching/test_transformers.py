@@ -247,3 +247,9 @@ async def test_a_request_given_to_the_manager_of_transformers_itself_is_served_t
 async def test_text_is_refused(engine: BatchingEngine) -> None:
     with pytest.raises(TypeError, match="must be tokens, not text"):
         await answered(engine, Request("r", "Why?"))
+
+
+async def test_an_empty_prompt_is_refused_and_the_engine_lives_on(engine: BatchingEngine) -> None:
+    with pytest.raises(ValueError, match="is empty"):
+        await answered(engine, Request("r", []))
+    assert len(await answered(engine, Request("r", prompt(8), 3))) == 3

@@ -21,6 +21,7 @@ NOT_RUN = {
     "install": "changes the machine",
     "python3": "makes a virtual environment outside the repository",
     "pip": "fetches packages",
+    "python": "needs PyTorch: tests/end_to_end/test_engine.py runs the example",
     "systemctl": "needs systemd as the first process",
     "docker": "needs a container engine",
     "podman": "needs a container engine",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from forebay.batching import QueueClosed
+from forebay.batching import CancelToken, Priority, QueueClosed
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -97,3 +97,31 @@ def test_the_runner_of_the_tutorial_does_all_that_was_approved(tmp_path: Path) -
         names["runner"].shutdown()
     letters = {f"posting {number}, plain" for number in (1, 2, 3)}
     assert set(done) == letters | {f"company {number}" for number in (1, 2, 3)}
+
+
+def test_the_loop_of_the_tutorial_serves_by_class_and_lets_go_of_what_was_cancelled() -> None:
+    loop, asking, _ = blocks_of("tutorials/your-own-engine.md")
+    names: dict[str, Any] = {}
+    exec(loop, names)
+    exec(asking, names)
+    queue, request, gone = names["queue"], names["Request"], CancelToken()
+    for number in range(5):
+        queue.enqueue(request(f"low {number}", [1], max_tokens=200, user="bob"), Priority.LOW)
+    queue.enqueue(request("gone", [1], max_tokens=200, cancel=gone))
+    steps: list[list[str]] = []
+    finished: list[str] = []
+
+    def step(running: list[Any]) -> list[Any]:
+        steps.append([one.id for one in running])
+        gone.cancel()
+        return running[:1]
+
+    def finish(done: Any) -> None:
+        finished.append(done.id)
+        if len(finished) == 6:
+            queue.close()
+
+    names["serve"](step, finish)
+    assert steps[0] == ["r1", "gone", "low 0", "low 1"]
+    assert finished == ["r1", "low 0", "low 1", "low 2", "low 3", "low 4"]
+    assert all("gone" not in ids for ids in steps[1:])

@@ -47,9 +47,9 @@ class Command:
         """All of its output so far."""
         return "".join(self._said)
 
-    async def says(self, what: str) -> str:
+    async def says(self, what: str, limit_s: float = LIMIT_S) -> str:
         """Wait until it has said that, and return the line."""
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(limit_s):
             while True:
                 for line in self._said:
                     if what in line:

@@ -106,3 +106,59 @@ async def test_a_guard_that_nobody_takes_in_still_guards_and_stops(rig: GuardRig
     assert (await client.reply()).status == 200
     await guard.stop()
     await guard.stop()
+
+
+async def test_a_heartbeat_has_the_room_in_the_cache_where_the_backend_tells(rig: GuardRig) -> None:
+    node = await rig.node()
+    node.kv_free_tokens = 5000
+    guard = await rig.start(node)
+    assert (await guard.heartbeat()).kv_free_tokens == 5000
+    assert (await rig.get("/guard/status")).json["kv_free_tokens"] == 5000
+    node.kv_free_tokens = 0
+    assert (await guard.heartbeat()).kv_free_tokens == 0
+    node.health = "error"
+    assert (await guard.heartbeat()).kv_free_tokens is None
+
+
+async def test_a_backend_that_does_not_tell_is_asked_again_a_minute_later(rig: GuardRig) -> None:
+    node = await rig.node()
+    guard = await rig.start(node)
+
+    def asked() -> int:
+        return sum(request.path == "/health" for request in node.probe_requests)
+
+    before = asked()
+    for _ in range(3):
+        assert (await guard.heartbeat()).kv_free_tokens is None
+    assert asked() == before + 1
+    node.kv_free_tokens = 7
+    rig.clock.advance(60.0)
+    assert (await guard.heartbeat()).kv_free_tokens == 7
+
+
+async def test_gateways_hear_soon_of_the_room_that_a_request_has_left_and_once(
+    rig: GuardRig,
+) -> None:
+    gateway, node = await rig.node(), await rig.node(slots=2)
+
+    async def take(call: object) -> None:
+        await call.answer({})  # type: ignore[attr-defined] # a Call
+
+    gateway.automatic = take
+    node.kv_free_tokens = 100
+    await rig.start(node, gateways=(gateway.url,), token=TOKEN)
+    rig.headers = {"X-Forebay-Guard-Token": TOKEN}
+    for _ in range(100):
+        await rig.status()
+    before = len(gateway.calls)
+    clients = [await rig.ask() for _ in range(2)]
+    node.kv_free_tokens = 900
+    for _ in clients:
+        await (await node.next_call()).answer({})
+    for client in clients:
+        assert (await client.reply()).status == 200
+    assert len(gateway.calls) == before
+    rig.clock.advance(0.25)
+    for _ in range(100):
+        await rig.status()
+    assert [call.json["kv_free_tokens"] for call in gateway.calls[before:]] == [900]

@@ -225,6 +225,11 @@ All of the above is read, not passed on, but for `Content-Type`, `Accept-Languag
 the other forwarding headers. The gateway writes `Host`, `Content-Length`, `Accept-Encoding:
 identity` and the node's own key.
 
+A node that a [guard](../guard.md) has registered is told two more, for an engine with a queue of
+its own: `X-Forebay-Priority`, the class that counts here, whatever the caller asked for, and
+`X-Forebay-User`, whom fairness counts the request for: its first 256 bytes, percent-encoded. What a
+caller sends under these names reaches no node.
+
 ## What answers carry
 
 | Header | On | Meaning |

@@ -395,8 +395,9 @@ class BatchingEngine:
     ) -> AsyncGenerator[list[int]]:
         """Run a request, whose prompt is a list of tokens; yield what it answers, in pieces.
 
-        Raises `QueueFull`, `RequestTooLarge`, `DuplicateRequest` before it waits, `Cancelled` once
-        its token is cancelled, and `EngineFailed`. To leave the iteration cancels it as well.
+        Raises `QueueFull`, `RequestTooLarge`, `DuplicateRequest` before it waits (and `ValueError`
+        for an empty prompt), `Cancelled` once its token is cancelled, and `EngineFailed`. To leave
+        the iteration cancels it as well.
         Without `stream` there is one piece.
         """
         outputs: asyncio.Queue[GenerationOutput | None] = asyncio.Queue()
@@ -435,6 +436,8 @@ class BatchingEngine:
         """Put a request into the queue and tell the engine; return what ends it."""
         if isinstance(request.prompt, str):
             raise TypeError(f"the prompt of request {request.id!r} must be tokens, not text")
+        if not request.prompt:  # a step without a token would end the engine
+            raise ValueError(f"the prompt of request {request.id!r} is empty")
         self._enqueue(request, priority)
         id, token = request.id, request.cancel
         self._scheduler.submitted[id] = request

@@ -116,7 +116,7 @@ class Arrivals:
         else:
             book.enqueue(entry)
             book.restore_place(entry)
-            if book.cluster.open:
+            if book.cluster.open or book.dispatch.short:
                 book.fill_open(lane, entry)
 
     def _resume_lease(self, entry: Entry, event: Resumed) -> None:
@@ -296,7 +296,7 @@ class Arrivals:
         book.join_queue(entry)
         before = len(book.actions)
         parked = entry.claim is not None and entry.claim.parked
-        if book.cluster.open and not parked:
+        if (book.cluster.open or book.dispatch.short) and not parked:
             book.fill_open(lane, entry)  # a node that must swap models first may still take it
         if entry.state == "waiting":
             entry.queued = True

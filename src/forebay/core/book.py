@@ -227,6 +227,8 @@ class Book:
         node.take(entry, queue.lane.model, self.seq)
         if node.on_trial:
             self.cluster.count_trial(node, queue.lane.model)
+        if node.room is not None:
+            node.room.start(entry.id, self.charging.tokens_of(queue.lane, entry.arrival))
         if len(node.leases) + node.lent >= node.slots:  # `has_room`, without the call
             self.cluster.open.pop(node.name, None)
         queue.lane.running[entry.id] = entry
@@ -244,6 +246,8 @@ class Book:
         node.give_back(entry)
         if node.on_trial:
             self.cluster.count_trial(node, entry.queue.lane.model)
+        if node.room is not None:
+            node.room.end(entry.id)
         if entry.lent:
             entry.lent = False
             node.lent += 1
@@ -358,11 +362,8 @@ class Book:
         has just become eligible, may still find a better one.
         """
         now_s = self.now_s
-        if node.removed:
-            self.cluster.forget_if_idle(node)
-            return
-        if not node.is_open(now_s):
-            self.cluster.open.pop(node.name, None)
+        if node.removed or not node.is_open(now_s):
+            self.cluster.close(node)
             return
         while len(node.leases) + node.lent < node.slots:  # `has_room`, without the call
             entry = self.dispatch.pick(node, now_s)
@@ -379,8 +380,18 @@ class Book:
                 if node.swap_target == entry.queue.lane.model:
                     node.swap_target = None  # it comes now, here or on a better node
                 better = self.choose(entry.queue, entry.arrival, entry.excluded)
+            if node.room is not None and better is None and self._lacks_memory(node, entry):
+                return
             self._take_out(entry)
             self.start(entry, better or node)  # a node that is full is open no more
+
+    def _lacks_memory(self, node: Node, entry: Entry) -> bool:
+        """Close a node to all others while it has no memory for who is next there."""
+        if self.cluster.fits(node, entry.queue.lane, entry.arrival):
+            return False
+        self.cluster.close(node)
+        self.dispatch.short[node.name] = node
+        return True
 
     def fill_stale(self) -> None:
         """Fill the nodes whose reason to keep a slot free may be gone."""
@@ -390,9 +401,10 @@ class Book:
 
     def fill_open(self, lane: Lane, fresh: Entry) -> None:
         """Let the open nodes of a lane look again: something has joined it."""
-        if self.cluster.open:
+        open_nodes, short = self.cluster.open, self.dispatch.short
+        if open_nodes or short:
             for node in list(lane.nodes.values()):
-                if node.name in self.cluster.open:
+                if node.name in open_nodes or node.name in short:
                     self.fill(node, fresh)
 
     def enqueue(self, entry: Entry) -> None:

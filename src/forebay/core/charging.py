@@ -37,17 +37,12 @@ class Charging:
         """Estimate what an entry will cost, in weighted tokens."""
         options = self._options
         prompt = min(prompt_tokens, TOKENS_MAX)
-        output = self._output_tokens(lane, output_limit)
+        output = _output_tokens(lane, output_limit, options)
         return options.input_weight * prompt + options.output_weight * output
 
     def tokens_of(self, lane: Lane, arrival: Arrived) -> float:
         """Estimate how many tokens an arrival will take, all alike."""
-        output = self._output_tokens(lane, arrival.output_limit)
-        return float(min(arrival.prompt_tokens, TOKENS_MAX)) + output
-
-    def _output_tokens(self, lane: Lane, output_limit: int) -> float:
-        output = lane.times.output_tokens(self._options.output_tokens_unmeasured)
-        return float(output_limit) if 0 < output_limit < output else output
+        return expected_tokens(lane, arrival, self._options)
 
     def price(self, entry: Entry) -> float:
         """Return what a dispatch of this entry would charge its user, before weights."""
@@ -117,3 +112,14 @@ class Charging:
         queue.correct(entry.charged_account, amount)
         if len(entry.user.accounts) > 1:
             charge_elsewhere(entry.user, queue, node, amount)
+
+
+def expected_tokens(lane: Lane, arrival: Arrived, options: Options) -> float:
+    """Return the tokens of an arrival's prompt, and of the answer as far as it can be told."""
+    output = _output_tokens(lane, arrival.output_limit, options)
+    return float(min(arrival.prompt_tokens, TOKENS_MAX)) + output
+
+
+def _output_tokens(lane: Lane, output_limit: int, options: Options) -> float:
+    output = lane.times.output_tokens(options.output_tokens_unmeasured)
+    return float(output_limit) if 0 < output_limit < output else output

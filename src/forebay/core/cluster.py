@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from forebay.core import prefixes, swaps
+from forebay.core.charging import expected_tokens
 from forebay.core.lanes import Lane
 from forebay.core.nodes import Node
 
@@ -142,6 +143,12 @@ class Cluster:
             node.removed = True
         return node
 
+    def close(self, node: Node) -> None:
+        """Let nothing go straight to a node; drop it if it was removed and is idle."""
+        self.open.pop(node.name, None)
+        if node.removed:
+            self.forget_if_idle(node)
+
     def forget_if_idle(self, node: Node) -> None:
         """Drop a removed node once its last lease is back."""
         if not node.leases and not node.lent and self._leaving.get(node.name) is node:
@@ -184,6 +191,8 @@ class Cluster:
             node = nodes.get(name)
             if node is None or name not in open_nodes or (excluded and name in excluded):
                 continue
+            if node.room is not None and not self.fits(node, lane, arrival):
+                continue
             warm = node.is_warm(lane.model)
             if not node.holds_all and not self._may_start(node, lane.model, queue.rank):
                 continue
@@ -192,6 +201,10 @@ class Cluster:
             if best_key is None or key < best_key:
                 best, best_key = node, key
         return best
+
+    def fits(self, node: Node, lane: Lane, arrival: Arrived) -> bool:
+        """Say whether a node that tells of its key-value cache has room for an arrival."""
+        return node.fits(expected_tokens(lane, arrival, self.options))
 
     def note_affinity(self, affinity: str, node: Node) -> None:
         """Remember where an affinity was served last, forgetting the oldest."""

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 class Dispatch:
     """The queues that are not empty, and the choice among them."""
 
-    __slots__ = ("_queues", "_timers", "options", "stale")
+    __slots__ = ("_queues", "_timers", "options", "short", "stale")
 
     def __init__(self, options: Options, timers: TimerQueue) -> None:
         self.options = options
         self._timers = timers
         self.stale: dict[str, Node] = {}  # nodes to fill again before the event is done
+        self.short: dict[str, Node] = {}  # with a free slot, but no memory for who is next
         self._queues: list[dict[WaitQueue, None]] = [{} for _ in range(len(options.priorities) + 1)]
 
     def note_join(self, queue: WaitQueue, since_s: float, now_s: float) -> None:
@@ -42,13 +43,20 @@ class Dispatch:
             queue.pace.begin(queue.clock, now_s)
 
     def note_leave(self, queue: WaitQueue) -> None:
-        """Forget a queue that has just become empty, and look again at nodes that drain for it."""
+        """Forget a queue that has just become empty, and look again at nodes that drain for it.
+
+        And at those that had no memory for who has left: it may have kept others waiting.
+        """
         if queue.waiting == 0:
             self._queues[queue.rank].pop(queue, None)
         if queue.backlogged == 0:
             for node in queue.lane.nodes.values():
                 if node.swap_target == queue.lane.model:
                     self.stale[node.name] = node
+
+        for name in self.short:
+            if name in queue.lane.nodes:
+                self.stale[name] = self.short[name]
 
     def pick(self, node: Node, now_s: float) -> Entry | None:
         """Return the entry that should start on this open node now, or None."""

@@ -148,6 +148,12 @@ class NodeChanged(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     found: bool = False
     """The slots were found by trying, and nobody has set or named them. Who merges the reports of
     several observers takes the largest of such numbers: some of them have tried little."""
+    kv_free_tokens: int = -1
+    """Tokens for which its key-value cache has room, as the node says; -1 when unknown, and then
+    it limits nothing."""
+    kv_reading: int = 0
+    """Tells one reading of it from another, a later one being higher: what was started since is
+    taken off until there is a new one."""
 
 
 class NodeRested(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

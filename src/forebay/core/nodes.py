@@ -11,6 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from forebay.core.cache_room import CacheRoom
 from forebay.core.prefixes import PrefixCache
 from forebay.core.shares import Shares
 from forebay.errors import InvariantBroken
@@ -38,7 +39,7 @@ class Node:
         "_left_s", "_load_is_told", "_loads_s", "away_since_s", "families", "gpu_load", "held",
         "holds_all", "is_new", "lanes", "leases", "lent", "load_s", "loaded", "loaded_max",
         "loaders", "models", "name", "on_trial", "prefixes", "ready_at_s", "removed",
-        "rest_until_s", "seq", "shares", "slots", "state", "swap_rank", "swap_target",
+        "rest_until_s", "room", "seq", "shares", "slots", "state", "swap_rank", "swap_target",
         "swap_victim", "used_at", "wake_s",
     )  # fmt: skip
 
@@ -75,6 +76,7 @@ class Node:
         self.shares = Shares(ranks)
         self.prefixes = PrefixCache()
         self.held: dict[Entry, None] = {}  # that wait for it, because of its cache
+        self.room: CacheRoom | None = None  # in its key-value cache; None where it does not say
 
     def is_open(self, now_s: float) -> bool:
         """Say whether a new request may start here now, slots and health considered."""
@@ -87,6 +89,11 @@ class Node:
     def has_room(self) -> bool:
         """Say whether a slot is neither leased nor lent."""
         return len(self.leases) + self.lent < self.slots
+
+    def fits(self, tokens: float) -> bool:
+        """Say whether its key-value cache has room for so much more, as far as it says."""
+        room = self.room
+        return room is None or tokens <= room.left_tokens or not (self.leases or self.lent)
 
     def outlook(self, now_s: float, offline_wait_s: float) -> WaitReason | None:
         """Say why one may wait for it while it is not online; None where that is of no use."""
@@ -235,6 +242,10 @@ class Node:
         self.models = event.models
         self.families = event.families
         self.on_trial = event.on_trial
+        if event.kv_free_tokens < 0:
+            self.room = None
+        elif self.room is None or self.room.reading != event.kv_reading:
+            self.room = CacheRoom(event.kv_free_tokens, event.kv_reading)
         self.loaded_max = max(1, event.loaded_max)
         self._load_is_told = event.load_s > 0.0
         if self._load_is_told:

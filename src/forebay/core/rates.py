@@ -455,9 +455,9 @@ class Rates:
         else:  # it was passed over, when it was its turn
             queue.rejoin(entry)
         self._dispatch.note_join(queue, now_s, now_s)
-        open_nodes = self._cluster.open
+        open_nodes, short = self._cluster.open, self._dispatch.short
         for name, node in queue.lane.nodes.items():
-            if name in open_nodes:
+            if name in open_nodes or name in short:
                 self._dispatch.stale[name] = node
 
     def _close_line(self, entry: Entry, claim: Claim, line: ParkedLine) -> None:

@@ -192,7 +192,8 @@ class Scheduler:
                 tally.service.append(service_s)
             else:
                 self._add_service(entry, node, service_s)
-            if (charging.needs_cost or book.paced) and event.output_tokens >= 0:
+            learns = charging.needs_cost or book.paced or node.room is not None
+            if learns and event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
             if entry.arrival.prefix and event.prompt_tokens >= 0 and event.output_tokens >= 0:
                 computed = max(0, event.prompt_tokens - entry.cached_tokens)
@@ -340,6 +341,7 @@ class Scheduler:
         before = book.cluster.nodes.get(event.name)
         was_up = before is not None and before.state == "online"
         node = book.cluster.change(event, book.now_s)
+        book.dispatch.short.pop(event.name, None)
         if event.state == "online":
             book.cluster.readmit(node, book.reaches)
             if not was_up:
@@ -365,6 +367,7 @@ class Scheduler:
 
     def _remove_node(self, name: str) -> None:
         node = self._book.cluster.remove(name)
+        self._book.dispatch.short.pop(name, None)
         if node is not None and node.held:
             self._book.release_holds(node)
         if self._book.cluster.unlisted:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from forebay import __version__
 from forebay.clock import LoopClock
 from forebay.errors import BackendFailed
+from forebay.guard.cache_reader import CacheReader
 from forebay.guard.heartbeat import NODES_PATH, GuardHeartbeat, RegistrationState
 from forebay.guard.proxy import GuardProxy
 from forebay.guard.requests import RequestClassifier
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Self
 
-    from forebay.clock import Timers
+    from forebay.clock import TimerHandle, Timers
     from forebay.core import Event
     from forebay.guard.heartbeat import GuardState
 
@@ -47,6 +48,8 @@ WORDS_MAX: Final = 500
 FIRST_PROBE_S: Final = 5.0
 CLOSING_S: Final = 1.0
 """How long the last bytes may take to leave."""
+ROOM_S: Final = 0.25
+"""After a request has ended, until the gateways are told what room that has made in the cache."""
 BACKLOG: Final = 1024
 BODIES_BYTES_MAX: Final = 1_073_741_824
 """What all unanswered bodies may take together; gateways hold fewer."""
@@ -213,6 +216,7 @@ class Guard:
         self.backend = Backend(
             node, options.api_key or None, self._changed, self._clock, gpu or GpuMeter()
         )
+        self._kv = CacheReader(self.backend, self._clock)
         classifier = RequestClassifier(
             HostGuard(options.host, _names(options), ()),
             options.token,
@@ -223,6 +227,7 @@ class Guard:
         self._proxy.pool = self.backend.pool
         self._proxy.backend_failed = self._lost
         self._proxy.status = self.status
+        self._proxy.request_ended = self._made_room
         self._server = Server(self._proxy, GuardLimits(), self._clock, Budget(BODIES_BYTES_MAX))
         self._instance = secrets.token_hex(8)
         self._listening: asyncio.Server | None = None
@@ -230,6 +235,7 @@ class Guard:
         """The port it listens on; chosen by the system where that was left to it."""
         self.announcers: list[Announcer] = []
         self._announced = ("", 0)  # what the last extra heartbeat was about
+        self._room_timer: TimerHandle | None = None
         self._hurried = asyncio.Event()
         self._stopping = False
 
@@ -269,6 +275,7 @@ class Guard:
             "gpu_load": backend.gpu_load,
             "vram_used_bytes": backend.vram_used_bytes,
             "vram_total_bytes": backend.vram_total_bytes,
+            "kv_free_tokens": self._kv.free_tokens,
             "backend": backend.settings.url,
             "kind": backend.kind or None,
             "backend_version": backend.version or None,
@@ -286,9 +293,10 @@ class Guard:
         }
 
     async def heartbeat(self) -> GuardHeartbeat:
-        """Return the next heartbeat, with the GPU as it is now."""
+        """Return the next heartbeat, with the GPU and the cache as they are now."""
         backend = self.backend
         await backend.read_gpu()
+        await self._kv.read()
         return GuardHeartbeat(
             name=self.name,
             url=self.url,
@@ -299,6 +307,7 @@ class Guard:
             gpu_load=backend.gpu_load,
             vram_used_bytes=backend.vram_used_bytes,
             vram_total_bytes=backend.vram_total_bytes,
+            kv_free_tokens=self._kv.free_tokens,
             kind=backend.kind,
             version=backend.version[:256],
         )
@@ -351,6 +360,8 @@ class Guard:
             async with asyncio.timeout(CLOSING_S):
                 await self._server.emptied()
         self._server.abort()
+        if self._room_timer is not None:
+            self._room_timer.cancel()
         self.backend.stop()
 
     async def _finished_or_hurried(self, limit_s: float) -> None:
@@ -388,6 +399,16 @@ class Guard:
         if state != self._announced:  # else probes and heartbeats would cause each other
             self._announced = state
             self._send_heartbeats()
+
+    def _made_room(self) -> None:
+        """Tell soon what room there is now: those who wait for it would lose up to two seconds."""
+        if self._kv.free_tokens is not None and self._room_timer is None:
+            at_s = self._clock.monotonic_s() + ROOM_S
+            self._room_timer = self._clock.call_at(at_s, self._tell_room)
+
+    def _tell_room(self) -> None:
+        self._room_timer = None
+        self._send_heartbeats()
 
     def _lost(self, kind: str) -> None:
         self.backend.failed(kind, "", "")

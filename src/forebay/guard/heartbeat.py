@@ -45,6 +45,8 @@ class GuardHeartbeat(Struct, frozen=True, kw_only=True):
     gpu_load: Annotated[float, Meta(ge=0, le=1)] | None = None
     vram_used_bytes: Bytes | None = None
     vram_total_bytes: Bytes | None = None
+    kv_free_tokens: Annotated[int, Meta(ge=0, le=2**40)] | None = None
+    """Tokens for which the backend's key-value cache has room; None where it does not say."""
     kind: Text = ""
     """The kind of the backend; "" while it is not known."""
     version: Text = ""

@@ -266,6 +266,8 @@ class GuardProxy:
         """Connections to the backend; set before anything is answered."""
         self.backend_failed: Callable[[str], None] = lambda kind: None
         """Called with the kind of failure when a request loses its backend."""
+        self.request_ended: Callable[[], None] = lambda: None
+        """Called when a request has ended, however it did."""
         self.status: Callable[[], Mapping[str, object]] = dict
         """What `/guard/status` shows."""
         self._run_deadlines = Deadlines(run_s, ProxiedRequest.too_late, clock)
@@ -329,6 +331,7 @@ class GuardProxy:
         self._run_deadlines.discard(proxied)
         self._probe_deadlines.discard(proxied)
         self._requests.discard(proxied)
+        self.request_ended()
         if self._idle is not None and not self.slots.in_flight:
             self._idle.set()
 

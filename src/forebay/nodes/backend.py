@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from forebay.errors import BackendFailed
 from forebay.nodes.adapters.detection import ADAPTERS, detect
 from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
-from forebay.nodes.health import FailureKind, NodeHealth
+from forebay.nodes.health import UNREAD, FailureKind, NodeHealth
 from forebay.nodes.probing import Probing
 from forebay.nodes.slot_limit import SLOTS_MAX, Sample, SlotLimit
 from forebay.wire.fetch import fetch
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from forebay.clock import TimerHandle, Timers
-    from forebay.core.events import NodeChanged
+    from forebay.core.events import Arrived, NodeChanged
     from forebay.nodes.adapters.report import Adapter
     from forebay.nodes.gpu import GpuMeter, GpuReading
     from forebay.settings import NodeSettings
@@ -44,6 +44,8 @@ PROBE_SECONDS = 5.0
 ABSENCE_S: Final = 60.0
 """How long a route that a node did not have is not asked for there again."""
 ABSENCES_MAX: Final = 256
+USER_BYTES_MAX: Final = 256
+"""What a guard is told of a user's name, before it is percent-encoded."""
 
 _HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
     "connect": "connect",
@@ -113,6 +115,7 @@ class Backend:
         self.vram_total_bytes: int | None = None
         self.guarded = False  # whether a guard stands before it, and tells of it
         self.heard_slots = 0  # what that guard said last that it lets through
+        self._kv_reading = 0  # the number of the last room in its cache that was heard of
         self._heard_gpu: GpuReading | None = None  # what that guard said of its GPU
         self._tells_gpu = False  # whether the node says itself how busy its GPU is
         self.state_since_s = clock.monotonic_s()
@@ -134,8 +137,20 @@ class Backend:
 
     # -- for the relay
 
-    def request(self, target: bytes, headers: bytes, credentials: bytes, length: int) -> bytes:
-        """Return the head of a request to this node; its own credentials come before others."""
+    def request(
+        self,
+        target: bytes,
+        headers: bytes,
+        credentials: bytes,
+        length: int,
+        arrival: Arrived | None = None,
+    ) -> bytes:
+        """Return the head of a request to this node; its own credentials come before others.
+
+        A guard is told whose request it is, and its class, for an engine with a queue of its own.
+        """
+        if self.guarded and arrival is not None:
+            headers += _caller_headers(arrival)
         return b"POST %b%b%b%bcontent-length: %d\r\n\r\n" % (
             target, self._line, headers, self._credentials or credentials, length
         )  # fmt: skip
@@ -257,8 +272,8 @@ class Backend:
         self.guarded = True
         self._line += token_header
 
-    def heard(self, slots: int, gpu: GpuReading | None) -> None:
-        """Take a heartbeat: the slots that the guard lets through, and the GPU as it reads it."""
+    def heard(self, slots: int, gpu: GpuReading | None, kv_free_tokens: int | None = None) -> None:
+        """Take a heartbeat: the slots that the guard lets through, the GPU and the cache."""
         self._heard_gpu = gpu
         self.heard_slots = slots
         load = None
@@ -271,7 +286,14 @@ class Backend:
             load = self.gpu_load
         if self.health.is_silent:
             self.last_error = ""
-        self._tell(self.health.heard(slots, load, self._clock.monotonic_s()))
+        room = UNREAD
+        if kv_free_tokens is not None or self._kv_reading:
+            # By the time of day, so that the readings of several gateways can be compared.
+            self._kv_reading = max(
+                self._kv_reading + 1, int(self._clock.utc().timestamp() * 1_000_000)
+            )
+            room = (-1 if kv_free_tokens is None else kv_free_tokens, self._kv_reading)
+        self._tell(self.health.heard(slots, load, self._clock.monotonic_s(), room))
 
     def fell_silent(self) -> None:
         """Take it out: its guard has not been heard of. What runs there may finish."""
@@ -490,6 +512,15 @@ def _request_line(url: str) -> bytes:
     """Return what follows the target: the version and the headers that every request has."""
     host = urlsplit(url).netloc.rpartition("@")[2].encode()
     return b" HTTP/1.1\r\nhost: %b\r\naccept-encoding: identity\r\n" % host
+
+
+def _caller_headers(arrival: Arrived) -> bytes:
+    """Return the class and the user as an engine behind a guard is told them."""
+    block = b"x-forebay-priority: %b\r\n" % arrival.priority.encode()
+    if arrival.user:
+        user = quote(arrival.user.encode(errors="replace")[:USER_BYTES_MAX], safe="/:@")
+        block += b"x-forebay-user: %b\r\n" % user.encode()
+    return block
 
 
 def _credentials(api_key: str | None) -> bytes:

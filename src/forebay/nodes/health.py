@@ -50,6 +50,8 @@ STABLE_S = 60.0
 """Up this long, a node is no longer held to its past."""
 GOLDEN_STEP = 0.6180339887498949
 """Steps of this share of a circle come closest to never meeting again."""
+UNREAD = (-1, 0)
+"""The room in a key-value cache that nobody has told of, and the number of that reading."""
 LOAD_STEP = 0.05
 """A smaller change of the GPU's load between probes is not worth telling."""
 ERRORS_MAX = 5
@@ -125,6 +127,7 @@ class NodeHealth:
         """
         self._name = name
         self._slots_set = slots
+        self._room = UNREAD
         self._models_set = models
         self._phase: Phase = "new"
         self._report = NodeReport(models=(), families=("openai",), kind="")
@@ -278,12 +281,17 @@ class NodeHealth:
         self._probe_at_s = now_s
         return self._tell_if_changed(now_s)
 
-    def heard(self, slots: int, gpu_load: float | None, now_s: float) -> NodeChanged | None:
+    def heard(
+        self, slots: int, gpu_load: float | None, now_s: float, room: tuple[int, int] = UNREAD
+    ) -> NodeChanged | None:
         """Take a heartbeat of the node's guard: its slots, and the GPU between probes.
+
+        And the room in its key-value cache, with the number of the reading.
 
         A node whose guard had gone silent is usable again, after looking at it first.
         """
         self._slots_set = slots
+        self._room = room
         if self.is_silent:
             self._silent_since_s = None
             self._probe_at_s = now_s
@@ -405,6 +413,8 @@ class NodeHealth:
             away_s=0.0 if state in ("online", "loading") else self._away_s(now_s),
             is_new=not self._has_answered,
             ready_in_s=self._ready_in_s(now_s) if state == "loading" else None,
+            kv_free_tokens=self._room[0],
+            kv_reading=self._room[1],
         )
         return self._told
 

@@ -228,7 +228,7 @@ class Exchange(AnswerListener):
         assert backend is not None
         body = call.body if self.model == call.asked_model else call.body_for(self.model)
         size = len(body) if isinstance(body, bytes) else sum(map(len, body))
-        head = backend.request(call.target, call.header_block, call.credentials, size)
+        head = backend.request(call.target, call.header_block, call.credentials, size, call.arrival)
         connection.send(head, body, self)
         if self._paused:
             connection.pause()

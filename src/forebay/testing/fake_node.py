@@ -175,6 +175,8 @@ class FakeNode:
         self.kind: Kind = kind
         self.loaded: Sequence[str] | None = None
         """Models in memory; None means all."""
+        self.kv_free_tokens: int | None = None
+        """What `/health` says of its key-value cache; llama.cpp's kind only."""
         self.health: Health = "ok"
         """How probes are answered: `loading` 503, `error` 500, `hang` never."""
         self.automatic: Callable[[Call], Coroutine[Any, Any, object]] | None = None
@@ -331,7 +333,10 @@ class FakeNode:
         if self.health == "hang":
             return
         loaded = self.models if self.loaded is None else self.loaded
-        state = NodeState(self.kind, self.health, self.models, loaded, self.slots, self.context)
+        state = NodeState(
+            self.kind, self.health, self.models, loaded, self.slots, self.context,
+            self.kv_free_tokens,
+        )  # fmt: skip
         status, payload = probe_answer(request.path, state)
         connection.write(answer_bytes(payload, status, {}))
         if not request.keep_alive:

@@ -189,6 +189,7 @@ class NodeState:
     loaded: Sequence[str]
     slots: int
     context: int
+    kv_free_tokens: int | None = None
 
 
 def probe_answer(path: str, state: NodeState) -> tuple[int, object]:
@@ -217,8 +218,9 @@ def openai_probes(state: NodeState) -> dict[str, object]:
 
 def llama_cpp_probes(state: NodeState) -> dict[str, object]:
     size = {"default_generation_settings": {"n_ctx": state.context}} if state.context else {}
+    room = {} if state.kv_free_tokens is None else {"kv_free_tokens": state.kv_free_tokens}
     return {
-        "/health": {"status": "ok"},
+        "/health": {"status": "ok", **room},
         "/props": {"total_slots": state.slots, **size},
         "/v1/models": model_list(state),
     }

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from forebay.coordination.leader.lending import Loans
 from forebay.coordination.leader.node_views import NodeViews, OwnNodeViews
-from forebay.core import NodeChanged, NodeRemoved
+from forebay.core import NodeChanged, NodeRemoved, Options
 
 if TYPE_CHECKING:
     from typing import Any
@@ -117,3 +118,18 @@ def test_what_a_replica_says_again_later_has_grown_older() -> None:
     assert mine.at(30.0)["other"].ready_in_s == 0.0
     mine.remove("gpu")
     assert list(mine.at(13.0)) == ["other"]
+
+
+def test_of_the_room_in_a_cache_the_latest_reading_counts_whoever_reports_last() -> None:
+    views = NodeViews()
+    views.change("a", replace(node(), kv_free_tokens=500, kv_reading=7), 0.0)
+    merged, _ = views.change("b", node(), 1.0)  # its guard does not speak to this one
+    assert (merged.kv_free_tokens, merged.kv_reading) == (500, 7)
+    merged, _ = views.change("c", replace(node(), kv_free_tokens=-1, kv_reading=8), 2.0)
+    assert (merged.kv_free_tokens, merged.kv_reading) == (-1, 8)
+
+
+def test_nothing_is_lent_of_a_node_that_tells_of_its_cache() -> None:
+    loans = Loans(Options())
+    assert not loans.must_recall(node(), 0)
+    assert loans.must_recall(replace(node(), kv_free_tokens=500), 0)

@@ -203,3 +203,25 @@ async def test_requests_wait_after_the_start_until_guards_had_time_to_find_the_g
     assert await asked(CHAT, {**body}) == (404, "model_not_found")
     again = {"type": "chat", "params": body, "job_id": 2}
     assert await asked("/jobs", again) == (404, "model_not_found")
+
+
+async def test_a_request_waits_until_the_next_heartbeat_says_that_the_cache_has_room(
+    rig: Rig,
+) -> None:
+    node = await rig.node(slots=4)
+    node.kv_free_tokens = 1
+    await start(rig)
+    await guard(rig, node)
+    await until(rig, "g1", "online")
+    await pass_beats(rig, 1)
+    running = [await rig.run(node)]  # nothing else runs there
+    (waiting,) = await rig.line_up(1)
+    await pass_beats(rig, 1)
+    assert (await rig.queue())["waiting"] == 1
+    node.kv_free_tokens = 1_000_000
+    await pass_beats(rig, 1)
+    running.append((waiting, await node.next_call()))
+    running.append(await rig.run(node))
+    for client, call in running:
+        await call.answer(OK)
+        assert (await client.reply()).status == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -165,3 +166,41 @@ async def test_a_heartbeat_that_makes_no_sense_is_refused_by_its_field(
     reply = await hear(rig, **{field: value})
     assert (reply.status, reply.json["error"]["param"]) == (400, field)
     assert await nodes(rig) == {}
+
+
+async def test_a_guard_s_backend_is_told_the_class_and_the_user_and_no_other_node_is(
+    rig: Rig,
+) -> None:
+    plain, guarded = await rig.node(), await rig.node()
+    await start(rig, plain)
+    headers = {"X-Forebay-Priority": " HIGH ", "X-Forebay-User": "of the header"}
+    user = "ann 山田\r\nx-forged: yes\r\n" + "x" * 500
+    client, call = await rig.run(plain, headers=headers, user=user)
+    assert not [name for name in call.headers if name.startswith("x-forebay")]
+    await guard(rig, guarded)
+    await until(rig, "g1", "online")
+    _, told = await rig.run(guarded, headers=headers, user=user)
+    assert told.headers["x-forebay-priority"] == "high"
+    assert told.headers["x-forebay-user"].startswith("ann%20%E5%B1%B1%E7%94%B0%0D%0Ax-forged:")
+    assert unquote(told.headers["x-forebay-user"]) == user[:256].encode()[:256].decode()
+    assert told.raw_head.lower().count(b"x-forebay-priority") == 1
+    for one in (call, told):
+        await one.answer(OK)
+    assert (await client.reply()).status == 200
+
+
+async def test_a_guard_s_backend_is_told_the_class_as_the_key_caps_it(rig: Rig) -> None:
+    node = await rig.node()
+    key = {"name": "app", "key_env": "K", "max_priority": "normal", "user": "team", "admin": True}
+    rig.headers = {"Authorization": "Bearer secret"}
+    await start(rig, keys=[key], environ={"T": TOKEN, "K": "secret"})
+    await guard(rig, node)
+    await until(rig, "g1", "online")
+    asked = {"X-Forebay-Priority": "high", "X-Forebay-User": "someone else"}
+    client, call = await rig.run(node, headers={**rig.headers, **asked})
+    assert (call.headers["x-forebay-priority"], call.headers["x-forebay-user"]) == (
+        "normal",
+        "team",
+    )
+    await call.answer(OK)
+    await client.reply()

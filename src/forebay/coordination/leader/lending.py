@@ -63,8 +63,11 @@ class Loans:
         """Say whether too much is lent of a node: it drains, has failed, or has shrunk.
 
         Nothing is lent while the queue is full: a newcomer can only start at once or be refused,
-        and must find whatever is idle.
+        and must find whatever is idle. Nor of a node that tells what its cache has room for: who
+        borrows a slot does not know what others have started there.
         """
+        if node.kv_free_tokens >= 0:
+            return True
         if not self._allowed or self.queue_is_full or node.state != "online":
             return True
         return busy + self.idle_of(node.name) > node.slots

@@ -6,7 +6,8 @@ replica, the others are told to probe it at once, and a good answer of theirs is
 drain holds as long as any replica reports it. Of the slot counts the smallest is used among those
 that reach the node: one that was told 429 knows better. Of counts that the replicas found by trying
 it is the largest: each tries with its own requests alone, and some have few. A node is away since
-the last of them saw it fail, and new while it has answered none.
+the last of them saw it fail, and new while it has answered none. Only those that its guard speaks
+to know the room in its cache: the latest reading counts.
 """
 
 from __future__ import annotations
@@ -114,6 +115,8 @@ def _merged(views: dict[str, ReportedNode], now_s: float) -> NodeChanged:
     state = "draining" if draining and latest.state == "online" else latest.state
     away_s = min(view.away_s for view in said if state != "draining" or view.state == "draining")
     is_new = all(view.is_new for view in said)
-    if (slots, state, away_s, is_new) == (latest.slots, latest.state, latest.away_s, latest.is_new):
-        return latest
-    return replace(latest, slots=slots, state=state, away_s=away_s, is_new=is_new)
+    merged = replace(latest, slots=slots, state=state, away_s=away_s, is_new=is_new)
+    room = max(said, key=lambda view: view.kv_reading)
+    if room.kv_reading != latest.kv_reading:
+        merged = replace(merged, kv_free_tokens=room.kv_free_tokens, kv_reading=room.kv_reading)
+    return latest if merged == latest else merged

@@ -153,7 +153,7 @@ class GuardedNodes:
         gpu = None
         if beat.gpu_load is not None:
             gpu = GpuReading(beat.gpu_load, beat.vram_used_bytes or 0, beat.vram_total_bytes or 0)
-        backend.heard(beat.slots, gpu)
+        backend.heard(beat.slots, gpu, beat.kv_free_tokens)
         if beat.state == "draining":
             if not guarded.drained and not backend.draining:
                 guarded.drained = True

@@ -306,6 +306,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "gpu_load?": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
         "vram_used_bytes?": _BYTES_OR_NULL,
         "vram_total_bytes?": _BYTES_OR_NULL,
+        "kv_free_tokens?": said("Tokens that its key-value cache has room for; null where it does "
+            "not say.", {"type": ["integer", "null"], "minimum": 0, "maximum": 2**40}),
         "kind?": said('The kind of the backend, such as "ollama".', _SHORT),
         "version?": said("The backend's own version.", _SHORT),
     }),
