@@ -264,9 +264,11 @@ async def metrics(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """List the one model."""
-    model = {"id": request.app.state.engine.name, "object": "model", "owned_by": "engine"}
-    return JSONResponse({"object": "list", "data": [model]})
+    """List the one model, while it can be run: this is what gateways ask for."""
+    engine: Engine = request.app.state.engine
+    model = {"id": engine.name, "object": "model", "owned_by": "engine"}
+    status = 200 if engine.is_alive else 503
+    return JSONResponse({"object": "list", "data": [model]}, status)
 
 
 @asynccontextmanager
