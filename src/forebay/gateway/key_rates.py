@@ -48,6 +48,9 @@ class KeyRates:
             self._post(OptionsChanged(options))
             self._tell()
 
+    def has_day_limits(self) -> bool:
+        return any(limits.tokens_per_day for limits in self._options.key_limits.values())
+
     def start(self) -> None:
         self._started = True
         self._tell()
@@ -63,7 +66,7 @@ class KeyRates:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not any(limits.tokens_per_day for limits in self._options.key_limits.values()):
+        if not self.has_day_limits():
             return
         now = self._clock.utc()
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)

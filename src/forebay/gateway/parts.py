@@ -204,6 +204,8 @@ class Parts:
     def _make_records(self, clock: Timers) -> RecordService:
         records = RecordService(self.settings.jobs.database, self.settings.usage, clock)
         records.replica = lambda: self.membership.name
+        records.wants_today = self.key_rates.has_day_limits
+        self.key_rates.used_today = lambda: records.today
         self.ended.read_by(records.usage.take)
         records.keys.on_change.append(self._made_keys_changed)
         self.keys.sealed = not self.keys and records.may_hold_keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from openai import AsyncOpenAI, RateLimitError
@@ -18,6 +18,8 @@ from ..test_reload import reload
 from .test_users_and_keys import SECRETS, A, B, key, start
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..conftest import Rig
 
 USED = {**OK, "usage": {"prompt_tokens": 10, "completion_tokens": 20}}
@@ -82,6 +84,23 @@ async def test_what_cannot_start_in_time_is_refused_at_once_and_told_when(rig: R
     assert reply.headers["x-ratelimit-reset-tokens"].endswith("s")
     japanese = await rig.ask(headers={**A, "Accept-Language": "ja"})
     assert "レート" in (await japanese.reply()).json["error"]["message"]
+
+
+async def test_a_restart_remembers_what_a_key_has_used_today(rig: Rig, tmp_path: Path) -> None:
+    node = await rig.node(slots=4)
+    settings: dict[str, Any] = {
+        "keys": [key("a", tokens_per_day=1000)],
+        "jobs": {"database": f"sqlite:///{tmp_path / 'forebay.db'}"},
+    }
+    await start(rig, node, **settings)
+    client, call = await rig.run(node, headers=A, max_tokens=900)
+    await call.answer({**OK, "usage": {"prompt_tokens": 500, "completion_tokens": 500}})
+    assert (await client.reply()).status == 200
+    client.close()
+    await rig.gateway.stop(0.0)
+    await start(rig, node, **settings)
+    reply = await (await rig.ask(headers=A)).reply()
+    assert (reply.status, reply.json["error"]["code"]) == (429, "rate_limited")
 
 
 async def test_a_day_ends_at_midnight(rig: Rig) -> None:

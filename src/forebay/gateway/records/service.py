@@ -27,7 +27,7 @@ from forebay.gateway.http.store_timeout import in_time, store_unavailable
 from forebay.gateway.records.made_keys import MadeKeys
 from forebay.gateway.records.usage_counter import UsageCounter
 from forebay.records.history import MINUTES_MAX, REQUESTS_MAX
-from forebay.records.usage import HOUR_S
+from forebay.records.usage import HOUR_S, UsageQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from forebay.records.history import RequestMemory, SeriesMemory
     from forebay.records.keys import KeyRecord
     from forebay.records.store import RecordStore
-    from forebay.records.usage import UsageQuery, UsageRow
+    from forebay.records.usage import UsageRow
     from forebay.settings import UsageSettings
 
 logger = logging.getLogger("forebay.gateway")
@@ -53,6 +53,8 @@ PRUNE_TURNS = 120
 MINUTE_S = 60
 STOP_S = 2.0
 """How long the last writes may take."""
+TODAY_S = 30.0
+DAY_S, HOURS_A_DAY = 86_400, 24
 
 
 class RecordService:
@@ -69,6 +71,10 @@ class RecordService:
         False where none has it."""
         self.replica: Callable[[], str] = lambda: ""
         """The gateway's name among those that share a queue; raises HttpError until it has one."""
+        self.wants_today: Callable[[], bool] = lambda: False
+        """Whether somebody needs `today`."""
+        self.today: dict[str, int] = {}
+        """The tokens of each key since 00:00 UTC, as the database knew them TODAY_S ago or less."""
         self.requests: RequestMemory | None = None
         self.series: SeriesMemory | None = None
         self._requests: deque[str] = deque(maxlen=REQUESTS_MAX)  # not written yet
@@ -88,6 +94,7 @@ class RecordService:
         """Whether the database is being opened, or will be tried again."""
         self._turns = 0
         self._prune_at_s = 0.0
+        self._today_at_s = 0.0
         self._lost = 0
 
     def now(self) -> float:
@@ -166,6 +173,7 @@ class RecordService:
             await asyncio.to_thread(store.open)
             await self._read_keys(store)
             await self._restore(store)
+            await self._read_today(store)
         except BaseException:
             await asyncio.to_thread(store.close)
             raise
@@ -209,6 +217,7 @@ class RecordService:
                 await self._write_usage(store)
                 await self._write_history(store, is_last=is_last)
                 await self._prune(store)
+                await self._read_today(store)
         except ForebayError as error:
             if str(error) != self._reason:
                 self._reason = str(error)
@@ -238,6 +247,19 @@ class RecordService:
         """Take what another worker passes on, or what could not be passed on."""
         self.usage.book.put_back(rows)
         self._requests.extend(requests)
+
+    async def _read_today(self, store: RecordStore) -> None:
+        """Sum up what each key has used since midnight: other gateways may have served it."""
+        now_s = self.now()
+        if now_s < self._today_at_s or not self.wants_today():
+            return
+        self._today_at_s = now_s + TODAY_S
+        first = int(now_s) // DAY_S * HOURS_A_DAY
+        query = UsageQuery(first, first + HOURS_A_DAY - 1, by=("key",))
+        today: dict[str, int] = {}
+        for key, counts in await in_time(store.usage(query)):
+            today[key.key] = today.get(key.key, 0) + counts.prompt_tokens + counts.output_tokens
+        self.today = today
 
     # -- ended requests, and the series
 
