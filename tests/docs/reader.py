@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 LIMIT_S = 60.0  # only turns a hang into a failure
 SHOWN_ADDRESS = "127.0.0.1:7800"
+SHOWN_BATCH = "batch_0123456789abcdef01234567"
+BATCH = re.compile(r"\bbatch_[0-9a-f]{24}\b")
 ALL_OF_THEM = """
 import json, sys
 from forebay.cli.main import app
@@ -72,6 +75,8 @@ class Reader:
             sys.executable, "-c", ALL_OF_THEM, given=json.dumps(filled).encode()
         )
         said, _, codes = output.strip().rpartition("\n")
+        if batch := BATCH.search(said):
+            self._known[SHOWN_BATCH] = batch[0]
         return json.loads(codes), said
 
     async def script(self, text: str, command: str) -> str:
