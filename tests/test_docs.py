@@ -120,7 +120,7 @@ def parse(words: list[str], *, whole: bool) -> None:
     while words and words[0] in getattr(command, "commands", {}):
         name = words.pop(0)
         command = command.commands[name]
-    if isinstance(command, DefaultVerbGroup) and (command.takes_words or not whole):
+    if isinstance(command, DefaultVerbGroup) and (command.takes_file or not whole):
         command = command.commands[command.default] if words else command
     is_group = hasattr(command, "commands")
     assert not (is_group and words and not words[0].startswith("-")), f"no verb {words[0]}"

@@ -171,6 +171,19 @@ def test_a_file_that_is_not_there_is_named(server: BatchServer, tmp_path: Path) 
         assert part in done.stderr
 
 
+def test_a_file_that_is_there_is_run_though_its_name_is_nearly_a_verb(
+    server: BatchServer, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    missing = run(server, "lists")
+    assert missing.exit_code == 2
+    assert "no such command 'lists'. Did you mean 'list'?" in missing.stderr
+    for path in ("./list", "cancel.jsonl"):
+        assert f"{path.removeprefix('./')} cannot be read" in run(server, path).stderr
+    file.rename("lists")
+    assert run(server, "lists").exit_code == 0
+
+
 def test_an_endpoint_that_the_lines_do_not_ask_for_is_refused(
     server: BatchServer, file: Path
 ) -> None:

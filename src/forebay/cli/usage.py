@@ -40,7 +40,10 @@ def usage(  # noqa: PLR0913 - Typer reads the options from the signature
     key_env: KeyEnv = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show requests and tokens: with an admin key those of all, with another key its own."""
+    """Show requests and tokens per key, user and model.
+
+    An admin key sees everybody's, another key its own.
+    """
     from forebay.sdk.records import UsageReport
 
     if as_csv and as_json:

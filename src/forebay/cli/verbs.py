@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,17 +163,24 @@ class DefaultVerbGroup(typer.core.TyperGroup):
     """A group of which one verb need not be written."""
 
     default = "list"
-    takes_words = False
-    """Whether a word that is no verb is the first argument of the default one."""
+    takes_file = False
+    """Whether the first argument of the default one is a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default verb in its place."""
         first = args[0] if args else "-"
         is_option = first.startswith("-") and first not in ctx.help_option_names
-        is_word = self.takes_words and not first.startswith("-") and first not in self.commands
-        if is_word or (is_option and (args or not self.no_args_is_help)):
+        is_file = self.takes_file and not first.startswith("-") and self._is_file(first)
+        if is_file or (is_option and (args or not self.no_args_is_help)):
             args = [self.default, *args]
         return list(super().parse_args(ctx, args))
+
+    def _is_file(self, word: str) -> bool:
+        """Tell a file from a verb; what is not there and is nearly a verb is a misspelt one."""
+        if word in self.commands:
+            return False
+        may_be_misspelt = word.isalpha() and get_close_matches(word, self.commands)
+        return not may_be_misspelt or os.path.lexists(word)
 
 
 def _load(name: str, verb: Verb) -> Any:

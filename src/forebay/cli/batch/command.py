@@ -27,7 +27,7 @@ class BatchGroup(DefaultVerbGroup):
     """`forebay batch FILE.jsonl` is `forebay batch run FILE.jsonl`."""
 
     default = "run"
-    takes_words = True
+    takes_file = True
 
 
 batch_app = typer.Typer(
