@@ -18,6 +18,7 @@ LABELS = {
     "forebay_queue_enqueued": set(),
     "forebay_queue_rejected": {"reason"},
     "forebay_queue_timeouts": set(),
+    "forebay_rate_waits": set(),
     "forebay_queue_cancelled": set(),
     "forebay_requests": {"route", "outcome"},
     "forebay_first_byte_seconds": set(),

@@ -97,6 +97,7 @@ async def test_a_restart_remembers_what_a_key_has_used_today(rig: Rig, tmp_path:
     await call.answer({**OK, "usage": {"prompt_tokens": 500, "completion_tokens": 500}})
     assert (await client.reply()).status == 200
     client.close()
+    assert (await rig.get("/v1/usage")).json["data"]  # it is written
     await rig.gateway.stop(0.0)
     await start(rig, node, **settings)
     reply = await (await rig.ask(headers=A)).reply()

@@ -356,6 +356,7 @@ export default {
   reason_offline: "no node that serves its model is up",
   reason_loading: "the node that serves its model is loading it",
   reason_starting: "a node that may serve it has not answered yet",
+  reason_rate: "its key has used what it may for now",
 
   ordinal_one: "{n}st",
   ordinal_two: "{n}nd",

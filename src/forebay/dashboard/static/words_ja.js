@@ -355,6 +355,7 @@ export default {
   reason_offline: "このモデルを持つノードがすべてオフラインです",
   reason_loading: "ノードがモデルを読み込んでいます",
   reason_starting: "このモデルを持つ可能性のあるノードがまだ応答していません",
+  reason_rate: "このキーの利用枠を使い切りました",
 
   ordinal_one: "{n}番目",
   ordinal_two: "{n}番目",
