@@ -98,8 +98,8 @@ BLOCKS = {
     "nodes": {"name": "gpu1", "url": "http://127.0.0.1:11434", "kind": "auto", "slots": "auto",
               "models": (), "api_key_env": "", "connect_seconds": 5.0},
     "keys": {"name": "team-a", "key_env": "TEAM_A_KEY", "key_sha256": "", "user": "team-a",
-             "trust_user": False, "max_priority": "high", "models": (), "max_running": 0, "requests_per_minute": 0,
-             "tokens_per_minute": 0, "tokens_per_day": 0,
+             "trust_user": False, "max_priority": "high", "models": (), "max_running": 0,
+             "requests_per_minute": 0, "tokens_per_minute": 0, "tokens_per_day": 0,
              "weight": 1.0, "admin": False},
 }  # fmt: skip
 GIVEN = {"name", "url", "key_env", "user"}
