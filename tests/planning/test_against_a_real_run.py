@@ -93,6 +93,7 @@ def assert_close(
         assert off_s <= max(within * measured[rank], CLOSE_S), (rank, predicted, measured)
 
 
+@pytest.mark.long  # it is timed: nodes and clients are real
 async def test_a_log_predicts_the_waits_of_its_own_run_and_with_a_node_less(tmp_path: Path) -> None:
     trace, three, two = (tmp_path / name for name in ("trace.csv", "three.log", "two.log"))
     write_trace(trace)
