@@ -39,8 +39,8 @@ async def test_everything_is_on_80_by_24() -> None:
     (screen,) = await drawn(made_view())
     for part in (
         "Forebay 0.5.0", "http://127.0.0.1:7800", "● live", "11 of 100", "waiting",
-        "5 of 6", "processing", "1.2 s", "average wait", "42", "served / min",
-        "3", "rejected / min",
+        "5 of 6", "running", "1.2 s", "mean wait", "42", "completed / min",
+        "3", "refused / min",
         "high", "normal", "low", "Last 5 min", "max",
         "▶ gpu1", "● online", "✕ offline", "▰▱", "1/2", "▰▱▱▱", "qwen3:8b", "93%", "8.5/24G", "15",
         "14 min", "Models", "gemma3:4b", "6.1 s", "Jobs", "chat", "1 batch: 412/1000",
@@ -69,14 +69,14 @@ async def test_wider_and_taller_shows_more() -> None:
     (screen,) = await drawn(made_view(), 160, 50)
     for part in (
         "Kind", "ollama", "Last error", "connection refused", "P90", "average run", "Ago",
-        "Since the gateway began:", "17 rejected", "╺┓ ╺┓", "waiting of 100",
+        "Since the gateway began:", "17 refused", "╺┓ ╺┓", "waiting of 100",
     ):  # fmt: skip
         assert part in screen, screen
 
 
 async def test_sixty_columns_keep_what_matters() -> None:
     (screen,) = await drawn(made_view(), 60, 24)
-    for part in ("11 of 100", "reject/min", "high", "gpu1", "✕ offline", "Troubles", "q quit"):
+    for part in ("11 of 100", "refused/min", "high", "gpu1", "✕ offline", "Troubles", "q quit"):
         assert part in screen, screen
 
 

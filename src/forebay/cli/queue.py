@@ -8,8 +8,9 @@ from urllib.parse import quote, urlencode
 import typer
 from rich.text import Text
 
+from forebay.cli.each import for_each
 from forebay.cli.exits import USAGE
-from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv, exit_code
+from forebay.cli.gateway import AsJson, GatewayClient, GatewayUrl, KeyEnv
 from forebay.cli.invocation import as_called
 from forebay.cli.offers import model_names, one_of, request_ids
 from forebay.cli.output.console import fail, say, tell, tell_json
@@ -132,26 +133,9 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """End requests, waiting or running: their clients get 499. Exits with 1 if one has ended."""
-    from forebay.sdk import GatewayError
-
     client = GatewayClient(url, key_env)
-    answers: list[Any] = []
-    status = 0
-    for request_id in request_ids:
-        try:
-            with client.or_exit(but=GatewayError):
-                answers.append(client.ask("DELETE", f"/v1/queue/{quote(request_id)}", object).raw)
-            if not as_json:
-                tell(f"Request {printable(request_id)} is cancelled.")
-        except GatewayError as refused:
-            status = max(status, exit_code(refused))
-            error = {"code": refused.code, "message": refused.message}
-            answers.append({"id": request_id, "error": error})
-            say(f"forebay: request {printable(request_id)}: {client.explain(refused)}")
-    if as_json:
-        tell_json(answers)
-    if status:
-        raise typer.Exit(status)
+    for_each(client, "request", request_ids, lambda one: ("DELETE", f"/v1/queue/{quote(one)}"),
+             "is cancelled.", as_json)  # fmt: skip
 
 
 def request_table(rows: Sequence[ListedRequest]) -> Table:

@@ -184,10 +184,10 @@ def figures_for(view: TopView, cells: int) -> list[Figure]:
     rejected = queue.rejected_per_minute
     found = (
         Figure(counted(queue.waiting), room, "waiting", is_full),
-        Figure(counted(queue.processing), slots, "processing"),
-        Figure(brief(queue.average_wait_seconds), "", "average wait"),
-        Figure(counted(queue.served_per_minute), "", "served / min"),
-        Figure(counted(rejected), "", "rejected / min", rejected > 0),
+        Figure(counted(queue.processing), slots, "running"),
+        Figure(brief(queue.average_wait_seconds), "", "mean wait"),
+        Figure(counted(queue.served_per_minute), "", "completed / min"),
+        Figure(counted(rejected), "", "refused / min", rejected > 0),
         Figure(brief(queue.average_service_seconds), "", "average run"),
         Figure(counted(queue.timeouts_total), "", "timed out"),
         Figure(counted(queue.served_total), "", "served in all"),
@@ -203,7 +203,7 @@ def figures(view: TopView, cells: int, rows: int) -> list[Text]:
     numbers, names = line(), line()
     for value, beside, name, is_bad in found:
         if wide < 15:
-            name = name.replace("average", "avg").replace("rejected", "reject").replace(" / ", "/")
+            name = name.replace("completed / min", "completed").replace(" / ", "/")
         shown = line((f" {value}", BAD if is_bad else STRONG), (beside, DIM))
         numbers.append_text(fit(shown, wide))
         names.append_text(fit(line((f" {name}{beside if rows == 1 else ''}", DIM)), wide))
@@ -225,7 +225,7 @@ def queue_bars(view: TopView, cells: int, rows: int) -> list[Text]:
         number = fit(amount(count, STRONG), 5, right=True)
         made.append(line(fit(line(name), 7), " ", drawn, " ", number))
     totals = [
-        ("served", queue.served_total), ("rejected", queue.rejected_total),
+        ("completed", queue.served_total), ("refused", queue.rejected_total),
         ("timed out", queue.timeouts_total), ("cancelled", queue.cancelled_total),
         ("retried", queue.retries_total), ("model swaps", queue.model_swaps_total),
     ]  # fmt: skip
