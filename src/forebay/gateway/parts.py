@@ -205,7 +205,7 @@ class Parts:
         records = RecordService(self.settings.jobs.database, self.settings.usage, clock)
         records.replica = lambda: self.membership.name
         records.wants_today = self.key_rates.has_day_limits
-        self.key_rates.used_today = lambda: records.today
+        self.key_rates.used_today = records.used_today
         self.ended.read_by(records.usage.take)
         records.keys.on_change.append(self._made_keys_changed)
         self.keys.sealed = not self.keys and records.may_hold_keys()
@@ -376,12 +376,13 @@ class Parts:
         """Read the keys that were made at run time, before anybody is let in.
 
         Where that fails, a gateway without keys in its settings does not know whether it needs any.
-        One that listens on this machine only goes on without; others let nobody in until it knows.
+        One that listens on this machine only, behind no proxy, goes on without; others let nobody
+        in until it knows.
         """
         await self.records.start()
         if self.keys.sealed:
-            host = self.settings.server.host
-            if is_loopback(host):
+            server = self.settings.server
+            if is_loopback(server.host) and not server.trusted_proxies:
                 logger.warning("the keys in the database cannot be read: none is needed until then")
                 self.records.keys.take(KeyTable(UNREAD))
             else:

@@ -42,7 +42,7 @@ STOP_S: Final = 2.0
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 TRACEPARENT: Final = re.compile(
-    rb"^traceparent: *([^\r\n]{1,256}?) *\r?$", re.IGNORECASE | re.MULTILINE
+    rb"^traceparent: *([0-9a-f-]{55,256}) *\r?$", re.IGNORECASE | re.MULTILINE
 )
 OPERATIONS: Final = {
     "/v1/chat/completions": "chat",

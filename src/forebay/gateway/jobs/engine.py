@@ -67,11 +67,17 @@ class JobEngine:
         self._keeper = BatchKeeper(self.batches, steps)
         self.followers = JobFollowers(self.store)
         self._listener = LoopListener(self.store, deps.figures.take_in)
-        self._retention = Retention(self.store, settings.retention_days, self.files)
+        self._retention = Retention(
+            self.store, settings.retention_days, self.files, types=self._own_types
+        )
         self._recounting: TimerHandle | None = None
         self.idle_slots: IdleSlotRunner | None = None
         self.webhooks: Webhooks | None = None
         self._runner = _runner(settings, self.store) if settings.modules else None
+
+    def _own_types(self) -> tuple[str, ...]:
+        """Return the types of jobs that this gateway runs: others' are for others to delete."""
+        return (*ROUTES, *(self._runner.task_types if self._runner is not None else ()))
 
     def load_modules(self) -> None:
         """Import an app's own task types; blocks. Raises BadModule."""

@@ -95,6 +95,8 @@ class RecordService:
         self._turns = 0
         self._prune_at_s = 0.0
         self._today_at_s = 0.0
+        self._today_day = 0
+        self._reading_keys = asyncio.Lock()
         self._lost = 0
 
     def now(self) -> float:
@@ -181,9 +183,10 @@ class RecordService:
 
     async def _read_keys(self, store: RecordStore) -> None:
         """Put the keys of the database in force, where they have changed; raises ForebayError."""
-        table = await in_time(store.keys(self.keys.table.number))
-        if table is not None:
-            self.keys.take(table)
+        async with self._reading_keys:  # else an older answer may come last
+            table = await in_time(store.keys(self.keys.table.number))
+            if table is not None:
+                self.keys.take(table)
 
     def _arm(self) -> None:
         self._timer = self._clock.call_at(self._clock.monotonic_s() + TURN_S, self._tick)
@@ -259,7 +262,11 @@ class RecordService:
         today: dict[str, int] = {}
         for key, counts in await in_time(store.usage(query)):
             today[key.key] = today.get(key.key, 0) + counts.prompt_tokens + counts.output_tokens
-        self.today = today
+        self.today, self._today_day = today, first // HOURS_A_DAY
+
+    def used_today(self) -> dict[str, int]:
+        """Return `today`, or nothing where it was read on another day."""
+        return self.today if int(self.now()) // DAY_S == self._today_day else {}
 
     # -- ended requests, and the series
 
@@ -298,14 +305,22 @@ class RecordService:
         self._gather()
         name = self.replica()
         if self._requests:
-            await in_time(store.add_requests(name, list(self._requests)))
-            self._requests.clear()
+            await self._write_requests(store, name)
         if self._points:
             await in_time(store.add_minutes(name, list(self._points)))
             self._points.clear()
         if self._turns >= self._prune_requests_at:
             await in_time(store.prune_requests(name))
             self._prune_requests_at = self._turns + PRUNE_TURNS
+
+    async def _write_requests(self, store: RecordStore, name: str) -> None:
+        requests = list(self._requests)
+        self._requests.clear()  # `hear` may add others meanwhile
+        try:
+            await in_time(store.add_requests(name, requests))
+        except BaseException:
+            self._requests.extendleft(reversed(requests[: REQUESTS_MAX - len(self._requests)]))
+            raise
 
     async def _write_usage(self, store: RecordStore) -> None:
         """Write what was counted; what fails is counted again with the next."""
