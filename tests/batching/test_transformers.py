@@ -102,6 +102,16 @@ async def test_the_bounds_of_the_queue_hold_in_the_callers_task(model: Any) -> N
         assert len(await first) == 3
 
 
+async def test_the_id_of_a_running_request_is_refused(engine: BatchingEngine) -> None:
+    async with aclosing(engine.generate(Request("x", prompt(8), 60))) as pieces:
+        received = list(await anext(pieces))
+        with pytest.raises(DuplicateRequest, match="has not ended"):
+            await answered(engine, Request("x", prompt(9), 5))
+        received += [token async for piece in pieces for token in piece]
+    assert len(received) == 60
+    assert len(await answered(engine, Request("x", prompt(9), 5))) == 5
+
+
 async def test_a_high_request_overtakes_those_that_wait(model: Any) -> None:
     engine = new_engine(model, capacity=None)
     ended: list[str] = []

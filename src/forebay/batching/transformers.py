@@ -37,7 +37,7 @@ from transformers.generation.continuous_batching.requests import (
 from transformers.generation.continuous_batching.scheduler import SCHEDULER_MAPPING, Scheduler
 
 from forebay.batching.checks import at_least
-from forebay.batching.errors import Cancelled, RequestTooLarge
+from forebay.batching.errors import Cancelled, DuplicateRequest, RequestTooLarge
 from forebay.batching.queue import RequestQueue
 from forebay.batching.request import Priority, Request
 from forebay.errors import ForebayError
@@ -144,8 +144,9 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
             memory_limit=self.blocks_total,
             fairness=options.fairness,
         )
-        self.submitted: dict[str, Request] = {}
-        """What came through `BatchingEngine`, until it ends; written by any thread."""
+        self.submitted: dict[str, list[bool]] = {}
+        """What came through `BatchingEngine`, until it ends, and whether the engine's thread has
+        got it yet; written by any thread."""
 
     def _blocks_of(self, request: Request) -> int:
         bound = self._answer_bound
@@ -183,7 +184,8 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         if is_back and left is not None and left.request.id == id:
             self.preempted += 1
             accepted = self.queue.requeue(left.request)
-        elif id in self.submitted:
+        elif (known := self.submitted.get(id)) is not None:
+            known[0] = True
             accepted = self.queue.contains(id)
         else:  # somebody uses the manager of transformers by itself
             limit = state.max_new_tokens or 0
@@ -207,7 +209,8 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]
         for id in ids:
             self.queue.remove(id)
             self._runs.pop(id, None)
-            self.submitted.pop(id, None)
+            if self.submitted.get(id) != [False]:  # else it is on its way: refused on arrival
+                self.submitted.pop(id, None)
         return list(super().clear_cancelled_requests())
 
     # -- the next step
@@ -440,7 +443,6 @@ class BatchingEngine:
             raise ValueError(f"the prompt of request {request.id!r} is empty")
         self._enqueue(request, priority)
         id, token = request.id, request.cancel
-        self._scheduler.submitted[id] = request
         registration: object = None
 
         def end(is_over: bool) -> None:
@@ -458,6 +460,7 @@ class BatchingEngine:
                 record_timestamps=True,
             )
             if known is None:
+                self._scheduler.submitted.pop(id, None)
                 raise EngineFailed("the engine has stopped")
             if token is not None:
                 registration = token.register(on_cancel)
@@ -468,6 +471,16 @@ class BatchingEngine:
         return end
 
     def _enqueue(self, request: Request, priority: Priority) -> None:
+        submitted, ours = self._scheduler.submitted, [False]
+        if submitted.setdefault(request.id, ours) is not ours:
+            raise DuplicateRequest(f"request {request.id!r} refused: one of this id has not ended")
+        try:
+            self._wait_in_line(request, priority)
+        except BaseException:
+            submitted.pop(request.id, None)
+            raise
+
+    def _wait_in_line(self, request: Request, priority: Priority) -> None:
         try:
             self.queue.enqueue(request, priority)
         except RequestTooLarge:
