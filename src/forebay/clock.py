@@ -1,4 +1,4 @@
-"""Time as something that is handed in: the only module of the server that reads a clock."""
+"""Clocks as arguments; the only module of the server that reads a real clock."""
 
 import asyncio
 import time

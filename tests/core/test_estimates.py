@@ -76,6 +76,28 @@ def test_two_slots_halve_the_wait() -> None:
     assert waits == pytest.approx([10.0, 10.0, 20.0, 20.0])
 
 
+def test_the_first_of_many_ends_comes_before_the_median_of_any() -> None:
+    rig = measured_rig(*(float(seconds) for seconds in range(1, 21)), slots=8)
+    waits = [rig.wait(f"a{number}").p50_s or 0.0 for number in range(8)]
+    assert waits[0] < 5.0  # of eight uniform ones from 1 to 20 the first ends at 2.6, in the median
+    assert waits == sorted(waits)
+    assert waits[-1] < 20.0  # and the last waits for eight ends, not for all that run now
+
+
+def test_those_of_a_class_below_are_overtaken_before_the_first_round_is_over() -> None:
+    rig = Rig(wait_s_max=1e9, max_size=1000, fairness="fifo")
+    rig.node(slots=8)
+    running = [rig.start(f"z{number}").id for number in range(8)]
+    for number in range(4):
+        rig.wait(f"first{number}", priority="low")
+    for number in range(200):  # of four slots that free up, three go to the class above
+        rig.wait(f"w{number}", priority="normal" if number % 4 else "low")
+        running.append(rig.finish(running.pop(0), after_s=1.0)[0])
+    told = rig.wait("last", priority="low")
+    assert told.position == 5
+    assert told.p50_s == pytest.approx(5 * 4.0, rel=0.25)
+
+
 def test_nine_in_ten_is_never_less_than_the_median_and_grows_with_the_spread() -> None:
     steady = measured_rig(*[10.0] * 20).wait("a")
     varied = measured_rig(*[1.0, 19.0] * 10).wait("a")

@@ -288,6 +288,16 @@ def test_jobs_of_the_key_are_paced_and_never_refused() -> None:
     assert rig.look().waiting_jobs == 0
 
 
+def test_a_slot_that_was_not_used_costs_its_key_nothing() -> None:
+    rig = paced(KeyLimits(requests_per_minute=1, tokens_per_minute=50, tokens_per_day=50))
+    rig.start("j1", key="k", job=True, prompt_tokens=50)
+    assert rig.wait("j2", key="k", job=True, prompt_tokens=50).reason == "rate"
+    actions = rig.give(Cancelled("j1", unused=True))
+    assert [action.id for action in actions if isinstance(action, Route)] == ["j2"]
+    rig.give(Cancelled("j2"))  # but one that was used is charged: its prompt
+    assert rig.wait("j3", key="k", job=True).reason == "rate"
+
+
 def test_promotion_takes_a_paced_request_to_the_next_class() -> None:
     rig = requests(1, aging_s=20.0)
     rig.start("z", key="k")
@@ -368,7 +378,7 @@ def test_a_core_that_takes_over_begins_with_empty_buckets() -> None:
 
 def test_limits_that_cannot_be_are_refused() -> None:
     options = Options(key_limits={"k": KeyLimits(requests_per_minute=-1)})
-    assert options.problems() == ["key_limits.k must be numbers from 0 on, and finite"]
+    assert options.problems() == ["key_limits.k must be finite numbers, at least 0"]
 
 
 # -- anything, in any order

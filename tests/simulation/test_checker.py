@@ -13,7 +13,7 @@ import pytest
 from forebay.core import Scheduler
 from forebay.core.actions import Action, Expire, Reject, Route, Wait
 from forebay.core.events import Event, Finished, Ticked
-from forebay.core.options import Options
+from forebay.core.options import KeyLimits, Options
 from forebay.core.snapshot import Snapshot
 from forebay.testing.simulation import (
     Backlog,
@@ -196,3 +196,31 @@ def test_a_snapshot_that_lies_is_caught() -> None:
     scenario = busy()
     found = fails_within(1, scenario, lambda: Tampered(scenario.options, lie))
     assert "the snapshot says" in found
+
+
+def paced(per_minute: int, job_rate: float) -> Scenario:
+    """One client whose key has limits, and one without."""
+    return Scenario(
+        nodes=(NodePlan("n0", slots=4),),
+        clients=(
+            ClientPlan("ann", Bursts(8, Exponential(4.0)), key="k", job_rate=job_rate),
+            ClientPlan("bob", Poisson(2.0)),
+        ),
+        options=Options(key_limits={"k": KeyLimits(per_minute)}),
+        duration_s=30.0,
+    )
+
+
+@pytest.mark.parametrize("job_rate", [0.0, 1.0], ids=["live", "jobs"])
+def test_a_key_that_exceeds_its_rate_is_noticed(job_rate: float) -> None:
+    told, real = paced(20, job_rate), paced(21, job_rate)
+    Simulation(told, 0, Scheduler(told.options)).run()
+    words = fails_within(5, told, lambda: Scheduler(real.options))
+    assert "starts since" in words
+
+
+def test_a_key_that_is_never_let_go_on_is_noticed() -> None:
+    told = paced(20, 1.0)
+    for_ever = Options(key_limits={"k": KeyLimits(20, 0, 1)})  # of whose day nobody knows the end
+    words = fails_within(5, told, lambda: Scheduler(for_ever))
+    assert "wait" in words

@@ -12,7 +12,7 @@ from forebay.testing.simulation import Simulation, random_scenario
 from forebay.testing.simulation.__main__ import play
 
 CHUNKS = 80
-CHUNKS_AT_ONCE = 40
+CHUNKS_AT_ONCE = 20
 """The others take long."""
 SEEDS_PER_CHUNK = 25
 FIRST_SEED = 100_000
@@ -49,6 +49,8 @@ def test_random_worlds_are_small_and_varied() -> None:
     seen = {code for report in reports for code in report.outcomes}
     assert seen >= {"served", "failed", "cancelled", "queue_full", "queue_timeout", "no_node"}
     assert any(report.loads > 2 for report in reports)
+    limits = [random_scenario(seed).options.key_limits for seed in range(60)]
+    assert 10 <= sum(bool(one) for one in limits) <= 30
 
 
 def test_the_same_seed_gives_the_same_actions_and_another_seed_others() -> None:

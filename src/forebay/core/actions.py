@@ -1,4 +1,4 @@
-"""What must be done: the only way out of the core.
+"""Actions: the only output of the core.
 
 Actions are plain, frozen, serialisable values like the events, with names in the imperative. The
 answer to an arrival is a `Decision`: it runs now, it waits (and why, and how long), or it is
@@ -42,7 +42,7 @@ WaitReason: TypeAlias = Literal[
     "offline",  # no node that serves it is up
     "loading",  # the nodes that serve it are not up, and one says that it is loading
     "starting",  # a node that may serve it has never answered yet
-    "rate",  # its key has used what it may for now
+    "rate",  # its key is over its rate
 ]
 """Why a request waits: `busy`, every slot that could serve it is taken; `turn`, a slot is free, but
 held for a model swap or for those before it; `offline`, no node that serves it is up; `loading`,
@@ -163,7 +163,7 @@ class Lease(Struct, frozen=True, gc=False):
 
 
 class Audit(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """The answer to `Audited`: everything that is kept for who asked, and for nobody else."""
+    """The answer to `Audited`: the leases that the caller holds, and how many tickets."""
 
     leases: tuple[Lease, ...] = ()
     tickets: int = 0

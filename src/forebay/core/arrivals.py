@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 REASONS: dict[str, str] = {
     "queue_full": "queue is full: all nodes are busy",
-    "user_queue_full": "this user or key has as much in the queue as it may",
+    "user_queue_full": "this user or key has reached its limit of waiting or running requests",
     "queue_disabled": "all nodes are busy and the queue is off",
     "stream_not_queued": "all nodes are busy and streams are not queued",
     "deadline_unreachable": "the estimated wait is longer than the caller will wait",
@@ -40,7 +40,7 @@ REASONS: dict[str, str] = {
     "route_not_supported": "the model is known, but not in this API family",
     "model_loading": "every node of this model is still loading or starting",
     "no_node": "every node of this model is offline",
-    "rate_limited": "over the key's rate for longer than it may wait",
+    "rate_limited": "the key is over its rate for longer than the request may wait",
     "shutting_down": "the gateway is shutting down",
 }
 
@@ -194,7 +194,7 @@ class Arrivals:
     def validate(self, arrival: Arrived) -> None:
         """Raise for an arrival that is a bug of the caller, before it changes anything."""
         if arrival.id in self._book.entries:
-            raise InvariantBroken(f"ticket {arrival.id!r} is alive already")
+            raise InvariantBroken(f"ticket {arrival.id!r} already exists")
         if not WEIGHT_MIN <= arrival.weight <= WEIGHT_MAX:
             raise InvariantBroken(
                 f"ticket {arrival.id!r}: weight must be between {WEIGHT_MIN} and {WEIGHT_MAX:.0f}"
@@ -269,7 +269,9 @@ class Arrivals:
             lane.listing() if lane is not None else (), self._book.cluster.unreported.values()
         )
         silent = ", ".join(dict.fromkeys(node.name for node in nodes if node.is_new))
-        return f"{REASONS['no_node']}; never heard of: {silent}" if silent else REASONS["no_node"]
+        return (
+            f"{REASONS['no_node']}; no answer yet from: {silent}" if silent else REASONS["no_node"]
+        )
 
     def _wait_or_refuse(self, arrival: Arrived, lane: Lane) -> None:
         """Let it wait, unless it will not, may not, or would only wait to die at its own limit."""
@@ -381,7 +383,10 @@ class Arrivals:
         book.end(victim, "reject")
         book.tally.reject("queue_full")
         wait_s = self._newcomer_wait_s(victim.queue.lane)
-        reasons = (REASONS["queue_full"], "displaced by a more urgent or fairer request")
+        reasons = (
+            REASONS["queue_full"],
+            "displaced by a more urgent request, or by a user with fewer waiting requests",
+        )
         ticket = book.give_return_ticket(victim.arrival, victim.seq, wait_s)
         book.actions.append(Reject(victim.id, "queue_full", reasons, wait_s, wait_s, ticket))
 

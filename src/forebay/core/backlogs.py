@@ -1,4 +1,4 @@
-"""How long until the clock of a queue reaches a place: others arrive meanwhile and go first.
+"""Forecast when a queue's virtual clock reaches a tag, given the arrivals of other users.
 
 **Theory.** An entry starts when all has been served whose start tag is lower. Take service as a
 fluid: each user i has b_i waiting, adds a_i per second and, with weight w_i, can use at most

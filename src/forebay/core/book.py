@@ -1,4 +1,4 @@
-"""The scheduler's state, and the few moves that change it. Every path goes through these.
+"""The scheduler's state, and the methods that change it. Every path goes through these.
 
 `lease` takes a lease and `release` gives it back, `enqueue` and `dequeue` change what waits, and
 `end` closes a ticket; each is called with the state it requires and changes it by the table.
@@ -190,7 +190,7 @@ class Book:
         entry.attempt += 1
         if arrival.affinity:
             self.cluster.note_affinity(arrival.affinity, node)
-        if arrival.prefix:
+        if entry.prefix:
             self.tally.note_prefix(arrival, entry.cached_tokens, queue.lane.prefill.token_s())
         if queue.rank != self.job_rank:
             self.tally.waits.append(entry.waited_s)
@@ -233,9 +233,9 @@ class Book:
             self.cluster.open.pop(node.name, None)
         queue.lane.running[entry.id] = entry
         queue.running += 1
-        if entry.arrival.prefix:
+        if entry.prefix:
             entry.cached_tokens = node.prefixes.cached_tokens(entry.arrival)
-            node.prefixes.note(entry.arrival.prefix, self.options.prefix_blocks)
+            node.prefixes.note(entry.prefix, self.options.prefix_blocks)
         entry.move("route")
 
     def release(self, entry: Entry) -> Node:
@@ -274,7 +274,7 @@ class Book:
             entry.unreached |= {node.name}
             self._pass_over(entry, node, frozenset({node.name}))
             return True
-        return bool(entry.arrival.prefix) and self._hold(entry, node)
+        return bool(entry.prefix) and self._hold(entry, node)
 
     def _pass_over(self, entry: Entry, node: Node, excluded: frozenset[str]) -> None:
         """Keep who is next on a node off some nodes.
@@ -371,7 +371,7 @@ class Book:
                 self.cluster.open[node.name] = node
                 return
             claim = entry.claim
-            wants = claim is not None or entry.arrival.prefix or self.reaches is not _everywhere
+            wants = claim is not None or entry.prefix or self.reaches is not _everywhere
             if wants and self._passes_over(entry, node):  # nearly never
                 continue
             better = None

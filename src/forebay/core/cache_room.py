@@ -1,4 +1,4 @@
-"""What a node says is free in its key-value cache, less what was started there since.
+"""Free tokens in a node's key-value cache: the last reading, less what was started since.
 
 A request may start where its prompt and the answer expected of it fit, or where nothing runs: so
 one that is larger than anything ever seen free is not kept out for ever. What does not fit keeps

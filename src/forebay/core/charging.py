@@ -1,4 +1,4 @@
-"""What a dispatch costs its user and its class, and how that is put right afterwards.
+"""What a dispatch costs its user and its class, and how that is corrected afterwards.
 
 Charged at dispatch by estimate, `input_weight * prompt + output_weight * min(limit, median)`;
 trued up when the real counts are known; kept when the request returns to its place, and given

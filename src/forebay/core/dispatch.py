@@ -40,7 +40,7 @@ class Dispatch:
         if queue.waiting == 1:
             self._queues[queue.rank][queue] = None
             queue.unserved_since_s = since_s
-            queue.pace.begin(queue.clock, now_s)
+            queue.pace.begin(queue.clock, queue.lane.slots, now_s)
 
     def note_leave(self, queue: WaitQueue) -> None:
         """Forget a queue that has just become empty, and look again at nodes that drain for it.
@@ -68,10 +68,8 @@ class Dispatch:
         for rank, waiting in enumerate(self._queues):  # strict, and no model ever swaps
             if not waiting:
                 continue
-            (queue, *others) = waiting
-            if (
-                not others and not queue.returned.count
-            ):  # by far the most common: nothing to compare
+            queue = next(iter(waiting))
+            if len(waiting) == 1 and not queue.returned.count:  # mostly: nothing to compare
                 if node.name in queue.lane.nodes:
                     return queue.best()
             elif queues := self._queues_for(node, rank):

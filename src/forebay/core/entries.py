@@ -87,7 +87,7 @@ class Entry:
         "account", "arrival", "attempt", "cached_tokens", "capped", "charged",
         "charged_account", "charged_on", "charged_queue", "claim", "class_charged", "cost",
         "counted", "deadline_s", "excluded", "goes_first", "guest", "held_from", "held_on",
-        "held_until_s", "id", "kind", "lent", "node", "p50_s", "price", "promised_in",
+        "held_until_s", "id", "kind", "lent", "node", "p50_s", "prefix", "price", "promised_in",
         "promotes_at_s", "promotes_in_s", "queue", "queued", "raw_s", "revoked", "seq", "since_s",
         "state", "unreached", "user", "wait_left_s", "waited_s",
     )  # fmt: skip
@@ -95,6 +95,7 @@ class Entry:
     def __init__(self, arrival: Arrived, seq: int, user: User, now_s: float) -> None:
         self.arrival = arrival
         self.id = arrival.id
+        self.prefix = arrival.prefix  # asked for at every turn, and looked up by name there
         self.seq = seq  # its place; never changes
         self.user = user
         self.state: State = "new"

@@ -1,13 +1,18 @@
-"""How long services take, of a lane: what every estimate of a wait is made of.
+"""Service times of a lane: the basis of every estimated wait.
 
 The header's number is simple on purpose: waiting ahead x mean service / slots, of a mean to three
 significant digits: three services of 10.0004 s are 30 s to people, who see it in whole seconds,
-rounded up. The finer estimate begins with the same, by taking those ahead one by one into the slot
-that frees first: the slots free up at r_1 <= ... <= r_c, the residual times of what runs, each
-conditional on how long it has run already; with a entries ahead and m for each service that is
-`r_(a mod c) + (a div c) * m`. How it goes on: `forebay.core.waits`.
+rounded up. How the finer estimate goes on: `forebay.core.waits`.
 
-**Bound.** O(1) to add a measurement, O(log 100) to put it in order, O(min(c, 16)) to estimate:
+**When a slot is free.** With a entries ahead and c slots, (a div c) rounds of a mean service pass,
+then the end number k = a mod c of what runs, from 0. Each residual time is random, given how long
+the service has run already, and the k-th end of c is not the k-th of their medians: the first of
+many comes long before the median of any. By the time t, sum F_i(t) of them have ended; the median
+of the k-th end is where that sum is `(k + 2/3) * c / (c + 1/3)`: the median of a single one where
+c = 1, and of evenly spread ends where c is large. Who takes a slot that is freed may end before t,
+too: of the k ends before, about 1 in `2 / share of services shorter than t` is such a second one.
+
+**Bound.** O(1) to add a measurement, O(log 100) to put it in order, O(min(c, 8)) to estimate:
 never a walk over what waits.
 """
 
@@ -24,14 +29,18 @@ if TYPE_CHECKING:
 
 TOKENS_MAX: Final = 1_099_511_627_776
 """No count that a client or a node claims is believed beyond this: sums must stay finite."""
-RESIDUALS_MAX: Final = 16
+RESIDUALS_MAX: Final = 8
 """Up to this many running entries are looked at one by one; more are taken as evenly spread."""
+MEDIAN: Final = 2 / 3
+"""Of events that come at random, the median of the next is so much of their mean distance away."""
+POINTS: Final = 3
+"""What is left of a service is described by its median, and by the medians of its outer thirds."""
 FEW: Final = 8
 """So many values are put in order one by one; of more, sorting the hundred anew is quicker."""
 
 
 class Recent:
-    """The last hundred values, in order of arrival and, when somebody asks, in order of size.
+    """The last hundred values, in order of arrival and, on demand, in order of size.
 
     While nobody waits, nobody asks; then a value costs two appends. What has come and gone since
     the last question is put in order one by one, or all anew when it is much.
@@ -115,22 +124,29 @@ class ServiceTimes:
         `elapsed_s` says how long the lane's own entries have run; slots that others hold are taken
         as evenly spread.
         """
-        if not elapsed_s or slots > RESIDUALS_MAX:
-            return mean_s * (index + 0.5) / slots
-        residuals = self._residuals_s(elapsed_s, mean_s)
-        residuals += [mean_s * (other + 0.5) / slots for other in range(slots - len(residuals))]
-        residuals.sort()
-        return residuals[index]
+        if not elapsed_s or len(elapsed_s) > RESIDUALS_MAX:
+            return mean_s * (index + MEDIAN) / slots
+        ends = self._residuals_s(elapsed_s, mean_s)
+        for other in range(slots - len(elapsed_s)):
+            ends += [mean_s * (other + 0.5) / slots] * POINTS
+        ends.sort()
+        scale = len(ends) / (max(slots, len(elapsed_s)) + 1 - MEDIAN)
+        services = self._recent.ordered()
+        share = bisect_right(services, ends[int(scale * (index + MEDIAN))]) / len(services)
+        return ends[int(scale * (index / (1 + share / 2) + MEDIAN))]
 
     def _residuals_s(self, elapsed_s: Sequence[float], mean_s: float) -> list[float]:
-        """Return the median of what is left of each service that has run this long."""
-        ordered = self._recent.ordered()
+        """Return what may be left of each service that has run this long, in equal shares."""
+        ordered, find = self._recent.ordered(), bisect_right
         count = len(ordered)
         residuals: list[float] = []
         for seconds in elapsed_s:
-            longer = bisect_right(ordered, seconds)
+            longer = find(ordered, seconds)
             if longer < count:
-                residuals.append(ordered[(longer + count) // 2] - seconds)
+                left = count - longer
+                residuals.append(ordered[longer + left // 6] - seconds)
+                residuals.append(ordered[longer + left // 2] - seconds)
+                residuals.append(ordered[longer + left * 5 // 6] - seconds)
             else:  # longer than anything seen: as long again, by rule of thumb
-                residuals.append(max(mean_s, seconds) / 2)
+                residuals += [max(mean_s, seconds) / 2] * POINTS
         return residuals

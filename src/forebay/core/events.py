@@ -1,4 +1,4 @@
-"""What happened: the only way into the core.
+"""Events: the only input of the core.
 
 Events are plain, frozen, serialisable values, because with several replicas they travel between
 processes (`msgspec.msgpack.encode(event)` and a decoder of `Event` are all it takes). Names are
@@ -60,7 +60,7 @@ class Arrived(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 class Resumed(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """A ticket that another core had accepted before this one took over: nobody is answered.
+    """A ticket that another core had accepted before this one took over; no decision is returned.
 
     It keeps its place and its age, and no bound refuses it: it was admitted once. With a `node`
     it runs there already and holds a lease.
@@ -103,11 +103,13 @@ class Returned(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
 
 
 class Cancelled(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
-    """Its owner gave it up (the client left, the upstream call is aborted): nobody to answer."""
+    """Its owner gave it up (the client left, the upstream call is aborted); no answer is needed."""
 
     id: str
     prompt_tokens: int = -1
     output_tokens: int = -1
+    unused: bool = False
+    """It had a slot and sent nothing to the node: its key is charged nothing at all."""
 
 
 class Revoked(Struct, frozen=True, tag=True, gc=False, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""What the operator may choose about the queue; the core's own small value, never `Settings`."""
+"""Options of the queue: the core's own value, never `Settings`."""
 
 from collections.abc import Sequence
 from math import inf
@@ -95,7 +95,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
     def problems(self) -> list[str]:
         """Say what is wrong with these options, naming the field; empty when all is well."""
         found = [
-            f"{name} must be a number from 0 on, and finite"
+            f"{name} must be a finite number, at least 0"
             for name in (
                 "max_size", "bytes_max", "per_user_max", "wait_s_max", "aging_s", "burst",
                 "input_weight", "output_weight", "output_tokens_unmeasured",
@@ -114,7 +114,7 @@ class Options(Struct, frozen=True, tag=True, gc=False):
             if name not in self.priorities or not weight > 0
         ]
         found += [
-            f"key_limits.{name} must be numbers from 0 on, and finite"
+            f"key_limits.{name} must be finite numbers, at least 0"
             for name, limits in self.key_limits.items()
             if not limits.is_valid()
         ]
@@ -130,7 +130,8 @@ def parse_priority(text: str | None, priorities: Sequence[str] = ("high", "norma
     ['normal', 'normal', 'normal']
     """
     name = (text or "").strip().lower()
-    return name if name in priorities else "normal"
+    known = {priority: priority for priority in priorities}
+    return known.get(name, "normal")  # the same object for all, so that comparing them is quick
 
 
 def capped_priority(asked: str, cap: str, priorities: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""How fast a queue moves while something waits in it: measured, and forgotten slowly.
+"""How fast a queue moves while requests wait in it, over any recent span.
 
 Counted are starts, what they were charged, how far the clock V went, and the slot-seconds that
 passed, all only in time in which someone waited: an idle hour says nothing about a busy one. Slots
@@ -29,7 +29,7 @@ class Pace:
     """The counts of one queue."""
 
     __slots__ = (
-        "_answer", "_at_s", "_charged", "_clock", "_marks", "_slots", "_span_s", "_starts",
+        "_answer", "_at_s", "_charged", "_clock", "_had", "_marks", "_slots", "_span_s", "_starts",
         "_times", "_travel", "_until_s", "_work_s", "busy_s",
     )  # fmt: skip
 
@@ -41,24 +41,31 @@ class Pace:
         self._travel = 0.0  # of the clock V
         self._at_s = 0.0  # when it was counted last
         self._clock = 0.0  # V then
+        self._had = 0  # slots then
         self._until_s = self._span_s = 0.0  # how long the last answer stands, and what it is of
         self._slots = 0
         self._answer = (0.0, 0, 0.0, 0.0, 0)
         self._times = [0.0]  # busy_s at each mark
         self._marks: list[tuple[float, int, float, float, int]] = [(0.0, 0, 0.0, 0.0, 0)]
 
-    def begin(self, clock: float, now_s: float) -> None:
+    def begin(self, clock: float, slots: int, now_s: float) -> None:
         """Take note that the queue was empty until now."""
         self._at_s = now_s
         self._clock = clock
+        self._had = slots
 
     def count_start(self, queue: WaitQueue, charged: float, now_s: float) -> None:
         """Count one that waited in its queue, has been charged, and starts now."""
+        slots = queue.lane.slots
+        if not self._had:  # no node was up: a load says nothing about the pace
+            self.begin(queue.clock, slots, now_s)
+            return
         passed_s = now_s - self._at_s
         self._at_s = now_s
         busy_s = self.busy_s = self.busy_s + passed_s
         lane, clock, times = queue.lane, queue.clock, self._times
-        self._work_s += passed_s * lane.slots
+        self._work_s += passed_s * slots
+        self._had = slots
         self._starts += 1
         self._charged += charged
         self._travel += clock - self._clock
@@ -71,11 +78,12 @@ class Pace:
             self._marks.append((self._work_s, self._starts, self._charged, self._travel, above))
 
     def last(
-        self, span_s: float, slots: int, above: int, now_s: float
+        self, span_s: float, slots: int, above: int, now_s: float, *, busy: bool
     ) -> tuple[float, int, float, float, int]:
         """Return what was counted in about the last `span_s` seconds, to now.
 
         That is slot-seconds, starts, charges, V's way, and by how much the classes above grew.
+        While the queue is not `busy`, the time since its last start does not count.
         An answer stands for an instant, or until another span is asked for: where many ask, it is
         the same.
         """
@@ -84,7 +92,7 @@ class Pace:
         if alike and now_s < self._until_s and slots == self._slots:
             return self._answer
         self._until_s, self._span_s, self._slots = now_s + INSTANT_S, span_s, slots
-        passed_s = now_s - self._at_s
+        passed_s = now_s - self._at_s if busy else 0.0
         place = bisect_right(self._times, self.busy_s + passed_s - span_s) - 1
         work_s, starts, charged, travel, before = self._marks[place if place > 0 else 0]
         self._answer = (

@@ -1,8 +1,8 @@
-"""What the nodes have in their prompt caches, as far as that can be known from outside.
+"""Model of the nodes' prompt caches, from the requests that they were sent.
 
-An engine keeps what it computed for a prompt, and a prompt that begins the same way is computed
-from there on only. Which parts of a prompt a node has seen is remembered here, the least recently
-used forgotten first, as an engine does; what that saves is measured on the requests themselves.
+An engine caches what it computed for a prompt, so a prompt with the same beginning takes less
+time. This module remembers which parts of prompts a node has seen, with least-recently-used
+eviction as in an engine, and measures the saved time on the requests themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came of the waits that were promised: the correction of those that are promised next.
+"""Correction of estimated waits by the outcome of earlier ones.
 
 **No integrator.** A promise can be judged only when its wait is over, hundreds of starts later. A
 factor that steps up or down with each verdict goes on stepping all that time and swings between
@@ -38,7 +38,7 @@ LONGEST_OF: Final = 500
 
 
 class Quantile:
-    """One quantile of the last values, made anew when a quarter of them is new."""
+    """One quantile of the last values, recomputed when a quarter of them is new."""
 
     __slots__ = ("_share", "_value", "fresh", "values")
 

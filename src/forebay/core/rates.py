@@ -1,4 +1,4 @@
-"""Limits of a key that pace it instead of refusing it.
+"""Rate limits of keys, which delay requests instead of refusing them.
 
 **Theory.** Requests and tokens per minute are token buckets that hold one minute and are refilled
 continuously (Turner, "New Directions in Communications", 1986); tokens per day are a count that
@@ -374,6 +374,12 @@ class Rates:
         self._day_left_s(now_s)
         claim.rate.take(0, real - claim.tokens, now_s)
         claim.tokens = real
+        self.offer(claim.rate, now_s)
+
+    def refund(self, claim: Claim, now_s: float) -> None:
+        """Take a start back that used nothing."""
+        claim.rate.take(-1, -claim.tokens, now_s)
+        claim.tokens = 0.0
         self.offer(claim.rate, now_s)
 
     def leave(self, entry: Entry, claim: Claim, now_s: float) -> None:

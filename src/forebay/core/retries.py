@@ -1,4 +1,4 @@
-"""What stands before all others of its queue, oldest first, by the nodes that it is kept off.
+"""Entries that go first in their queue, oldest first, grouped by the nodes they are excluded from.
 
 Those are the retries, and who was next for a node that it may not use. There can be thousands that
 are all kept off the same node, so they are kept in groups: what a node may have is the oldest of

@@ -1,4 +1,4 @@
-"""Return tickets: who found no room keeps its arrival number until it comes back.
+"""Return tickets: a rejected request keeps its arrival number for its next attempt.
 
 A refusal for lack of room gives its caller a text that nobody can guess. Shown again for the same
 user, key, model and class, it is worth the arrival number of the first attempt, once: among the

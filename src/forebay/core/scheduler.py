@@ -101,7 +101,7 @@ class Scheduler:
         """Take one event; return what must be done about it, in order.
 
         `now_s` is a monotonic clock; one that runs backwards is held at its highest value. Raises
-        only for bugs of the caller: an id that is alive already, options that cannot be.
+        only for bugs of the caller: an id that already exists, options that cannot be.
         """
         book = self._book
         if now_s > book.now_s:
@@ -195,7 +195,7 @@ class Scheduler:
             learns = charging.needs_cost or book.paced or node.room is not None
             if learns and event.output_tokens >= 0:
                 times.add_output(event.output_tokens)
-            if entry.arrival.prefix and event.prompt_tokens >= 0 and event.output_tokens >= 0:
+            if entry.prefix and event.prompt_tokens >= 0 and event.output_tokens >= 0:
                 computed = max(0, event.prompt_tokens - entry.cached_tokens)
                 entry.queue.lane.prefill.add(computed, event.output_tokens, service_s)
             tally.served += 1
@@ -206,6 +206,9 @@ class Scheduler:
 
     def _settle_rate(self, entry: Entry, claim: Claim, event: Finished | Cancelled) -> None:
         """Charge a key for what was used; a request that got no answer used its prompt."""
+        if isinstance(event, Cancelled) and event.unused:
+            self._book.rates.refund(claim, self._book.now_s)
+            return
         failed = isinstance(event, Cancelled) or not event.ok
         output = 0 if failed and event.output_tokens < 0 else event.output_tokens
         self._book.rates.settle(entry, claim, (event.prompt_tokens, output), self._book.now_s)

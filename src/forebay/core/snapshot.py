@@ -1,4 +1,4 @@
-"""The whole picture as one frozen value: aggregates only, no user, no id, no prompt.
+"""A snapshot of the queue as one frozen value: aggregates only, no user, no id, no prompt.
 
 Everything in it is counted as it happens, so that making one costs a walk over nodes and lanes
 (both are configuration, not load) and never over what waits.

@@ -1,4 +1,4 @@
-"""When a node changes the model in its memory, and for whose sake.
+"""When a node swaps the model in its memory, and for which queue.
 
 **Theory.** Loading a model takes S seconds in which the node serves nobody. Serving one model until
 nobody wants it (exhaustive polling) swaps least, but lets a busy model keep the others out for

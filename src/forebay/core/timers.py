@@ -10,11 +10,11 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from forebay.core.entries import Entry
 from forebay.core.nodes import Node
-from forebay.core.rates import KeyRate
 
 if TYPE_CHECKING:
-    from forebay.core.entries import Entry
+    from forebay.core.rates import KeyRate
 
 Kind: TypeAlias = Literal["deadline", "promotion", "release", "wake", "rate"]
 SWEEP_SLACK: Final = 256
@@ -67,7 +67,7 @@ class TimerQueue:
                 continue
             if isinstance(target, Node):
                 due.nodes[target] = None
-            elif isinstance(target, KeyRate):
+            elif not isinstance(target, Entry):
                 due.rates[target] = None
             elif kind == "deadline":
                 due.expired[target] = None
@@ -97,7 +97,7 @@ class TimerQueue:
 
 
 def _is_live(at_s: float, kind: Kind, target: Entry | Node | KeyRate) -> bool:
-    if isinstance(target, Node | KeyRate):
+    if not isinstance(target, Entry):
         return target.wake_s == at_s
     if kind == "release":
         return target.held_on is not None and target.held_until_s == at_s

@@ -1,4 +1,4 @@
-"""What others may see: one ticket, or the whole picture; always as frozen values."""
+"""What leaves the core for viewers: one ticket or the whole queue, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,21 +1,25 @@
-"""The estimate of one wait: from its place, the pace of its queue, and what came of earlier ones.
+"""The estimate of one wait, from its position, the pace of its queue and earlier outcomes.
 
-The raw estimate is the larger of two: those ahead taken into the slots one by one, at the measured
-pace (`forebay.core.pace`), and, where users take turns, the time until the queue's clock reaches
-the entry's tag (`forebay.core.backlogs`), since later arrivals of others go first. The second is
-at most twice what the clock's own speed says, and at most 1.5 x the longest wait there has lately
-been or that is going on: no queue gets much longer than it has been, all at once. Promised is the
-raw estimate as corrected by `forebay.core.promises`.
+The raw estimate is the larger of two. First, those ahead taken into the slots one by one, and all
+of that stretched by how much slower the queue moves than services end (`forebay.core.pace`): what
+the classes above take is overtaking, and the last part of a round is overtaken like the others.
+Second, where users take turns, the time until the queue's clock reaches the entry's tag
+(`forebay.core.backlogs`), since later arrivals of others go first; at most twice what the clock's
+own speed says, and at most 1.5 x the longest wait there has lately been or that is going on: no
+queue gets much longer than it has been, all at once. Promised is the raw estimate as corrected by
+`forebay.core.promises`.
 """
 
 from __future__ import annotations
 
+from math import floor
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from forebay.core.estimates import RESIDUALS_MAX
+from forebay.core.estimates import MEDIAN, RESIDUALS_MAX
 
 if TYPE_CHECKING:
     from forebay.core.fairness import Account, WaitQueue
+    from forebay.core.lanes import Lane
 
 SPAN_S: Final = 300.0
 """The pace is that of the last five minutes, or of twice the wait if that is longer."""
@@ -29,6 +33,8 @@ CLOCK_MOST: Final = 2.0
 LONGEST_MOST: Final = 1.5
 RAW_MIN_S: Final = 0.001
 UNBOUNDED_S: Final = 1e9
+TINY: Final = 1e-9
+HUGE: Final = 1e15
 
 
 Place: TypeAlias = "tuple[int, float, float, Account | None]"
@@ -50,8 +56,25 @@ def estimate(queue: WaitQueue, place: Place, now_s: float) -> Estimate | None:
         return None
     raw_s = _raw_s(queue, place, mean_s, now_s)
     kind, p50_s, p90_s = queue.promises.correct(raw_s, place[2] > 0.0)
-    header_s = place[0] * float(f"{mean_s:.3g}") / (lane.slots or 1)
-    return p50_s, p90_s, round(header_s, 6), raw_s, kind  # 10 x 1.1 is 11, not a bit more
+    header_s = place[0] * _three_digits(mean_s) / (lane.slots or 1)
+    header_s = floor(header_s * 1e6 + 0.5) / 1e6  # 10 x 1.1 is 11, not a bit more
+    return p50_s, p90_s, header_s, raw_s, kind
+
+
+def _three_digits(value: float) -> float:
+    """Return a number to three significant digits; formatting it takes twenty times as long.
+
+    >>> [_three_digits(value) for value in (0.0, 0.0012345, 10.0004, 999.6, 12345.0)]
+    [0.0, 0.00123, 10.0, 1000.0, 12300.0]
+    """
+    if not TINY < value < HUGE:
+        return 0.0 if value <= TINY else value
+    scale = 1.0
+    while value * scale < 100.0:
+        scale *= 10.0
+    while value * scale >= 1000.0:
+        scale /= 10.0
+    return floor(value * scale + 0.5) / scale
 
 
 def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float:
@@ -61,20 +84,14 @@ def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float
     span_s = 2.0 * mean_s * ahead / slots
     above = lane.waiting_above(queue) if queue.rank else 0
     work_s, starts, charged, travel, grown = queue.pace.last(
-        span_s if span_s > SPAN_S else SPAN_S, slots, above, now_s
+        span_s if span_s > SPAN_S else SPAN_S, slots, above, now_s, busy=queue.waiting > 0
     )
     # What the classes above have grown by will be served before this one gets as much again.
     net = starts + UNMEASURED - grown
     each_s = (work_s + UNMEASURED * mean_s) / (net if net > 1.0 else 1.0)
-    if ahead > FAR_ROUNDS * slots or len(lane.running) > RESIDUALS_MAX:
-        free_s = mean_s * (ahead % slots + 0.5) / slots
-    else:
-        elapsed_s = [now_s - entry.since_s for entry in lane.running.values()]
-        free_s = lane.times.free_s(ahead % slots, slots, elapsed_s, mean_s)
-    rounds = ahead // slots
-    raw_s = free_s + rounds * each_s
-    if each_s > SHARED * mean_s and queue.rank and rounds:
-        sure_s = free_s + rounds * mean_s
+    sure_s = _sure_s(lane, ahead, slots, mean_s, now_s)
+    raw_s = sure_s * each_s / mean_s if mean_s else each_s * ahead / slots
+    if each_s > SHARED * mean_s and queue.rank:
         raw_s = max(sure_s, min(raw_s, _longest_s(queue, account, now_s)))
     if distance > 0.0 and travel > 0.0 and account is not None:
         most_s = CLOCK_MOST * distance * work_s / (travel * slots)
@@ -88,6 +105,15 @@ def _raw_s(queue: WaitQueue, place: Place, mean_s: float, now_s: float) -> float
             )
             raw_s = flow_s if flow_s > raw_s else raw_s
     return raw_s if raw_s > RAW_MIN_S else RAW_MIN_S
+
+
+def _sure_s(lane: Lane, ahead: int, slots: int, mean_s: float, now_s: float) -> float:
+    """Return how long those ahead take if all slots are theirs, and nobody else comes."""
+    if ahead > FAR_ROUNDS * slots or slots > RESIDUALS_MAX:
+        return mean_s * (ahead + MEDIAN) / slots
+    elapsed_s = [now_s - entry.since_s for entry in lane.running.values()]
+    rounds, index = divmod(ahead, slots)
+    return rounds * mean_s + lane.times.free_s(index, slots, elapsed_s, mean_s)
 
 
 def _longest_s(queue: WaitQueue, account: Account | None, now_s: float) -> float:

@@ -1,4 +1,4 @@
-"""A simulated client: sends what its plan says, and reacts to what becomes of it.
+"""A simulated client: sends what its plan says, and reacts to the result.
 
 Everything about a request is drawn when it is sent, from the client's own stream of random
 numbers: two policies under the same seed see the same requests.
@@ -102,7 +102,7 @@ class SimulatedClient:
             else None,
             stream=self._chance(plan.stream_rate),
             job=job,
-            key="" if job else plan.key,
+            key="" if job and plan.key_running_max else plan.key,
             key_running_max=0 if job else plan.key_running_max,
         )
         return SentRequest(

@@ -121,8 +121,10 @@ class Checker:
     """One per run; `step` is called after each event with what it led to."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
         self._mirror = Mirror()
+        self._starts_s: dict[str, list[float]] = {}
+        """When requests and jobs of each key with limits have started."""
+        self._take_options(options)
         self._census = Census()
         self._event: Event = Ticked()
         self._newcomer: SeenTicket | None = None
@@ -204,7 +206,7 @@ class Checker:
         """Check, when nothing happens any more, that whatever still waits cannot be served."""
         for node in self._mirror.nodes.values():
             if node.is_up() and node.slots:
-                left = [ticket.arrived.id for ticket in self._mirror.waits_for(node)]
+                left = [ticket.arrived.id for ticket in self._mirror.would_use(node)]
                 assert not left, f"{left} wait for ever, though {node.name} is up"
 
     def everything_is_zero(self) -> None:
@@ -231,7 +233,7 @@ class Checker:
             case NodeChanged() | NodeRested() | NodeRemoved():
                 self._change_node(event)
             case OptionsChanged():
-                self._options = event.options
+                self._take_options(event.options)
             case ShutDown():
                 self._stopping = True
             case (
@@ -239,6 +241,19 @@ class Checker:
                 | Resumed() | Lent() | KeysUsed()
             ):  # fmt: skip
                 pass  # the last three come of several replicas, and are not played here
+
+    def _take_options(self, options: Options) -> None:
+        self._options = options
+        self._mirror.paced = frozenset(name for name, asked in options.key_limits.items() if asked)
+        self._starts_s = {}  # another limit is another bucket
+
+    def _note_rate(self, ticket: SeenTicket) -> None:
+        """Count the first start of a request or job towards the rate of its key."""
+        limits = self._options.key_limits.get(ticket.arrived.key)
+        if limits is not None and limits.requests_per_minute and not ticket.attempt:
+            starts_s = self._starts_s.setdefault(ticket.arrived.key, [])
+            starts_s.append(self._mirror.now_s)
+            rules.the_rate_holds(starts_s, limits.requests_per_minute)
 
     def _change_node(self, event: NodeChanged | NodeRested | NodeRemoved) -> None:
         node = self._mirror.nodes.setdefault(event.name, SeenNode(event.name))
@@ -334,6 +349,7 @@ class Checker:
         ticket = self._of(action)
         assert not self._stopping, f"{action.id} starts after the shutdown"
         rules.may_start(self._mirror, self._options, ticket, action)
+        self._note_rate(ticket)
         self._answer(ticket)
         self._mirror.start(ticket, self._mirror.nodes[action.node])
 
@@ -360,7 +376,9 @@ class Checker:
         self._count_waiting(ticket)
         ticket.promised_s = action.p50_s
         assert action.position >= 1, f"{action} stands nowhere"
-        if not self._mirror.is_up(ticket.lane):
+        if action.reason == "rate":
+            assert ticket.arrived.key in self._mirror.paced, f"{action.id} has no rate"
+        elif not self._mirror.is_up(ticket.lane):
             why = self._mirror.outlook(ticket.lane, self._options.offline_wait_s) or "offline"
             assert action.reason == why, f"{action.id} waits for {action.reason}, not {why}"
         if action.p50_s is not None and action.p90_s is not None:

@@ -133,6 +133,8 @@ class Mirror:
         self.waiting_bytes = 0
         self.waiting_by_user: Counter[str] = Counter()
         self.unfinished_by_key: Counter[str] = Counter()
+        self.paced: frozenset[str] = frozenset()
+        """Keys with limits: what waits of theirs may not be allowed to start."""
 
     # Reading
 
@@ -178,7 +180,13 @@ class Mirror:
         return self.waiting - sum(ticket.guest for ticket in self.all_waiting())
 
     def waits_for(self, node: SeenNode) -> Iterator[SeenTicket]:
-        """Yield what could start on this node now if it had a free slot."""
+        """Yield what must start on this node now if it has a free slot, whatever the rates."""
+        for ticket in self.would_use(node):
+            if ticket.arrived.key not in self.paced:
+                yield ticket
+
+    def would_use(self, node: SeenNode) -> Iterator[SeenTicket]:
+        """Yield what waits and may run on this node, now or when its key may go on."""
         for lane, tickets in self.lanes.items():
             if tickets and node.serves(lane):
                 yield from (one for one in tickets if node.name not in one.excluded)

@@ -1,4 +1,4 @@
-"""What came of a simulation, as one frozen value with a readable text form.
+"""The result of a simulation, as one frozen value with a readable text form.
 
 The recorder sees what the edge of a gateway sees: events, actions, and when.
 """

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from forebay.core.options import Options
     from forebay.testing.simulation.mirror import Mirror, SeenNode, SeenTicket
 
+MINUTE_S = 60.0
 TOLERANCE_S = 1e-6
 """Sums of floats differ in their last digits; no duration of interest is this short."""
 
@@ -179,6 +180,14 @@ def the_bounds_hold(mirror: Mirror, options: Options, ticket: SeenTicket) -> Non
         assert held <= options.per_user_max, f"{arrived.user} has {held} waiting"
 
 
+def the_rate_holds(starts_s: list[float], per_minute: int) -> None:
+    """Check that a key never starts more than one bucket, and what refills it meanwhile."""
+    for place, since_s in enumerate(starts_s):
+        most = per_minute * (1.0 + (starts_s[-1] - since_s) / MINUTE_S)
+        started = len(starts_s) - place
+        assert started <= most + TOLERANCE_S, f"{started} starts since {since_s}, not {most}"
+
+
 # Whether a refusal was deserved: a bound that is one too tight is as wrong as one too loose
 
 CAPACITY_CODES = frozenset(
@@ -208,6 +217,8 @@ def is_deserved(
 
 
 def _no_slot_was_free(mirror: Mirror, arrived: Arrived) -> None:
+    if arrived.key in mirror.paced:
+        return  # it may not use one
     for node in mirror.nodes_of((arrived.model, arrived.family)):
         assert node.swaps or not node.is_usable(mirror.now_s), (
             f"{arrived.id} is refused though {node.name} has a free slot"
@@ -289,6 +300,10 @@ def _no_node(mirror: Mirror, options: Options, arrived: Arrived, _: Reject) -> b
     return bool(mirror.nodes_of(lane) or mirror.unreported())
 
 
+def _rate_limited(_: Mirror, options: Options, arrived: Arrived, action: Reject) -> bool:
+    return not arrived.job and arrived.key in options.key_limits and bool(action.retry_after_s)
+
+
 REASONS: dict[str, Callable[[Mirror, Options, Arrived, Reject], bool]] = {
     "queue_full": _queue_full,
     "user_queue_full": _user_queue_full,
@@ -299,6 +314,7 @@ REASONS: dict[str, Callable[[Mirror, Options, Arrived, Reject], bool]] = {
     "route_not_supported": _route_not_supported,
     "model_loading": _model_loading,
     "no_node": _no_node,
+    "rate_limited": _rate_limited,
 }
 
 

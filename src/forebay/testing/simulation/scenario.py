@@ -88,7 +88,7 @@ class ClientPlan:
     """Asks about its ticket after `patience_s`."""
     stream_rate: float = 0.0
     job_rate: float = 0.0
-    """Is background work: no key, no own limit."""
+    """Is background work: outside the key's cap, no limit on waiting."""
     affinity_rate: float = 0.0
 
 

@@ -11,7 +11,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from forebay.core.options import Options
+from msgspec import structs
+
+from forebay.core.options import KeyLimits, Options
 from forebay.testing.simulation.arrivals import Arrivals, Backlog, Bursts, Poisson
 from forebay.testing.simulation.distributions import (
     Always,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 MODELS = ("a", "b", "c", "d")
 FAMILIES = ("openai", "anthropic")
 DURATION_S = 30.0
+RATES_SHARE = 0.3
 ARRIVALS_AIM = 50
 """About how many requests a scenario sends; each makes three to five steps."""
 
@@ -50,7 +53,26 @@ def random_scenario(seed: int) -> Scenario:
     >>> random_scenario(3) == random_scenario(3)
     True
     """
-    return _Draw(Random(f"{seed}/scenario")).scenario(f"make sim SEED={seed}")
+    scenario = _Draw(Random(f"{seed}/scenario")).scenario(f"make sim SEED={seed}")
+    return _with_rates(scenario, Random(f"{seed}/rates"))
+
+
+def _with_rates(scenario: Scenario, random: Random) -> Scenario:
+    """Give some clients of some scenarios a key with limits, which their jobs count towards."""
+    if random.random() >= RATES_SHARE:
+        return scenario
+    limits = {
+        name: KeyLimits(random.choice((0, 12, 30, 60)), random.choice((0, 0, 0, 9000)))
+        for name in ("paced-1", "paced-2")
+    }
+    clients = tuple(
+        replace(client, key=random.choice((*limits, client.key)), key_running_max=0)
+        if not client.key
+        else client
+        for client in scenario.clients
+    )
+    options = structs.replace(scenario.options, key_limits=limits)
+    return replace(scenario, options=options, clients=clients)
 
 
 class _Draw:
