@@ -13,8 +13,8 @@ import pytest
 
 from forebay.settings import NodeSettings
 from forebay.wire.client import STREAMS_CLOSED_MAX
-from harness import tiny_model
 from harness.polling import pause
+from harness.tiny_model import Size, write_tiny_model
 
 from .conftest import ENDLESS, LIMIT_S, LOOKS_FOR_CLIENTS_S, MODEL, SLOTS, llama_cpp, ready_url
 
@@ -113,11 +113,9 @@ async def test_a_prompt_that_is_too_long_is_refused_in_its_own_words(
 TRIES_MAX = 20
 
 
-def wide_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def wide_model(path: Path) -> Path:
     """Write a model that takes a while to load."""
-    for name, value in (("LAYERS", 4), ("WIDTH", 512), ("HIDDEN", 4096)):
-        monkeypatch.setattr(tiny_model, name, value)
-    return tiny_model.write_tiny_model(path)
+    return write_tiny_model(path, size=Size(layers=4, width=512, hidden=4096))
 
 
 async def until_loading(port: int) -> bool:
@@ -132,10 +130,8 @@ async def until_loading(port: int) -> bool:
                     await pause()
 
 
-async def test_while_it_loads_it_says_so_and_then_it_serves(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gguf = wide_model(tmp_path / "wide.gguf", monkeypatch)
+async def test_while_it_loads_it_says_so_and_then_it_serves(stage: Stage, tmp_path: Path) -> None:
+    gguf = wide_model(tmp_path / "wide.gguf")
     await stage.start()
     for _ in range(TRIES_MAX):
         if await seen_loading(stage, gguf):

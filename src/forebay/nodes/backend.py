@@ -22,7 +22,7 @@ from forebay.nodes.adapters.lm_studio import LmStudio
 from forebay.nodes.adapters.report import NodeReport, ProbeReply, says_loading
 from forebay.nodes.health import UNREAD, FailureKind, NodeHealth
 from forebay.nodes.probing import Probing
-from forebay.nodes.slot_limit import SLOTS_MAX, Sample, SlotLimit
+from forebay.nodes.slot_limit import SLOTS_MAX, SlotLimit
 from forebay.wire.fetch import fetch
 from forebay.wire.pool import ConnectionPool, Target
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from forebay.core.events import Arrived, NodeChanged
     from forebay.nodes.adapters.report import Adapter
     from forebay.nodes.gpu import GpuMeter, GpuReading
+    from forebay.nodes.slot_rounds import Sample
     from forebay.settings import NodeSettings
     from forebay.wire.heads import Headers
 
@@ -62,7 +63,7 @@ _HEALTH_KINDS: Final[Mapping[str, FailureKind]] = {
 WAYS_TO_FAIL: Final[Mapping[str, str]] = {
     "connect": "no connection",
     "status": "it answered with a server error",
-    "garbage": "its answer made no sense",
+    "garbage": "its answer could not be parsed",
     "too_large": "its answer was too large",
     "lost": "the connection broke off",
     "first_byte_timeout": "it did not begin to answer in time",
@@ -295,6 +296,11 @@ class Backend:
             room = (-1 if kv_free_tokens is None else kv_free_tokens, self._kv_reading)
         self._tell(self.health.heard(slots, load, self._clock.monotonic_s(), room))
 
+    @property
+    def kv_free_tokens(self) -> int | None:
+        """What its key-value cache has room for, as its guard last said; None where it did not."""
+        return self.told.kv_free_tokens if self.told.kv_free_tokens >= 0 else None
+
     def fell_silent(self) -> None:
         """Take it out: its guard has not been heard of. What runs there may finish."""
         self.last_error = SILENT
@@ -430,7 +436,7 @@ class Backend:
         if report.slots is not None:
             limit.note_ceiling(report.slots, now_s)
         if report.waiting:
-            limit.note_waiting(report.waiting, now_s)
+            limit.note_waiting(report.waiting, now_s, self.pool.in_use())
 
     async def _report(self) -> NodeReport:
         self._says_loading = False

@@ -1,4 +1,4 @@
-"""Whether a node may be used, decided purely: events and the time go in, what to tell comes out.
+"""The health of a node as a pure state machine: events and time in, changes out.
 
 A circuit breaker with four phases, moved only through `TRANSITIONS`. Two failures in a row open
 it (a failed request counts as one, and asks for a probe at once); one good probe makes it *half
@@ -116,7 +116,7 @@ class _Errors:
 
 
 class NodeHealth:
-    """The health of one node. Every method returns what the core must be told, or None."""
+    """The health of one node. Every method returns an event for the core, or None."""
 
     def __init__(
         self, name: str, slots: int = 0, models: tuple[str, ...] = (), now_s: float = 0.0

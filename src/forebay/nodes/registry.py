@@ -126,7 +126,7 @@ class Nodes:
         if settings.name in self._backends:
             raise NotAllowed(f"there is a node {settings.name!r} already")
         if len(self._backends) >= NODES_MAX:
-            raise NotAllowed(f"{NODES_MAX} nodes are as many as one gateway takes")
+            raise NotAllowed(f"{NODES_MAX} nodes are the limit of one gateway")
         return self._begin(settings, None, token_header)
 
     def replace(self, settings: NodeSettings, token_header: bytes = b"") -> Backend:

@@ -2,179 +2,107 @@
 
 **What is measured.** A request that was answered while the limit was reached gives one sample: its
 prompt and output tokens, its time to the first byte and the time after it. A *round* is a number of
-such samples at one limit, of requests that started after it was set. From one round come, for each
-model, the seconds per request, per prompt token and per output token; with them the duration of the
-requests of another round can be predicted, and the median of `measured / predicted` is the
-*stretch*: how much longer the same request takes there. From the limit a to a higher one b,
+such samples at one limit, of requests that started after it was set; `slot_rounds` says how much
+longer than usual the same requests take there. That is the *stretch*, and throughput is the limit
+divided by it. Through the rounds goes a curve with two numbers, where throughput bends and how
+sharply (`throughput_curve`).
 
-    gain = 1 - log(stretch) / log(b / a)
+**What is decided.** *Search*: the limit doubles for as long as any curve that fits the rounds
+promises that more gains; near the knee it rises by half only. Where even the lowest limit that was
+measured has nearly all the throughput, it goes down to a quarter. Then it becomes the smallest
+number with 0.97 of the throughput there is. *Settled*: now and then a round is spent on a limit
+that is a quarter *higher* or *lower*. One round says little: with times that vary by a fifth, a
+quarter more can hardly be told from none. So it is added to what is known, and the limit moves
+where the curve does. A higher trial that gains nearly all, beyond doubt, begins the search again. A
+trial that fails puts off the next of its kind. Where the node named its number, no lower one is
+tried and no curve followed.
 
-is the share of the rise that became throughput: 1 where b requests run as fast each as a did, 0
-where they only share what there was, below 0 where they are in each other's way. No speed of the
-idle node needs to be known, and neither prompts nor answers need to be alike.
+**What changes.** Each round at the settled limit is compared with what is known of it, or what the
+curve expects there, and the differences are added up, less what noise explains (a CUSUM test, both
+ways). If requests take longer, the engine has lost room, or it is slower at any number. The limit
+goes down by as much, and again, until they take as long as before: then it was room (*check*), and
+what is known holds for so many fewer. If throughput falls with the limit instead, it comes back. If
+requests take less time, the search begins again.
 
-**What is decided.** *Rising*: the limit doubles for as long as that gains. Once it does not, the
-limit becomes what gives the best throughput seen at the speed of the lowest of the last rounds: the
-knee, of an engine that is flat up to it. (*Falling* is the same downwards, from a start above 1
-that the node did not name.) *Settled*: now and then one round is spent on a limit that is an eighth
-*higher* or *lower*. The higher one stays if it gains, and the limit rises again if it gains nearly
-all; the lower one stays if the difference had gained nothing, and is followed by one twice as far
-down; where the node named its number, no lower one is tried. A trial that fails puts off the next
-of its kind. Two rounds in a row that take longer than the settled ones lower the limit by as much;
-if fewer are no faster, because the engine is slower at any number, it comes back.
+**What waits inside** an engine begins late, although the rest of it is as fast as ever. By Little's
+law, the share of their time that requests wait is the share of them that wait: they are taken
+off. First bytes that come late end a search or a higher trial at once; the next trial comes after
+60 times as many requests as it made late, which is what a p95 has room for.
 
 Beside that: each request that is refused as one too many takes one off; a time-out takes a quarter
-off; requests that wait inside the engine are taken off. Streams of a higher trial that begin late
-end it at once, for they may be waiting inside.
+off; requests that the engine says wait inside are taken off. No search and no curve goes above what
+is left then; only a higher trial does, if nothing of the kind happens in it.
 """
 
 from __future__ import annotations
 
-from math import log
-from statistics import median
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from math import ceil, exp, log, sqrt
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from forebay.nodes.slot_rounds import LATE, Costs, Round, Sample
+from forebay.nodes.throughput_curve import Curve, Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-Phase: TypeAlias = Literal["rising", "falling", "settled", "higher", "lower"]
+Phase: TypeAlias = Literal["search", "settled", "higher", "lower", "check"]
 Trial: TypeAlias = Literal["higher", "lower"]
 
 SLOTS_MAX: Final = 256
 """The ceiling where the node does not name one."""
-SEARCH_SAMPLES: Final = 4
+FIRST_SAMPLES: Final = 3
+"""In the first round, and in any that others are compared with."""
+FIRST_SAMPLES_MAX: Final = 32
+"""With so many, what requests cost is known well enough for what comes after."""
+SEARCH_SAMPLES: Final = 6
 SEARCH_SAMPLES_MAX: Final = 12
 """In a round of the search: half of the limit, within these."""
 WATCH_SAMPLES: Final = 8
-TRIAL_SAMPLES: Final = 6
-SAMPLES_MAX: Final = 64
-"""In a round of a trial: as many as the limit, within these. And what is usual at the limit that
-holds is said by so many at most."""
-STEADY_GAIN: Final = 0.2
+TRIAL_SAMPLES: Final = 8
+SURE_SAMPLES: Final = 16
+"""In the round that ends the search. In a round of a trial: as many as the limit, between these."""
+GUESS_SAMPLES: Final = 4
+"""What the curve's word counts for, where the limit it sets has not been measured."""
+FAR_GAIN: Final = 1.3
+STEP_FROM: Final = 16
+"""The search goes on by doubling below this, or if that promises so much more throughput."""
+STEADY_GAIN: Final = 0.1
 """What doubling must gain to be done again."""
+SHARE: Final = 0.97
+"""Of the throughput that there is, what the number that is settled for must give."""
 FULL_GAIN: Final = 0.7
-"""An eighth more that gains so much says that the knee is far: the limit doubles again."""
-WORTH: Final = 0.2
-"""What an eighth more must gain to be worth the later first bytes."""
+"""A quarter more that gains so much says that the knee is far: the limit doubles again."""
 STRAIN: Final = 1.3
-"""Two rounds in a row that take so many times as long lower the limit."""
+"""A request that takes so many times as long is slower for good."""
 LOST: Final = 0.5
-"""What the limit before must have gained for it to come back after that."""
-LATE: Final = 2.0
-"""A first byte this many times later than usual is late; `LATE_MAX` more of them than others end a
-higher trial."""
-LATE_MAX: Final = 2
+"""What the limit before must have gained for it to come back after a check."""
+SHIFT: Final = 0.05
+"""A lasting change of the stretch (its logarithm) below this is none."""
+ALARM: Final = 0.1
+"""What changes of the stretch must add up to, beyond that and beyond noise."""
+LATE_MAX: Final[Mapping[Phase, int]] = {"search": 2, "higher": 1}
+"""So many first bytes that come late end it."""
+HARM: Final = 60
+"""One first byte in so many may come late for trials' sake."""
+KNOWN_MIN: Final = 3
+"""Numbers that must have been measured before the limit follows their curve."""
+KNOWN_MAX: Final = 12
+FADE: Final = 0.9
+"""What older rounds count for after each trial."""
 TIMEOUT_FACTOR: Final = 0.75
-WAIT_ROUNDS: Final[Mapping[Trial, int]] = {"higher": 10, "lower": 24}
+FIRST_WAIT: Final[Mapping[Trial, int]] = {"higher": 3, "lower": 6}
+LAST_WAIT: Final[Mapping[Trial, int]] = {"higher": 24, "lower": 24}
 """How far trials that fail put off the next of their kind, in rounds of a trial."""
-OUTPUT_COST: Final = 16.0
-"""Prompt tokens that cost as much as one output token, where only their sum is measured."""
-
-
-class Sample(NamedTuple):
-    """One request that was answered while the limit was reached."""
-
-    model: str
-    prompt_tokens: int
-    output_tokens: int
-    first_byte_s: float
-    rest_s: float
-    """From the first byte to the last; 0 of answers that come whole."""
-
-
-class Round:
-    """The samples at one limit, and what they say of the engine's speed."""
-
-    def __init__(self, slots: int, samples: Sequence[Sample]) -> None:
-        self.slots = slots
-        self._samples = samples
-        groups: dict[tuple[str, bool], list[Sample]] = {}
-        for one in samples:
-            groups.setdefault((one.model, one.rest_s > 0.0), []).append(one)
-        self._rates = {key: _rates(group, streams=key[1]) for key, group in groups.items()}
-        self._own = self._ratio(self) or 1.0
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def joined(self, other: Round) -> Round:
-        """Return both as one, less the oldest samples."""
-        return Round(self.slots, [*self._samples, *other._samples][-SAMPLES_MAX:])
-
-    def first_byte_s(self, model: str, prompt_tokens: int) -> float | None:
-        """Return when a stream usually begins here; None where there has been none."""
-        rates = self._rates.get((model, True))
-        return None if rates is None else rates[0] + rates[1] * prompt_tokens
-
-    def is_late(self, other: Round) -> bool:
-        """Say whether streams of another round begin late, by what is usual here."""
-        ratios = [
-            one.first_byte_s / usual_s
-            for one in other._samples
-            if one.rest_s > 0.0 and (usual_s := self.first_byte_s(one.model, one.prompt_tokens))
-        ]
-        return bool(ratios) and median(ratios) > LATE
-
-    def stretch(self, other: Round) -> float | None:
-        """Return how much longer a request takes in another round; None if nothing compares."""
-        ratio = self._ratio(other)
-        return None if ratio is None else max(1e-3, ratio / self._own)
-
-    def _ratio(self, other: Round) -> float | None:
-        ratios = [
-            (one.first_byte_s + one.rest_s)
-            / max(1e-9, rates[0] + rates[1] * one.prompt_tokens + rates[2] * one.output_tokens)
-            for one in other._samples
-            if (rates := self._rates.get((one.model, one.rest_s > 0.0))) is not None
-        ]
-        return median(ratios) if 2 * len(ratios) > len(other) else None
-
-
-def _rates(samples: Sequence[Sample], *, streams: bool) -> tuple[float, float, float]:
-    """Return the seconds per request, per prompt token and per output token."""
-    first_bytes_s = [one.first_byte_s for one in samples]
-    if not streams:
-        costs = [one.prompt_tokens + OUTPUT_COST * one.output_tokens for one in samples]
-        base_s, unit_s = _line(costs, first_bytes_s)
-        return base_s, unit_s, OUTPUT_COST * unit_s
-    base_s, unit_s = _line([float(one.prompt_tokens) for one in samples], first_bytes_s)
-    tokens = max(1, sum(one.output_tokens for one in samples))
-    return base_s, unit_s, sum(one.rest_s for one in samples) / tokens
-
-
-def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """Return the line nearest to the points, of those that neither fall nor begin below 0.
-
-    >>> _line([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
-    (1.0, 2.0)
-    """
-    mean_x, mean_y = sum(xs) / len(xs), max(1e-6, sum(ys) / len(ys))
-    spread = sum((x - mean_x) ** 2 for x in xs)
-    together = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
-    slope = max(0.0, together / spread) if spread > 0.0 else 0.0
-    if mean_x > 0.0:
-        slope = min(slope, mean_y / mean_x)
-    return mean_y - slope * mean_x, slope
-
-
-def gain(low: Round, high: Round) -> float | None:
-    """Return which share of a rise of the limit became throughput; None if nothing compares."""
-    stretch = low.stretch(high) if low.slots < high.slots else None
-    return None if stretch is None else 1.0 - log(stretch) / log(high.slots / low.slots)
-
-
-def _is_worth(low: Round, high: Round, least: float) -> bool | None:
-    """Say whether the higher limit gains enough: nearly all, if streams begin late there."""
-    found = gain(low, high)
-    return None if found is None else found >= (FULL_GAIN if low.is_late(high) else least)
+REFUSAL_WAIT_S: Final = 20.0
+"""How long no more is tried after a refusal: the node rests for a second after each."""
 
 
 class SlotLimit:
     """The limit of one node. Methods that take news say whether they changed it.
 
     >>> limit = SlotLimit()
-    >>> limit.note(Sample("llama", 100, 10, 0.2, 1.0), started_s=0.0, now_s=1.2)
-    True
+    >>> [limit.note(Sample("llama", 100, 10, 0.2, 1.0), 0.0, now_s) for now_s in (1.2, 2.4, 3.6)]
+    [False, False, True]
     >>> limit.slots, limit.reason
     (2, 'the first answers came with 1 at once')
     """
@@ -189,24 +117,27 @@ class SlotLimit:
         self.changes = 0
         self.in_trial = False
         """Whether it was set to see what becomes of it, or set back after that."""
-        self._phase: Phase = "rising" if self.slots == 1 else "falling"
+        self._phase: Phase = "search"
+        self._home = self.slots  # the limit that holds, while another is tried
         self._since_s = 0.0  # when the limit was set
         self._skip = self.slots - 1  # samples of requests that started together, unlike later ones
         self._samples: list[Sample] = []
-        self._passed: list[Round] = []  # of the search: the last two
-        self._settled: Round | None = None  # at the limit that holds
+        self._costs = Costs()
+        self._known: dict[int, Round] = {}  # by limit
+        self._first: dict[int, list[Sample]] = {}  # of the first search, by limit
+        self._most = SLOTS_MAX  # above which it was refused, or first bytes came late
+        self._slower = self._faster = 0.0  # the CUSUM of the stretch at home
+        self._strained: Round | None = None  # while a lower limit is checked
         self._seen: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples since the last trial
-        self._strained = False  # the last round took longer
-        self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples before the next trial
-        self._unstrained: Round | None = None  # while the limit goes down for strain
-        self._descents = 0  # lower trials in a row that lost nothing
-        self._late = 0  # first bytes of a trial that came late, less the others
+        self._waits: dict[Trial, int] = {"higher": 0, "lower": 0}  # samples before the next
+        self._no_trial_until_s = 0.0
+        self._late = self._on_time = 0  # first bytes since the limit was set
         self._timed_out = False  # since the last sample
 
     @property
     def listens(self) -> bool:
-        """Whether first bytes matter now: only during a trial of more."""
-        return self._phase == "higher"
+        """Whether first bytes matter now: only while more is tried than ever."""
+        return self._phase in LATE_MAX
 
     # -- what happens
 
@@ -217,63 +148,79 @@ class SlotLimit:
         if self._skip:
             self._skip -= 1
             return False
-        samples, before = self._samples, self.slots
-        samples.append(sample)
-        if len(samples) >= self._wanted():
-            self._samples, self._timed_out = [], False
-            _DECISIONS[self._phase](self, Round(before, samples), now_s)
-        elif not len(samples) % WATCH_SAMPLES and self._phase in ("higher", "lower"):
-            self._watch_trial(Round(before, samples[-WATCH_SAMPLES:]), now_s)
+        before = self.slots
+        self._samples.append(sample)
+        if len(self._samples) >= self._wanted():
+            samples, self._samples, self._timed_out = self._samples, [], False
+            done = self._measure(samples)
+            if done is not None:
+                _DECISIONS[self._phase](self, done, now_s)
         return self.slots != before
 
     def note_first_byte(
         self, model: str, prompt_tokens: int, first_byte_s: float, started_s: float, now_s: float
     ) -> bool:
         """Take a stream that has begun, while this `listens`."""
-        if not self.listens or started_s < self._since_s or self._settled is None:
+        below = self._below()
+        usual_s = self._costs.first_byte_s(model, prompt_tokens)
+        if usual_s is None or not (below and self.listens and started_s >= self._since_s):
             return False
-        usual_s = self._settled.first_byte_s(model, prompt_tokens)
-        if usual_s is None:
+        last = max(below)
+        order = self._on_time + self._late + 1
+        if order > self.slots - last.slots:
+            order = 1  # only those that were sent at once are read one after the other
+        if first_byte_s <= usual_s * last.first * max(LATE * self.slots / last.slots, order):
+            self._on_time += 1
             return False
-        self._late += 1 if first_byte_s > LATE * usual_s else -1
-        if self._late < LATE_MAX:
-            return False
-        return self._end_trial(now_s, f"with {self.slots} at once, first bytes came late")
+        self._late += 1
+        return self._late >= LATE_MAX[self._phase] and self._stop(last.slots, now_s)
+
+    def _stop(self, last: int, now_s: float) -> bool:
+        """End what has made first bytes come late."""
+        reason = f"with {self.slots} at once, first bytes came late"
+        if self._phase == "higher":
+            return self._end_trial(now_s, reason)
+        if self.slots == self._most:
+            return False  # so little too many that the round may end
+        # Most of those in time only had not long to wait: a quarter of them, in simulation.
+        self._most = min(self.slots - 1, last + self._on_time // 4)
+        if self._most in self._known:
+            return self._land(reason, now_s)
+        return self._set(self._most, reason, now_s)
 
     def note_refused(self, now_s: float) -> bool:
         """Take a request that the node refused as one too many (429, 503)."""
-        self._settle()
-        self._put_off("higher")
-        return self._set(self.slots - 1, "the node refused a request as one too many", now_s)
+        self._no_trial_until_s = now_s + REFUSAL_WAIT_S
+        reason = "the node refused a request as one too many"
+        return self._cap(self.slots - 1, reason, now_s)
 
     def note_timed_out(self, now_s: float) -> bool:
         """Take a request that was not answered in time; of several at once only the first."""
         if self._timed_out:
             return False
-        self._settle()
-        self._put_off("higher")
         self._timed_out = True
         slots = int(self.slots * TIMEOUT_FACTOR)
-        return self._set(slots, "a request was not answered in time", now_s)
+        return self._cap(slots, "a request was not answered in time", now_s)
 
-    def note_waiting(self, waiting: int, now_s: float) -> bool:
-        """Take the number of requests that wait inside the engine, by its own account."""
+    def note_waiting(self, waiting: int, now_s: float, in_flight: int = 0) -> bool:
+        """Take the number of requests that wait inside the engine, by its own account.
+
+        Of those in flight, some may be left from a higher limit: they are not taken off twice.
+        """
+        waiting -= max(0, in_flight - self.slots)
         if waiting <= 0:
             return False
-        self._settle()
-        self._put_off("higher")
         noun = "request" if waiting == 1 else "requests"
         slots = max(self.slots // 2, self.slots - waiting)
-        return self._set(slots, f"{waiting} {noun} waited inside the node", now_s)
+        return self._cap(slots, f"{waiting} {noun} waited inside the node", now_s)
 
     def note_ceiling(self, ceiling: int, now_s: float) -> bool:
         """Take the number that the node names: the limit starts there, and goes no higher."""
         if self.is_named and ceiling == self.ceiling:
             return False
         self.ceiling, self.is_named = ceiling, True
-        self._settle()
-        for which in self._waits:
-            self._waits[which] = WAIT_ROUNDS[which] * max(TRIAL_SAMPLES, ceiling)
+        self._most, self._known = SLOTS_MAX, {}
+        self._settle(ceiling)
         return self._set(ceiling, f"the node says that it runs {ceiling} at once", now_s)
 
     # -- decisions, each after a round
@@ -282,166 +229,311 @@ class SlotLimit:
         """Return how many samples make a round."""
         if self._phase == "settled":
             return WATCH_SAMPLES
-        if self._phase in ("rising", "falling"):
-            least = min(self.slots, SEARCH_SAMPLES)
+        if self._phase == "search":
+            least = SEARCH_SAMPLES if self.slots > 1 else FIRST_SAMPLES
             return min(SEARCH_SAMPLES_MAX, max(least, self.slots // 2))
-        return min(SAMPLES_MAX, max(TRIAL_SAMPLES, self.slots))
+        return min(SURE_SAMPLES, max(TRIAL_SAMPLES, self.slots))
 
-    def _rise(self, done: Round, now_s: float) -> None:
-        last = self._passed[-1] if self._passed else None
-        found = _is_worth(last, done, STEADY_GAIN) if last is not None else None
-        if found is False:
-            self._land(*self._passed, done, now_s=now_s)
+    def _measure(self, samples: list[Sample]) -> Round | None:
+        """Return a round, and learn from it; None where it compares with nothing."""
+        known = self._known.get(self.slots)
+        done = self._costs.measure(self.slots, samples)
+        if done is None and known is None:
+            if self._phase != "search":
+                self._settle(self.slots)
+            self._known, self._costs, self._first = {}, Costs(), {}
+            done = Round(self.slots, len(samples), 1.0, 1.0, 1.0)
+        usual = known or done
+        assert usual is not None
+        if done is None or not self._inside(done):
+            self._costs.learn(samples, usual)
+            if self._phase == "search" and len(self._first) == len(self._known):
+                self._first.setdefault(self.slots, []).extend(samples)
+        return done
+
+    def _learn_anew(self) -> None:
+        """Draw the lines by all samples of the first search, and measure its rounds by them."""
+        costs = Costs()
+        for slots, samples in self._first.items():
+            costs.learn(samples, self._known[slots])
+        self._costs = costs
+        for slots, samples in self._first.items():
+            self._known[slots] = costs.measure(slots, samples) or self._known[slots]
+
+    def _below(self) -> list[Round]:
+        """Return what is known of lower limits."""
+        return [
+            one
+            for one in self._known.values()
+            if one.slots < self.slots and one.samples >= FIRST_SAMPLES
+        ]
+
+    def _inside(self, done: Round) -> int:
+        """Return how many wait inside the engine, by how late streams begin."""
+        below = self._below()
+        if not below:
+            return 0
+        lowest = min(below)
+        return ceil(self._costs.inside(done, lowest.first / lowest.rest) - 0.25)
+
+    def _add(self, done: Round) -> None:
+        known = self._known.get(done.slots)
+        self._known[done.slots] = done if known is None else known.joined(done)
+        if len(self._known) > KNOWN_MAX:
+            others = [
+                one for one in self._known.values() if one.slots not in (done.slots, self._home)
+            ]
+            del self._known[min(others, key=lambda one: one.samples).slots]
+
+    def _curve(self) -> Curve:
+        return Curve(
+            [
+                Point(one.slots, self._costs.stretch(one), one.samples)
+                for one in self._known.values()
+            ],
+            self._costs.noise,
+        )
+
+    def _search(self, done: Round, now_s: float) -> None:
+        if inside := self._inside(done):
+            self._most = max(1, self.slots - inside)
+        self._add(done)
+        if self._first.keys() == self._known.keys():
+            self._learn_anew()
+            if sum(map(len, self._first.values())) > FIRST_SAMPLES_MAX:
+                self._first = {}
+        low, top = min(self._known), max(self._known)
+        most = min(self._most, self.ceiling)
+        falls = low > 1 and not self.is_named
+        if len(self._known) == 1 and low < most:
+            reason = f"the first answers came with {low} at once"
+            self._set(low // 4 if falls else 2 * low, reason, now_s)
             return
-        self._passed = [*self._passed[-1:], done] if found is not None else [done]
-        if self.slots >= self.ceiling:
-            self._settle(done)
-        elif last is None or found is None:
-            self._set(2 * self.slots, f"the first answers came with {self.slots} at once", now_s)
+        curve = self._curve()
+        if len(self._known) > 1 and top < most and (slots := self._next(curve)):
+            below = max(one for one in self._known if one < top)
+            self._set(min(slots, most), self._more(self._known[below], self._known[top]), now_s)
+        elif (
+            falls
+            and len(self._known) > 1
+            and curve.throughput(low) >= SHARE * curve.throughput(top)
+        ):
+            self._set(low // 4, f"seeing whether {low // 4} do as well", now_s)
+        elif self.slots == top < most and self._known[top].samples < SURE_SAMPLES:
+            pass  # once more, for it is a search that ends
         else:
-            self._set(2 * self.slots, f"{_more(last, done)} than {last.slots}", now_s)
+            self._land(f"{top} at once gave no more throughput", now_s)
 
-    def _fall(self, done: Round, now_s: float) -> None:
-        high = self._passed[-1] if self._passed else None
-        if high is None or not _is_worth(done, high, STEADY_GAIN):
-            self._passed = [*self._passed[-1:], done]
-            if self.slots == 1:
-                self._settle(done)
-            else:
-                self._set(self.slots // 2, f"seeing whether {self.slots // 2} do as well", now_s)
-        elif len(self._passed) == 1 and high.slots < self.ceiling:
-            self._phase, self._passed = "rising", [done, high]
-            self._set(2 * high.slots, f"{_more(done, high)} than {done.slots}", now_s)
-        else:
-            self._land(done, *reversed(self._passed), now_s=now_s)
+    def _next(self, curve: Curve) -> int:
+        """Return what to try after the highest; 0 if more would gain too little.
 
-    def _land(self, low: Round, *higher: Round, now_s: float) -> None:
-        """Settle at what gives the best throughput seen, at the speed of the lowest limit."""
-        top = higher[-1].slots
-        knee = max(one.slots / (low.stretch(one) or 1.0) for one in higher)
-        self._settle()
-        slots = max(low.slots, min(round(knee), top))
-        self._set(slots, f"{top} at once gave no more throughput", now_s)
+        Where it seems to be near the knee already, that is half as much more, not twice as much.
+        """
+        below, top = sorted(self._known.values())[-2:]
+        if self._costs.gain(below, top)[0] <= 0.0 or curve.may_gain(top.slots) < STEADY_GAIN:
+            return 0
+        is_far = curve.throughput(2 * top.slots) > FAR_GAIN * curve.throughput(top.slots)
+        return 2 * top.slots if is_far or top.slots < STEP_FROM else top.slots * 3 // 2
+
+    def _land(self, reason: str, now_s: float) -> bool:
+        """Settle at the smallest number that gives nearly all the throughput there is."""
+        self._settle(min(self.slots, self._most))
+        return self._follow(reason, now_s)
+
+    def _settle(self, home: int) -> None:
+        self._phase, self._home, self._strained = "settled", home, None
+        self._first = {}
+        self._slower = self._faster = 0.0
+        self._seen = {"higher": 0, "lower": 0}
+        least = max(TRIAL_SAMPLES, home)
+        for which, rounds in FIRST_WAIT.items():
+            self._waits[which] = rounds * least
+
+    def _follow(self, reason: str, now_s: float, *, in_trial: bool = False) -> bool:
+        """Go to the number that all that is known speaks for, or stay."""
+        if len(self._known) >= KNOWN_MIN and not self.is_named:
+            most = min(self._most, self.ceiling)
+            curve = self._curve()
+            slots = min(most, curve.enough(SHARE, most))
+            if abs(slots - self._home) > self._home >> 3 or self._home > most:
+                if slots > self._home:
+                    reason = f"{slots} at once should give more throughput than {self._home}"
+                elif in_trial:
+                    reason = f"{slots} at once should give as much throughput as {self._home}"
+                self._home, in_trial = slots, False
+                self._slower = self._faster = 0.0
+            if self._home not in self._known:
+                expected = curve.stretch(self._home)
+                self._add(Round(self._home, GUESS_SAMPLES, expected, expected, expected))
+        return self._set(self._home, reason, now_s, in_trial=in_trial)
+
+    def _cap(self, slots: int, reason: str, now_s: float) -> bool:
+        """Go down to what the engine has said that it takes, and no higher until a trial has."""
+        self._most = max(1, slots)
+        if self._phase != "search" or not self._known:
+            waits = dict(self._waits)
+            harmed = self._late + self.slots - self._home if self._phase == "higher" else 0
+            self._settle(self._most)
+            self._waits["lower"] = max(waits["lower"], self._waits["lower"])
+            self._waits["higher"] = max(self._waits["higher"], HARM * harmed)
+        return self._set(slots, reason, now_s)
 
     def _watch(self, done: Round, now_s: float) -> None:
-        settled = self._settled
-        stretch = settled.stretch(done) if settled is not None else None
-        if settled is None or stretch is None:
-            self._settled = done
-        elif stretch <= STRAIN or self.slots == 1:
-            self._settled, self._strained = settled.joined(done), False
-        elif not self._strained:
-            self._strained = True  # once more: some of these may have begun before
+        if self._took_off(done, now_s):
             return
+        known = self._known.get(self.slots)
+        if known is None:
+            self._add(done)
+            return
+        shift = log(self._costs.stretch(done) / self._costs.stretch(known))
+        noise = self._costs.noise * sqrt(1.0 / done.samples + 1.0 / known.samples)
+        self._slower = max(0.0, self._slower + shift - SHIFT - noise)
+        self._faster = max(0.0, self._faster - shift - SHIFT - noise)
+        alarm = ALARM + 4.0 * noise
+        if self._slower > alarm and self.slots > 1:
+            self._strain(done, exp(shift), now_s)
+        elif self._faster > alarm:
+            self._ease(done, exp(-shift), now_s)
         else:
-            self._unstrained = settled
-            self._lower(done, stretch, now_s)
-            return
-        self._seen = {which: seen + len(done) for which, seen in self._seen.items()}
-        due = [which for which, seen in self._seen.items() if seen >= self._waits[which]]
-        if self.is_named and "lower" in due:
-            due.remove("lower")  # whoever set that number may have wanted it
-        if due:
-            self._try(max(due, key=lambda which: self._seen[which]), now_s)
+            if known.samples < SURE_SAMPLES or not (self._slower or self._faster):
+                self._add(done)
+            self._seen = {which: seen + int(done.samples) for which, seen in self._seen.items()}
+            if known.samples < SURE_SAMPLES <= self._known[self.slots].samples:
+                self._follow(f"{self.slots} at once gave no more throughput", now_s)
+            else:
+                self._try(now_s)
 
-    def _watch_trial(self, begun: Round, now_s: float) -> None:
-        """End a trial early in which requests take longer than its limit explains."""
-        settled = self._settled
-        if settled is None or self._unstrained is not None:
-            return
-        stretch = settled.stretch(begun)
-        explained = max(1.0, begun.slots / settled.slots)
-        if stretch is not None and stretch > STRAIN * explained and self.slots > 1:
-            self._unstrained = settled
-            self._lower(begun, stretch, now_s)
-
-    def _lower(self, done: Round, stretch: float, now_s: float) -> None:
-        """Go down after a round that took longer, by as much; a quarter is left at least."""
-        self._settled, self._phase, self._strained = done, "lower", False
+    def _strain(self, done: Round, stretch: float, now_s: float) -> None:
+        """Requests take longer: go down by as much, a quarter is left at least, and see."""
+        self._phase, self._strained = "check", done
         reason = f"requests took {stretch:.1f} times as long as before"
         self._set(max(self.slots // 4, int(self.slots / stretch)), reason, now_s)
 
-    def _try(self, which: Trial, now_s: float) -> None:
-        self._seen[which] = self._late = 0
-        step = max(1, self.slots >> (3 if which == "higher" else max(1, 3 - self._descents)))
+    def _check(self, done: Round, now_s: float) -> None:
+        """Judge whether room was lost, or the engine is slower at any number."""
+        if self._took_off(done, now_s):
+            return
+        strained, home = self._strained, self._known[self._home]
+        assert strained is not None
+        slower = self._costs.stretch(done) / self._costs.stretch(home)
+        if slower > STRAIN:
+            is_fresh = strained.slots < self._home  # else, some of it was from before
+            if (is_fresh or self.slots == 1) and self._costs.gain(done, strained)[0] > LOST:
+                self._known = {slots: one.slower(slower) for slots, one in self._known.items()}
+                self._settle(self._home)
+                self._set(self._home, f"{self.slots} at once gave less throughput", now_s)
+                return
+            if self.slots > 1:
+                self._strain(done, slower, now_s)
+                return
+        self._scale(self.slots / self._home)
+        self._settle(self.slots)
+        self._known[self.slots] = done
+        self.reason = f"{strained.slots} at once gave no more throughput"
+
+    def _scale(self, room: float) -> None:
+        """Take what is known for what so many times the number does now."""
+        known, self._known = self._known, {}
+        for one in known.values():
+            self._add(one._replace(slots=max(1, round(one.slots * room))))
+
+    def _took_off(self, done: Round, now_s: float) -> bool:
+        """Take off what waits inside the engine, if anything does."""
+        inside = self._inside(done)
+        if not inside:
+            return False
+        self._settle(max(1, self.slots - inside))
+        self._most = self._home
+        self._set(self._most, f"with {self.slots} at once, first bytes came late", now_s)
+        return True
+
+    def _ease(self, done: Round, faster: float, now_s: float) -> None:
+        """Requests take less time: there may be room for more."""
+        if self.slots >= min(self._most, self.ceiling):  # which only a trial can find out
+            self._known[self.slots], self._faster = done, 0.0
+            return
+        self._known, self._most = {self.slots: done}, SLOTS_MAX
+        self._phase = "search"
+        self._set(2 * self.slots, f"requests were {faster:.1f} times as fast as before", now_s)
+
+    def _try(self, now_s: float) -> None:
+        due: list[Trial] = [
+            which for which, seen in self._seen.items() if seen >= self._waits[which]
+        ]
+        if self.is_named and "lower" in due:
+            due.remove("lower")  # whoever set that number may have wanted it
+        if not due or now_s < self._no_trial_until_s:
+            return
+        which = max(due, key=lambda one: self._seen[one])
+        self._seen[which] = 0
+        step = max(1, self.slots >> (3 if self.slots == self._most else 2))
         slots = self.slots + step if which == "higher" else self.slots - step
         if 1 <= slots <= self.ceiling:
             self._phase = which
             does = "do more" if which == "higher" else "do as well"
             self._set(slots, f"seeing whether {slots} {does}", now_s, in_trial=True)
 
-    def _judge_higher(self, done: Round, now_s: float) -> None:
-        before = self._settled
-        found = gain(before, done) if before is not None else None
-        if before is None or found is None or not _is_worth(before, done, WORTH):
-            self._end_trial(now_s, f"{done.slots} at once gave no more throughput")
-            return
-        self._waits["higher"] = 0
-        reason = f"{_more(before, done)} than {before.slots}"
-        if found >= FULL_GAIN and self.slots < self.ceiling:
-            self._phase, self._passed = "rising", [before, done]
-            self._set(2 * self.slots, reason, now_s)
-        else:
-            self._settle(done)
-            self.reason, self.in_trial = reason, False
-
-    def _judge_lower(self, done: Round, now_s: float) -> None:
-        before, unstrained = self._settled, self._unstrained
-        self._unstrained = None
-        worth = WORTH if unstrained is None else LOST
-        if before is None or _is_worth(done, before, worth) is not False:
-            self._end_trial(now_s, f"{done.slots} at once gave less throughput")
-            return
-        stretch = unstrained.stretch(done) if unstrained is not None else None
-        if stretch is not None and stretch > STRAIN and self.slots > 1:
-            self._unstrained = unstrained
-            self._lower(done, stretch, now_s)
-            return
-        self._waits["lower"] = 0
-        self._seen["lower"] = SAMPLES_MAX  # the next comes before a higher one
-        self._descents += 1
-        self._settle(done)
-        self.reason, self.in_trial = f"{before.slots} at once gave no more throughput", False
+    def _judge(self, done: Round, now_s: float) -> None:
+        home = self._known.get(self._home)
+        if home is not None:
+            slower = self._costs.stretch(done) / self._costs.stretch(home)
+            if slower > STRAIN * max(1.0, done.slots / home.slots) and self.slots > 1:
+                self._strain(done, slower, now_s)
+                return
+        if self._phase == "higher" and home is not None:
+            gained, error = self._costs.gain(home, done)
+            if gained >= FULL_GAIN and gained > 2.0 * error:
+                self._known = {n: one for n, one in self._known.items() if n <= self._home}
+                self._add(done)
+                self._phase, self._most = "search", SLOTS_MAX
+                self._set(self.slots * 3 // 2, self._more(home, done), now_s)
+                return
+            if not self._inside(done):
+                self._most = max(self._most, self.slots)
+        self._add(done)
+        less = "gave less" if self._phase == "lower" else "gave no more"
+        self._end_trial(now_s, f"{done.slots} at once {less} throughput")
 
     def _end_trial(self, now_s: float, reason: str) -> bool:
-        """Go back to the limit before it."""
-        settled, which = self._settled, self._phase
-        assert settled is not None
-        assert which in ("higher", "lower")
+        """Go back to the limit before it, or where the curve is now."""
+        assert self._phase in ("higher", "lower")
+        which: Trial = self._phase
         self._phase = "settled"
-        self._descents = 0
-        self._put_off(which)
-        return self._set(settled.slots, reason, now_s, in_trial=True)
+        self._known = {
+            slots: one if slots == self._home else one._replace(samples=FADE * one.samples)
+            for slots, one in self._known.items()
+        }
+        if self._late:
+            self._waits[which] = HARM * (self._late + self.slots - self._home)  # some are to come
+        else:
+            self._put_off(which)
+        return self._follow(reason, now_s, in_trial=True)
 
     def _put_off(self, which: Trial) -> None:
         """Have the next trial of this kind come after twice as many samples as the last."""
-        least = max(TRIAL_SAMPLES, self.slots)
-        most = WAIT_ROUNDS[which] * least
-        self._waits[which] = min(most, max(least, 2 * self._waits[which]))
+        least = max(TRIAL_SAMPLES, self._home)
+        self._waits[which] = min(LAST_WAIT[which] * least, max(least, 2 * self._waits[which]))
 
-    def _settle(self, done: Round | None = None) -> None:
-        self._phase, self._settled, self._passed = "settled", done, []
-        self._strained, self._unstrained = False, None
+    def _more(self, low: Round, high: Round) -> str:
+        stretch = max(1.0, self._costs.stretch(high) / self._costs.stretch(low))
+        more = high.slots / low.slots / stretch - 1.0
+        return f"{high.slots} at once gave {more:.0%} more throughput than {low.slots}"
 
     def _set(self, slots: int, reason: str, now_s: float, *, in_trial: bool = False) -> bool:
         slots = max(1, min(slots, self.ceiling))
         if slots == self.slots:
             return False
         self._since_s, self._skip, self._samples = now_s, max(0, slots - self.slots), []
+        self._late = self._on_time = 0
         self.slots, self.reason, self.in_trial = slots, reason, in_trial
         self.changes += 1
         return True
 
 
 _DECISIONS: Final[Mapping[Phase, Callable[[SlotLimit, Round, float], None]]] = {
-    "rising": SlotLimit._rise,
-    "falling": SlotLimit._fall,
+    "search": SlotLimit._search,
     "settled": SlotLimit._watch,
-    "higher": SlotLimit._judge_higher,
-    "lower": SlotLimit._judge_lower,
+    "higher": SlotLimit._judge,
+    "lower": SlotLimit._judge,
+    "check": SlotLimit._check,
 }
-
-
-def _more(low: Round, high: Round) -> str:
-    more = high.slots / low.slots / (low.stretch(high) or 1.0) - 1.0
-    return f"{high.slots} at once gave {more:.0%} more throughput"

@@ -35,6 +35,6 @@ def test_a_port_that_is_taken_is_said_plainly() -> None:
             [*COMMAND, "--port", port], capture_output=True, text=True, timeout=30, check=False
         )
     assert done.returncode == 1
-    assert "another program does. Take another port: " in done.stderr
+    assert "another program does. Use another port: " in done.stderr
     assert "forebay sim-node --port" in done.stderr
     assert "Traceback" not in done.stderr

@@ -36,7 +36,7 @@ ABOUT_FIELDS = (
 def expect_ok(reply: ProbeReply, path: str) -> None:
     """Raise `BackendFailed` unless the status is 200."""
     if reply.status in {401, 403}:
-        raise BackendFailed(f"{path} answered {reply.status}: the node wants an API key")
+        raise BackendFailed(f"{path} answered {reply.status}: the node needs an API key")
     if reply.status != 200:
         raise BackendFailed(f"{path} answered {reply.status}")
 

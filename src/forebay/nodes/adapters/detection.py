@@ -57,7 +57,7 @@ async def detect(fetch: Fetch) -> Adapter:
         return ADAPTERS[LmStudio.kind]
     if isinstance(listed.get("data"), list) or reply.status in {401, 403}:
         return ADAPTERS[OpenAiCompatible.kind]
-    raise BackendFailed("what answers there lists no models in any way that we know")
+    raise BackendFailed("the server there lists its models in no known format")
 
 
 def _signature(reply: ProbeReply, listed: dict[str, object]) -> str | None:

@@ -167,4 +167,4 @@ class EmbeddedNode:
 
     def _failure(self, what: str) -> BackendFailed:
         last = "\n".join(self.tail.splitlines()[-10:])
-        return BackendFailed(f"the embedded llama.cpp server {what}. Its last words:\n{last}")
+        return BackendFailed(f"the embedded llama.cpp server {what}. Its last output:\n{last}")

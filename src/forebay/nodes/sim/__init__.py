@@ -1,1 +1,1 @@
-"""The simulated node: a server that takes the time of a model and has none."""
+"""The simulated node: a server with the timing of a model, and no model."""

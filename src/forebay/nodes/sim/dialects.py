@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 class SimAnswer(Struct, frozen=True):
-    """Everything about one answer, known before its first word is due."""
+    """Everything about one answer, known before its first token is due."""
 
     id: str
     model: str

@@ -1,4 +1,4 @@
-"""The simulated engine: slots, memory, time and failures, with no model behind them.
+"""The simulated engine: slots, memory, time and failures.
 
 It behaves like a real engine where a queue in front of it can tell the difference: a slot is held
 for as long as a real answer would take, loading a model takes time and pushes others out of

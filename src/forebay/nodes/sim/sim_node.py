@@ -1,4 +1,4 @@
-"""The simulated node: a server that takes the time of a model and has none.
+"""The simulated node: a server with the timing of a model, and no model.
 
 It speaks OpenAI's and Anthropic's dialects, unary and streamed, for tests, demos and benchmarks.
 Beyond its slots it answers 503 with `Retry-After` at once, and when a client goes it stops at once:
@@ -272,7 +272,7 @@ def sim_app(engine: SimEngine) -> Starlette:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn that leaves the signals to whoever runs it, and says when it listens."""
+    """Uvicorn without signal handlers, which reports when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,0 +1,1 @@
+"""Slots that are found, on random engines."""

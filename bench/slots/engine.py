@@ -1,0 +1,310 @@
+"""Engines in virtual time with more work than they can take, to see how many slots are found.
+
+An engine is what it does with n requests at once: it slows each of them down (`slowdown`), lets
+some wait inside (`runs`), or refuses (`admits`). All requests share its speed, as in one batch.
+Requests come as an endless backlog, or as a trace says.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forebay.nodes.slot_limit import SlotLimit
+from forebay.nodes.slot_rounds import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MODEL = "llama"
+ENDLESS = 10**9
+BEFORE_FIRST_TOKEN_S = 0.05
+PROMPT_TOKEN_S = 0.0002
+OUTPUT_TOKEN_S = 0.02
+REST_S = 1.0
+"""How long a node is left alone that has refused."""
+PROBE_S = 5.0
+"""How often an engine is asked how many wait inside."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How it behaves with n requests at once."""
+
+    slowdown: Callable[[int], float] = lambda n: 1.0
+    runs: int = ENDLESS
+    """More wait inside, first come, first served."""
+    admits: int = ENDLESS
+    """More are refused."""
+    prompt_slowdown: Callable[[int], float] | None = None
+    """Of reading prompts, where it is not that of writing answers."""
+    tells: bool = False
+    """Whether it says how many wait inside."""
+
+
+def flat(knee: int) -> Engine:
+    """Return one that has room for so many, and then shares its speed."""
+    return Engine(lambda n: max(1.0, n / knee))
+
+
+def thrashing(knee: int) -> Engine:
+    """Return one that gets slower altogether beyond the knee."""
+    return Engine(lambda n: max(1.0, (n / knee) ** 1.5))
+
+
+def soft(knee: int) -> Engine:
+    """Return one that slows down from the first request on, and gains less and less."""
+    return Engine(lambda n: 1.0 + n / knee)
+
+
+def queueing(knee: int) -> Engine:
+    """Return one with a line of its own, as vLLM has."""
+    return Engine(runs=knee)
+
+
+def refusing(knee: int) -> Engine:
+    return Engine(admits=knee)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked, and what that takes of an idle engine."""
+
+    prompt: tuple[float, float] = (6.0, 1.0)
+    """Tokens: the logarithm's mean and deviation; so for answers."""
+    output: tuple[float, float] = (4.5, 0.7)
+    luck: float = 0.1
+    """Some take longer than others of their size: the logarithm's deviation."""
+    base_s: float = BEFORE_FIRST_TOKEN_S
+    prompt_token_s: float = PROMPT_TOKEN_S
+    output_token_s: float = OUTPUT_TOKEN_S
+
+
+LOAD = Load()
+
+
+@dataclass
+class Request:
+    """What is asked, and when things happened to it."""
+
+    prompt_tokens: int
+    output_tokens: int
+    luck: float
+    arrived_s: float = 0.0
+    started_s: float = 0.0
+    first_byte_s: float = 0.0
+    ended_s: float = 0.0
+    slots: int = 0
+    """When it ended."""
+    load: Load = LOAD
+
+    def until_first_byte_s(self) -> float:
+        return self.luck * (self.load.base_s + self.load.prompt_token_s * self.prompt_tokens)
+
+    def after_first_byte_s(self) -> float:
+        return self.luck * self.load.output_token_s * self.output_tokens
+
+
+class Stage:
+    """The requests that read their prompts, or those that write their answers."""
+
+    def __init__(self) -> None:
+        self.work_s = 0.0  # what each request had of the engine so far
+        self._ends: list[tuple[float, int, Request]] = []  # by work
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def add(self, request: Request, work_s: float) -> None:
+        self._count += 1
+        heapq.heappush(self._ends, (self.work_s + work_s, self._count, request))
+
+    def left_s(self) -> float:
+        return self._ends[0][0] - self.work_s if self._ends else float(ENDLESS)
+
+    def pop(self) -> Request:
+        self.work_s, _, request = heapq.heappop(self._ends)
+        return request
+
+
+class Run:
+    """Requests sent through a limit: a `SlotLimit`, or a fixed number.
+
+    With `arrivals`, which are times and tokens, requests come when these say; without, there is
+    always one more.
+    """
+
+    def __init__(
+        self,
+        limit: SlotLimit | int,
+        seed: int,
+        load: Load = LOAD,
+        arrivals: Iterator[tuple[float, int, int]] | None = None,
+    ) -> None:
+        self._limit = limit
+        self._random = random.Random(seed)
+        self._load = load
+        self._arrivals = arrivals
+        self._next = next(arrivals, None) if arrivals is not None else None
+        self._now_s = 0.0
+        self._reading, self._writing = Stage(), Stage()
+        self._outside: deque[Request] = deque()
+        self._inside: deque[Request] = deque()
+        self._in_flight = 0
+        self._rests_until_s = 0.0
+        self._probe_s = PROBE_S
+        self.started: list[Request] = []
+        self.ended: list[Request] = []
+
+    def slots(self) -> int:
+        return self._limit if isinstance(self._limit, int) else self._limit.slots
+
+    def serve(self, engine: Engine, requests: int) -> list[Request]:
+        """Go on until so many more have been answered, or all; return those."""
+        first = len(self.ended)
+        while len(self.ended) < first + requests and (
+            self._arrivals is None or self._next or self._outside or self._in_flight
+        ):
+            self._start(engine)
+            self._step(engine)
+        return self.ended[first:]
+
+    def _request(self) -> Request | None:
+        if self._arrivals is None:
+            (prompt, output), draw = (self._load.prompt, self._load.output), self._random
+            tokens = int(draw.lognormvariate(*prompt)) + 1, int(draw.lognormvariate(*output)) + 1
+            luck = draw.lognormvariate(0.0, self._load.luck)
+            return Request(*tokens, luck, self._now_s, self._now_s, load=self._load)
+        return self._outside.popleft() if self._outside else None
+
+    def _start(self, engine: Engine) -> None:
+        while self._in_flight < self.slots() and self._now_s >= self._rests_until_s:
+            if self._in_flight >= engine.admits and (self._arrivals is None or self._outside):
+                self._refuse(self.slots() - self._in_flight)
+                return
+            request = self._request()
+            if request is None:
+                return
+            request.started_s = self._now_s
+            self.started.append(request)
+            self._in_flight += 1
+            self._inside.append(request)
+            self._run(engine)
+
+    def _refuse(self, count: int) -> None:
+        """Refuse all that were sent before the first refusal was heard of."""
+        self._rests_until_s = self._now_s + REST_S
+        if isinstance(self._limit, SlotLimit):
+            for _ in range(count):
+                self._limit.note_refused(self._now_s)
+
+    def _running(self) -> int:
+        return len(self._reading) + len(self._writing)
+
+    def _run(self, engine: Engine) -> None:
+        while self._inside and self._running() < engine.runs:
+            request = self._inside.popleft()
+            self._reading.add(request, request.until_first_byte_s())
+
+    def _arrive(self) -> None:
+        assert self._arrivals is not None
+        assert self._next is not None
+        at_s, prompt, output = self._next
+        luck = self._random.lognormvariate(0.0, self._load.luck)
+        self._outside.append(Request(prompt, output, luck, at_s, load=self._load))
+        self._next = next(self._arrivals, None)
+
+    def _probe(self, engine: Engine) -> None:
+        self._probe_s = self._now_s + PROBE_S
+        if engine.tells and isinstance(self._limit, SlotLimit):
+            self._limit.note_waiting(len(self._inside), self._now_s, self._in_flight)
+
+    def _step(self, engine: Engine) -> None:
+        """Go to what happens next: a phase ends, a request comes, a rest is over, a probe."""
+        running = self._running()
+        write = engine.slowdown(running)
+        read = write if engine.prompt_slowdown is None else engine.prompt_slowdown(running)
+        read_s, write_s = self._reading.left_s() * read, self._writing.left_s() * write
+        end_s = self._now_s + min(read_s, write_s)
+        other_s = self._probe_s
+        if self._now_s < self._rests_until_s:
+            other_s = min(other_s, self._rests_until_s)
+        if self._next is not None:
+            other_s = min(other_s, max(self._now_s, self._next[0]))
+        took_s = min(end_s, other_s) - self._now_s
+        self._now_s = min(end_s, other_s)
+        self._reading.work_s += took_s / read
+        self._writing.work_s += took_s / write
+        if end_s <= other_s:
+            self._advance(engine, (self._reading if read_s <= write_s else self._writing).pop())
+            return
+        if self._next is not None and self._next[0] <= self._now_s:
+            self._arrive()
+        if self._now_s >= self._probe_s:
+            self._probe(engine)
+
+    def _advance(self, engine: Engine, request: Request) -> None:
+        if request.first_byte_s:
+            self._end(request)
+            self._run(engine)
+            return
+        request.first_byte_s = self._now_s
+        self._writing.add(request, request.after_first_byte_s())
+        if isinstance(self._limit, SlotLimit) and self._limit.listens:
+            waited_s = self._now_s - request.started_s
+            self._limit.note_first_byte(
+                MODEL, request.prompt_tokens, waited_s, request.started_s, self._now_s
+            )
+
+    def _end(self, request: Request) -> None:
+        request.ended_s, request.slots = self._now_s, self.slots()
+        queued = request.started_s > request.arrived_s
+        is_full = queued or self._in_flight >= request.slots
+        self._in_flight -= 1
+        self.ended.append(request)
+        if is_full and isinstance(self._limit, SlotLimit):
+            sample = Sample(
+                MODEL,
+                request.prompt_tokens,
+                request.output_tokens,
+                request.first_byte_s - request.started_s,
+                self._now_s - request.first_byte_s,
+            )
+            self._limit.note(sample, request.started_s, self._now_s)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a stretch of answers was like."""
+
+    throughput: float
+    first_byte_p95_s: float
+
+
+def figures(requests: list[Request]) -> Figures:
+    """Return the work done per second, and the time to the first byte of 95 in 100."""
+    took_s = requests[-1].ended_s - requests[0].ended_s
+    work_s = sum(one.until_first_byte_s() + one.after_first_byte_s() for one in requests[1:])
+    began_s = requests[0].ended_s
+    waits_s = sorted(
+        one.first_byte_s - one.started_s for one in requests if one.started_s >= began_s
+    )
+    return Figures(work_s / took_s, waits_s[int(0.95 * len(waits_s))])
+
+
+NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+def best_number(engine: Engine, seed: int, requests: int = 600) -> int:
+    """Return the smallest number that does as well as any, give or take 3 in 100."""
+    found = {}
+    for number in NUMBERS:
+        run = Run(number, seed)
+        run.serve(engine, 2 * number)
+        found[number] = figures(run.serve(engine, requests)).throughput
+    most = max(found.values())
+    return min(number for number, one in found.items() if one >= 0.97 * most)
