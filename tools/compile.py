@@ -48,14 +48,19 @@ HOT = {
     ),
     "coordination/protocol": ("wire_ids",),
     "relay": (
-        "answer", "call", "exchange", "fields", "forms", "relay", "retries", "stream_gaps",
+        "answer", "call", "exchange", "family", "fields", "forms", "relay", "retries",
+        "service_times", "stream_gaps",
     ),
     "wire": (
-        "body", "budget", "client", "connection", "deadlines", "heads", "pool", "server",
-        "write_batch",
+        "body", "budget", "client", "connection", "deadlines", "heads", "io_batch", "pool",
+        "server",
     ),
     "nodes": ("backend", "health", "registry"),
-    "gateway/hot": ("accounting", "admission", "callers", "client_sink", "ended_stream", "front"),
+    "gateway/hot": (
+        "accounting", "admission", "callers", "client_sink", "ended", "ended_stream", "front",
+        "record_maker", "user_hash",
+    ),
+    "gateway/records": ("usage_counter",),
 }  # fmt: skip
 """What every request passes through, beside the core."""
 

@@ -189,7 +189,8 @@ def _start(
     words = [Path(word).name if word.startswith("/") else word for word in command]
     bench.commands[gateway.name] = " ".join(words)
     try:
-        program = Program(GATEWAY_CORE, command, folder / "output.log", gateway.variables)
+        variables = {**gateway.variables, "XDG_STATE_HOME": str(folder)}  # not into one's own
+        program = Program(GATEWAY_CORE, command, folder / "output.log", variables)
     except OSError as error:
         raise WillNotStart(str(error)) from error
     stack.callback(program.stop)

@@ -64,7 +64,7 @@ class SseEvent(NamedTuple):
 
 
 class SseComment(NamedTuple):
-    """A line that begins with a colon: a heartbeat, or news from the queue."""
+    """A line that begins with a colon: a heartbeat, or a queue position."""
 
     text: str
 

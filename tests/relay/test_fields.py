@@ -11,7 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from forebay.relay.anthropic import ANTHROPIC
-from forebay.relay.fields import INLINE_BYTES, find_model, prompt_tokens, replace_model
+from forebay.relay.fields import (
+    INLINE_BYTES,
+    bounded_limit,
+    find_model,
+    prompt_tokens,
+    replace_model,
+)
 from forebay.relay.members import BRACKETS_FREE, DEPTH_MAX, MEMBERS_MAX, InvalidBody
 from forebay.relay.ollama import OLLAMA
 from forebay.relay.openai import OPENAI, OpenAIFields
@@ -84,7 +90,7 @@ def test_a_body_is_read_as_python_s_own_parser_reads_it(
     fields, said = read(body), dict(pairs)
     assert fields.model == said["model"]
     assert OPENAI.is_stream(fields, "") == bool(said.get("stream"))
-    assert fields.named_user() == (said.get("user") or None)
+    assert (fields.told()[0] or None) == (said.get("user") or None)
 
 
 def expected(body: bytes) -> str:
@@ -198,7 +204,7 @@ def test_names_further_down_are_nobody_s_business(read: Callable[[bytes], Fields
     body = json.dumps(said).encode()
     body = body[:-1] + b', "odd":1,"odd":2,"Odd":3}'
     assert read(body).model == "m"
-    assert read(body).named_user() is None
+    assert not read(body).told()[0]
 
 
 @both_ways
@@ -288,15 +294,15 @@ def test_a_large_body_is_read_like_a_small_one() -> None:
     assert OPENAI.reader.read_small(body) is None
     reading = in_slices(body)
     fields = reading.fields
-    assert (fields.model, fields.named_user(), fields.output_limit()) == ("m", "u", 7)
+    assert (fields.model, fields.told()[0], fields.told()[2]) == ("m", "u", 7)
     assert body[slice(*reading.model_span)] == b'"m"'
     assert reading.prompt_tokens == prompt_tokens(body)
 
 
 def test_of_a_very_long_text_as_much_is_read_as_can_matter() -> None:
     body = json.dumps({"model": "m", "user": "n\n\u00e9\U0001f600" * INLINE_BYTES}).encode()
-    user = OPENAI.reader.read(body).named_user()
-    assert user is not None
+    user = OPENAI.reader.read(body).told()[0]
+    assert isinstance(user, str)
     assert user.startswith("n\n\u00e9\U0001f600n")
     assert 1024 < len(user) < INLINE_BYTES
 
@@ -332,7 +338,7 @@ def test_no_other_field_may_take_long_to_read(family: Family, said: dict[str, An
 )
 def test_the_caller_s_own_limit_is_found(family: Family, said: dict[str, Any], limit: int) -> None:
     fields = family.reader.read(json.dumps({"model": "m", **said}).encode())
-    assert fields.output_limit() == limit
+    assert bounded_limit(fields.told()[2]) == limit
 
 
 @pytest.mark.parametrize(

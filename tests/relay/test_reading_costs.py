@@ -105,8 +105,8 @@ def test_a_step_is_a_small_one(what: str, monkeypatch: pytest.MonkeyPatch) -> No
 class Counted:
     """Stands for a decoder, and counts what it is given."""
 
-    def __init__(self, decoder: Any) -> None:
-        self._decode = decoder.decode
+    def __init__(self, decode: Callable[[bytes], Any]) -> None:
+        self._decode = decode
         self.bytes = 0
 
     def decode(self, body: bytes) -> Any:
@@ -122,9 +122,9 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> Callable[[FieldsReader, bytes], 
     """Count what is looked at when a body is read at once, and in slices where it must be."""
 
     def count(reader: FieldsReader, body: bytes) -> int:
-        by_name, by_place = Counted(fields._MEMBERS), Counted(members._VALUES)
+        by_name, by_place = Counted(fields._decode_members), Counted(members._VALUES.decode)
         with monkeypatch.context() as patch:
-            patch.setattr(fields, "_MEMBERS", by_name)
+            patch.setattr(fields, "_decode_members", by_name.decode)
             patch.setattr(members, "_VALUES", by_place)
             try:
                 is_read = reader.read_small(body) is not None

@@ -54,6 +54,29 @@ def test_the_quick_way_reads_what_the_thorough_one_does(
     assert read_usage(tail) == read_usage(bytearray(tail))
 
 
+@given(
+    prompt=st.from_regex(r"[0-9]{0,11}|-[1-9]|null", fullmatch=True),
+    output=st.from_regex(r"[0-9]{0,11}", fullmatch=True),
+    before=st.sampled_from(["", '{"eval_count":7}\n', "\n"]),
+    shorter=st.integers(0, 40),
+)
+def test_the_quick_way_reads_what_the_thorough_one_does_of_ollama(
+    prompt: str, output: str, before: str, shorter: int
+) -> None:
+    line = f'{{"done":true,"prompt_eval_count":{prompt},"eval_count":{output}}}'
+    tail = f"{before}{line[: len(line) - shorter]}\n".encode()
+    assert read_usage(tail) == read_usage(bytearray(tail))
+
+
+def test_an_answer_nested_too_deeply_is_read_by_the_thorough_way() -> None:
+    deep = b'{"a":%b,"eval_count":6}' % (b"[" * 3000 + b"]" * 3000)
+    assert read_usage(deep) == (-1, 6)
+    assert read_usage(b'{"usage":{"a":%b,"output_tokens":6}}' % (b"[" * 3000 + b"]" * 3000)) == (
+        -1,
+        6,
+    )
+
+
 def test_the_last_usage_counts() -> None:
     early = b'data: {"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n'
     assert read_usage(early + b"data: {%b}\n\n" % USAGE) == (12, 34)

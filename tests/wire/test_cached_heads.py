@@ -17,6 +17,8 @@ from forebay.wire.heads import make_request_head
 from forebay.wire.pool import ConnectionPool, Target
 from forebay.wire.server import Server
 
+from .reading import receive
+
 if TYPE_CHECKING:
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import AnswerHead, RequestHead
@@ -148,12 +150,12 @@ ODD = [
 @pytest.mark.parametrize("usual", [post(b"[1]"), post(b""), post(b"{}", b"Expect: 100-continue")])
 async def test_a_request_reads_the_same_after_many_as_alone(usual: bytes, odd: bytes) -> None:
     alone_desk, alone = connected()
-    alone.data_received(odd)
+    receive(alone, odd)
     desk, connection = connected()
     for _ in range(4):
-        connection.data_received(usual)
+        receive(connection, usual)
     assert len(desk.asked) == 4
-    connection.data_received(odd)
+    receive(connection, odd)
     assert desk.asked[4:] == alone_desk.asked
     assert connection.is_closing == alone.is_closing
 
@@ -171,9 +173,9 @@ async def test_however_the_bytes_are_cut_the_bodies_come_whole(
         for cut in cuts:
             piece, rest = rest[:cut], rest[cut:]
             if piece:
-                connection.data_received(piece)
+                receive(connection, piece)
         if rest:
-            connection.data_received(rest)
+            receive(connection, rest)
         cuts = cuts[1:]
     assert [asked[2] for asked in desk.asked] == bodies
 
@@ -211,10 +213,10 @@ def heard_after(count: int, usual: bytes, data: bytes) -> tuple[list[tuple[objec
     connection.connection_made(wire)
     for _ in range(count):
         connection.send(b"", b"", Ear())
-        connection.data_received(usual)
+        receive(connection, usual)
     ear = Ear()
     connection.send(b"", b"", ear)
-    connection.data_received(data)
+    receive(connection, data)
     return ear.heard, wire.closed
 
 

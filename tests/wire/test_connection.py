@@ -12,6 +12,8 @@ from forebay.wire.connection import FOR_DELEGATE
 from forebay.wire.heads import make_request_head
 from forebay.wire.server import Server
 
+from .reading import receive
+
 if TYPE_CHECKING:
     from forebay.wire.connection import ServerConnection
     from forebay.wire.heads import RequestHead
@@ -128,7 +130,7 @@ def connected(
 
 async def test_no_pipelined_request_starts_for_a_client_that_left_as_the_last_one_ended() -> None:
     site, server, connection, wire = connected()
-    connection.data_received(POST % 1 + POST % 2)
+    receive(connection, POST % 1 + POST % 2)
     connection.write(b"answer")
     connection.done(keep_alive=True)  # the next one is scheduled
     wire.close()
@@ -141,7 +143,7 @@ async def test_no_pipelined_request_starts_for_a_client_that_left_as_the_last_on
 
 async def test_pipelined_requests_are_answered_one_after_the_other() -> None:
     site, server, connection, _ = connected()
-    connection.data_received(b"".join(POST % number for number in range(5)))
+    receive(connection, b"".join(POST % number for number in range(5)))
     for number in range(5):
         assert site.asked[-1] == b"/%d" % number
         connection.done(keep_alive=True)
@@ -152,7 +154,7 @@ async def test_pipelined_requests_are_answered_one_after_the_other() -> None:
 
 async def test_nothing_that_is_said_to_a_client_that_left_raises() -> None:
     site, _, connection, wire = connected()
-    connection.data_received(POST % 1)
+    receive(connection, POST % 1)
     wire.close()
     connection.connection_lost(ConnectionResetError())
     assert site.left == 1
@@ -167,7 +169,7 @@ async def test_nothing_that_is_said_to_a_client_that_left_raises() -> None:
 
 async def test_a_write_that_fails_ends_the_connection_and_not_the_one_who_writes() -> None:
     _, _, connection, wire = connected()
-    connection.data_received(POST % 1)
+    receive(connection, POST % 1)
     wire.closed = True  # and nobody has heard of it yet
     connection.write(b"an answer")
     await turns()
@@ -176,7 +178,7 @@ async def test_a_write_that_fails_ends_the_connection_and_not_the_one_who_writes
 
 async def test_a_body_that_is_half_here_gives_back_its_room_when_the_client_leaves() -> None:
     site, server, connection, _ = connected()
-    connection.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nxx")
+    receive(connection, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nxx")
     assert server.budget.used_bytes == 900
     connection.connection_lost(None)
     assert (server.budget.used_bytes, len(server.bodies), site.asked) == (0, 0, [])
@@ -184,7 +186,7 @@ async def test_a_body_that_is_half_here_gives_back_its_room_when_the_client_leav
 
 async def test_a_body_that_is_being_read_when_the_server_stops_is_told_so() -> None:
     site, server, connection, wire = connected()
-    connection.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nxx")
+    receive(connection, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nxx")
     server.stop()
     assert wire.sent == b"shutting_down"
     assert (server.budget.used_bytes, site.asked) == (0, [])
@@ -200,11 +202,11 @@ CHUNKED = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 async def test_who_has_paused_reading_is_the_one_who_resumes_it() -> None:
     site, _, connection, wire = connected()
-    connection.data_received(CHUNKED % b"/cold")
+    receive(connection, CHUNKED % b"/cold")
     connection.pause_reading(FOR_DELEGATE)  # it has as much of the body as it wants
     fed = len(site.taken.data)
-    connection.data_received(b"1\r\nx\r\n" * 3000)
-    connection.data_received(b"1\r\nx\r\n" * 20_000)
+    receive(connection, b"1\r\nx\r\n" * 3000)
+    receive(connection, b"1\r\nx\r\n" * 20_000)
     await turns()
     assert (wire.reads, len(site.taken.data)) == (False, fed)
     connection.resume_reading(FOR_DELEGATE)
@@ -216,13 +218,13 @@ async def test_who_has_paused_reading_is_the_one_who_resumes_it() -> None:
 async def test_what_comes_of_a_body_while_its_client_does_not_read_is_bounded() -> None:
     site, server, connection, wire = connected()
     head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 900\r\n\r\n"
-    connection.data_received(head)
+    receive(connection, head)
     await turns()
     assert b"100 Continue" in wire.sent
     connection.pause_writing()  # that was more than the client takes
-    connection.data_received(b"x" * 400)
+    receive(connection, b"x" * 400)
     read_on = wire.reads
-    connection.data_received(b"x" * 100_000)
+    receive(connection, b"x" * 100_000)
     assert (read_on, wire.reads) == (True, False)
     assert server.budget.used_bytes == 900
     connection.resume_writing()
@@ -239,7 +241,7 @@ async def test_a_refused_body_leaves_nothing_in_memory() -> None:
     blocker = server.budget.take("other", 999_050)
     assert blocker is not None
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
-    connection.data_received(head + b"x" * 900)
+    receive(connection, head + b"x" * 900)
     assert server.budget.parked_bytes == 900
     connection.body_is_late()
     assert wire.sent == b"queue_full"
@@ -249,14 +251,14 @@ async def test_a_refused_body_leaves_nothing_in_memory() -> None:
 
 async def test_a_body_in_chunks_asks_for_little_first_and_for_all_when_it_is_large() -> None:
     site, server, connection, _ = connected(body_max_bytes=1_000_000, budget_bytes=10_000_000)
-    connection.data_received(CHUNKED % b"/")
+    receive(connection, CHUNKED % b"/")
     assert server.budget.used_bytes == READ_BYTES
-    connection.data_received(b"40000\r\n" + b"x" * 0x40000 + b"\r\n")
+    receive(connection, b"40000\r\n" + b"x" * 0x40000 + b"\r\n")
     assert server.budget.used_bytes == READ_BYTES
     await asyncio.sleep(0)  # after so much others have their turn
-    connection.data_received(b"1\r\nx\r\n")
+    receive(connection, b"1\r\nx\r\n")
     assert server.budget.used_bytes == 1_000_000
-    connection.data_received(b"0\r\n\r\n")
+    receive(connection, b"0\r\n\r\n")
     assert server.budget.used_bytes == len(site.bodies[0]) == 0x40001
     connection.connection_lost(None)
     assert server.budget.used_bytes == 0
@@ -264,8 +266,8 @@ async def test_a_body_in_chunks_asks_for_little_first_and_for_all_when_it_is_lar
 
 async def test_a_delegate_goes_on_with_its_body_while_the_server_stops() -> None:
     site, server, connection, _ = connected()
-    connection.data_received(CHUNKED % b"/cold")
-    connection.data_received(b"1\r\nx\r\n" * 2500 + b"0\r\n\r\n")
+    receive(connection, CHUNKED % b"/cold")
+    receive(connection, b"1\r\nx\r\n" * 2500 + b"0\r\n\r\n")
     server.stop()
     await turns(20)
     assert site.taken.data.endswith(b"0\r\n\r\n")

@@ -17,7 +17,7 @@ method".
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -48,7 +48,16 @@ _OUTPUT = re.compile(rb'"(?:completion_tokens|output_tokens|eval_count)"\s*:\s*(
 _USAGE: Final = b'"usage"'
 _PROMPT_COUNT: Final = b'"prompt_eval_count"'
 _OUTPUT_COUNT: Final = b'"eval_count"'
-_COUNTS: Final = msgspec.json.Decoder(dict[str, int])
+_NAMES: Final = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
+_COUNTS: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(
+    msgspec.defstruct("_Counts", [(name, int, -1) for name in _NAMES], gc=False)
+)
+_OLLAMA_COUNTS: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "_OllamaCounts", [("prompt_eval_count", int, -1), ("eval_count", int, -1)], gc=False
+    )
+)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TOKENS_MAX: Final = 1_000_000_000
 _NO_ROUTE = re.compile(
     rb"not found|not_found|cannot post|no route|nothing at|method not allowed"
@@ -93,14 +102,33 @@ def _read_counts(tail: bytes | bytearray) -> tuple[int, int]:
     >>> _read_counts(b'{"done":true,"prompt_eval_count":12,"eval_count":34,"eval_duration":5}')
     (12, 34)
     """
+    if isinstance(tail, bytes) and len(tail) <= TAIL_BYTES:
+        both = _read_last_line(tail)
+        if both[1] >= 0:
+            return both
     output_at, prompt_at = tail.rfind(_OUTPUT_COUNT), tail.rfind(_PROMPT_COUNT)
     output = _OUTPUT.match(tail, output_at) if output_at >= 0 else None
     prompt = _INPUT.match(tail, prompt_at) if prompt_at >= 0 else None
     return int(prompt[1]) if prompt else -1, int(output[1]) if output else -1
 
 
+def _read_last_line(tail: bytes) -> tuple[int, int]:
+    """Read counts from a whole answer, or from the last line of a stream; else -1, -1.
+
+    >>> _read_last_line(b'{"done":false}\\n{"done":true,"eval_count":34}\\n')
+    (-1, 34)
+    """
+    try:
+        counts = _OLLAMA_COUNTS.decode(tail.rstrip().rpartition(b"\n")[2])
+    except _UNREADABLE:
+        return -1, -1
+    prompt: int = counts.prompt_eval_count
+    output: int = counts.eval_count
+    return (prompt, output) if -1 <= prompt < _TOKENS_MAX and output < _TOKENS_MAX else (-1, -1)
+
+
 def _read_flat(tail: bytes, start: int) -> tuple[int, int]:
-    """Read a `usage` that has nothing but whole numbers in it, as most have; else -1, -1.
+    """Read a `usage` that has no object in it, as most have; else -1, -1.
 
     That takes a third of what the two regular expressions take.
 
@@ -114,12 +142,12 @@ def _read_flat(tail: bytes, start: int) -> tuple[int, int]:
         return -1, -1  # compiled, a slice that ends before it begins is a SystemError
     try:
         counts = _COUNTS.decode(tail[begin:end])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return -1, -1
-    prompt = counts.get("prompt_tokens", -1)
-    output = counts.get("completion_tokens", -1)
+    prompt: int = counts.prompt_tokens
+    output: int = counts.completion_tokens
     if prompt < 0 or output < 0:
-        prompt, output = counts.get("input_tokens", -1), counts.get("output_tokens", -1)
+        prompt, output = counts.input_tokens, counts.output_tokens
     return (prompt, output) if 0 <= prompt < _TOKENS_MAX and 0 <= output < _TOKENS_MAX else (-1, -1)
 
 

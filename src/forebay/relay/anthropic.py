@@ -6,9 +6,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Flag, Limit, Name, bounded_limit
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Told
 from forebay.relay.openai import OPENAI
-from forebay.relay.problem import Problem, Unsupported
+from forebay.relay.problem import Problem
 from forebay.wire.heads import AnswerHead
 
 
@@ -26,21 +26,9 @@ class AnthropicFields(msgspec.Struct, gc=False):
     max_tokens: Limit = UNSET
     metadata: Metadata | UnsetType | None = UNSET
 
-    def named_user(self) -> str | None:
-        """Return the end user, if the caller names one."""
-        return self.metadata.user_id if self.metadata else None
-
-    def tier(self) -> str | None:
-        """Return nothing: this family's `service_tier` is about something else."""
-        return None
-
-    def output_limit(self) -> int:
-        """Return the caller's own cap on output tokens, 0 for none."""
-        return bounded_limit(self.max_tokens)
-
-    def unsupported(self) -> Unsupported | None:
-        """Everything of this family is passed on."""
-        return None
+    def told(self) -> Told:
+        """Name no class: this family's `service_tier` is about something else."""
+        return self.metadata.user_id if self.metadata else None, None, self.max_tokens, None
 
 
 class AnthropicLooseFields(AnthropicFields, gc=False):

@@ -1,15 +1,22 @@
 """What tells one wire dialect from another; one file per family says it."""
 
-from collections.abc import Callable
+from __future__ import annotations
 
-from msgspec import Struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from forebay.relay.fields import Fields, FieldsReader
-from forebay.relay.problem import Problem
-from forebay.wire.heads import AnswerHead
+from forebay.relay.fields import FieldsReader  # noqa: TC001 - compiled, a dataclass needs its types
+from forebay.wire.heads import AnswerHead  # noqa: TC001
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forebay.relay.fields import Fields
+    from forebay.relay.problem import Problem
 
 
-class Family(Struct, frozen=True):
+@dataclass(frozen=True, eq=False)
+class Family:
     """A wire dialect: OpenAI, Anthropic or Ollama."""
 
     name: str
@@ -35,7 +42,7 @@ class Family(Struct, frozen=True):
     """The error body, given the message in the caller's language and the HTTP status."""
     stream_error: Callable[[Problem, str, int], bytes]
     """The same inside a stream that has begun."""
-    unary_routes: tuple[str, ...] = ()
+    unary_routes: frozenset[str] = frozenset()
     """Where there are no streams, whatever the body says; not every server has them."""
     media_routes: tuple[str, ...] = ()
     """Where bodies may be forms with files, and answers anything: sound, pictures, plain text."""
@@ -50,7 +57,7 @@ class Family(Struct, frozen=True):
         return data.startswith(begins) or any(begin.startswith(data) for begin in begins)
 
     def is_stream(self, fields: Fields, route: str) -> bool:
-        stream = fields.stream
         if route in self.unary_routes:
             return False
-        return stream if isinstance(stream, bool) else self.streams_by_default
+        stream = fields.stream
+        return stream if stream is True or stream is False else self.streams_by_default

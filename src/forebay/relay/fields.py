@@ -23,15 +23,16 @@ from msgspec import UnsetType
 from forebay.relay.json_text import SLICE, cut_short
 from forebay.relay.members import (
     MEMBERS_MAX,
+    UNREADABLE,
     InvalidBody,
-    decode_json,
     read_names,
     scan_members,
     too_many,
+    unreadable,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from forebay.relay.problem import Unsupported
 
@@ -46,12 +47,15 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 Limit: TypeAlias = int | float | UnsetType | None
 Text: TypeAlias = str | UnsetType | None
 Flag: TypeAlias = bool | UnsetType | None
+Told: TypeAlias = "tuple[Text, Text, Limit, Unsupported | None]"
+"""The end user, the class and the cap on output tokens that a body names, each nothing (false)
+where it names none; and a field that asks for what is not offered."""
 
 _MORE = re.compile(rb'[ \t\r\n]*"')
 _PATH = re.compile(r"`\$\.?([^`]*)`")
 _BOM: Final = b"\xef\xbb\xbf"
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ENCODER: Final = msgspec.json.Encoder()
+_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode: Final = msgspec.json.Encoder().encode  # bound once: a lookup is a tenth of such a call
 _KNOWN_MAX: Final = 1024
 _KNOWN_BYTES: Final = 256
 _READ_TWICE_BYTES: Final = 2048
@@ -66,10 +70,9 @@ class Fields(Protocol):
     model: str
     stream: Flag
 
-    def named_user(self) -> str | None: ...
-    def tier(self) -> str | None: ...
-    def output_limit(self) -> int: ...
-    def unsupported(self) -> Unsupported | None: ...
+    def told(self) -> Told:
+        """Return the rest at once: a call that is not compiled costs more than what it finds."""
+        ...
 
 
 class Frame:
@@ -83,9 +86,7 @@ class Frame:
         self.in_json = in_json
 
     def write(self, model: str) -> bytes:
-        return (
-            self.before + (_ENCODER.encode(model) if self.in_json else model.encode()) + self.after
-        )
+        return self.before + (_encode(model) if self.in_json else model.encode()) + self.after
 
 
 class BodyReading(NamedTuple):
@@ -106,7 +107,7 @@ class FieldsReader:
 
     def __init__(self, struct: type[msgspec.Struct], nested: tuple[str, str] = ("", "")) -> None:
         """Read into `struct`; `nested` names a member that is an object, and what is read of it."""
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(struct)
+        self._decode_struct: Callable[[bytes], Any] = msgspec.json.Decoder(struct).decode
         self._outer, inner = nested
         self._rule = _Names([field.encode_name for field in msgspec.structs.fields(struct)])
         self._inner_rule = _Names([inner], f"{self._outer}.")
@@ -128,9 +129,7 @@ class FieldsReader:
         """Return what a body says; None where it has to be read in slices. Raises InvalidBody."""
         if len(body) > INLINE_BYTES or body.startswith(_BOM):
             return None
-        members = decode_json(_MEMBERS, body)
-        if len(members) > MEMBERS_MAX:
-            raise too_many()
+        members = _members(body)
         self._rule.check(members, body)
         if self._outer in members:
             self._check_inside(bytes(members[self._outer]))
@@ -141,10 +140,7 @@ class FieldsReader:
     def _check_inside(self, inside: bytes) -> None:
         if inside in self._good_inside or inside[:1] != b"{":
             return
-        members = decode_json(_MEMBERS, inside)
-        if len(members) > MEMBERS_MAX:
-            raise too_many()
-        self._inner_rule.check(members, inside)
+        self._inner_rule.check(_members(inside), inside)
         if len(self._good_inside) >= _KNOWN_MAX:
             self._good_inside = set()
         if len(inside) <= _KNOWN_BYTES:
@@ -166,7 +162,7 @@ class FieldsReader:
             if body[start] == _OPEN_OBJECT:
                 yield from _spans(body[start:end], self._inner_rule)
         given = {name: _given(body, name, *spans[name]) for name in spans}
-        fields = self._decode(_ENCODER.encode(given))
+        fields = self._decode(_encode(given))
         return BodyReading(fields, body, size // 4, spans.get("model", (0, 0)))
 
     def _ours_of(self, members: dict[str, msgspec.Raw]) -> bytes:
@@ -176,14 +172,25 @@ class FieldsReader:
         for name in members:
             if name in ours:
                 given[name] = members[name]
-        return _ENCODER.encode(given)
+        return _encode(given)
 
     def _decode(self, text: bytes) -> Fields:
         try:
-            fields: Fields = self._decoder.decode(text)
+            fields: Fields = self._decode_struct(text)
             return fields
         except msgspec.ValidationError as error:
             raise InvalidBody(*_explain(str(error))) from None
+
+
+def _members(text: bytes) -> dict[str, msgspec.Raw]:
+    """Return the members of an object, the last of each name; raises InvalidBody."""
+    try:
+        members = _decode_members(text)
+    except UNREADABLE as error:
+        raise unreadable(error) from None
+    if len(members) > MEMBERS_MAX:
+        raise too_many()
+    return members
 
 
 class _Names:
@@ -207,7 +214,7 @@ class _Names:
         if not self._known.issuperset(members):
             for name in members:
                 self._look_at(name)
-        if len(body) - len(_ENCODER.encode(members)) < self._again:
+        if len(body) - len(_encode(members)) < self._again:
             return
         names = read_names(body)  # it may be but blanks
         if len(names) > len(members):
@@ -243,18 +250,15 @@ class _Names:
             self._known.add(name)
 
 
-def bounded_limit(*limits: Limit) -> int:
-    """Return the first limit on output tokens that is given, from 0 (none) to `OUTPUT_LIMIT_MAX`.
+def bounded_limit(limit: Limit) -> int:
+    """Return a limit on output tokens from 0 (none) to `OUTPUT_LIMIT_MAX`.
 
-    >>> bounded_limit(None, 5), bounded_limit(-1), bounded_limit(10**400)
-    (5, 0, 1000000000)
+    >>> bounded_limit(None), bounded_limit(5), bounded_limit(-1), bounded_limit(10**400)
+    (0, 5, 0, 1000000000)
     """
-    for limit in limits:
-        if type(limit) is int and 0 < limit < OUTPUT_LIMIT_MAX:
-            return limit
-        if limit:
-            return int(min(max(limit, 0), OUTPUT_LIMIT_MAX))
-    return 0
+    if type(limit) is int and 0 < limit < OUTPUT_LIMIT_MAX:
+        return limit
+    return int(min(max(limit, 0), OUTPUT_LIMIT_MAX)) if limit else 0
 
 
 def prompt_tokens(body: bytes) -> int:
@@ -300,7 +304,7 @@ def cut_at_model(
 
 
 def _named(model: str, frame: Frame | None) -> bytes:
-    return _ENCODER.encode(model) if frame is None else frame.write(model)
+    return _encode(model) if frame is None else frame.write(model)
 
 
 def _explain(text: str) -> tuple[str, str]:

@@ -71,6 +71,8 @@ REACH_MIN: Final = 8_192
 """How far the first piece may go."""
 PIECE_MIN: Final = 256
 """Less than this is not worth a call."""
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for a body; `unreadable` says it in our words."""
 _FIRST, _NEXT, _AFTER = 0, 1, 2
 _BLANK_MAX, _QUOTE, _COMMA, _COLON = 0x20, 0x22, 0x2C, 0x3A
 _MINUS, _POINT, _EXPONENT, _SIGNS = 0x2D, 0x2E, (0x45, 0x65), (0x2B, 0x2D)
@@ -146,14 +148,19 @@ def decode_json(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     """Return what msgspec makes of a body that must be an object; raises InvalidBody."""
     try:
         return decoder.decode(body)
-    except msgspec.ValidationError:
-        raise InvalidBody("the body must be a JSON object") from None
-    except UnicodeDecodeError:
-        raise InvalidBody("the body is not valid UTF-8") from None
-    except msgspec.DecodeError as error:
-        raise InvalidBody(f"the body is not valid JSON: {error}") from None
-    except RecursionError:
-        raise InvalidBody("the body is nested too deeply") from None
+    except UNREADABLE as error:
+        raise unreadable(error) from None
+
+
+def unreadable(error: Exception) -> InvalidBody:
+    """Return the refusal of a body that msgspec could not read."""
+    if isinstance(error, msgspec.ValidationError):
+        return InvalidBody("the body must be a JSON object")
+    if isinstance(error, UnicodeDecodeError):
+        return InvalidBody("the body is not valid UTF-8")
+    if isinstance(error, RecursionError):
+        return InvalidBody("the body is nested too deeply")
+    return InvalidBody(f"the body is not valid JSON: {error}")
 
 
 def _scan_at_once(body: bytes) -> Generator[int | Member, None, None]:

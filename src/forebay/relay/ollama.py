@@ -4,8 +4,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text, bounded_limit
-from forebay.relay.problem import Problem, Unsupported
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text, Told
+from forebay.relay.problem import Problem
 from forebay.wire.heads import AnswerHead
 
 
@@ -23,21 +23,9 @@ class OllamaFields(msgspec.Struct, gc=False):
     user: Text = UNSET
     options: OllamaOptions | UnsetType | None = UNSET
 
-    def named_user(self) -> str | None:
-        """Return the end user, if the caller names one."""
-        return self.user or None
-
-    def tier(self) -> str | None:
-        """Return nothing: this family has no such field."""
-        return None
-
-    def output_limit(self) -> int:
-        """Return the caller's own cap on output tokens, 0 for none (-1 and -2 mean none too)."""
-        return bounded_limit(self.options.num_predict) if self.options else 0
-
-    def unsupported(self) -> Unsupported | None:
-        """Everything of this family is passed on."""
-        return None
+    def told(self) -> Told:
+        """Name no class: this family has none. Of limits -1 and -2 mean none, too."""
+        return self.user, None, self.options.num_predict if self.options else None, None
 
 
 class OllamaLooseFields(OllamaFields, gc=False):
@@ -66,7 +54,7 @@ OLLAMA = Family(
     reader=FieldsReader(OllamaFields, ("options", "num_predict")),
     loose_reader=FieldsReader(OllamaLooseFields, ("options", "num_predict")),
     streams_by_default=True,
-    unary_routes=("/api/embed", "/api/embeddings"),
+    unary_routes=frozenset(("/api/embed", "/api/embeddings")),
     free_routes=("/api/show",),
     stream_type=b"application/x-ndjson",
     stream_head=AnswerHead(200, [(b"content-type", b"application/x-ndjson")]),

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import UNSET
 
 from forebay.relay.family import Family
-from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text, bounded_limit
+from forebay.relay.fields import FieldsReader, Flag, Limit, Name, Text, Told
 from forebay.relay.problem import Problem, Unsupported
 from forebay.wire.heads import AnswerHead
 
@@ -22,25 +22,15 @@ class OpenAIFields(msgspec.Struct, gc=False):
     previous_response_id: Text = UNSET
     background: Flag = UNSET
 
-    def named_user(self) -> str | None:
-        """Return the end user, if the caller names one."""
-        return self.user or None
-
-    def tier(self) -> str | None:
-        """Return the class that the caller asks for in the body."""
-        return self.service_tier or None
-
-    def output_limit(self) -> int:
-        """Return the caller's own cap on output tokens, 0 for none."""
-        return bounded_limit(self.max_completion_tokens, self.max_tokens, self.max_output_tokens)
-
-    def unsupported(self) -> Unsupported | None:
-        """Say what is asked for that needs stored answers, which no node here keeps."""
+    def told(self) -> Told:
+        """Refuse what needs stored answers: no node here keeps any."""
+        unsupported = None
         if self.previous_response_id:
-            return Unsupported("previous_response_id", "stored responses are not offered")
-        if self.background:
-            return Unsupported("background", "background responses are not offered")
-        return None
+            unsupported = Unsupported("previous_response_id", "stored responses are not offered")
+        elif self.background:
+            unsupported = Unsupported("background", "background responses are not offered")
+        limit = self.max_completion_tokens or self.max_tokens or self.max_output_tokens
+        return self.user, self.service_tier, limit, unsupported
 
 
 class OpenAILooseFields(OpenAIFields, gc=False):
@@ -83,7 +73,7 @@ OPENAI = Family(
     reader=FieldsReader(OpenAIFields),
     loose_reader=FieldsReader(OpenAILooseFields),
     streams_by_default=False,
-    unary_routes=(*UNARY, "/v1/audio/*", "/v1/images/*"),
+    unary_routes=frozenset((*UNARY, "/v1/audio/*", "/v1/images/*")),
     media_routes=(*MEDIA, "/v1/audio/*", "/v1/images/*"),
     prefixes=("/v1/audio/", "/v1/images/"),
     free_routes=("/tokenize", "/detokenize"),

@@ -11,7 +11,6 @@ from forebay.core import (
     NO_ROOM,
     Abort,
     Action,
-    Arrived,
     Audit,
     Audited,
     Describe,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from forebay.clock import Timers
     from forebay.coordination import Coordinator
-    from forebay.core import Event
+    from forebay.core import Arrived, Event
     from forebay.nodes.backend import Backend
     from forebay.nodes.registry import Nodes
     from forebay.relay.call import InferenceCall, Sink
@@ -134,16 +133,14 @@ class Relay:
         self.post(call.arrival)
         return exchange
 
-    def reserve(
-        self, ticket_id: str, model: str, family: str, fallbacks: tuple[str, ...], holder: Holder
-    ) -> Reservation:
+    def reserve(self, arrival: Arrived, holder: Holder) -> Reservation:
         """Stand in line below all live requests for a slot; it may be granted before this returns.
 
         A grant inside this call comes with the reservation, so holders need not wait for it.
         """
-        reservation = Reservation(ticket_id, holder, self)
-        self.reservations[ticket_id] = reservation
-        self.post(Arrived(ticket_id, model, family, job=True, fallbacks=fallbacks))
+        reservation = Reservation(arrival.id, holder, self)
+        self.reservations[arrival.id] = reservation
+        self.post(arrival)
         return reservation
 
     def revoke(self, ticket_id: str, code: str) -> bool:
@@ -299,8 +296,10 @@ class Relay:
 
     def _wait(self, action: Wait) -> None:
         exchange = self.exchanges.get(action.id)
-        if exchange is not None:  # else its owner gave it up, and has said so
+        if exchange is not None:
             exchange.wait(action)
+        elif (reservation := self.reservations.get(action.id)) is not None:
+            reservation.reason = action.reason  # else its owner gave it up, and has said so
 
     def _reject(self, action: Reject) -> None:
         message = action.reasons[0] if action.reasons else WORDS.get(action.code, action.code)

@@ -14,7 +14,7 @@ from forebay.core import Cancelled
 from forebay.relay.exchange import Exchange
 
 if TYPE_CHECKING:
-    from forebay.core import Route
+    from forebay.core import Route, WaitReason
     from forebay.relay.call import InferenceCall, Sink
     from forebay.relay.problem import Problem
     from forebay.relay.relay import Relay
@@ -33,10 +33,12 @@ class Holder(Protocol):
 class Reservation:
     """One ticket; ends with `begin`, with `give_up`, or refused. May be given up at any time."""
 
-    __slots__ = ("_holder", "_relay", "_route", "id")
+    __slots__ = ("_holder", "_relay", "_route", "id", "reason")
 
     def __init__(self, ticket_id: str, holder: Holder, relay: Relay) -> None:
         self.id = ticket_id
+        self.reason: WaitReason | None = None
+        """Why it had to wait when it was made; None where it did not."""
         self._holder = holder
         self._relay = relay
         self._route: Route | None = None
@@ -61,7 +63,7 @@ class Reservation:
         """Let it go, granted or not; may be called twice."""
         relay = self._relay
         if relay.reservations.pop(self.id, None) is not None:
-            relay.post(Cancelled(self.id))
+            relay.post(Cancelled(self.id, unused=True))
             if relay.freed is not None:
                 relay.freed("", "")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.nodes.slot_limit import Sample
+from forebay.nodes.slot_rounds import Sample
 
 if TYPE_CHECKING:
     from forebay.nodes.backend import Backend

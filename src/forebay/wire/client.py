@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import httptools
 
 from forebay.wire.body import BadFraming, BodyFraming
+from forebay.wire.io_batch import BatchedConnection
 from forebay.wire.sockets import watch_for_dead_peer
-from forebay.wire.write_batch import Writer, write_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,18 +82,19 @@ class AnswerListener(Protocol):
         ...
 
 
-class NodeConnection(asyncio.Protocol, Writer):
+class NodeConnection(BatchedConnection):
     """One connection to a server."""
 
     __slots__ = (
-        "_batch", "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head_bytes",
+        "_blocked", "_close_after", "_completed", "_counted", "_framing", "_head_bytes",
         "_is_upload", "_listener", "_lost", "_on_room", "_parser", "_poller", "_pool", "_raw",
-        "_rest", "_sent_much", "_status", "_streamed", "_transport", "_unsent", "_used", "paused",
+        "_rest", "_sent_much", "_status", "_streamed", "_transport", "_unsent", "_used",
+        "paused",
     )  # fmt: skip
 
     def __init__(self, pool: ConnectionPool) -> None:
+        super().__init__()
         self._pool = pool
-        self._batch = write_batch()
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None  # of the head that is coming
         self._listener: AnswerListener | None = None
@@ -132,7 +133,7 @@ class NodeConnection(asyncio.Protocol, Writer):
         self._sent_much = not isinstance(body, bytes) or len(body) >= SENT_BYTES
         self._is_upload = not body and not isinstance(body, bytes)
         if isinstance(body, bytes) and not self._sent_much:
-            self._batch.write(self, request + body)
+            self.batch.write(self, request + body)
             return
         transport.write(request)
         self._unsent = [memoryview(body)] if isinstance(body, bytes) else body
@@ -193,7 +194,7 @@ class NodeConnection(asyncio.Protocol, Writer):
         """Close at once; the listener hears nothing more."""
         self._listener = None
         self._unsent = []
-        self._rest = b""
+        self.unread = self._rest = b""
         self._pool.forget(self)
         if self._transport is not None and not self._lost:
             self._transport.abort()
@@ -203,9 +204,9 @@ class NodeConnection(asyncio.Protocol, Writer):
         return not self._lost and self._transport is not None and not self._transport.is_closing()
 
     def is_quiet(self) -> bool:
-        """Say whether it is open and nothing can be read: neither its end nor excess bytes."""
+        """Say whether it is open and there is nothing to read: neither its end nor excess bytes."""
         transport, poller = self._transport, self._poller
-        if self._lost or transport is None or transport.is_closing():
+        if self._lost or self.unread or transport is None or transport.is_closing():
             return False
         return poller is None or not poller.poll(0)
 
@@ -249,7 +250,14 @@ class NodeConnection(asyncio.Protocol, Writer):
         watch_for_dead_peer(sock)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; anything while nobody has asked is a fault of the server."""
+        """Take what came: at once where an answer goes on, or where none is expected."""
+        if self._status and not self.unread:
+            self.take(data)
+        else:
+            super().data_received(data)
+
+    def take(self, data: bytes) -> None:
+        """Take a part of an answer; anything while nobody has asked is a fault of the server."""
         listener = self._listener
         if listener is None:
             self._is_excess()
@@ -386,7 +394,7 @@ class NodeConnection(asyncio.Protocol, Writer):
         if self.paused or self._listener is None:
             return
         rest, self._rest = self._rest, b""
-        self.data_received(rest)
+        self.take(rest)
         if not self._rest and not self.paused:
             self.resume()
 
@@ -400,6 +408,8 @@ class NodeConnection(asyncio.Protocol, Writer):
 
     def eof_received(self) -> None:
         """Take the end of an answer that is framed by the end of the connection."""
+        if self.unread:
+            self.read_now()  # before the end
         listener = self._listener
         if listener is None:
             self._pool.forget(self)  # at once: it is lost only in the next turn
@@ -411,6 +421,8 @@ class NodeConnection(asyncio.Protocol, Writer):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the listener, and leave the pool."""
+        if self.unread:
+            self.read_now()  # before the end
         self._lost = True
         self._unsent = []
         self._rest = b""

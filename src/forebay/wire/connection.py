@@ -22,6 +22,7 @@ import httptools
 from forebay.wire.body import BadFraming, BodyFraming, RequestBody, TooManyChunks
 from forebay.wire.budget import NOTHING, READ_BYTES, SMALL_BYTES
 from forebay.wire.heads import HeadCache, without_upgrade
+from forebay.wire.io_batch import BatchedConnection
 from forebay.wire.refusals import (
     BUSY,
     CROWDED,
@@ -32,7 +33,6 @@ from forebay.wire.refusals import (
     from_parser,
 )
 from forebay.wire.sockets import watch_for_dead_peer
-from forebay.wire.write_batch import Writer, write_batch
 
 if TYPE_CHECKING:
     from forebay.wire.budget import Charge
@@ -56,11 +56,11 @@ FOR_EARLY: Final = 8
 delegate has enough for now, or what has come is more than may be kept."""
 
 
-class ServerConnection(asyncio.Protocol, Writer):
+class ServerConnection(BatchedConnection):
     """The protocol; `Site` sees it as the way to answer."""
 
     __slots__ = (
-        "_batch", "_body", "_delegate", "_early", "_framing", "_head", "_heads", "_holds",
+        "_body", "_delegate", "_early", "_framing", "_head", "_heads", "_holds",
         "_is_head_whole", "_keeps_alive", "_lost", "_marked_bytes", "_mute", "_parser", "_raw",
         "_server", "_slow",
         "charge", "is_closing", "kept", "peer", "responder", "transport",
@@ -69,8 +69,8 @@ class ServerConnection(asyncio.Protocol, Writer):
     transport: asyncio.Transport
 
     def __init__(self, server: Server) -> None:
+        super().__init__()
         self._server = server
-        self._batch = write_batch()
         self.peer = ""
         self.responder: Responder | None = None
         """Who answers the present request: set by the site, and told when the client leaves."""
@@ -113,7 +113,7 @@ class ServerConnection(asyncio.Protocol, Writer):
     def write(self, data: bytes) -> None:
         """Send bytes of an answer, soon; nothing happens where the client is gone. Never raises."""
         if not self._mute:
-            self._batch.write(self, data)
+            self.batch.write(self, data)
 
     def write_now(self, data: bytes) -> None:
         """Send what was to be written in this turn of the event loop."""
@@ -141,7 +141,7 @@ class ServerConnection(asyncio.Protocol, Writer):
         """Close after what has been written is sent; a client that does not take it is cut off."""
         self.is_closing = True
         if not self._lost and not self.transport.is_closing():
-            self._batch.flush()
+            self.batch.flush()
             self._server.writes.add(self)
             self.transport.close()
 
@@ -157,7 +157,7 @@ class ServerConnection(asyncio.Protocol, Writer):
         """Close at once, after what has been written so far."""
         self.is_closing = True
         if not self._lost:
-            self._batch.flush()
+            self.batch.flush()
             self.transport.abort()
 
     def linger(self) -> None:
@@ -168,7 +168,7 @@ class ServerConnection(asyncio.Protocol, Writer):
         self._stop_reading()
         if self._lost:
             return
-        self._batch.flush()
+        self.batch.flush()
         self._server.lingering.add(self)
         self.resume_reading(self._holds)
         if not self.transport.is_closing() and self.transport.can_write_eof():
@@ -219,7 +219,7 @@ class ServerConnection(asyncio.Protocol, Writer):
     def connection_lost(self, error: Exception | None) -> None:
         """Leave, and tell whoever answers."""
         self._lost = self._mute = self.is_closing = True
-        self._early = b""
+        self.unread = self._early = b""
         self.kept = None  # most likely it refers to this connection, and a cycle waits for the gc
         self._stop_reading()
         self._server.forget(self)
@@ -255,7 +255,7 @@ class ServerConnection(asyncio.Protocol, Writer):
         if self._framing is not None and self._early:
             asyncio.get_running_loop().call_soon(self._take_early)
 
-    def data_received(self, data: bytes) -> None:
+    def take(self, data: bytes) -> None:
         """Read a request, or keep what came too early."""
         if self.is_closing and self.responder is None and self._delegate is None:
             return

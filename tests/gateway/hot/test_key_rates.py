@@ -11,6 +11,7 @@ from openai import AsyncOpenAI, RateLimitError
 from forebay.core import KeyLimits
 from forebay.settings import SettingsError
 from forebay.settings.loader import parse_key
+from forebay.testing import FakeClock
 
 from ..conftest import OK
 from ..sessions.session_steps import answer
@@ -36,7 +37,7 @@ async def test_a_request_over_its_rate_waits_and_others_pass(rig: Rig) -> None:
     assert "x-ratelimit-limit-requests" not in (await client.reply()).headers
     seen = (await rig.get("/v1/queue/late")).json
     assert (seen["reason_code"], seen["position"]) == ("rate", 1)
-    assert seen["reason"] == "its key has used what it may for now"
+    assert seen["reason"] == "its key is over its rate"
     assert seen["estimated_wait_seconds"]["p50"] == 30.0
     rig.clock.advance(30.1)
     await (await node.next_call()).answer(OK)
@@ -104,7 +105,26 @@ async def test_a_restart_remembers_what_a_key_has_used_today(rig: Rig, tmp_path:
     assert (reply.status, reply.json["error"]["code"]) == (429, "rate_limited")
 
 
+async def test_what_a_restart_remembers_of_a_day_is_not_told_as_the_next_day_s(rig: Rig) -> None:
+    rig.clock = FakeClock(86_400 - 300.0)  # every second in between is gone through
+    node = await rig.node(slots=4)
+    await start(rig, node, keys=[key("a", tokens_per_day=100)])
+    client, call = await rig.run(node, headers=A, max_tokens=10)
+    await call.answer({**OK, "usage": {"prompt_tokens": 50, "completion_tokens": 50}})
+    await client.reply()
+    assert (await rig.get("/v1/usage")).json["data"]  # it is written
+    await rig.gateway.stop(0.0)
+    await start(rig, node, keys=[key("a", tokens_per_day=100)])
+    assert (await (await rig.ask(headers=A, max_tokens=10)).reply()).status == 429
+    now = rig.clock.utc()
+    left_s = 86_400 - (now.hour * 3600 + now.minute * 60 + now.second)
+    rig.clock.advance(left_s + 61.0)  # the day is told again before the database is asked again
+    _, call = await rig.run(node, headers=A, max_tokens=10)
+    await call.answer(OK)
+
+
 async def test_a_day_ends_at_midnight(rig: Rig) -> None:
+    rig.clock = FakeClock(86_400 - 300.0)  # every second in between is gone through
     node = await rig.node(slots=4)
     await start(rig, node, keys=[key("a", tokens_per_day=100)])
     client, call = await rig.run(node, headers=A, max_tokens=10)
@@ -130,7 +150,7 @@ async def test_openai_s_client_sees_the_headers_and_waits_as_it_is_told(rig: Rig
         first = await asking
         assert first.headers["x-ratelimit-remaining-requests"] == "0"
         assert first.headers["x-ratelimit-reset-requests"] == "1m0s"
-        with pytest.raises(RateLimitError, match="over the key's rate") as refused:
+        with pytest.raises(RateLimitError, match="over its rate") as refused:
             await asked.create(model="m", messages=[])
         assert refused.value.response.headers["retry-after"] == "60"
 

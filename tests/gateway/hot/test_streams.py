@@ -120,8 +120,8 @@ async def test_each_comment_says_how_long_it_will_take_from_then_on(rig: Rig) ->
                 await client.head()
             told = (await client.chunk() or b"").decode()
             assert told.startswith(f": queued position={position} eta=")
-            # that nobody has started meanwhile makes a wait of several turns a little longer
-            assert 0 <= int(told.rpartition("=")[2]) - eta_s < position
+            # who may overtake, and that nobody has started meanwhile, makes it a little longer
+            assert 0 <= int(told.rpartition("=")[2]) - eta_s <= 1
 
 
 async def test_a_comment_has_no_estimate_while_nothing_has_been_measured(rig: Rig) -> None:

@@ -11,7 +11,8 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from forebay.gateway.hot.access_record import AccessRecord, RecordMaker, json_lines
+from forebay.gateway.hot.access_record import AccessRecord, json_lines
+from forebay.gateway.hot.record_maker import RecordMaker
 from forebay.gateway.hot.user_hash import UserHashes
 
 if TYPE_CHECKING:

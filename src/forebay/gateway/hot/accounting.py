@@ -8,6 +8,7 @@ text when someone asks.
 from __future__ import annotations
 
 from bisect import bisect_left
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from forebay.relay.relay import Observer
@@ -24,24 +25,26 @@ BUCKETS_S: Final[tuple[float, ...]] = (
     120.0, 300.0, 600.0,
 )  # fmt: skip
 """From a direct answer of a small model to the longest run that the defaults allow."""
-SHORTEST_S: Final = 0.001  # the first of them, as a literal: mypyc inlines it
 
 
 class Histogram:
     """Counts by bucket, and a sum."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("_above_s", "_at", "_upto_s", "counts", "total")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BUCKETS_S) + 1)
         self.total = 0.0
+        self._at = 0  # the bucket of the last one, and its bounds
+        self._above_s, self._upto_s = -inf, BUCKETS_S[0]
 
     def add(self, seconds: float) -> None:
-        """Count one duration."""
-        if seconds <= SHORTEST_S:  # the wait of whatever did not wait
-            self.counts[0] += 1
-        else:
-            self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+        """Count one duration; most are much like the one before."""
+        if not self._above_s < seconds <= self._upto_s:
+            self._at = at = bisect_left(BUCKETS_S, seconds)
+            self._above_s = BUCKETS_S[at - 1] if at else -inf
+            self._upto_s = BUCKETS_S[at] if at < len(BUCKETS_S) else inf
+        self.counts[self._at] += 1
         self.total += seconds
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.core import Arrived, capped_priority, parse_priority
 from forebay.gateway.errors.rendering import preferred_language
 from forebay.gateway.hot.keys import KeyRing, presented_secret
+from forebay.gateway.hot.proxies import is_forwarded
 from forebay.relay.openai import OPENAI
 from forebay.relay.problem import Problem
 from forebay.wire.heads import HOP_BY_HOP, RequestHead
@@ -208,7 +209,7 @@ class Callers:
     ) -> Problem | None:
         authorization, api_key = values.get(b"authorization"), values.get(b"x-api-key")
         if not self._keys:
-            if self._keys.sealed:
+            if self._keys.sealed or (self._keys.unread and is_forwarded(caller.headers)):
                 return Problem("store_unavailable", "the keys of this gateway are not read yet")
             caller.credentials = _written(b"authorization", authorization) + _written(
                 b"x-api-key", api_key

@@ -18,6 +18,8 @@ class KeyRing:
     def __init__(self, keys: Iterable[ResolvedKey]) -> None:
         self.sealed = False
         """Whether there may be keys that are not known yet: nobody is let in without one."""
+        self.unread = False
+        """Whether there may be keys that are not known, and callers on this machine need none."""
         self.change(keys)
 
     def change(self, keys: Iterable[ResolvedKey]) -> set[str]:

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from forebay.wire.heads import Headers
+
 HOPS_MAX = 16
 """How many entries of `X-Forwarded-For` are looked at; nobody has more proxies."""
+HOP: Final = "x-forebay-hop"
+"""The header of a request that another gateway forwards for one of its clients."""
+FORWARDING: Final = (
+    b"forwarded", b"x-forwarded", b"x-real-ip", b"x-client-ip", b"cf-", b"via", HOP.encode()
+)  # fmt: skip
+"""Prefixes of the headers by which proxies say that they act for someone else."""
+
+
+def is_forwarded(headers: Headers) -> bool:
+    """Say whether a proxy sends the request, declared or not; one may keep silent about it.
+
+    >>> is_forwarded([(b"host", b"a"), (b"x_real_ip", b"1.2.3.4")])
+    True
+    >>> is_forwarded([(b"host", b"a")])
+    False
+    """
+    return any(name.replace(b"_", b"-").startswith(FORWARDING) for name, _ in headers)
 
 
 class TrustedProxies:

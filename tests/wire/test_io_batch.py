@@ -1,0 +1,111 @@
+"""What is small is taken when a turn of the loop has read all, and written at its end, in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from forebay.wire.io_batch import BATCHED_BYTES, BatchedConnection, IoBatch, io_batch
+
+pytestmark = pytest.mark.interpreted("nothing inherits from a compiled connection that is not")
+
+
+class Written(BatchedConnection):
+    """A connection that remembers what was taken and written, into a list that several share."""
+
+    def __init__(self, name: str, written: list[tuple[str, bytes]]) -> None:
+        super().__init__()
+        self._name = name
+        self._written = written
+
+    def take(self, data: bytes) -> None:
+        self._written.append((f"{self._name} read", data))
+        self.batch.write(self, b"to " + data)
+
+    def write_now(self, data: bytes) -> None:
+        self._written.append((self._name, data))
+
+
+def writers() -> tuple[IoBatch, Written, Written, list[tuple[str, bytes]]]:
+    written: list[tuple[str, bytes]] = []
+    return io_batch(), Written("a", written), Written("b", written), written
+
+
+async def test_what_is_small_is_written_in_order_when_the_turn_ends() -> None:
+    batch, first, second, written = writers()
+    batch.write(first, b"1")
+    batch.write(second, b"2")
+    batch.write(first, b"3")
+    assert written == []
+    await asyncio.sleep(0)
+    assert written == [("a", b"1"), ("b", b"2"), ("a", b"3")]
+
+
+async def test_what_one_connection_writes_in_a_row_is_one_write() -> None:
+    batch, first, _, written = writers()
+    batch.write(first, b"1")
+    batch.write(first, b"2")
+    await asyncio.sleep(0)
+    assert written == [("a", b"12")]
+
+
+async def test_what_is_large_is_written_at_once_behind_what_was_before() -> None:
+    batch, first, second, written = writers()
+    batch.write(first, b"1")
+    large = b"x" * (BATCHED_BYTES + 1)
+    batch.write(second, large)
+    assert written == [("a", b"1"), ("b", large)]
+    await asyncio.sleep(0)
+    assert len(written) == 2
+
+
+async def test_what_is_written_while_others_are_written_is_written_too() -> None:
+    batch, first, second, written = writers()
+
+    class Answering(Written):
+        def write_now(self, data: bytes) -> None:
+            super().write_now(data)
+            batch.write(second, b"answer")
+
+    batch.write(Answering("c", written), b"1")
+    batch.write(first, b"2")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert written == [("c", b"1"), ("a", b"2"), ("b", b"answer")]
+
+
+async def test_all_that_was_read_in_a_turn_is_taken_and_then_all_answers_are_written() -> None:
+    _, first, second, written = writers()
+    first.data_received(b"1")
+    second.data_received(b"2")
+    assert written == []
+    await asyncio.sleep(0)
+    assert written == [("a read", b"1"), ("b read", b"2"), ("a", b"to 1"), ("b", b"to 2")]
+
+
+async def test_what_is_large_is_taken_at_once_behind_what_its_connection_read_before() -> None:
+    _, first, _, written = writers()
+    first.data_received(b"1")
+    large = b"x" * (BATCHED_BYTES + 1)
+    first.data_received(large)
+    assert written == [("a read", b"1" + large), ("a", b"to 1" + large)]
+    await asyncio.sleep(0)
+    assert len(written) == 2
+
+
+async def test_one_that_fails_with_what_it_read_keeps_no_other_from_its_own() -> None:
+    batch, first, _, written = writers()
+
+    class Failing(Written):
+        def take(self, data: bytes) -> None:
+            raise ValueError
+
+        def abort(self) -> None:
+            written.append(("aborted", b""))
+
+    Failing("c", written).data_received(b"1")
+    first.data_received(b"2")
+    batch.write(first, b"3")
+    await asyncio.sleep(0)
+    assert written == [("aborted", b""), ("a read", b"2"), ("a", b"3to 2")]
