@@ -31,7 +31,7 @@ class SlowStore:
         self.given_back: list[int] = []
         self.released: list[set[Claim]] = []
 
-    def claim(self, *_: object) -> Future[list[StoredJob]]:
+    def claim(self, *_: object, **_options: object) -> Future[list[StoredJob]]:
         self.claims.append(Future())
         return self.claims[-1]
 

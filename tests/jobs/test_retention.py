@@ -99,6 +99,7 @@ def test_an_ended_batch_goes_with_its_files_and_an_open_one_stays_whole(desk: De
     desk.sql("UPDATE files SET created_at = 0 WHERE name = :name", name=waiting.input_file)
     assert made(desk).prune() == Pruned(batches=1, files=3)
     assert desk.batches.get(batch.name, "").result() is None
+    assert [row.batch_id for row in desk.sql("SELECT batch_id FROM batch_models")] == [waiting.id]
     for name in names:
         assert desk.files.get(name, "").result() is None
         with pytest.raises(FileNotFoundError):
@@ -163,7 +164,8 @@ def test_a_database_of_the_version_before_gets_the_indexes(
 ) -> None:
     old = open_desk()
     for index in ("jobs_ended", "jobs_of_model", "batches_ended", "batches_input",
-                  "batches_output", "batches_error", "files_by_age"):  # fmt: skip
+                  "batches_output", "batches_error", "files_by_age",
+                  "jobs_next_of_owner"):  # fmt: skip
         old.sql(f"DROP INDEX {index}")
     old.sql("UPDATE forebay_schema SET version = 2")
     ended_jobs(old, 3)
@@ -172,7 +174,24 @@ def test_a_database_of_the_version_before_gets_the_indexes(
     assert new.sql("SELECT version FROM forebay_schema")[0][0] == JOBS.version
     age(new)
     assert made(new).prune() == Pruned(jobs=3)
-    new.sql("DROP INDEX jobs_ended")  # it was there
+    for index in ("jobs_ended", "jobs_next_of_owner"):
+        new.sql(f"DROP INDEX {index}")  # it was there
+
+
+def test_a_database_of_the_version_before_learns_the_models_of_its_batches(
+    open_desk: Callable[..., Desk],
+) -> None:
+    old = open_desk()
+    batch = old.create([line("a", "m"), line("b", "n"), line("c", "n")])
+    old.move_on()
+    old.sql("DROP TABLE batch_models")
+    old.sql("UPDATE forebay_schema SET version = 3")
+    old.close()
+    new = open_desk()
+    for model in "mn":
+        page = new.batches.list("", 10, None, model=model).result()
+        assert page is not None
+        assert [one.id for one in page.batches] == [batch.id]
 
 
 def test_a_runner_deletes_its_ended_jobs_only_where_it_is_told_to(

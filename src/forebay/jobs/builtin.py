@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from forebay.core import Arrived
 from forebay.relay.call import InferenceCall
-from forebay.relay.fields import find_model
+from forebay.relay.fields import find_model, prompt_tokens
 from forebay.relay.openai import OPENAI
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def make_call(
         model=model,
         family=FAMILY.name,
         priority="low",
+        prompt_tokens=prompt_tokens(body),
         size_bytes=len(body),
         job=True,
         key=job.owner,

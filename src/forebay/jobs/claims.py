@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from forebay.jobs.job import Change, Claim, StoredJob
     from forebay.jobs.store.job_store import JobStore
@@ -90,8 +90,10 @@ class ClaimSet:
         with self._lock:
             return list(self._claimed.values())
 
-    def claim(self, queue: str) -> Future[ClaimedJob | None]:
-        """Claim the next job of a queue; fails with StoreFailed.
+    def claim(
+        self, queue: str, *, owner: str | None = None, passed_over: Collection[str] = ()
+    ) -> Future[ClaimedJob | None]:
+        """Claim the next job of a queue, of these owners; fails with StoreFailed.
 
         Cancel the future to abandon the claim: a job that it brings all the same is requeued.
         """
@@ -99,7 +101,9 @@ class ClaimSet:
             self._asked += 1
             number = self._asked
             self._in_flight.add(number)
-        asked = self._store.claim(queue, self.worker, self._lease_s)
+        asked = self._store.claim(
+            queue, self.worker, self._lease_s, owner=owner, passed_over=passed_over
+        )
         answer: Future[ClaimedJob | None] = Future()
         answer.add_done_callback(lambda done: done.cancelled() and asked.cancel())
         asked.add_done_callback(lambda _: self._answer(number, asked, answer))

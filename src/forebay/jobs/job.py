@@ -133,3 +133,5 @@ class Change(Struct, frozen=True, array_like=True):
     """Of the claim that was changed; 0 where its own holder did it."""
     here: bool = True
     """Whether this program did it."""
+    owner: str = ""
+    """The name of the API key that submitted it."""

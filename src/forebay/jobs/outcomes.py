@@ -1,4 +1,4 @@
-"""What became of a claimed job, and how it is recorded.
+"""The outcome of a claimed job, and how it is recorded.
 
 A result that a GPU has worked for minutes on is worth waiting for: recording is retried with
 backoff while the store is unavailable. What is still not recorded when the program ends is running

@@ -23,7 +23,7 @@ from sqlalchemy import delete, or_, select, text
 
 from forebay.clock import SystemClock
 from forebay.errors import Rejected
-from forebay.jobs.store.schema import BATCH_ENDED_AT, ENDED, batches, files, jobs
+from forebay.jobs.store.schema import BATCH_ENDED_AT, ENDED, batch_models, batches, files, jobs
 from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Pruned(Struct):
 
 
 class Retention:
-    """Deletes what is older than so many days; `start` and `stop` once, with the store open."""
+    """Deletes what is older than `retention_days`; `start` and `stop` once, with the store open."""
 
     def __init__(
         self,
@@ -83,6 +83,8 @@ class Retention:
         self._thread: threading.Thread | None = None
         self.on_deleted: Callable[[Counter[tuple[str, Any]]], object] = lambda _: None
         """Called on the thread with how many jobs went, by type and status."""
+        self.on_step: Callable[[str, int], object] = lambda kind, count: None
+        """Called on the thread after each step with how many rows of a kind went."""
 
     def start(self) -> None:
         """Begin; no effect where everything is kept, or it has begun."""
@@ -111,14 +113,14 @@ class Retention:
     def prune(self) -> Pruned:
         """Delete all that is old enough, in steps; raises StoreFailed."""
         done = Pruned()
-        while count := self._step(self._delete_jobs):
+        while count := self._step("job", self._delete_jobs):
             done.jobs += count
         if self._files is not None:
-            while self._step(self._delete_lines):
+            while self._step("job", self._delete_lines):
                 pass
-            while count := self._step(self._delete_batches):
+            while count := self._step("batch", self._delete_batches):
                 done.batches += count
-            while count := self._step(self._delete_files):
+            while count := self._step("file", self._delete_files):
                 done.files += count
         if done:
             logger.info(
@@ -127,7 +129,7 @@ class Retention:
             )  # fmt: skip
         return done
 
-    def _step(self, work: Callable[[], int]) -> int:
+    def _step(self, kind: str, work: Callable[[], int]) -> int:
         """Do one step and rest; 0 where nothing is left, or all is to stop."""
         if self._stopping.is_set():
             return 0
@@ -136,6 +138,7 @@ class Retention:
         took_s = self._clock.monotonic_s() - begun_s
         self._rows = max(1, self._rows // 2) if took_s > STEP_S else min(STEP_ROWS, self._rows * 2)
         if count:
+            self.on_step(kind, count)
             self._stopping.wait(max(REST_S, REST_FACTOR * took_s))
         return count
 
@@ -178,7 +181,9 @@ class Retention:
                 .with_for_update(skip_locked=True)
             )
             gone = delete(batches).where(only(some, batches.c.id)).returning(batches.c.id)
-            return len(connection.execute(gone).all())  # SQLite does not count below a WITH
+            ids = list(connection.execute(gone).scalars())
+            connection.execute(delete(batch_models).where(batch_models.c.batch_id.in_(ids)))
+            return len(ids)
 
         return self._store.database.write(work).result()
 

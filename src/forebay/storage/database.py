@@ -345,7 +345,7 @@ class Database:
     def _translated(self, error: Exception) -> Exception:
         """Return what callers see: StoreFailed may be retried, InvariantBroken is a bug."""
         if isinstance(error, DataError | IntegrityError | ProgrammingError):
-            return InvariantBroken(f"the database refused what we asked: {type(error).__name__}")
+            return InvariantBroken(f"the database rejected a statement: {type(error).__name__}")
         return self._failure(error) if isinstance(error, DBAPIError) else error
 
     def _failure(self, error: SQLAlchemyError) -> StoreFailed:
@@ -409,7 +409,7 @@ def _driver(url: str) -> URL:
     if made.drivername in ("postgres", "postgresql"):
         made = made.set(drivername="postgresql+psycopg")
     if made.get_backend_name() not in ("sqlite", "postgresql"):
-        raise NotAllowed("only SQLite and PostgreSQL will do: sqlite:///forebay.db")
+        raise NotAllowed("only SQLite and PostgreSQL are supported: sqlite:///forebay.db")
     return made
 
 

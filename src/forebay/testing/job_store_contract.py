@@ -197,8 +197,19 @@ class JobEndingsContract:
         submit(store, letter(1), letter(2), NewJob("other", "{}", queue="q"))
         claimed(store)
         assert store.depths().result(10) == {"letter": 1, "q": 1}
-        counted = {("letter", "queued"): 1, ("letter", "running"): 1, ("other", "queued"): 1}
+        submit(store, letter(3, owner="b"), letter(4, owner="b"))
+        depths = {("letter", ""): 1, ("letter", "b"): 2, ("q", ""): 1}
+        assert store.owner_depths().result(10) == depths
+        counted = {("letter", "queued"): 3, ("letter", "running"): 1, ("other", "queued"): 1}
         assert store.counts().result(10) == counted
+
+    def test_the_first_params_are_those_of_an_owner_s_next_job(self, store: JobStore) -> None:
+        submit(store, letter(1), letter(2, owner="b"), letter(3, owner="b"))
+        for number in (2, 3):
+            known = store.first_params("letter", "b").result(10)
+            taken = store.claim("letter", "w", 60.0, owner="b").result(10)
+            assert [job.params for job in taken] == [known] == [letter(number).params]
+        assert store.first_params("letter", "b").result(10) is None
 
     # -- the whole
 
@@ -337,6 +348,44 @@ class JobStoreContract(JobEndingsContract):
         ids = submit(store, *(letter(n, priority=n % 2) for n in range(10)))
         taken = store.claim("letter", "w1", LEASE_S, 6).result(10)
         assert [job.id for job in taken] == [*ids[0::2], ids[1]]
+
+    def test_only_an_owners_jobs_are_claimed_in_order(self, store: JobStore) -> None:
+        ids = submit(store, letter(1, owner="a"), letter(2, owner="b"),
+                     letter(3, owner="b", priority=0), letter(4, owner="a"))  # fmt: skip
+        taken = store.claim("letter", "w1", LEASE_S, 9, owner="b").result(10)
+        assert [job.id for job in taken] == [ids[2], ids[1]]
+        assert store.claim("letter", "w1", LEASE_S, owner="b").result(10) == []
+        assert store.claim("other", "w1", LEASE_S, owner="a").result(10) == []
+
+    def test_owners_are_passed_over_and_the_others_claimed_in_order(self, store: JobStore) -> None:
+        ids = submit(store, *(letter(n, owner=who) for n, who in enumerate("abcab")),
+                     letter(9, owner="", priority=0))  # fmt: skip
+
+        def claim_others() -> list[int]:
+            taken = store.claim("letter", "w1", LEASE_S, passed_over=("a", "c", "z")).result(10)
+            return [job.id for job in taken]
+
+        assert [claim_others() for _ in range(4)] == [[ids[5]], [ids[1]], [ids[4]], []]
+        assert [job.id for job in store.claim("letter", "w1", LEASE_S, 9).result(10)] == [
+            ids[0], ids[2], ids[3]
+        ]  # fmt: skip
+
+    def test_many_who_pass_an_owner_over_get_every_other_job_once(
+        self, open_store: OpenStore
+    ) -> None:
+        stores = [open_store() for _ in range(4 if self.many else 1)]
+        ids = submit(stores[0], *(letter(n, owner="abc"[n % 3]) for n in range(60)))
+
+        def claim_all(store: JobStore) -> list[int]:
+            taken: list[int] = []
+            while found := store.claim("letter", "w", LEASE_S, passed_over=["b"]).result(20):
+                taken += [job.id for job in found]
+            return taken
+
+        with ThreadPoolExecutor(4) as pool:
+            lists = list(pool.map(claim_all, stores))
+        taken = sorted(one for some in lists for one in some)
+        assert taken == [one for n, one in enumerate(ids) if n % 3 != 1]
 
     def test_a_job_is_claimed_once_however_many_ask(self, open_store: OpenStore) -> None:
         stores = [open_store() for _ in range(3)] if self.many else [open_store()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,6 +41,17 @@ def hold_claims(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
     monkeypatch.setattr(runner, "_claim", late)
     return gate
+
+
+async def pass_until(rig: Rig, job_id: int, status: str, seconds: float) -> dict[str, Any]:
+    """Let so much time pass, as far as it takes for the job to be there; return it."""
+    for _ in range(int(seconds / 2.0)):
+        rig.clock.advance(2.0)
+        await rig.queue()
+        seen = await job(rig, job_id)
+        if seen["status"] == status:
+            break
+    return seen
 
 
 async def test_a_job_cancelled_in_the_instant_of_its_claim_never_reaches_a_node(
@@ -86,10 +97,8 @@ async def test_a_gateway_that_stops_in_the_instant_of_a_claim_gives_the_job_back
     assert (await until(rig, job_id, "completed"))["attempt"] == 1
 
 
-async def test_jobs_of_a_model_that_nobody_has_fail_at_once_with_the_nearest_name(
-    rig: Rig, database_url: str
-) -> None:
-    await rig.start(await rig.node(models=["mistral"]), jobs={"database": database_url})
+async def test_jobs_of_a_model_that_nobody_has_fail_at_once_with_the_nearest_name(rig: Rig) -> None:
+    await rig.start(await rig.node(models=["mistral"]))
     known = await submit(rig, chat(0, model="mistral"))
     store = rig.gateway.parts.jobs.engine.store
     new = [NewJob("chat", "{}", n, queue_of("mistrl"), "mistrl") for n in range(3)]
@@ -102,6 +111,19 @@ async def test_jobs_of_a_model_that_nobody_has_fail_at_once_with_the_nearest_nam
     assert (
         'rejected_total{reason="model_not_found"}' not in (await rig.get("/metrics")).body.decode()
     )
+
+
+async def test_on_a_shared_database_jobs_of_a_model_unknown_here_wait_for_other_gateways(
+    rig: Rig, postgres_url: str
+) -> None:
+    """One may have it, although nothing was heard of it yet."""
+    await rig.start(await rig.node(models=["mistral"]), jobs={"database": postgres_url})
+    store = rig.gateway.parts.jobs.engine.store
+    new = [NewJob("chat", "{}", 0, queue_of("mistrl"), "mistrl")]
+    (added,) = await asyncio.wrap_future(store.add(new))
+    assert (await pass_until(rig, added.id, "failed", 40.0))["status"] == "queued"
+    failed = await pass_until(rig, added.id, "failed", 400.0)
+    assert failed["error"] == 'no node has the model "mistrl"; did you mean "mistral"?'
 
 
 async def test_the_names_in_a_failure_are_those_that_the_key_of_the_job_may_use(rig: Rig) -> None:
@@ -123,17 +145,57 @@ async def test_the_names_in_a_failure_are_those_that_the_key_of_the_job_may_use(
         assert seen["error"] == f'no node has the model "mistral"; did you mean "{name}"?'
 
 
-async def test_jobs_of_a_model_that_was_there_wait_for_it_to_come_back(rig: Rig) -> None:
-    node, other = await rig.node(models=["gone"]), await rig.node(models=["m"])
-    await rig.start(node, other)
+@pytest.mark.parametrize("fallbacks", [(), ("gone-too",)])
+async def test_jobs_wait_a_while_for_a_node_that_was_removed_and_then_fail(
+    rig: Rig, fallbacks: tuple[str, ...], database_url: str
+) -> None:
+    node, other = await rig.node(models=["gone", *fallbacks]), await rig.node(models=["m"])
+    models = {"fallbacks": {"gone": fallbacks}}
+    await rig.start(node, other, models=models, jobs={"database": database_url})
     added = [await submit(rig, chat(n, model="gone")) for n in range(3)]
     call = await node.next_call()
+    rig.gateway.parts.nodes.remove("n1")  # a ticket waits for it
+    await call.answer(OK)
+    assert (await pass_until(rig, added[2], "failed", 50.0))["status"] == "queued"
+    for job_id in added[1:]:
+        failed = await pass_until(rig, job_id, "failed", 400.0)
+        assert (failed["status"], failed["error_code"]) == ("failed", "model_not_found")
+    assert not rig.gateway.parts.relay.reservations
+
+
+async def test_jobs_of_a_node_that_comes_back_in_time_are_run(rig: Rig) -> None:
+    node = await rig.node(models=["back"])
+    await rig.start(node, await rig.node(models=["m"]))
+    added = [await submit(rig, chat(n, model="back")) for n in range(2)]
+    call = await node.next_call()
+    nodes = rig.gateway.parts.nodes
+    settings = rig.gateway.parts.settings.nodes[0]
+    nodes.remove("n1")
+    await call.answer(OK)
+    await pass_until(rig, added[1], "failed", 50.0)
+    nodes.add(settings)
+    await (await node.next_call()).answer(OK)
+    await until(rig, added[1], "completed")
+
+
+async def test_a_ticket_for_a_node_that_was_removed_goes_on_with_the_fallback(rig: Rig) -> None:
+    node, other = await rig.node(models=["gone"]), await rig.node(models=["m"])
+    await rig.start(node, other, models={"fallbacks": {"gone": ["m"]}})
+    first = await submit(rig, chat(0, model="gone"))
+    call = await node.next_call()
+    live = await rig.ask()  # keeps the fallback busy while the next ticket is made
+    busy = await other.next_call()
+    second = await submit(rig, chat(1, model="gone"))
+    while len(rig.gateway.parts.relay.reservations) < 1:
+        await rig.queue()
     rig.gateway.parts.nodes.remove("n1")
     await call.answer(OK)
-    for _ in range(40):
-        rig.clock.advance(2.0)
-        await rig.queue()
-    assert (await job(rig, added[2]))["status"] == "queued"
+    await busy.answer(OK)
+    assert (await live.reply()).status == 200
+    await until(rig, first, "completed")
+    assert (await pass_until(rig, second, "running", 400.0))["status"] == "running"
+    await (await other.next_call()).answer(OK)
+    await until(rig, second, "completed")
 
 
 async def test_with_no_node_at_all_jobs_wait_a_while_before_they_fail(rig: Rig) -> None:
@@ -142,15 +204,9 @@ async def test_with_no_node_at_all_jobs_wait_a_while_before_they_fail(rig: Rig) 
     store = rig.gateway.parts.jobs.engine.store
     new = [NewJob("chat", "{}", n, queue_of("gone"), "gone") for n in range(3)]
     added = await asyncio.wrap_future(store.add(new))
-    for _ in range(20):
-        rig.clock.advance(2.0)
-        await rig.queue()
-    assert (await job(rig, added[0].id))["status"] == "queued"  # it may still come
-    for _ in range(200):
-        rig.clock.advance(2.0)
-        if (await job(rig, added[2].id))["status"] == "failed":
-            break
-    failed = await job(rig, added[2].id)
+    waiting = await pass_until(rig, added[0].id, "failed", 40.0)
+    assert waiting["status"] == "queued"  # it may still come
+    failed = await pass_until(rig, added[2].id, "failed", 400.0)
     assert (failed["status"], failed["error_code"]) == ("failed", "model_not_found")
     assert "gone" in failed["error"]
 
@@ -219,7 +275,7 @@ async def test_a_job_that_comes_while_a_claim_finds_nothing_is_not_forgotten(
     await asked.wait()
     monkeypatch.undo()
     second = await submit(rig, chat(1))
-    while not runner._backlog(queue_of("m")).queued:  # until it has been heard of
+    while not runner._backlog(queue_of("m"), "").queued:  # until it has been heard of
         await rig.queue()
     gate.set()
     await (await node.next_call()).answer(OK)

@@ -152,9 +152,14 @@ def in_a_program_of_its_own(script: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_fifty_thousand_lines_are_never_in_memory_at_once(sqlite_url: str, tmp_path: Path) -> None:
-    seen = in_a_program_of_its_own("fifty_thousand", sqlite_url, str(tmp_path / "files"))
-    assert seen["counts"] == ["completed", 50_000, 50_000, 0]
+@pytest.mark.parametrize("lines", [5_000, pytest.param(50_000, marks=pytest.mark.long)])
+def test_a_large_batch_is_never_in_memory_at_once(
+    sqlite_url: str, tmp_path: Path, lines: int
+) -> None:
+    """As many bytes in fewer lines, and the most lines there may be."""
+    files = str(tmp_path / "files")
+    seen = in_a_program_of_its_own("large_batch", sqlite_url, files, str(lines))
+    assert seen["counts"] == ["completed", lines, lines, 0]
     assert seen["in_order"] is True
     assert seen["input_bytes"] > 50_000_000
     assert seen["grown_bytes"] < 40_000_000

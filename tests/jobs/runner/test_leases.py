@@ -75,14 +75,14 @@ def test_a_job_claimed_without_our_knowing_is_given_back(
     store = work.runner._store
     honest, lost = store.claim, threading.Event()
 
-    def claim(*given: Any) -> Future[list[StoredJob]]:
-        answer = honest(*given)
+    def claim(*given: Any, **options: Any) -> Future[list[StoredJob]]:
+        answer = honest(*given, **options)
         if not lost.is_set() and answer.result(LIMIT_S):
             lost.set()
             return failed(StoreFailed("the connection is gone"))
         return answer
 
-    store.claim = claim  # type: ignore[assignment, method-assign] # a fault, injected
+    store.claim = claim  # type: ignore[method-assign] # a fault, injected
     work.add("letter")
     (job_id,) = work.submit("letter", 1)
     work.runner.start()

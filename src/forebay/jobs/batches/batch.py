@@ -115,6 +115,8 @@ class StoredBatch(Struct, frozen=True, kw_only=True):
     expired_at: float | None
     cancelling_at: float | None
     cancelled_at: float | None
+    models: tuple[str, ...] = ()
+    """Those that the lines loaded so far ask for, where somebody is shown it; no column."""
 
 
 def is_name(text: str) -> bool:

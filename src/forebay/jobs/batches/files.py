@@ -296,7 +296,7 @@ def _check_room(connection: Connection, owner: str, more: int) -> None:
     if count >= OWNER_FILES_MAX:
         raise FilesFull(f"there are {count} files already; delete some first")
     if int(total) + more > OWNER_BYTES_MAX:
-        raise FilesFull(f"the files would weigh more than {OWNER_BYTES_MAX} bytes; delete some")
+        raise FilesFull(f"the files would exceed {OWNER_BYTES_MAX} bytes; delete some")
 
 
 def _known(names: list[str], connection: Connection) -> set[str]:

@@ -169,7 +169,7 @@ class Validation:
         if self.total > LINES_MAX:
             raise WrongLine("too_many_lines", f"A batch has {LINES_MAX} requests at most.")
         if line.custom_id in self._seen:
-            raise WrongLine("duplicate_custom_id", "The custom_id is used before.", "custom_id")
+            raise WrongLine("duplicate_custom_id", "The custom_id was used before.", "custom_id")
         self._seen.add(line.custom_id)
         if line.model not in self._allowed:  # the owner's key is checked once for each
             if len(self._allowed) >= MODELS_MAX:
@@ -192,7 +192,7 @@ def _model(body: bytes) -> str:
         raise WrongLine("unsupported", "A batch cannot stream: leave stream out.", "body.stream")
     try:
         # As for a live request: a duplicate member would be read differently by the node.
-        unsupported = FAMILY.reader.read(body).unsupported()
+        unsupported = FAMILY.reader.read(body).told()[3]
     except InvalidBody as error:
         param = "body" if error.param == "body" else f"body.{error.param}"
         raise WrongLine("invalid_value", f"The body cannot be used: {error}.", param) from None
@@ -206,7 +206,7 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes, words: str, param:
     try:
         return decoder.decode(text)
     except RecursionError:
-        raise WrongLine("invalid_json_line", "The line nests too deep.", param) from None
+        raise WrongLine("invalid_json_line", "The line is nested too deeply.", param) from None
     except msgspec.ValidationError:
         raise WrongLine("invalid_type", f"{words}.", param) from None
     except msgspec.DecodeError as error:

@@ -32,7 +32,7 @@ from forebay.jobs.batches.batch import (
 )
 from forebay.jobs.job import Change
 from forebay.jobs.store.rows import count_lines
-from forebay.jobs.store.schema import UNENDED, batches, jobs
+from forebay.jobs.store.schema import UNENDED, batch_models, batches, jobs
 from forebay.storage.schema import now_s, only
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 CHUNK = 500
 """Lines ended in one transaction."""
-COLUMNS = [batches.c[name] for name in StoredBatch.__struct_fields__]
+COLUMNS = [batches.c[name] for name in StoredBatch.__struct_fields__ if name != "models"]
 
 
 class BatchPage(Struct, frozen=True):
@@ -75,7 +75,7 @@ class BatchService:
         def work(connection: Connection) -> StoredBatch:
             file = stored.find(connection, new.input_file, owner, lock=True)
             if file is None:
-                raise BadBatch("there is no file of that id", "input_file_id")
+                raise BadBatch("there is no file with that id", "input_file_id")
             if file.purpose != "batch":
                 raise BadBatch("the file's purpose is not batch", "input_file_id")
             _check_room(connection, owner)
@@ -101,7 +101,12 @@ class BatchService:
 
     def get(self, name: str, owner: str | None) -> Future[StoredBatch | None]:
         """Return a batch of an owner, of anybody's for None; so do `list` and `cancel`."""
-        return self.store.database.read(lambda connection: _find(connection, name, owner))
+
+        def work(connection: Connection) -> StoredBatch | None:
+            found = _find(connection, name, owner)
+            return found and _with_models(connection, [found])[0]
+
+        return self.store.database.read(work)
 
     def list(
         self,
@@ -109,13 +114,20 @@ class BatchService:
         limit: int,
         after: str | None,
         status: BatchStatus | None = None,
+        model: str | None = None,
     ) -> Future[BatchPage | None]:
-        """Return an owner's batches, the newest first; None when `after` is none of them."""
+        """Return an owner's batches, the newest first; None when `after` is none of them.
+
+        Those with a line that asks for `model`, where one is given.
+        """
 
         def work(connection: Connection) -> BatchPage | None:
             query = select(*COLUMNS).where(*_of(owner))
             if status is not None:
                 query = query.where(batches.c.status == status)
+            if model is not None:
+                asking = select(batch_models.c.batch_id).where(batch_models.c.model == model)
+                query = query.where(batches.c.id.in_(asking))
             if after is not None:
                 last = _find(connection, after, owner)
                 if last is None:
@@ -124,7 +136,7 @@ class BatchService:
             some = min(limit, LIST_MAX)
             rows = connection.execute(query.order_by(batches.c.id.desc()).limit(some + 1))
             found = [to_batch(row) for row in rows]
-            return BatchPage(found[:some], len(found) > some)
+            return BatchPage(_with_models(connection, found[:some]), len(found) > some)
 
         return self.store.database.read(work)
 
@@ -149,8 +161,10 @@ class BatchService:
 
         def work(connection: Connection) -> StoredBatch | None:
             batch = _find(connection, name, owner, lock=True)
-            if batch is None or batch.status in ("cancelling", "cancelled"):
-                return batch
+            if batch is None:
+                return None
+            if batch.status in ("cancelling", "cancelled"):
+                return _with_models(connection, [batch])[0]
             if batch.status == "validating":  # nothing has run
                 values = {"status": "cancelled", "cancelled_at": now_s()}
             elif batch.status == "in_progress":
@@ -160,7 +174,8 @@ class BatchService:
             values |= {"cancelling_at": now_s(), "outcome": "cancelled"}
             self.store.changes.notify_batches(connection)
             changed = update(batches).where(batches.c.id == batch.id).values(values)
-            return to_batch(connection.execute(changed.returning(*COLUMNS)).one())
+            cancelled = to_batch(connection.execute(changed.returning(*COLUMNS)).one())
+            return _with_models(connection, [cancelled])[0]
 
         batch = self.store.database.write(work).result()
         if batch is not None and batch.status == "cancelling":
@@ -192,7 +207,8 @@ class BatchService:
                 count_lines(connection, batch.id, completed=0, failed=len(ended))
             changes = [
                 Change(row.id, row.task_type, row.queue, status,
-                       "running" if row.worker else "queued", None, batch.id, None, row.fence)
+                       "running" if row.worker else "queued", None, batch.id, None, row.fence,
+                       owner=batch.owner)
                 for row in ended
             ]  # fmt: skip
             self.store.changes.notify(connection, changes)
@@ -206,6 +222,19 @@ class BatchService:
 def to_batch(row: Any) -> StoredBatch:
     """Return a row of `COLUMNS` as a batch."""
     return StoredBatch(**row._mapping)
+
+
+def _with_models(connection: Connection, found: list[StoredBatch]) -> list[StoredBatch]:
+    """Return batches with the models that they ask for, sorted."""
+    asked = select(batch_models.c.batch_id, batch_models.c.model)
+    asked = asked.where(batch_models.c.batch_id.in_([batch.id for batch in found]))
+    models: dict[int, list[str]] = {}
+    for batch_id, model in connection.execute(asked):
+        models.setdefault(batch_id, []).append(model)
+    return [
+        msgspec.structs.replace(batch, models=tuple(sorted(models.get(batch.id, ()))))
+        for batch in found
+    ]
 
 
 def _of(owner: str | None) -> list[ColumnElement[bool]]:

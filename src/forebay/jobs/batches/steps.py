@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from forebay.errors import Rejected
 from forebay.jobs.batches import lines as batch_lines
@@ -35,7 +36,7 @@ from forebay.jobs.batches.lines import BatchLine, LineError, Validation
 from forebay.jobs.batches.service import COLUMNS, to_batch
 from forebay.jobs.builtin import TYPES
 from forebay.jobs.job import PRIORITIES, Change
-from forebay.jobs.store.schema import batches, jobs
+from forebay.jobs.store.schema import batch_models, batches, jobs
 from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
@@ -362,9 +363,10 @@ def _add_lines(
     ]
     if not rows:
         return batch, []
+    _note_models(connection, batch.id, {line.model for line in lines})
     added = insert(jobs).values(same).returning(jobs.c.id, jobs.c.queue)
     changes = [
-        Change(row.id, task_type, row.queue, status, None, None, batch.id)
+        Change(row.id, task_type, row.queue, status, None, None, batch.id, owner=batch.owner)
         for row in connection.execute(added, rows)
     ]
     if early is not None:
@@ -374,8 +376,15 @@ def _add_lines(
     return batch, changes
 
 
+def _note_models(connection: Connection, batch_id: int, models: set[str]) -> None:
+    """Remember which models a batch asks for: its lines go when it ends."""
+    insert_new = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    rows = [{"model": model, "batch_id": batch_id} for model in sorted(models)]
+    connection.execute(insert_new(batch_models).on_conflict_do_nothing(), rows)
+
+
 def _gone() -> LineError:
-    return LineError("file_not_found", "The input file is not there any more.", None, "input_file")
+    return LineError("file_not_found", "The input file no longer exists.", None, "input_file")
 
 
 class _LineFailure(Struct, frozen=True):

@@ -7,6 +7,12 @@ are; they never crowd the live queue; they give way within one request, because 
 to whatever is live first; and which model goes next is decided by the core's rule for swaps:
 loaded models first, with a bound on how long the others wait.
 
+The jobs of a key with limits have a ticket of their own for each model, which names the key: the
+core charges it as it does live requests, and parks it while the key must pause. So nothing of that
+key is claimed meanwhile, and the tickets of all others are granted as before. What it is charged is
+guessed from the job that is next when the ticket is made; which one it will be used for, nobody can
+know. The next ticket is made when a job has been claimed for this one.
+
 What is claimed but not recorded when the program dies is found by the next start, or when the lease
 expires.
 """
@@ -17,8 +23,10 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from forebay.core import Arrived
 from forebay.errors import StoreFailed
 from forebay.jobs.builtin import FAMILY, make_call, model_of
 from forebay.jobs.claims import BEATS_PER_LEASE, ClaimSet
@@ -26,21 +34,23 @@ from forebay.jobs.idle.sink import JobSink, to_outcome
 from forebay.jobs.job import Failure
 from forebay.jobs.outcomes import Recording, Requeued
 from forebay.jobs.store.change_bus import LoopListener
+from forebay.relay.fields import prompt_tokens
 from forebay.relay.members import InvalidBody
 from forebay.relay.problem import Problem
 from forebay.relay.relay import ABOUT_THE_MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle, Timers
     from forebay.jobs.builtin import Resolve
     from forebay.jobs.claims import ClaimedJob
-    from forebay.jobs.job import Change
+    from forebay.jobs.job import Change, StoredJob
     from forebay.jobs.outcomes import Outcome
     from forebay.jobs.store.job_store import JobStore
     from forebay.jobs.store.recovery import Recovery
+    from forebay.relay.call import InferenceCall
     from forebay.relay.relay import Relay
     from forebay.relay.reservation import Reservation
 
@@ -50,8 +60,8 @@ PARK_S = 2.0
 """How long no slot is asked for a model that no node can serve just now."""
 GONE_S = 60.0
 """How long nobody may have a model before its jobs fail, where it may come: there is no node
-at all, or other gateways have nodes that are not known here. A model whose node left while a ticket
-waited for it is waited for."""
+at all, its last node was removed while a ticket waited for it, or other gateways may have nodes
+that are not known here."""
 POLL_S = 2.0
 """How often the store is asked what other gateways have added or left, should a notification be
 lost."""
@@ -61,21 +71,29 @@ PAUSE_S, PAUSE_S_MAX = 1.0, 30.0
 """How long no slot is asked for when the store was too slow; doubled each time."""
 STOP_S, LARGE_BYTES = 3.0, 524_288
 TICKETS_MAX = 256
-"""Models that may have a ticket at once; the others follow when the store is polled again."""
+"""Models that may have a ticket at once, of each key with limits and of all others together; the
+rest follows when the store is polled again."""
 
 INTERNAL_ERROR = Failure("an internal error; the log has the details", "internal_error")
 UNSTORABLE = Failure("the outcome cannot be stored; the log has the details", "internal_error")
 
 
 class ModelBacklog:
-    """One model's jobs: how many are queued, and what is under way.
+    """One model's jobs, or a key's: how many are queued, and what is under way.
 
     The counts are hints: the store decides, and a wrong one costs a claim that finds nothing.
     """
 
-    def __init__(self, queue: str, model: str) -> None:
+    def __init__(self, queue: str, model: str, owner: str) -> None:
         self.queue = queue
         self.model = model
+        self.owner = owner
+        """The key with limits whose jobs these are; empty: of all that have none."""
+        self.prompt_tokens = 0
+        """Of the next job, for what its owner is charged when it starts."""
+        self.measured = False
+        """Whether that was asked of the store since the last grant."""
+        self.measuring = False
         self.queued = 0
         """Jobs that are queued in the store, as far as we know."""
         self.heard = 0
@@ -91,15 +109,18 @@ class ModelBacklog:
         self.parked: TimerHandle | None = None
         """Set while no slot is asked for; it ends by itself."""
         self.unknown_since_s: float | None = None
-        """Since when no node has known the model."""
+        """Since when no node has known the model, or one of its fallbacks."""
 
     def wants_slot(self) -> bool:
         """Say whether one more ticket should wait."""
+        if self.owner and (self.claiming or self.measuring):
+            return False
         return not self.waiting and self.parked is None and self.queued > self.claiming
 
     def is_idle(self) -> bool:
         """Say whether nothing is known or under way, so that it may be forgotten."""
-        return not (self.queued or self.claiming or self.waiting or self.parked is not None)
+        under_way = self.queued or self.claiming or self.waiting or self.measuring
+        return not under_way and self.parked is None
 
 
 class IdleSlotRunner:
@@ -122,7 +143,7 @@ class IdleSlotRunner:
         self._lease_s = lease_s
         self._recovery = recovery
         self._claims = ClaimSet(store, f"gateway-{secrets.token_hex(8)}", lease_s)
-        self._backlogs: dict[str, ModelBacklog] = {}
+        self._backlogs: dict[tuple[str, str], ModelBacklog] = {}  # by queue, and key with limits
         self._tickets: dict[str, ModelBacklog] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self._timers: dict[str, TimerHandle] = {}
@@ -138,6 +159,8 @@ class IdleSlotRunner:
         """Adds to a problem what the owner may ask for instead of the model."""
         self.shares_nodes = False
         """Whether all gateways on this database have the same nodes."""
+        self.paced: Callable[[], Collection[str]] = tuple
+        """Returns the names of the keys that have limits."""
 
     async def start(self) -> None:
         """Begin with what is queued; raises StoreFailed."""
@@ -170,21 +193,28 @@ class IdleSlotRunner:
             for task in late:  # of a store that hangs: what they hold is found by the next start
                 task.cancel()
 
+    def waits_for_rate(self, job: StoredJob) -> bool:
+        """Say whether its key had to pause when a slot was last asked for."""
+        backlog = self._backlogs.get((job.queue, job.owner))
+        reservation = None if backlog is None or not backlog.owner else backlog.reservation
+        return reservation is not None and reservation.reason == "rate"
+
     # -- what the store tells
 
     def _take_in(self, heard: list[Change]) -> None:
-        touched: dict[str, ModelBacklog] = {}
+        touched: dict[ModelBacklog, None] = {}
         for change in heard:
             if model_of(change.queue) is None:
                 continue
-            backlog = touched[change.queue] = self._backlog(change.queue)
+            backlog = self._backlog(change.queue, change.owner)
+            touched[backlog] = None
             if change.before == "queued":
                 backlog.queued = max(0, backlog.queued - 1)
             if change.status == "queued":
                 backlog.queued += 1
                 backlog.heard += 1
             self._claims.hear(change)
-        for backlog in touched.values():
+        for backlog in touched:
             self._top_up(backlog)
 
     def _look(self) -> None:
@@ -217,20 +247,25 @@ class IdleSlotRunner:
             return False
 
     async def _refresh(self) -> None:
-        depths = await asyncio.wrap_future(self._store.depths())
-        for queue in filter(model_of, depths):
-            self._backlog(queue)
+        depths: Counter[ModelBacklog] = Counter()
+        found = await asyncio.wrap_future(self._store.owner_depths())
+        for (queue, owner), depth in found.items():
+            if model_of(queue) is not None:
+                depths[self._backlog(queue, owner)] += depth
         for backlog in self._backlogs.values():
-            backlog.queued = depths.get(backlog.queue, 0)
+            backlog.queued = depths[backlog]
         for backlog in list(self._backlogs.values()):
+            self._renew_ticket(backlog)
             self._top_up(backlog)
 
     # -- tickets
 
-    def _backlog(self, queue: str) -> ModelBacklog:
-        backlog = self._backlogs.get(queue)
+    def _backlog(self, queue: str, owner: str) -> ModelBacklog:
+        owner = owner if owner in self.paced() else ""
+        backlog = self._backlogs.get((queue, owner))
         if backlog is None:
-            backlog = self._backlogs[queue] = ModelBacklog(queue, model_of(queue) or "")
+            backlog = ModelBacklog(queue, model_of(queue) or "", owner)
+            self._backlogs[queue, owner] = backlog
         return backlog
 
     def _top_up(self, backlog: ModelBacklog) -> None:
@@ -239,26 +274,79 @@ class IdleSlotRunner:
             return
         backlog.reserving = True
         try:
-            while backlog.wants_slot() and not self._stopping and self._may_reserve():
+            while backlog.wants_slot() and self._may_reserve(backlog):
+                if backlog.owner and not backlog.measured:
+                    backlog.measuring = True
+                    self._spawn(self._measure(backlog))
+                    break
                 backlog.waiting = True
                 ticket_id = f"job-{secrets.token_hex(12)}"
                 self._tickets[ticket_id] = backlog
-                model, fallbacks = self._resolve(backlog.model)
-                made = self._relay.reserve(ticket_id, model, FAMILY.name, fallbacks, self)
+                made = self._relay.reserve(self._arrival(ticket_id, backlog), self)
                 backlog.reservation = made if ticket_id in self._tickets else backlog.reservation
         finally:
             backlog.reserving = False
         if backlog.is_idle():
-            self._backlogs.pop(backlog.queue, None)
+            self._backlogs.pop((backlog.queue, backlog.owner), None)
 
-    def _may_reserve(self) -> bool:
+    async def _measure(self, backlog: ModelBacklog) -> None:
+        """Guess the prompt of the next job, then ask for its slot; a slow store is not waited for.
+
+        The guess before stands where it cannot be read.
+        """
+        try:
+            asked = self._store.first_params(backlog.queue, backlog.owner)
+            await settled(asked, CLAIM_S)
+            if asked.done() and (params := asked.result()) is not None:
+                backlog.prompt_tokens = await _guess_prompt(params)
+        except StoreFailed as error:
+            logger.warning("the next job of key %s cannot be read: %s", backlog.owner, error)
+        finally:
+            backlog.measuring, backlog.measured = False, True
+        self._top_up(backlog)
+
+    def _renew_ticket(self, backlog: ModelBacklog) -> None:
+        """Give up a ticket whose model, or one of its fallbacks, no node has had for GONE_S.
+
+        It may wait for a node that was removed. A new one is refused, or waits where there is one.
+        """
+        if backlog.reservation is None:
+            return
+        nodes, (model, fallbacks) = self._relay.nodes, self._resolve(backlog.model)
+        known = all(nodes.knows(name, FAMILY.name) for name in (model, *fallbacks))
+        if known or nodes.is_starting():
+            backlog.unknown_since_s = None
+        elif self._is_overdue(backlog):
+            self._give_up(backlog)
+            self._top_up(backlog)
+            if backlog.waiting:
+                backlog.unknown_since_s = None
+
+    def _give_up(self, backlog: ModelBacklog) -> None:
+        if backlog.reservation is not None:
+            self._tickets.pop(backlog.reservation.id, None)
+            backlog.reservation.give_up()
+            backlog.waiting, backlog.reservation = False, None
+
+    def _arrival(self, ticket_id: str, backlog: ModelBacklog) -> Arrived:
+        model, fallbacks = self._resolve(backlog.model)
+        return Arrived(
+            ticket_id, model, FAMILY.name, prompt_tokens=backlog.prompt_tokens, job=True,
+            key=backlog.owner, fallbacks=fallbacks,
+        )  # fmt: skip
+
+    def _may_reserve(self, backlog: ModelBacklog) -> bool:
         """Say whether one more ticket may wait: models are whatever callers write."""
-        return not self._paused and len(self._tickets) < TICKETS_MAX
+        if self._stopping or self._paused:
+            return False
+        waiting = self._tickets.values()  # a key that must pause keeps nobody else's from waiting
+        return sum(one.owner == backlog.owner for one in waiting) < TICKETS_MAX
 
     def granted(self, reservation: Reservation) -> None:
         """Use a slot: claim the next job of the model."""
         backlog = self._tickets.pop(reservation.id)
         backlog.waiting, backlog.reservation, backlog.unknown_since_s = False, None, None
+        backlog.measured = False
         backlog.claiming += 1
         self._spawn(self._work(backlog, reservation))
         self._top_up(backlog)
@@ -279,9 +367,13 @@ class IdleSlotRunner:
 
     def _is_gone(self, backlog: ModelBacklog) -> bool:
         """Say whether to give up on a model, now that every node has said that it has it not."""
-        others = self._store.changes.heard_others and not self.shares_nodes
+        others = self._store.changes.shared and not self.shares_nodes
         if not others and any(self._relay.nodes):
             return True
+        return self._is_overdue(backlog)
+
+    def _is_overdue(self, backlog: ModelBacklog) -> bool:
+        """Say whether the model has been unknown for GONE_S, or take note that it is now."""
         now_s = self._clock.monotonic_s()
         if backlog.unknown_since_s is None:
             backlog.unknown_since_s = now_s
@@ -311,10 +403,7 @@ class IdleSlotRunner:
         self._pause_s = min(max(PAUSE_S, 2 * self._pause_s), PAUSE_S_MAX)
         logger.warning("pausing job dispatch for %g s: %s", self._pause_s, reason)
         for backlog in self._backlogs.values():
-            if backlog.reservation is not None:
-                self._tickets.pop(backlog.reservation.id, None)
-                backlog.reservation.give_up()
-                backlog.waiting, backlog.reservation = False, None
+            self._give_up(backlog)
         self._paused = True
         self._timers["resume"] = self._loop.call_later(self._pause_s, self._resume)
 
@@ -348,7 +437,10 @@ class IdleSlotRunner:
     async def _claim(self, backlog: ModelBacklog) -> ClaimedJob | None:
         """Claim a job; a store that is slow costs the jobs, not the slot that was granted."""
         before = backlog.heard
-        asked = self._claims.claim(backlog.queue)
+        if backlog.owner:
+            asked = self._claims.claim(backlog.queue, owner=backlog.owner)
+        else:
+            asked = self._claims.claim(backlog.queue, passed_over=self.paced())
         try:
             try:
                 await settled(asked, CLAIM_S)
@@ -380,7 +472,9 @@ class IdleSlotRunner:
 
         claimed.on_revoke(interrupt)
         try:
-            await self._begin(claimed, reservation, sink)
+            call = await self._make_call(claimed, reservation, sink)
+            if call is not None:
+                sink.carries(reservation.begin(call, sink))
             answer = await sink.answer
             if answer is None:
                 return Requeued() if claimed.revoked == "was stopped" else None
@@ -392,10 +486,12 @@ class IdleSlotRunner:
             logger.exception("job %d could not be run", claimed.job.id)
             return INTERNAL_ERROR
 
-    async def _begin(self, claimed: ClaimedJob, reservation: Reservation, sink: JobSink) -> None:
-        """Send the job's request, or settle why it cannot be sent."""
+    async def _make_call(
+        self, claimed: ClaimedJob, reservation: Reservation, sink: JobSink
+    ) -> InferenceCall | None:
+        """Return the job's request; None, where it is settled why it cannot be sent."""
         if claimed.revoked:
-            return
+            return None
         job = claimed.job
         model, fallbacks = self._resolve(job.model)
         make = (job, reservation.id, reservation.model or model, fallbacks)
@@ -404,9 +500,8 @@ class IdleSlotRunner:
             call = await asyncio.to_thread(make_call, *make) if is_large else make_call(*make)
         except (InvalidBody, KeyError, StopIteration) as error:
             sink.failed(Problem("invalid_request", f"the params cannot be used: {error}"), None)
-            return
-        if not claimed.revoked:  # meanwhile
-            sink.carries(reservation.begin(call, sink))
+            return None
+        return None if claimed.revoked else call  # meanwhile
 
     async def _record(self, claimed: ClaimedJob, outcome: Outcome) -> None:
         recording = Recording(self._store, claimed, outcome, lambda _: UNSTORABLE)
@@ -455,6 +550,12 @@ class IdleSlotRunner:
                 self._spawn(work()).add_done_callback(lambda _: self._repeat(name, every_s, work))
 
         self._timers[name] = self._clock.call_at(self._clock.monotonic_s() + every_s, again)
+
+
+async def _guess_prompt(params: str) -> int:
+    if len(params) < LARGE_BYTES:
+        return prompt_tokens(params.encode())
+    return await asyncio.to_thread(lambda: prompt_tokens(params.encode()))
 
 
 async def settled(future: Future[Any], limit_s: float | None = None) -> None:

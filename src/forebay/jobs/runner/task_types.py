@@ -104,7 +104,7 @@ class TaskTypes:
     def add(self, kind: TaskType) -> TaskType:
         """Register a type; a budget of the configuration takes precedence."""
         if not kind.name or len(kind.name) > NAME_CHARS_MAX or not kind.name.isprintable():
-            raise NotAllowed(f"{kind.name!r} is no name for a task type")
+            raise NotAllowed(f"{kind.name!r} is not a valid name for a task type")
         if not callable(kind.handler):
             raise NotAllowed(f"the handler of task type {kind.name!r} cannot be called")
         vram_gb = self._budgets.get(kind.name, kind.vram_gb)

@@ -97,7 +97,7 @@ def _fault(value: Any, path: str, depth: int = 0) -> str | None:
     'params.when[1] is not JSON: a set'
     """
     if depth > 100:
-        return f"{path} is not JSON: nested too deep, or within itself"
+        return f"{path} is not JSON: nested too deeply, or contains itself"
     if isinstance(value, dict):
         return _fault_inside({_key(path, key): one for key, one in value.items()}, depth)
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Who is told of changes: listeners in this program, and other programs through PostgreSQL.
+"""Notification of changes: listeners in this program, and other programs through PostgreSQL.
 
 A notification is written by the transaction that it tells of (NOTIFY): it is sent when that is
 committed, not at all when it is not, and costs no commit of its own. It holds what changed, as far
@@ -156,7 +156,7 @@ class PgNotifications:
 
 
 class ChangeBus:
-    """Listeners are called on the thread that wrote, or on the one that hears other programs."""
+    """Listeners are called on the writing thread, or on the one that receives notifications."""
 
     def __init__(self, *, shared: bool) -> None:
         """`shared` says whether other programs may use the database."""
@@ -168,9 +168,7 @@ class ChangeBus:
         """Called when other programs have made or cancelled a batch."""
         self.gpu_listeners: list[Callable[[], object]] = []
         """Called when other programs have given back GPU memory."""
-        self.heard_others = False
-        """Whether another program was ever heard of."""
-        self._shared = shared
+        self.shared = shared
         self._name = secrets.token_hex(8)  # ours among the senders
         self._pg_listener: PgListener | None = None
 
@@ -178,17 +176,17 @@ class ChangeBus:
 
     def notify(self, connection: Connection, changes: Sequence[Change]) -> None:
         """Tell other programs of changes, as far as they care."""
-        if changes and self._shared:
+        if changes and self.shared:
             self._pending(connection).changes += filter(_concerns_others, changes)
 
     def notify_batches(self, connection: Connection) -> None:
         """Tell other programs that a batch was made or cancelled."""
-        if self._shared:
+        if self.shared:
             self._pending(connection).batches = True
 
     def notify_gpu_memory(self, connection: Connection) -> None:
         """Tell other programs that GPU memory was given back."""
-        if self._shared:
+        if self.shared:
             self._pending(connection).gpu_memory = True
 
     def _pending(self, connection: Connection) -> PgNotifications:
@@ -209,7 +207,7 @@ class ChangeBus:
 
     def listen(self, database: Database) -> None:
         """Receive notifications from now on; no effect on SQLite. Stop it in the end."""
-        if self._shared and self._pg_listener is None:
+        if self.shared and self._pg_listener is None:
             self._pg_listener = PgListener(database, CHANNEL, self.receive, self.resync)
             self._pg_listener.start()
 
@@ -224,7 +222,6 @@ class ChangeBus:
         received = decode(payload)
         if received.sender == self._name:
             return
-        self.heard_others = True
         if received.resync:
             self.resync()
         if received.batches:
@@ -292,7 +289,7 @@ def encode(sender: str, changes: Sequence[Change], *, batches: bool) -> list[str
     """Return notifications, each short enough; one that says "resync" where they would be many.
 
     >>> encode("a", [Change(1, "chat", "model:m", "queued", None)], batches=False)
-    ['["a",[[1,"chat","model:m","queued",null,null,null,null,0,true]],false,false,false]']
+    ['["a",[[1,"chat","model:m","queued",null,null,null,null,0,true,""]],false,false,false]']
     >>> encode("a", [], batches=False)
     []
     """

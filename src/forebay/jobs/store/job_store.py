@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import and_, bindparam, func, or_, select, update
+from sqlalchemy import and_, func, or_, select, update
 
 from forebay.jobs.job import (
     TRANSITIONS,
@@ -30,14 +30,23 @@ from forebay.jobs.job import (
     sources,
 )
 from forebay.jobs.store.change_bus import STAGE_CHARS_MAX, ChangeBus
+from forebay.jobs.store.claiming import claim_statement
 from forebay.jobs.store.insert import DROPPED, add, depth
-from forebay.jobs.store.recovery import fail_queue, first_owner, recover
-from forebay.jobs.store.rows import COLUMNS, count_line, find, queue_depths, to_job, twin_of
-from forebay.jobs.store.schema import QUEUED, RUNNING, jobs
-from forebay.storage.schema import now_s, only
+from forebay.jobs.store.recovery import fail_queue, first_owner, first_params, recover
+from forebay.jobs.store.rows import (
+    COLUMNS,
+    count_line,
+    find,
+    owner_depths,
+    queue_depths,
+    to_job,
+    twin_of,
+)
+from forebay.jobs.store.schema import RUNNING, jobs
+from forebay.storage.schema import now_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from concurrent.futures import Future
 
     from sqlalchemy import ColumnElement, Connection
@@ -47,30 +56,6 @@ if TYPE_CHECKING:
 
 LIST_MAX = 1001
 """A page of 1,000, and one that says whether there are more."""
-
-_CLAIM = (
-    update(jobs)
-    .where(
-        only(
-            select(jobs.c.id)
-            .where(jobs.c.queue == bindparam("wanted"), QUEUED)
-            .order_by(jobs.c.priority, jobs.c.id)
-            .limit(bindparam("limit"))
-            .with_for_update(skip_locked=True),
-            jobs.c.id,
-        )
-    )
-    .values(
-        status="running",
-        attempt=jobs.c.attempt + 1,
-        fence=jobs.c.fence + 1,
-        worker=bindparam("holder"),
-        lease_until=now_s() + bindparam("lease_s"),
-        started_at=now_s(),
-        stage=None,
-    )
-    .returning(*COLUMNS)
-)
 
 
 class JobStore:
@@ -88,7 +73,7 @@ class JobStore:
         def changes(added: list[Added]) -> list[Change]:
             return [
                 Change(one.id, job.task_type, job.queue or job.task_type, one.status, None,
-                       batch_id=job.batch_id)
+                       batch_id=job.batch_id, owner=job.owner)
                 for job, one in zip(new, added, strict=True)
                 if one.is_new
             ]  # fmt: skip
@@ -98,13 +83,24 @@ class JobStore:
     # -- running
 
     def claim(
-        self, queue: str, worker: str, lease_s: float, limit: int = 1
+        self,
+        queue: str,
+        worker: str,
+        lease_s: float,
+        limit: int = 1,
+        *,
+        owner: str | None = None,
+        passed_over: Collection[str] = (),
     ) -> Future[list[StoredJob]]:
-        """Claim the next jobs of a queue, in order, until the lease expires."""
-        given = {"wanted": queue, "holder": worker, "lease_s": lease_s, "limit": limit}
+        """Claim the next jobs of a queue, in order, until the lease expires.
+
+        With an owner, only theirs; else none of the owners that are passed over.
+        """
+        statement, whose = claim_statement(owner, passed_over)
+        given = {"wanted": queue, "holder": worker, "lease_s": lease_s, "limit": limit, **whose}
 
         def work(connection: Connection) -> list[StoredJob]:
-            taken = [to_job(row) for row in connection.execute(_CLAIM, given)]
+            taken = [to_job(row) for row in connection.execute(statement, given)]
             return sorted(taken, key=lambda job: (job.priority, job.id))
 
         def changes(taken: list[StoredJob]) -> list[Change]:
@@ -153,7 +149,8 @@ class JobStore:
 
         shown = stage[:STAGE_CHARS_MAX]
         change = Change(
-            job.id, job.task_type, job.queue, "running", "running", shown, job.batch_id
+            job.id, job.task_type, job.queue, "running", "running", shown, job.batch_id,
+            owner=job.owner,
         )  # fmt: skip
         return self._write(work, lambda held: [change] if held else [])
 
@@ -207,6 +204,10 @@ class JobStore:
         """Return whose job is the next of a queue; None where none is queued."""
         return self.database.read(lambda connection: first_owner(connection, queue))
 
+    def first_params(self, queue: str, owner: str) -> Future[str | None]:
+        """Return the params of the job that an owner's claim would get now, if any."""
+        return self.database.read(lambda connection: first_params(connection, queue, owner))
+
     # -- for callers
 
     def cancel(self, job_id: int, owner: str | None = None) -> Future[StoredJob | None]:
@@ -253,7 +254,7 @@ class JobStore:
             job = retried.job
             if job is None or not retried.done:
                 return []
-            return [Change(job.id, job.task_type, job.queue, "queued", job.status)]
+            return [Change(job.id, job.task_type, job.queue, "queued", job.status, owner=job.owner)]
 
         return self._write(work, changes)
 
@@ -299,6 +300,10 @@ class JobStore:
         """Return how many jobs each queue holds; finished jobs cost nothing."""
         return self.database.read(queue_depths)
 
+    def owner_depths(self) -> Future[dict[tuple[str, str], int]]:
+        """Return how many jobs each queue holds of each owner."""
+        return self.database.read(owner_depths)
+
     def counts(self) -> Future[dict[tuple[str, Status], int]]:
         """Return how many jobs there are by type and status, lines of batches aside.
 
@@ -330,7 +335,10 @@ class JobStore:
                 count_line(connection, job, status)
             return moved.rowcount == 1
 
-        change = Change(job.id, job.task_type, job.queue, status, "running", None, job.batch_id)
+        change = Change(
+            job.id, job.task_type, job.queue, status, "running", None, job.batch_id,
+            owner=job.owner,
+        )  # fmt: skip
         return self._write(work, lambda moved: [change] if moved else [])
 
     def _write(
@@ -388,7 +396,8 @@ def _change_of(
 ) -> Change:
     now = status or job.status
     return Change(
-        job.id, job.task_type, job.queue, now, before, None, job.batch_id, waited_s, job.fence
+        job.id, job.task_type, job.queue, now, before, None, job.batch_id, waited_s, job.fence,
+        owner=job.owner,
     )  # fmt: skip
 
 

@@ -66,13 +66,21 @@ def _interrupt(connection: Connection, job: StoredJob, how: Recovery) -> Change:
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
     status: Status = values["status"]
     return Change(
-        job.id, job.task_type, job.queue, status, job.status, None, job.batch_id, None, job.fence
+        job.id, job.task_type, job.queue, status, job.status, None, job.batch_id, None, job.fence,
+        owner=job.owner,
     )  # fmt: skip
 
 
 def first_owner(connection: Connection, queue: str) -> str | None:
     """Return whose job is the next of a queue; None where none is queued."""
     wanted = select(jobs.c.owner).where(jobs.c.queue == queue, QUEUED)
+    first = wanted.order_by(jobs.c.priority, jobs.c.id).limit(1)
+    return connection.execute(first).scalar_one_or_none()
+
+
+def first_params(connection: Connection, queue: str, owner: str) -> str | None:
+    """Return the params of an owner's next job of a queue; None where none is queued."""
+    wanted = select(jobs.c.params).where(jobs.c.queue == queue, jobs.c.owner == owner, QUEUED)
     first = wanted.order_by(jobs.c.priority, jobs.c.id).limit(1)
     return connection.execute(first).scalar_one_or_none()
 

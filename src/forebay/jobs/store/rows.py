@@ -39,6 +39,13 @@ def queue_depths(connection: Connection) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in connection.execute(wanted)}
 
 
+def owner_depths(connection: Connection) -> dict[tuple[str, str], int]:
+    """Return how many jobs each queue holds of each owner."""
+    whose = (jobs.c.queue, jobs.c.owner)
+    wanted = select(*whose, func.count()).where(QUEUED).group_by(*whose)
+    return {(row[0], row[1]): int(row[2]) for row in connection.execute(wanted)}
+
+
 def twin_of(connection: Connection, job: StoredJob) -> int | None:
     """Return the id of the same job, queued or running already."""
     new = NewJob(job.task_type, job.params, job.job_id, owner=job.owner)

@@ -20,7 +20,9 @@ from sqlalchemy import (
     Table,
     Text,
     func,
+    insert,
     literal_column,
+    select,
     text,
 )
 from sqlalchemy.schema import CreateIndex
@@ -137,6 +139,13 @@ batches = Table(
     sqlite_autoincrement=True,
 )
 
+batch_models = Table(
+    "batch_models",  # the models that a batch's lines ask for: since version 5
+    metadata,
+    Column("model", Text, primary_key=True),
+    Column("batch_id", Number, primary_key=True, autoincrement=False),
+)
+
 QUEUED: ColumnElement[bool] = jobs.c.status == literal_column("'queued'")
 RUNNING: ColumnElement[bool] = jobs.c.status == literal_column("'running'")
 UNENDED: ColumnElement[bool] = jobs.c.status.in_(
@@ -173,6 +182,7 @@ partial_index("jobs_to_tell", jobs.c.webhook_due, where=text("webhook_due IS NOT
 partial_index("batches_to_tell", batches.c.webhook_due, where=text("webhook_due IS NOT NULL"))
 Index("files_of_owner", files.c.owner, files.c.id)
 Index("batches_of_owner", batches.c.owner, batches.c.id)
+Index("batch_models_of_batch", batch_models.c.batch_id)
 partial_index(
     "batches_open",
     batches.c.input_file,
@@ -192,17 +202,43 @@ SINCE_VERSION_3 = (
     Index("files_by_age", files.c.created_at),
 )
 """For finding what is old, and whether a batch still names a file."""
+SINCE_VERSION_4 = (
+    partial_index(
+        "jobs_next_of_owner",
+        jobs.c.queue, jobs.c.owner, jobs.c.priority, jobs.c.id,
+        where=text("status = 'queued'"),
+    ),
+)  # fmt: skip
+"""For claiming jobs of one owner, or passing over all of another: there may be many of theirs."""
 
 
 def _to_version_2(connection: Connection) -> None:
     metadata.create_all(connection, [file_parts, gpu_holds])
 
 
-def _to_version_3(connection: Connection) -> None:
+def _create(connection: Connection, indexes: tuple[Index, ...]) -> None:
     if connection.dialect.name == "postgresql":  # an index of many rows takes its time
         connection.execute(text("SET LOCAL statement_timeout = 0"))
-    for index in SINCE_VERSION_3:
+    for index in indexes:
         connection.execute(CreateIndex(index, if_not_exists=True))
 
 
-JOBS = Schema(metadata, "forebay_schema", (_to_version_2, _to_version_3))
+def _to_version_3(connection: Connection) -> None:
+    _create(connection, SINCE_VERSION_3)
+
+
+def _to_version_4(connection: Connection) -> None:
+    _create(connection, SINCE_VERSION_4)
+
+
+def _to_version_5(connection: Connection) -> None:
+    metadata.create_all(connection, [batch_models])
+    loaded = select(jobs.c.model, jobs.c.batch_id).where(jobs.c.batch_id.is_not(None)).distinct()
+    connection.execute(insert(batch_models).from_select(["model", "batch_id"], loaded))
+
+
+JOBS = Schema(
+    metadata,
+    "forebay_schema",
+    (_to_version_2, _to_version_3, _to_version_4, _to_version_5),
+)
