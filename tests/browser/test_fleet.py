@@ -67,7 +67,7 @@ async def test_other_settings_and_other_versions_are_marked_on_the_card(site: Si
 @pytest.mark.parametrize(
     ("mode", "words", "japanese", "banner"),
     [
-        ("alone", "alone: the store is out of reach", "単独動作中", "each gateway works alone"),
+        ("alone", "alone: the store is unreachable", "単独動作中", "each gateway works alone"),
         ("cut_off", "cut off: nothing new starts here", "切り離し中", "has been cut off"),
         ("seeking", "looking for a leader", "リーダーを選出中", ""),
     ],
@@ -76,7 +76,7 @@ async def test_a_fleet_in_trouble_says_so_in_words(
     site: Site, mode: str, words: str, japanese: str, banner: str
 ) -> None:
     fleet, page = await fleet_page(site)
-    lost = page.locator("#troubles").get_by_text("1 of 4 gateways has not been heard of")
+    lost = page.locator("#troubles").get_by_text("1 of 4 gateways has sent no heartbeat")
     await expect(lost).to_be_visible()
     fleet.change(mode=mode)
     await expect(page.locator("#fleet-mode")).to_have_text(words)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.async_api import expect
+from sqlalchemy import insert
 
+from forebay.jobs.store.schema import batches
 from forebay.testing import RawClient
 
 from .conftest import OK
 from .test_looks import PHONE, found_by_axe
-from .test_nodes import ADMIN_KEY, KEY, give_key, keys
+from .test_nodes import KEY, give_key, keys
 from .test_safety import MARKUP
 
 if TYPE_CHECKING:
@@ -103,10 +106,53 @@ async def test_who_is_in_line_is_listed_and_cancelled(site: Site) -> None:
     await (await node.next_call()).answer(OK)
 
 
+async def test_more_batches_than_one_answer_holds_are_shown_page_by_page(site: Site) -> None:
+    gateway = await site.start(await site.node())
+    engine = await gateway.parts.jobs.ready()
+    values = [
+        {
+            "name": f"batch_{number:024x}", "owner": "", "endpoint": "/v1/embeddings",
+            "status": "completed", "completion_window": "24h", "input_file": "file-1",
+            "created_at": float(number), "expires_at": 0.0,
+        }
+        for number in range(230)
+    ]  # fmt: skip
+    write = engine.store.database.write(lambda held: held.execute(insert(batches), values))
+    await asyncio.wrap_future(write)
+    page = await site.open()
+    listed = await unfold(page, "Batches")
+    rows = listed.locator("tbody tr")
+    for count in (50, 100, 150, 200, 230):
+        await expect(rows).to_have_count(count)
+        if count < 230:
+            await listed.get_by_role("button", name="Show more").click()
+    await expect(listed.get_by_role("button", name="Show more")).to_be_hidden()
+    assert len(set(await listed.locator("tbody .opener").all_inner_texts())) == 230
+    await listed.get_by_label("Show").select_option("cancelling")
+    await expect(rows).to_have_count(0)
+
+
 BATCH = {
     "id": MARKUP, "status": "in_progress", "endpoint": MARKUP, "created_at": 1_790_000_000,
     "request_counts": {"total": 1000, "completed": 412, "failed": 3},
+    "models": [MARKUP, "a", "b", "c", "d"],
 }  # fmt: skip
+
+
+async def test_a_batch_of_a_gateway_that_names_no_models_is_listed(site: Site) -> None:
+    older = {name: value for name, value in BATCH.items() if name != "models"}
+    await site.start(await site.node())
+    page = await site.blank()
+    await page.route(
+        "**/v1/batches?*",
+        lambda route: route.fulfill(body=json.dumps({"data": [older], "has_more": False})),
+    )
+    await page.goto(site.url)
+    await unfold(page, "Batches")
+    rows = page.locator("#batch-list tbody tr")
+    await expect(rows).to_contain_text("412 of 1,000 lines")
+    await page.locator("#batch-list thead").get_by_role("button", name="Models").click()
+    await expect(rows).to_have_count(1)
 
 
 async def test_a_list_says_that_it_is_read_cannot_be_or_may_not(site: Site) -> None:
@@ -125,6 +171,7 @@ async def test_a_list_says_that_it_is_read_cannot_be_or_may_not(site: Site) -> N
     batches = page.locator("#batch-list")
     await expect(batches.locator("tbody tr")).to_contain_text("412 of 1,000 lines")
     await expect(batches.locator(".opener")).to_have_text(MARKUP)
+    await expect(batches.locator("tbody")).to_contain_text(f"{MARKUP}, a, b +2")
     await expect(batches).to_contain_text("running")
     await batches.get_by_role("button", name="Cancel").click()
     assert await found_by_axe(page) == []
@@ -151,29 +198,6 @@ async def test_a_wall_shows_no_list_and_a_key_its_own(site: Site) -> None:
     await give_key(page, KEY)
     await expect(page.locator("#job-list")).to_be_visible()
     assert not [url for url in site.asked if "/jobs?" in url or "/batches?" in url]
-
-
-async def test_an_admin_sees_the_keys_and_revokes_one_that_was_made(site: Site) -> None:
-    await site.start(await site.node(), keys=keys())
-    client = await RawClient.connect("127.0.0.1", site.port)
-    await site.stack.enter_async_context(client)
-    admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
-    await client.post("/admin/keys", {"name": "made"}, admin)
-    assert (await client.reply()).status == 201
-    page = await site.blank()
-    await page.goto(site.url)
-    await give_key(page, KEY)
-    await expect(page.locator("#job-list")).to_be_visible()
-    await expect(page.locator("#key-list")).to_be_hidden()
-    await page.get_by_role("button", name="Key…").click()
-    await give_key(page, ADMIN_KEY)
-    listed = await unfold(page, "Keys")
-    rows = listed.locator("tbody tr")
-    await expect(rows.locator("th")).to_have_text(["team", "boss", "made"])
-    await expect(listed.get_by_role("button", name="Revoke")).to_have_count(1)
-    await rows.nth(2).get_by_role("button", name="Revoke made").click()
-    await rows.nth(2).get_by_role("button", name="Yes, revoke it").click()
-    await expect(rows).to_have_count(2)
 
 
 async def test_a_session_is_listed_opened_and_closed(site: Site) -> None:

@@ -99,6 +99,8 @@ def a_day(waiting: int) -> dict[str, object]:
         "depth": {"high": column, "normal": column}, "processing": column, "served": column,
         "rejected": column, "wait_p50_seconds": column, "wait_p95_seconds": column,
         "tokens_per_second": column,
+        "wait_p50_seconds_by_priority": {"high": column, "normal": column},
+        "wait_p95_seconds_by_priority": {"high": column, "normal": [9] * len(minutes)},
     }  # fmt: skip
 
 
@@ -117,6 +119,9 @@ async def test_the_time_line_looks_back_a_day_and_says_when_it_cannot(site: Site
         "Completed and refused, per 30 min"
     )
     await expect(page.locator("#timeline-problem")).to_be_empty()
+    waits = page.locator(".figure").nth(1)
+    await expect(waits.locator("h3")).to_have_text("Time in line, 95% within, by priority")
+    await expect(waits.locator(".legend b").nth(1)).to_have_text("9.0 s")
     await expect(page.locator(".figure").nth(0).locator(".legend b").nth(1)).to_have_text("7")
     await page.get_by_role("slider").focus()
     slider = page.get_by_role("slider")
@@ -128,6 +133,7 @@ async def test_the_time_line_looks_back_a_day_and_says_when_it_cannot(site: Site
     await expect(slider).to_have_attribute("aria-valuetext", gap)
     await page.get_by_role("button", name="1 min", exact=True).click()
     await expect(page.locator(".figure").nth(0).locator(".legend b").nth(1)).to_have_text("0")
+    await expect(waits.locator("h3")).to_have_text("Time in line")
 
 
 async def test_a_trouble_is_said_in_words_with_what_to_do_and_aloud_once(site: Site) -> None:

@@ -37,7 +37,7 @@ def states(gateway: Gateway) -> list[str]:
 
 
 async def give_key(page: Page, key: str) -> None:
-    field = page.get_by_label("key", exact=False).and_(page.locator("input"))
+    field = page.locator("#key-form").get_by_label("key")
     await field.fill(key)
     await field.press("Enter")
 
@@ -141,3 +141,14 @@ async def test_slots_are_cells_and_loaded_models_stand_out(site: Site) -> None:
     await expect(first.locator(".chip.loaded .unseen")).to_have_text("b, loaded")
     await expect(second.locator(".cells.as-bar i")).to_have_count(1)
     await expect(second).to_contain_text("0 of 40 slots in use")
+
+
+async def test_a_card_says_what_the_cache_has_room_for(site: Site) -> None:
+    gateway = await site.start(await site.node())
+    page = await site.open()
+    room = page.locator("#nodes .card .cache-room")
+    await expect(room).to_be_hidden()
+    backend = gateway.parts.nodes.get("gpu1")
+    assert backend is not None
+    backend.heard(1, None, 52_000)
+    await expect(room).to_have_text("52,000 tokens free in its key-value cache")

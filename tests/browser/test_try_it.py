@@ -141,7 +141,7 @@ async def test_the_key_of_the_page_and_the_chosen_priority_go_along(site: Site) 
     await page.goto(site.url)
     await give_key(page, KEY)
     await expect(page.locator("#try-model")).to_have_value("m")
-    await page.get_by_label("Priority").select_option("low")
+    await page.locator("#try").get_by_label("Priority").select_option("low")
     async with page.expect_request("**/v1/chat/completions") as sent:
         cards = await send(page, "Hello")
     headers = (await sent.value).headers

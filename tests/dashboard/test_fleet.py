@@ -26,11 +26,11 @@ def test_of_a_fleet_that_is_well_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("mode", "code", "words"),
     [
-        ("alone", "store_lost", "The shared store has been out of reach for 40 s: each gateway "
+        ("alone", "store_lost", "The shared store has been unreachable for 40 s: each gateway "
          "works alone, with its share of the slots."),
-        ("cut_off", "cut_off", "This gateway has been cut off from the shared store for 40 s, and "
-         "others may not be: nothing new starts here."),
-        ("seeking", "leaderless", "No gateway has led the fleet for 40 s: newcomers wait."),
+        ("cut_off", "cut_off", "This gateway has been cut off from the shared store for 40 s, "
+         "but others may reach it: nothing new starts here."),
+        ("seeking", "leaderless", "No gateway has led the fleet for 40 s: new requests wait."),
     ],
 )  # fmt: skip
 def test_a_fleet_without_a_leader_or_a_store_is_told_with_how_long(
@@ -45,7 +45,7 @@ def test_a_handover_is_not_a_trouble() -> None:
 
 def test_lost_gateways_are_named_and_beyond_a_few_counted() -> None:
     one = troubles(replica("2", state="lost", heard_s=9.0))
-    assert one == {"replica_lost": "1 of 2 gateways has not been heard of for 9 s: 2."}
+    assert one == {"replica_lost": "1 of 2 gateways has sent no heartbeat for 9 s: 2."}
     many = troubles(*(replica(f"{n}", state="lost", heard_s=n) for n in range(2, 7)))
     assert many["replica_lost"].endswith("for 2 s: 2, 3, 4 and 2 more.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ def reading(**given: Any) -> HistoryReading:
     depth = {"high": 0, "normal": given.pop("waiting", 0)}
     nothing = (0, 0, 0, 0)
     values = {"processing": 0, "served": 0, "rejected": 0, "waits": nothing, **given}
+    values["waits"] = {"normal": values["waits"]}
     values = {"first_tokens": nothing, "output_tokens": 0, **values}
     return HistoryReading(depth=depth, **values)
 
@@ -41,21 +43,40 @@ def test_waits_are_told_over_the_window_and_then_forgotten() -> None:
     for _ in range(WAITS_WINDOW - 1):
         history.add(reading(waits=(0, 0, 4, 0)))
     assert history.newest is not None
-    assert history.newest.wait_p50_seconds == 5.5
+    assert history.newest.wait_p50_seconds == 1.0
     history.add(reading(waits=(0, 0, 4, 0)))
     assert history.newest.wait_p50_seconds is None
+
+
+def test_a_wait_counts_whatever_its_priority() -> None:
+    history = SampleHistory(BOUNDS_S)
+    waits = {"high": (0, 0, 1, 0), "low": (0, 0, 0, 1)}
+    history.add(msgspec.structs.replace(reading(), waits=waits))
+    assert history.newest is not None
+    assert (history.newest.wait_p50_seconds, history.newest.wait_p95_seconds) == (1.0, 10.0)
 
 
 def test_tokens_and_first_tokens_are_those_of_the_last_minute() -> None:
     history = SampleHistory(BOUNDS_S)
     assert (history.tokens_per_second(), history.first_token(0.5)) == (None, None)
     history.add(reading(output_tokens=40, first_tokens=(0, 0, 4, 0)))
-    assert (history.tokens_per_second(), history.first_token(0.5)) == (40.0, 5.5)
+    assert (history.tokens_per_second(), history.first_token(0.5)) == (40.0, 1.0)
     for _ in range(MINUTE - 1):
         history.add(reading(output_tokens=100, first_tokens=(0, 0, 4, 0)))
-    assert (history.tokens_per_second(), history.first_token(0.95)) == (1.7, 9.55)
+    assert (history.tokens_per_second(), history.first_token(0.95)) == (1.7, 1.0)
     history.add(reading(output_tokens=100, first_tokens=(0, 0, 4, 0)))
     assert (history.tokens_per_second(), history.first_token(0.5)) == (1.0, None)
+
+
+def test_what_had_been_counted_before_the_first_sample_is_no_news() -> None:
+    history = SampleHistory(BOUNDS_S)
+    before = {"waits": (0, 0, 4, 0), "first_tokens": (0, 0, 0, 9), "output_tokens": 1000}
+    history.begin(reading(**before, served=50, rejected=7))
+    now = {"waits": (0, 1, 4, 0), "first_tokens": (0, 1, 0, 9), "output_tokens": 1003}
+    history.add(reading(**now, served=52, rejected=8))
+    assert (newest := history.newest) is not None
+    assert (newest.wait_p95_seconds, newest.served, newest.rejected) == (0.001, 2, 1)
+    assert (history.tokens_per_second(), history.first_token(0.95)) == (3.0, 0.001)
 
 
 def test_the_columns_hold_the_last_fifteen_minutes_oldest_first() -> None:

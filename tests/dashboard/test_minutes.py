@@ -6,17 +6,19 @@ from forebay.dashboard.minutes import MinuteSeries
 from forebay.dashboard.snapshot import TimelineSample
 from forebay.records.history import MINUTES_MAX
 
+BOUNDS_S = (0.001, 1.0, 4.0)
+
 
 def second(depth: int = 0, wait: float | None = None) -> TimelineSample:
     return TimelineSample({"high": depth}, depth, 1, 2, wait, wait)
 
 
 def test_a_minute_sums_up_its_seconds() -> None:
-    series = MinuteSeries()
+    series = MinuteSeries(BOUNDS_S)
     for at, depth in enumerate((2, 4)):
-        series.add(second(depth, float(depth)), 7.5, 600.0 + at)
+        series.add(second(depth, float(depth)), 7.5, {}, 600.0 + at)
     assert series.columns(("high",), 0)["at"] == []
-    series.add(second(), None, 660.0)
+    series.add(second(), None, {}, 660.0)
     assert series.columns(("high", "low"), 0) == {
         "step_seconds": 60,
         "at": [600],
@@ -27,18 +29,47 @@ def test_a_minute_sums_up_its_seconds() -> None:
         "wait_p50_seconds": [3.0],
         "wait_p95_seconds": [4.0],
         "tokens_per_second": [7.5],
+        "wait_p50_seconds_by_priority": {"high": [None], "low": [None]},
+        "wait_p95_seconds_by_priority": {"high": [None], "low": [None]},
     }
 
 
+def test_waits_by_priority_are_those_of_their_minute() -> None:
+    series = MinuteSeries(BOUNDS_S)
+    counts = [
+        {"high": [5, 0, 0, 0]},  # before anybody looked
+        {"high": [5, 9, 1, 0]},
+        {"high": [5, 9, 1, 0], "low": [0, 0, 0, 1]},
+        {"high": [5, 9, 1, 0], "low": [0, 0, 0, 1]},
+    ]
+    for at, waits in zip((600.0, 601.0, 660.0, 720.0), counts, strict=True):
+        series.add(second(), None, waits, at)
+    told = series.columns(("high", "low"), 0)
+    assert told["wait_p50_seconds_by_priority"] == {"high": [0.001, None], "low": [None, 4.0]}
+    assert told["wait_p95_seconds_by_priority"] == {"high": [1.0, None], "low": [None, 4.0]}
+
+
+def test_points_of_an_older_version_and_a_newer_one_are_read() -> None:
+    old = (
+        '{"depth":{"high":1.0},"processing":1.0,"served":1,"rejected":0,'
+        '"wait_p50_seconds":2.0,"wait_p95_seconds":3.0,"tokens_per_second":null'
+    )
+    series = MinuteSeries(BOUNDS_S)
+    series.restore([(10, old + "}"), (11, old + ',"waits":{"high":[2.0,3.0]},"more":1}')])
+    told = series.columns(("high",), 0)
+    assert told["wait_p95_seconds"] == [3.0, 3.0]
+    assert told["wait_p95_seconds_by_priority"] == {"high": [None, 3.0]}
+
+
 def test_points_are_handed_over_once_and_come_back_behind_none_twice() -> None:
-    series, later = MinuteSeries(), MinuteSeries()
+    series, later = MinuteSeries(BOUNDS_S), MinuteSeries(BOUNDS_S)
     for minute in range(4):
-        series.add(second(minute), None, 60.0 * minute)
+        series.add(second(minute), None, {}, 60.0 * minute)
     fresh = series.take_fresh()
     assert [minute for minute, _ in fresh] == [0, 1, 2]
     assert series.take_fresh() == []
     for minute in (2, 9, 10):
-        later.add(second(minute), None, 60.0 * minute)
+        later.add(second(minute), None, {}, 60.0 * minute)
     later.restore(fresh)
     assert later.columns(("high",), 0)["at"] == [0, 60, 120, 540]
     assert later.columns(("high",), 2)["at"] == [120, 540]
@@ -46,9 +77,9 @@ def test_points_are_handed_over_once_and_come_back_behind_none_twice() -> None:
 
 
 def test_there_is_never_more_than_a_day() -> None:
-    series = MinuteSeries()
+    series = MinuteSeries(BOUNDS_S)
     for minute in range(MINUTES_MAX + 10):
-        series.add(second(), None, 60.0 * minute)
+        series.add(second(), None, {}, 60.0 * minute)
     at = series.columns((), 0)["at"]
     assert isinstance(at, list)
     assert len(at) == MINUTES_MAX

@@ -30,6 +30,15 @@ def test_a_problem_is_shown_with_its_remedy_until_fifteen_minutes_have_passed() 
     assert problems.shown(1000.0) == []
 
 
+def test_what_had_been_counted_before_is_no_problem_of_now() -> None:
+    problems = RecentErrors(remedy_of)
+    problems.begin({"queue_full": 3, "node_failed": 1})
+    problems.add({"queue_full": 4, "node_failed": 1}, 10.0)
+    (shown,) = problems.shown(12.5)
+    assert (shown.code, shown.last_minute, shown.total) == ("queue_full", 1, 4)
+    assert problems.rejected() == 4
+
+
 def test_the_failures_of_a_node_are_forgotten_after_fifteen_minutes() -> None:
     failures = RecentFailures()
     failures.add({("gpu1", "connect"): 2, ("gpu2", "lost"): 1})

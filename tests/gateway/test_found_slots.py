@@ -44,7 +44,7 @@ async def test_requests_that_wait_get_more_slots_while_that_gains(
     node = await rig.node(kind="openai")
     await rig.start(node)
     assert await shown(rig) == (1, None)
-    await answered(rig, node, 2)
+    await answered(rig, node, 3)
     assert await shown(rig) == (2, "the first answers came with 1 at once")
     page = (await rig.get("/metrics")).body.decode()
     assert 'forebay_node_slots_changes_total{node="n1"} 1.0' in page
@@ -78,7 +78,7 @@ async def test_requests_one_at_a_time_change_nothing(rig: Rig) -> None:
     """With a second slot free, one at a time says nothing of how many would run well."""
     node = await rig.node(kind="openai")
     await rig.start(node)
-    await answered(rig, node, 2)
+    await answered(rig, node, 3)
     for _ in range(30):
         await rig.measure(node, 1.0)
     assert (await shown(rig))[0] == 2
@@ -87,7 +87,7 @@ async def test_requests_one_at_a_time_change_nothing(rig: Rig) -> None:
 async def test_a_node_that_refuses_gets_one_less_and_the_request_its_place(rig: Rig) -> None:
     node = await rig.node(kind="openai")
     await rig.start(node)
-    await answered(rig, node, 2)
+    await answered(rig, node, 3)
     first = await rig.run(node)
     client, call = await rig.run(node)
     await call.answer({"error": "busy"}, status=429)
@@ -102,7 +102,7 @@ async def test_a_node_that_refuses_gets_one_less_and_the_request_its_place(rig: 
 async def test_what_was_found_survives_a_change_of_the_settings(rig: Rig) -> None:
     node = await rig.node(kind="openai")
     await rig.start(node)
-    await answered(rig, node, 2)
+    await answered(rig, node, 3)
     rig.given["nodes"][0]["connect_seconds"] = 3
     assert (await rig.get("/admin/reload", method="POST")).status == 200
     assert (await shown(rig))[0] == 2

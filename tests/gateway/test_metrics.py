@@ -29,6 +29,8 @@ LABELS = {
     "forebay_node_slots": {"node"},
     "forebay_node_slots_changes": {"node"},
     "forebay_node_up": {"node"},
+    "forebay_records_failing": set(),
+    "forebay_node_kv_free_tokens": {"node"},
     "forebay_node_failures": {"node", "kind"},
     "forebay_retries": set(),
     "forebay_estimate_error_seconds": set(),
@@ -39,6 +41,7 @@ LABELS = {
     "forebay_jobs": {"type", "status"},
     "forebay_job_wait_seconds": {"type"},
     "forebay_vram_reserved_bytes": set(),
+    "forebay_retention_deleted": {"kind"},
     "forebay_sessions": set(),
     "forebay_sessions_pending_prompts": set(),
     "forebay_session_prompts": {"outcome"},
@@ -53,7 +56,8 @@ LABELS = {
 }
 """The names of the design, without the `_total` of counters, and the labels each has."""
 WITH_WORK = {
-    "forebay_jobs", "forebay_job_wait_seconds", "forebay_session_prompts", "forebay_usage_tokens",
+    "forebay_node_kv_free_tokens", "forebay_jobs", "forebay_job_wait_seconds",
+    "forebay_session_prompts", "forebay_usage_tokens",
 }  # fmt: skip
 """Empty until there is a job or a prompt; the tests of those look at them."""
 

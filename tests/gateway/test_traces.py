@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from re import _compiler, _constants, _parser  # type: ignore[attr-defined] # how a pattern is read
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from forebay.gateway.hot.ended import EndedBatch, EndedRequest
-from forebay.gateway.traces import BATCHES_MAX, Traces, open_traces
+from forebay.gateway.traces import BATCHES_MAX, TRACEPARENT, Traces, open_traces
 from forebay.testing import FakeClock
 
 from .conftest import OK
@@ -164,6 +165,32 @@ async def test_a_trace_that_its_caller_does_not_sample_is_not_sent(
     await client.reply()
     await rig.gateway.stop(0.0)
     assert collector.spans() == []
+
+
+def test_a_hostile_traceparent_costs_no_more_than_a_plain_one() -> None:
+    """Repeats side by side share no character: else a mismatch is tried at every split of them."""
+    parsed = _parser.parse(TRACEPARENT.pattern, TRACEPARENT.flags)
+    items: list[Any] = []
+    for operation, given in parsed:
+        items += given[3] if operation is _constants.SUBPATTERN else [(operation, given)]
+    repeats = (_constants.MAX_REPEAT, _constants.MIN_REPEAT)
+    bounded = 0
+    before: set[int] = set()
+    for operation, given in items:
+        taken: set[int] = set()
+        if operation in repeats:
+            one = _compiler.compile(given[2], TRACEPARENT.flags)
+            taken = {byte for byte in range(256) if one.fullmatch(bytes([byte]))}
+            assert not taken & before, given
+            bounded += given[1] == 256
+        before = taken
+    assert bounded == 1
+    parent = f"00-{TRACE}-{CALLER}-01".encode()
+    found = TRACEPARENT.search(b"a: b\r\ntraceparent:   %b  \r\nc: d\r\n" % parent)
+    assert found is not None
+    assert found[1] == parent
+    for hostile in (b" " * 60_000, b"a" * 60_000, b" " * 30_000 + parent + b" " * 30_000 + b"x"):
+        assert TRACEPARENT.search(b"traceparent: %b\r\n" % hostile) is None
 
 
 async def test_with_a_collector_that_is_away_requests_are_served_and_the_gateway_stops(

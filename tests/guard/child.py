@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
+from harness.preloaded import HeardCommand
+
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
 
-COMMAND = [sys.executable, "-c", "from forebay.cli.main import main; main()", "node"]
 LIMIT_S = 30.0  # only turns a hang into a failure
 
 
 @asynccontextmanager
-async def guard(*options: str, **environ: str) -> AsyncIterator[tuple[Process, str]]:
+async def guard(*options: str, **environ: str) -> AsyncIterator[tuple[HeardCommand, str]]:
     """Run the command on a free port; yields the child and its URL."""
     inherited = dict(os.environ)  # noqa: TID251 - a child's
-    child = await asyncio.create_subprocess_exec(
-        *COMMAND, "--port", "0", *options,
-        stderr=asyncio.subprocess.PIPE, env=inherited | environ,
-    )  # fmt: skip
-    assert child.stderr is not None
+    child = await HeardCommand.start("node", "--port", "0", *options, env=inherited | environ)
     try:
         async with asyncio.timeout(LIMIT_S):
             url = await _where(child.stderr)
@@ -42,7 +37,7 @@ async def _where(said: asyncio.StreamReader) -> str:
     raise AssertionError("it did not start")
 
 
-async def ended(child: Process) -> int:
+async def ended(child: HeardCommand) -> int:
     """Wait for the end of the child; return its exit status."""
     async with asyncio.timeout(LIMIT_S):
         await child.communicate()

@@ -14,8 +14,9 @@ from forebay.cli import exits
 from forebay.cli.main import app
 from forebay.nodes.sim.engine import SimOptions
 from forebay.nodes.sim.sim_node import SimNode
+from harness.preloaded import COMMAND
 
-from .child import COMMAND, ended, guard
+from .child import ended, guard
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "stream": True}
 
@@ -77,11 +78,12 @@ def test_a_port_that_is_taken_is_said_plainly() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run(
-            [*COMMAND, "--backend", "http://127.0.0.1:9", "--port", port],
+            [COMMAND, "node", "--backend", "http://127.0.0.1:9", "--port", port],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == exits.FAILED
-    assert "another program does. Take another port: forebay node --port" in done.stderr
+    assert "another program does. Use another port: " in done.stderr
+    assert "forebay node --port" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -17,9 +17,10 @@ from .child import LIMIT_S, ended, guard
 from .conftest import CHAT, OK, TOKEN
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from harness.preloaded import HeardCommand
 
 
 class Stage:
@@ -31,7 +32,7 @@ class Stage:
         self.own: FakeNode
         self.guarded: FakeNode
         self.gateway: Gateway
-        self.child: Process
+        self.child: HeardCommand
 
     async def start(self) -> None:
         self.own = await self.stack.enter_async_context(FakeNode())

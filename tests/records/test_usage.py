@@ -29,6 +29,15 @@ def test_what_could_not_be_written_is_added_to_the_next() -> None:
     assert book.take() == [(row(), (2, 4, 6))]
 
 
+def test_what_is_put_back_is_summed_up_whichever_is_more() -> None:
+    few, many = [(row(), ONE)], [(row(), ONE), (row("bob"), ONE)]
+    for first, then in ((few, many), (many, few)):
+        book = UsageBook()
+        book.put_back(first)
+        book.put_back(then)
+        assert sorted(book.take()) == [(row(), (2, 4, 6)), (row("bob"), ONE)]
+
+
 def test_beyond_so_many_users_in_an_hour_the_rest_is_one() -> None:
     book = UsageBook()
     for number in range(USERS_MAX + 5):

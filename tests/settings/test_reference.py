@@ -81,7 +81,7 @@ def test_the_words_tell_an_open_gateway_without_keys_to_make_one() -> None:
 
 @pytest.mark.parametrize("text", ["queue.enabled=false", "queue.max_size=0"])
 def test_the_words_say_when_nobody_waits(text: str) -> None:
-    assert "Nobody waits" in "\n".join(explain(load_settings(None, [text], {})))
+    assert "Nothing waits" in "\n".join(explain(load_settings(None, [text], {})))
 
 
 @pytest.mark.parametrize(

@@ -158,11 +158,11 @@ def test_each_may_be_written(name: str) -> None:
         ("redis://cache?nosuch=1", "an option behind its ? that is not known"),
         ("redis://cache?ssl_ca_certs=/ca.pem", "an option of TLS without TLS"),
         ("redis+cluster://cache?ssl_keyfile=k", "an option of TLS without TLS"),
-        *((f"redis://cache?{name}=secret", f"a {name} that is no number") for name in TIMES),
-        *((f"redis://cache?{name}=1.5", f"a {name} that is no number") for name in COUNTS),
+        *((f"redis://cache?{name}=secret", f"a {name} that is not a number") for name in TIMES),
+        *((f"redis://cache?{name}=1.5", f"a {name} that is not a number") for name in COUNTS),
         *((f"redis://cache?{name}=secret", "is not known") for name in SENTINEL),
         ("redis://:pa?ssecret@cache", "is not known"),
-        ("unix:///run/v.sock?socket_timeout=", "a socket_timeout that is no number"),
+        ("unix:///run/v.sock?socket_timeout=", "a socket_timeout that is not a number"),
     ],
 )
 def test_what_redis_py_would_choke_on_is_refused_without_a_word_of_it(url: str, wrong: str) -> None:

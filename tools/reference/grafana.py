@@ -72,10 +72,10 @@ GOOD_TO_BAD = steps(("green", None), ("orange", 0.5), ("red", 0.8))
 
 ROWS: dict[str, list[Panel]] = {
     "Now": [
-        Panel("Waiting", "Requests in line now, in all classes.",
+        Panel("Waiting", "Requests waiting now, in all classes.",
               {"waiting": "sum(max by (job, priority) (forebay_queue_depth))"},
               kind="stat", width=4, height=4),
-        Panel("Queue used", "How much of queue.max_size is taken; at 100 % newcomers are refused.",
+        Panel("Queue used", "Share of queue.max_size in use; at 100 % new requests are refused.",
               {"used": "sum(max by (job, priority) (forebay_queue_depth))"
                        f" / {of_fleet('forebay_queue_max_size')}"},
               "percentunit", "gauge", 4, 4, options={**SHARE, **GOOD_TO_BAD}),
@@ -87,38 +87,37 @@ ROWS: dict[str, list[Panel]] = {
               {"up": "sum(max by (job, node) (forebay_node_up))"},
               kind="stat", width=4, height=4,
               options=steps(("red", None), ("green", 1))),
-        Panel("Wait, p95", "Nineteen of twenty requests that were served waited less than this.",
+        Panel("Wait, p95", "95 % of the served requests waited less than this.",
               {"p95": quantiles("forebay_queue_wait_seconds",
                                 matchers='{outcome="served"}')["p95"]},
               "s", "stat", 4, 4, options=steps(("green", None), ("orange", 10), ("red", 30))),
-        Panel("Not served", "Share of requests that ended in anything but an answer or the "
-              "client's leaving.",
+        Panel("Not served", "Share of requests that ended without an answer, except those "
+              "that their clients cancelled.",
               {"not served": f'1 - sum(rate(forebay_requests_total{{outcome=~"served|passed_through'
                f'|cancelled"}}[{RANGE}])) / sum(rate(forebay_requests_total[{RANGE}]))'},
               "percentunit", "stat", 4, 4,
               options=steps(("green", None), ("orange", 0.01), ("red", 0.05))),
     ],
-    "The line": [
+    "Queue": [
         Panel("Depth by priority", "Requests waiting; the dashed line is queue.max_size.",
               {"{{priority}}": of_fleet("forebay_queue_depth", "priority"),
                "max_size": of_fleet("forebay_queue_max_size")}, stacked=True),
-        Panel("Waits", "Time in line of requests that were served, those that did not wait "
-              "included.",
+        Panel("Waits", "Wait of served requests, including those that did not wait.",
               quantiles("forebay_queue_wait_seconds", matchers='{outcome="served"}'), "s"),
-        Panel("Waits by priority, p95", "A class that waits much longer than the one above it is "
-              "what strict priority means; queue.priority and queue.aging_seconds change it.",
+        Panel("Waits by priority, p95", "With strict priority, a lower class waits much longer; "
+              "queue.priority and queue.aging_seconds change that.",
               {"{{priority}}": quantiles("forebay_queue_wait_seconds", "priority",
                                          '{outcome="served"}')["p95 {{priority}}"]}, "s"),
-        Panel("Refused, by reason", "What the scheduler turned away, per second; each reason is a "
-              "code of docs/reference/errors.md.",
+        Panel("Refused, by reason", "Refused requests per second; each reason is a code of "
+              "docs/reference/errors.md.",
               {"{{reason}}": of_fleet(f"rate(forebay_queue_rejected_total[{RANGE}])", "reason")},
               "reqps", stacked=True),
-        Panel("Had to wait, waited too long, gave up", "Arrivals that found no free slot, "
-              "and those of them that never got one, per second.",
-              {"had to wait": of_fleet(f"rate(forebay_queue_enqueued_total[{RANGE}])"),
-               "too long": of_fleet(f"rate(forebay_queue_timeouts_total[{RANGE}])"),
-               "gave up": of_fleet(f"rate(forebay_queue_cancelled_total[{RANGE}])")}, "reqps"),
-        Panel("Estimate error", "How far the promised wait was off. Clients plan by it.",
+        Panel("Queued, timed out, cancelled", "Requests per second that found no free slot, and "
+              "those of them that never got one.",
+              {"queued": of_fleet(f"rate(forebay_queue_enqueued_total[{RANGE}])"),
+               "timed out": of_fleet(f"rate(forebay_queue_timeouts_total[{RANGE}])"),
+               "cancelled": of_fleet(f"rate(forebay_queue_cancelled_total[{RANGE}])")}, "reqps"),
+        Panel("Estimate error", "Error of the estimated wait, which clients plan by.",
               quantiles("forebay_estimate_error_seconds"), "s"),
     ],
     "Traffic": [
@@ -147,6 +146,9 @@ ROWS: dict[str, list[Panel]] = {
         Panel("In flight and slots", "Requests running on each node; dashed, its slots.",
               {"{{node}}": "max by (node) (forebay_node_in_flight)",
                "{{node}} slots": "max by (node) (forebay_node_slots)"}, width=12),
+        Panel("Free cache", "Tokens that the key-value cache of a node has room for; empty "
+              "where no guard says so.",
+              {"{{node}}": "max by (node) (forebay_node_kv_free_tokens)"}),
         Panel("Failures", "Requests that failed on a node, per second, by what happened.",
               per_second("forebay_node_failures_total", "node, kind"), "reqps"),
         Panel("Retries", "Attempts beyond the first, as a share of requests. retry.budget (0.1) is "
@@ -157,6 +159,8 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Model swaps", "Models loaded because a request was sent to a node that had another "
               "one in memory, per minute.",
               {"swaps": "60 * " + of_fleet(f"rate(forebay_model_swaps_total[{RANGE}])")}),
+        Panel("Database of records", "1 while keys, usage and history cannot be read or written.",
+              {"{{instance}}": "max by (instance) (forebay_records_failing)"}),
         Panel("Waits for a key's rate", "Requests that had to wait because their key was over its "
              "limits, per second.",
              {"waits": of_fleet(f"rate(forebay_rate_waits_total[{RANGE}])")}, "reqps"),
@@ -165,22 +169,23 @@ ROWS: dict[str, list[Panel]] = {
               {"hit rate": of_fleet(f"rate(forebay_prefix_hit_tokens_total[{RANGE}])") + " / "
                            + of_fleet(f"rate(forebay_prefix_tokens_total[{RANGE}])")},
               "percentunit", options={"min": 0}),
-        Panel("Prefill saved", "What computing those prompts again would have taken, in seconds "
-              "per second.",
+        Panel("Prefill saved", "Prompt processing time that cached tokens saved, in seconds per "
+              "second.",
               {"saved": of_fleet(f"rate(forebay_prefix_saved_seconds_total[{RANGE}])")}, "s"),
-        Panel("Slots found anew", "Changes of the number of slots that a node was found to run "
+        Panel("Slot changes", "Changes of the number of slots that a node was found to run "
               "well, per minute.",
               {"{{node}}":
                   f"60 * sum by (node) (rate(forebay_node_slots_changes_total[{RANGE}]))"}),
     ],
     "The fleet": [
-        Panel("Gateways", "Gateways that share a queue, by what they are; empty where each works "
-              "on its own.", {"{{state}}": of_fleet("forebay_replicas", "state")}, stacked=True),
+        Panel("Gateways", "Gateways that share a queue, by role; empty without a "
+              "shared queue.", {"{{state}}": of_fleet("forebay_replicas", "state")}, stacked=True),
         Panel("Modes", "How many gateways are coordinated, seeking a leader, alone (the store is "
               "lost) or cut off (it is lost for them only).",
               {"{{mode}}": "sum by (mode) (forebay_fleet_mode)"}, stacked=True),
-        Panel("Requests by gateway", "Requests at their end, per second: whether the load balancer "
-              "is fair.", per_second("forebay_requests_total", "instance"), "reqps", stacked=True),
+        Panel("Requests by gateway", "Ended requests per second: shows whether the load balancer "
+              "distributes evenly.",
+              per_second("forebay_requests_total", "instance"), "reqps", stacked=True),
         Panel("Leaders", "The number of the leader; a step is a failover.",
               {"{{job}}": "max by (job) (forebay_fleet_epoch)"}, width=12),
         Panel("Failovers and outages", "Changes of leader, and times that a gateway lost the "
@@ -190,8 +195,8 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Skew", "Gateways with other settings, or another version: not for longer than a "
               "rolling restart takes.",
               {"other {{what}}": "max by (what) (forebay_replicas_differing)"}, width=12),
-        Panel("Age of the figures", "How old what a gateway shows of the fleet is; 0 while the "
-              "leader answers in time.",
+        Panel("Age of the figures", "Age of the fleet's figures at a gateway; 0 while the leader "
+              "answers in time.",
               {"{{instance}}": "max by (instance) (forebay_fleet_counted_seconds_ago)"}, "s",
               width=12),
     ],
@@ -211,7 +216,7 @@ ROWS: dict[str, list[Panel]] = {
               {"{{instance}}": "max by (instance) (forebay_workers)"}),
     ],
     "Jobs and sessions": [
-        Panel("Jobs under way", "Jobs queued and running, by type. At jobs.max_queue_depth (500) "
+        Panel("Unfinished jobs", "Jobs queued and running, by type. At jobs.max_queue_depth (500) "
               "queued of a type, more are refused.",
               {"{{type}} {{status}}":
                of_fleet('forebay_jobs{status=~"queued|running"}', "type, status")}),
@@ -222,6 +227,10 @@ ROWS: dict[str, list[Panel]] = {
               {"{{type}}": quantiles("forebay_job_wait_seconds", "type")["p95 {{type}}"]}, "s"),
         Panel("GPU memory reserved", "What running task types have reserved of it.",
               {"reserved": "sum(forebay_vram_reserved_bytes)"}, "bytes"),
+        Panel("Deleted because of age", "Rows that jobs.retention_days, usage.retention_days and "
+              "the bounds of the page's memory deleted, per minute, by kind.",
+              {"{{kind}}":
+                  f"60 * sum by (kind) (rate(forebay_retention_deleted_total[{RANGE}]))"}),
         Panel("Sessions", "Conversations held, and prompts pending in them.",
               {"sessions": "sum(forebay_sessions)",
                "pending prompts": "sum(forebay_sessions_pending_prompts)"}),

@@ -113,7 +113,7 @@ GIVEN: Final = {
     "x-ratelimit-reset-tokens": ("the same", "When all are there again, written likewise."),
     "X-Forebay-Guard": (
         "502 and 504 that a guard makes itself",
-        "Why: its server is gone, too slow, or closed a connection that it had kept.",
+        "Why: its server is gone, too slow, or closed a kept-alive connection.",
     ),
     "Retry-After": (
         "429, 503 and `queue_timeout`",

@@ -14,9 +14,10 @@ from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
 from forebay.gateway.hot.ended_stream import EndedStream
 from forebay.gateway.jobs.service import JobFigures
 from forebay.gateway.metrics import OF_THE_FLEET, Metrics
-from forebay.gateway.records.usage_counter import UsageCounter
+from forebay.gateway.records.service import RecordService
 from forebay.nodes.registry import Nodes
 from forebay.sessions.deps import SessionFigures
+from forebay.settings import UsageSettings
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -58,7 +59,9 @@ LABELS: Final = {
     "reason": "an [error code](errors.md)",
     "route": "the path asked for; `other` where it could not be read",
     "kind": "of tokens: `prompt`, `output`; of failures: `connect`, `lost`, `status`, `garbage`, "
-    "`too_large`, `refused`, `missing`, `removed` and the timeouts",
+    "`too_large`, `refused`, `missing`, `removed` and the timeouts; of what was deleted: `job`, "
+    "`batch`, `file`, `usage` (of a key, user and model in an hour), `record` (an ended request, "
+    "or a minute of the page's series)",
     "node": "the node's name",
     "key": "the name of a key, of the settings or made at run time",
     "side": "of connections: `client`, `node`",
@@ -101,7 +104,8 @@ def described() -> list[Described]:
     accounting = Accounting(clock.monotonic_s, EndedStream(timers))
     (snapshot,) = Scheduler().handle(Observed(), 0.0)
     assert isinstance(snapshot, Snapshot)
-    metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures(), UsageCounter())
+    records = RecordService("", UsageSettings(), timers)
+    metrics = Metrics(accounting, nodes, JobFigures(), SessionFigures(), records)
     fleet = FleetPicture("coordinated", 1, "", ())
     return [
         _described(family)

@@ -19,17 +19,19 @@ OPENING = """\
 <!-- Made from src/forebay/settings by `make reference`; change the docstrings there, not
 this page. -->
 
-[forebay.example.toml](../../forebay.example.toml) is the same as a file to start from, and
-[forebay.schema.json](forebay.schema.json) tells an editor.
+[forebay.example.toml](../../forebay.example.toml) has all of them as a file to start from;
+[forebay.schema.json](forebay.schema.json) is a JSON schema for editors.
 
 Each setting comes from the first of these that has it: a flag (`--set queue.max_size=50`), an
 environment variable (`FOREBAY_QUEUE__MAX_SIZE=50`; `__` nests, lists and tables are JSON or TOML),
-the file (`--config`, else `forebay.toml` in the current directory), the default. A name that does
-not exist is refused, with the nearest one that does. A variable that a setting names for a secret
-may begin with `FOREBAY_` too.
+the file, the default. The file is `--config`, `FOREBAY_CONFIG`, `./forebay.toml`,
+`~/.config/forebay/forebay.toml` or `/etc/forebay/forebay.toml`: the first that is given or exists.
+An unknown name is refused, with the nearest known one. Variables that hold secrets may begin with
+`FOREBAY_`, too.
 
-Nodes, keys, `[models]`, `[retry]` and `[queue]` can change while the gateway runs; other changes,
-and those of `queue.priorities`, `priority`, `fairness` and `when_full`, need a restart.
+Nodes, keys, `[models]`, `[retry]`, `[queue]` and `[usage]` can be reloaded while the gateway runs;
+other changes, and those of `queue.priorities`, `priority`, `fairness` and `when_full`, need a
+restart.
 """
 
 

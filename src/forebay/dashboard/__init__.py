@@ -1,1 +1,1 @@
-"""The page at `/` and the picture that it draws: who waits, what runs, what is wrong."""
+"""The page at `/` and its data: the queue, the nodes, and what is wrong."""

@@ -65,8 +65,8 @@ class DashboardDeps:
     """Calls back with the queue, perhaps a little later."""
     nodes: Nodes
     clock: Timers
-    waits: Callable[[], list[int]]
-    """How long requests waited since the start, by bucket."""
+    waits: Callable[[], Mapping[str, Sequence[int]]]
+    """How long requests waited since the start, by priority and bucket."""
     first_tokens: Callable[[], list[int]]
     """How long streams took to their first token since the start, by bucket."""
     output_tokens: Callable[[], int]
@@ -93,7 +93,7 @@ class DashboardFeed:
     def __init__(self, deps: DashboardDeps) -> None:
         self._deps = deps
         self._history = SampleHistory(deps.bounds_s)
-        self.minutes = MinuteSeries()
+        self.minutes = MinuteSeries(deps.bounds_s)
         self._recent_errors = RecentErrors(deps.remedy_of)
         self._recent_failures = RecentFailures()
         self._started_s = deps.clock.monotonic_s()
@@ -114,7 +114,9 @@ class DashboardFeed:
         return len(self._subscribers)
 
     def start(self) -> None:
+        """Begin; what was counted before is no news: the worker that led before has told it."""
         if self._timer is None and not self._stopped:
+            self._deps.observe(self._begin)
             self._arm()
 
     def stop(self) -> None:
@@ -165,33 +167,40 @@ class DashboardFeed:
         if not self._stopped:
             self._arm()
 
+    def _begin(self, observed: QueueObservation) -> None:
+        self._recent_errors.begin(self._deps.outcomes())
+        self._history.begin(self._read(observed))
+
     def _add_sample(self, observed: QueueObservation) -> None:
-        deps, seen, totals = self._deps, observed.snapshot, observed.snapshot.totals
+        deps = self._deps
         self._recent_errors.add(deps.outcomes(), deps.clock.monotonic_s())
         self._recent_failures.add(
             {(node.name, kind): n for node in deps.nodes for kind, n in node.failures.items()}
         )
+        reading = self._read(observed)
+        self._history.add(reading)
+        self._add_to_day(reading.waits)
+
+    def _read(self, observed: QueueObservation) -> HistoryReading:
+        deps, seen, totals = self._deps, observed.snapshot, observed.snapshot.totals
         fleet = self._fleet(observed)
         refused = sum(totals.rejected.values()) + totals.expired
-        self._history.add(
-            HistoryReading(
-                depth=seen.by_priority,
-                processing=seen.running,
-                served=totals.served,
-                rejected=refused if fleet else self._recent_errors.rejected(),
-                waits=deps.waits(),
-                first_tokens=deps.first_tokens(),
-                output_tokens=deps.output_tokens(),
-                source=fleet and (fleet.mode, fleet.epoch),
-            )
+        return HistoryReading(
+            depth=seen.by_priority,
+            processing=seen.running,
+            served=totals.served,
+            rejected=refused if fleet else self._recent_errors.rejected(),
+            waits=deps.waits(),
+            first_tokens=deps.first_tokens(),
+            output_tokens=deps.output_tokens(),
+            source=fleet and (fleet.mode, fleet.epoch),
         )
-        self._add_to_day()
 
-    def _add_to_day(self) -> None:
+    def _add_to_day(self, waits: Mapping[str, Sequence[int]]) -> None:
         newest, history = self._history.newest, self._history
         assert newest is not None
         at = self._deps.clock.utc().timestamp()
-        self.minutes.add(newest, history.tokens_per_second(), at)
+        self.minutes.add(newest, history.tokens_per_second(), waits, at)
 
     def day(self, hours: int) -> dict[str, object]:
         """Return the last hours by the minute, as columns."""

@@ -92,12 +92,12 @@ def _cut_off(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     lasted = duration(fleet.mode_seconds)
     yield TroubleSnapshot(
         "error", "cut_off",
-        Words(f"This gateway has been cut off from the shared store for {lasted.en}, and others "
-              "may not be: nothing new starts here.",
+        Words(f"This gateway has been cut off from the shared store for {lasted.en}, but others "
+              "may reach it: nothing new starts here.",
               f"このゲートウェイは {lasted.ja}前から共有ストアに接続できません。他のゲートウェイは"
               "接続できている可能性があるため、ここでは新しい処理を開始しません。"),
-        Words("Send clients to another gateway (/ready says 503 here); look at the network between "
-              "here and coordination.url.",
+        Words("Send clients to another gateway (/ready says 503 here); check the network between "
+              "this machine and coordination.url.",
               "別のゲートウェイに送ってください (ここでは /ready が 503 を返します)。"
               "coordination.url までのネットワークを確認してください。"),
         fleet.mode_seconds,
@@ -108,12 +108,12 @@ def _alone(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     lasted = duration(fleet.mode_seconds)
     yield TroubleSnapshot(
         "error", "store_lost",
-        Words(f"The shared store has been out of reach for {lasted.en}: each gateway works alone, "
+        Words(f"The shared store has been unreachable for {lasted.en}: each gateway works alone, "
               "with its share of the slots.",
               f"共有ストアに {lasted.ja}前から接続できません。各ゲートウェイはスロットの割り当て分"
               "だけで単独動作しています。"),
-        Words("Start Valkey or Redis again (coordination.url): they find each other by themselves. "
-              "Until then the figures here are this gateway's own.",
+        Words("Start Valkey or Redis (coordination.url): the gateways then reconnect. Until then "
+              "the figures are those of this gateway only.",
               "Valkey または Redis (coordination.url) を起動すると自動的に復帰します。"
               "それまで、ここの数値はこのゲートウェイだけのものです。"),
         fleet.mode_seconds,
@@ -126,10 +126,10 @@ def _seeking(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     lasted = duration(fleet.mode_seconds)
     yield TroubleSnapshot(
         "warning", "leaderless",
-        Words(f"No gateway has led the fleet for {lasted.en}: newcomers wait.",
+        Words(f"No gateway has led the fleet for {lasted.en}: new requests wait.",
               f"{lasted.ja}間、リーダーとなるゲートウェイがありません。"
               "新しいリクエストは待機しています。"),
-        Words("One is found by itself while the store answers; look at the logs of the gateways.",
+        Words("A leader is elected automatically while the store answers; see the logs.",
               "ストアが応答していれば自動的に決まります。ゲートウェイのログを確認してください。"),
         fleet.mode_seconds,
     )  # fmt: skip
@@ -151,12 +151,12 @@ def _lost(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
     have = "has" if len(lost) == 1 else "have"
     yield TroubleSnapshot(
         "warning", "replica_lost",
-        Words(f"{len(lost)} of {len(fleet.replicas)} gateways {have} not been heard of for "
+        Words(f"{len(lost)} of {len(fleet.replicas)} gateways {have} sent no heartbeat for "
               f"{heard.en}: {names.en}.",
               f"{len(fleet.replicas)} 台中 {len(lost)} 台のゲートウェイから {heard.ja}間応答が"
               f"ありません: {names.ja}。"),
-        Words("Start it again: it joins by itself. If it was taken away for good, it leaves this "
-              "list after a while.",
+        Words("Start it again: it joins automatically. If it was removed for good, it leaves "
+              "this list after a while.",
               "起動すると自動的に参加します。撤去した場合は、しばらくするとこの一覧から消えます。"),
     )  # fmt: skip
 
@@ -173,8 +173,8 @@ def _other_settings(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
               f"{names.en}.",
               f"{len(fleet.replicas)} 台中 {len(other)} 台のゲートウェイの設定がここと異なります: "
               f"{names.ja}。"),
-        Words("Those of the leader hold for all. Give every gateway the same file, then restart or "
-              "reload them one after the other.",
+        Words("The leader's settings apply to all. Install the same file on every gateway, then "
+              "restart or reload them in turn.",
               "リーダーの設定が全体に適用されます。同じ設定ファイルにして、順に再起動または"
               "再読み込みしてください。"),
     )  # fmt: skip
@@ -189,7 +189,7 @@ def _other_versions(fleet: FleetSnapshot) -> Iterator[TroubleSnapshot]:
         "info", "versions_differ",
         Words(f"The gateways of this fleet run {len(versions)} versions: {said}.",
               f"このフリートでは {len(versions)} つのバージョンが動作しています: {said}。"),
-        Words("That is well during a rolling restart; finish it.",
+        Words("This is normal during a rolling restart; finish it.",
               "順次再起動の間は問題ありません。残りも更新してください。"),
     )  # fmt: skip
 

@@ -1,10 +1,9 @@
-"""The last 15 minutes, one sample a second: the time line of the page.
+"""The last 15 minutes, one sample per second, for the charts of the page.
 
 A sample keeps what was true at its moment (depth, processing) and what has happened since the one
 before (served, rejected). Waits are quantiles over the 30 seconds before it, from the differences
-of the buckets that the metrics keep anyway: nothing is added to the path of a request. A quantile
-lies somewhere inside its bucket, and is taken to lie where it would if the values there were spread
-evenly (linear interpolation, as Prometheus does it).
+of counts by bucket. A quantile lies somewhere inside its bucket, and is told as the lower end of
+that: so it is never above the longest that was measured. Buckets are narrow for this reason.
 
 Bounds: 900 samples of about a dozen numbers, and 91 rows of buckets; adding one is O(buckets).
 """
@@ -12,7 +11,7 @@ Bounds: 900 samples of about a dozen numbers, and 91 rows of buckets; adding one
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -31,26 +30,18 @@ MINUTE: Final = 60
 def quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
     """Return the value below which a share of what was counted lies; None where nothing was.
 
-    `counts` has one entry more than `bounds`: what lay above the last. What lies in the first
-    bucket did not wait at all, so 0 is said of it.
+    `counts` has one entry more than `bounds`: what lay above the last. Of a bucket its lower end is
+    told, and of the first, which is of those that did not wait at all, 0.
 
     >>> quantile([0, 10, 0], (1.0, 2.0), 0.5)
-    1.5
+    1.0
     """
-    total = sum(counts)
-    if total == 0:
-        return None
-    wanted, seen = share * total, 0.0
-    for index, count in enumerate(counts):
-        if count and seen + count >= wanted:
-            if index == 0:
-                return 0.0
-            if index == len(bounds):
-                break
-            low = bounds[index - 1]
-            return low + (bounds[index] - low) * (wanted - seen) / count
+    wanted, seen = share * sum(counts), 0
+    for low, count in zip((0.0, *bounds), counts, strict=True):
         seen += count
-    return bounds[-1]
+        if seen and seen >= wanted:
+            return low
+    return None
 
 
 class HistoryReading(Struct, frozen=True):
@@ -60,8 +51,8 @@ class HistoryReading(Struct, frozen=True):
     processing: int
     served: int
     rejected: int
-    waits: Sequence[int]
-    """How long requests waited, by bucket."""
+    waits: Mapping[str, Sequence[int]]
+    """How long requests waited, by priority and bucket."""
     first_tokens: Sequence[int]
     """How long streams took to their first token, by bucket."""
     output_tokens: int
@@ -75,9 +66,9 @@ class SampleHistory:
     def __init__(self, bounds_s: Sequence[float]) -> None:
         self._bounds_s = bounds_s
         self._samples: deque[TimelineSample] = deque(maxlen=SAMPLES_MAX)
-        self._waits: deque[Sequence[int]] = deque(maxlen=WAITS_WINDOW + 1)
-        self._waits.append([0] * (len(bounds_s) + 1))
-        self._first_tokens: deque[Sequence[int]] = deque(self._waits, maxlen=MINUTE + 1)
+        self._nothing = [0] * (len(bounds_s) + 1)
+        self._waits: deque[Sequence[int]] = deque([self._nothing], maxlen=WAITS_WINDOW + 1)
+        self._first_tokens: deque[Sequence[int]] = deque([self._nothing], maxlen=MINUTE + 1)
         self._output_tokens: deque[int] = deque([0], maxlen=MINUTE + 1)
         self._served = self._rejected = 0
         self._source: object = None
@@ -89,21 +80,29 @@ class SampleHistory:
         """The last whole second; None in the first."""
         return self._samples[-1] if self._samples else None
 
+    def begin(self, reading: HistoryReading) -> None:
+        """Take what had been counted before the first sample."""
+        self._waits[0], self._first_tokens[0] = self._sum(reading.waits), reading.first_tokens
+        self._output_tokens[0] = reading.output_tokens
+        self._served, self._rejected = reading.served, reading.rejected
+        self._source = reading.source
+
     def add(self, reading: HistoryReading) -> None:
-        self._waits.append(reading.waits)
+        waits = self._sum(reading.waits)
+        self._waits.append(waits)
         self._first_tokens.append(reading.first_tokens)
         self._output_tokens.append(reading.output_tokens)
         if reading.source != self._source:  # nothing happened: another leader, or none, counts
             self._source = reading.source
             self._served, self._rejected = reading.served, reading.rejected
-        recent = [now - then for now, then in zip(reading.waits, self._waits[0], strict=True)]
+        recent = [now - then for now, then in zip(waits, self._waits[0], strict=True)]
         sample = TimelineSample(
             depth=reading.depth,
             processing=reading.processing,
             served=max(0, reading.served - self._served),
             rejected=max(0, reading.rejected - self._rejected),
-            wait_p50_seconds=self._quantile(recent, 0.5),
-            wait_p95_seconds=self._quantile(recent, 0.95),
+            wait_p50_seconds=quantile(recent, self._bounds_s, 0.5),
+            wait_p95_seconds=quantile(recent, self._bounds_s, 0.95),
         )
         self._served, self._rejected = reading.served, reading.rejected
         self._samples.append(sample)
@@ -127,7 +126,7 @@ class SampleHistory:
         """Return how long streams that ended in the last minute took to their first token."""
         newest, oldest = self._first_tokens[-1], self._first_tokens[0]
         recent = [now - then for now, then in zip(newest, oldest, strict=True)]
-        return self._quantile(recent, share)
+        return quantile(recent, self._bounds_s, share)
 
     def columns(self, priorities: Sequence[str]) -> dict[str, object]:
         """Return all samples as columns of equal length, the oldest first."""
@@ -143,9 +142,8 @@ class SampleHistory:
             "wait_p95_seconds": [one.wait_p95_seconds for one in samples],
         }
 
+    def _sum(self, waits: Mapping[str, Sequence[int]]) -> list[int]:
+        return [sum(column) for column in zip(self._nothing, *waits.values(), strict=True)]
+
     def _last(self, samples: int) -> Sequence[TimelineSample]:
         return list(islice(reversed(self._samples), samples))
-
-    def _quantile(self, counts: Sequence[int], share: float) -> float | None:
-        seconds = quantile(counts, self._bounds_s, share)
-        return None if seconds is None else round(seconds, 3)

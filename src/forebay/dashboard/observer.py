@@ -37,7 +37,7 @@ class QueueObservation(Struct, frozen=True):
 
 
 class QueueObserver:
-    """Shares one request for a snapshot among all who want one."""
+    """Shares one request for a snapshot among concurrent callers."""
 
     def __init__(self, observe: Observe, options: Callable[[], Options], clock: Timers) -> None:
         self._observe = observe

@@ -40,6 +40,10 @@ class RecentErrors:
         self._quarter: _Window[str] = _Window(SAMPLES_MAX)
         self._last_s: dict[str, float] = {}
 
+    def begin(self, totals: Mapping[str, int]) -> None:
+        """Take what had been counted before the first second."""
+        self._totals = totals
+
     def add(self, totals: Mapping[str, int], now_s: float) -> None:
         """Add one second; `totals` are since the start."""
         before = self._totals
@@ -107,7 +111,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class _Window(Generic[Key]):
-    """Sums over the last so many seconds."""
+    """Sums over a sliding window of seconds."""
 
     def __init__(self, seconds: int) -> None:
         self._seconds: deque[dict[Key, int]] = deque()

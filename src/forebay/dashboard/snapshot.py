@@ -110,7 +110,9 @@ class NodeSnapshot(Struct, frozen=True):
     simulated: bool
     guarded: bool = False
     slots_reason: str | None = None
-    """Why it has as many slots, where they are found by trying."""
+    """Why it has as many slots, where they are found automatically."""
+    kv_free_tokens: int | None = None
+    """What its key-value cache has room for, where its guard says so."""
 
 
 class JobTypeCounts(Struct, frozen=True):
@@ -318,6 +320,7 @@ def node_snapshots(
             simulated=node.kind == Simulated.kind,
             guarded=node.guarded,
             slots_reason=node.slots_reason,
+            kv_free_tokens=node.kv_free_tokens,
         )
 
 

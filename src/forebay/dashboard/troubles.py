@@ -1,4 +1,4 @@
-"""What is wrong now, and what to do about it.
+"""Present problems, and what to do about them.
 
 A pure function of one state. Each rule covers one kind of trouble; the worst come first, and only
 as many are returned as anyone would read. Rules cover what lasts: what happened once is in the list
@@ -78,9 +78,9 @@ def _gateway(moment: ObservedState) -> Troubles:
     if moment.draining:
         yield TroubleSnapshot(
             "warning", "shutting_down",
-            Words("This gateway is shutting down: it takes nothing new.",
+            Words("This gateway is shutting down: new requests are refused.",
                   "このゲートウェイは停止処理中です。新しいリクエストは受け付けません。"),
-            Words("What runs may finish; callers are told to try again.",
+            Words("Running requests may finish; clients are asked to retry.",
                   "実行中の処理は完了まで続きます。呼び出し元には再試行が案内されます。"),
         )  # fmt: skip
 
@@ -91,7 +91,7 @@ def _no_node(moment: ObservedState) -> Troubles:
     if not moment.nodes:
         yield TroubleSnapshot(
             "error", "no_node",
-            Words("There is no node: nothing can be answered.",
+            Words("There is no node: no request can be served.",
                   "ノードがありません。リクエストに応答できません。"),
             Words("Start Ollama, llama.cpp or vLLM, then: forebay nodes add URL",
                   "Ollama、llama.cpp、vLLM などを起動し、次を実行してください: "
@@ -120,7 +120,7 @@ def _offline(moment: ObservedState) -> Troubles:
             Words(f"{count} of {of} nodes are offline: {names} and {count - NAMED_MAX} more.",
                   f"{of} 台中 {count} 台のノードがオフラインです: {names} ほか"
                   f" {count - NAMED_MAX} 台。"),
-            Words("So many at once is often the network between here and them.",
+            Words("If so many fail at once, check the network between this machine and them.",
                   "同時に多数の場合、ネットワークの障害がよくある原因です。"),
             max(node.state_seconds for node in offline),
         )  # fmt: skip
@@ -130,7 +130,7 @@ def _offline(moment: ObservedState) -> Troubles:
         yield TroubleSnapshot(
             "error", "node_offline",
             Words(since.en + error.en, since.ja + error.ja),
-            Words("Start its server again (it comes back by itself), or take it out with: "
+            Words("Start its server again (it is then used automatically), or remove it with: "
                   f"forebay nodes remove {node.name}",
                   "サーバーを起動すると自動的に復帰します。外すには: "
                   f"forebay nodes remove {node.name}"),
@@ -175,14 +175,14 @@ def _full(moment: ObservedState) -> Troubles:
     if not queue.enabled or not queue.max_size or queue.waiting < NEARLY_FULL * queue.max_size:
         return
     advice = Words(
-        "Add nodes or slots; or let more wait with queue.max_size.",
+        "Add nodes or slots, or raise queue.max_size.",
         "ノードかスロットを増やすか、queue.max_size で待機数の上限を上げてください。",
     )
     if queue.waiting >= queue.max_size:
         yield TroubleSnapshot(
             "error", "queue_full",
-            Words(f"The queue is full ({queue.waiting} of {queue.max_size}): newcomers are told "
-                  "to try again later.",
+            Words(f"The queue is full ({queue.waiting} of {queue.max_size}): new requests are "
+                  "refused and may be retried later.",
                   f"キューが満杯です ({queue.waiting} / {queue.max_size})。"
                   "新しいリクエストには再試行を求めています。"),
             advice,
@@ -217,7 +217,7 @@ def _long_waits(moment: ObservedState) -> Troubles:
         wait, limit = duration(wait_s), duration(moment.wait_s_max)
         yield TroubleSnapshot(
             "warning", "long_waits",
-            Words(f"A newcomer for {model.model} would wait about {wait.en}, longer than the "
+            Words(f"A new request for {model.model} would wait about {wait.en}, longer than the "
                   f"limit of {limit.en}.",
                   f"{model.model} の予想待ち時間は約 {wait.ja}で、上限の {limit.ja}を超えています。"),
             Words("Add slots for it, or allow longer waits with queue.max_wait_seconds.",
@@ -231,10 +231,10 @@ def _failing(moment: ObservedState) -> Troubles:
             models = ", ".join(node.failing[:NAMED_MAX])
             yield TroubleSnapshot(
                 "warning", "model_failing",
-                Words(f"Node {node.name} keeps failing with {models}, which rests for some seconds.",
+                Words(f"Node {node.name} keeps failing with {models}, which is paused there for some seconds.",
                       f"ノード {node.name} で {models} の失敗が続いています。"
                       "数秒間休ませています。"),
-                Words("Look at that node's own log; it is tried again by itself.",
+                Words("Read that node's own log; it is retried automatically.",
                       "ノードのログを確認してください。自動的に再試行されます。"),
                 None, node.name,
             )  # fmt: skip
@@ -248,7 +248,7 @@ def _loading(moment: ObservedState) -> Troubles:
                 "warning", "node_loading",
                 Words(f"Node {node.name} has been loading for {lasted.en}.",
                       f"ノード {node.name} は {lasted.ja}間、読み込み中のままです。"),
-                Words("Look at its log: a model that does not fit into memory loads for ever.",
+                Words("Read its log: a model that does not fit into memory never finishes loading.",
                       "ノードのログを確認してください。メモリに収まらないモデルの可能性があります。"),
                 node.state_seconds, node.name,
             )  # fmt: skip

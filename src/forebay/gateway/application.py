@@ -14,11 +14,11 @@ from starlette.routing import Match
 
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.errors.rendering import family_of, preferred_language
-from forebay.gateway.hot.access_record import RecordMaker
 from forebay.gateway.hot.admission import HOT_ROUTES
 from forebay.gateway.hot.callers import EXPOSED, plain_id
 from forebay.gateway.hot.model_names import nearest
 from forebay.gateway.hot.paths import PATH_BYTES_MAX, spellings
+from forebay.gateway.hot.record_maker import RecordMaker
 from forebay.gateway.hot.user_hash import UserHashes, data_folder, load_key
 from forebay.gateway.routes.access_logs import AccessLogRoutes, LogFeed
 from forebay.gateway.routes.acp import AcpRoutes
@@ -109,7 +109,7 @@ def _routes(parts: Parts) -> list[BaseRoute]:
         AdminRoutes(
             authorizer, reader, parts.nodes, parts.node_commands, parts.queue_observer, parts.live
         ),
-        AccessLogRoutes(authorizer, _log_feed(parts), parts.seat.workers if parts.seat else 1),
+        AccessLogRoutes(authorizer, _log_feed(parts), parts.membership, parts.peers),
         KeyRoutes(authorizer, reader, parts.records, parts.keys, parts.live),
         UsageRoutes(authorizer, parts.records),
         GuardRoutes(authorizer, reader, readiness, parts.guarded, parts.nodes),
@@ -209,7 +209,7 @@ class RequestIdMiddleware:
 
 
 class AlternativeSpellings:
-    """Routes an unknown path to the one that it is another spelling of."""
+    """Routes an alternative spelling of a path to the known path."""
 
     def __init__(self, router: Router) -> None:
         self._router = router

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cache
+from math import log
 from typing import TYPE_CHECKING, Final
 
 from forebay.dashboard.recent_errors import Remedy
 from forebay.dashboard.snapshot import JobsSnapshot, JobTypeCounts, OpenBatches, Words
 from forebay.gateway.errors.codes import CODES
-from forebay.gateway.hot.accounting import BUCKETS_S, Histogram
+from forebay.gateway.hot.accounting import BUCKETS_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,24 +34,77 @@ GOOD_ENDS: Final = frozenset({"served"})
 _PASSED_ON: Final = Remedy(
     "caller",
     Words(
-        "The node itself answered with an error (a 4xx or 5xx of its own), and that was passed on.",
+        "The node answered with a 4xx or 5xx, which was passed through.",
         "ノード自身がエラー (4xx または 5xx) を返し、その応答をそのまま返しました。",
     ),
 )
 
 
-def waits_by_bucket(accounting: Accounting) -> list[int]:
-    """Return the waiting times of all requests since the start, by bucket.
+def _fine_bounds() -> tuple[float, ...]:
+    """Return 1 ms to 10 minutes in steps of 5%, of whole milliseconds at least."""
+    steps = int(log(600_000, 1.05)) + 1
+    return tuple(sorted({round(1.05**step) / 1000 for step in range(steps)} | {600.0}))
 
-    Without those that were rejected at once: they would make the other waits look short.
+
+FINE_BOUNDS_S: Final = _fine_bounds()
+"""What the page tells is no more than 5%, or 1 ms, below what was measured."""
+
+
+class FineHistogram:
+    """Counts by bucket, finer than the metrics': for quantiles that people read."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(FINE_BOUNDS_S) + 1)
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(FINE_BOUNDS_S, seconds)] += 1
+
+
+class RequestTimes:
+    """Counts how long requests waited, by priority, and streams took to their first byte.
+
+    A stream's time begins with its arrival. An answer that is not streamed has no first token that
+    anyone sees. Of requests that did not wait the metrics' own histograms tell: most cost nothing
+    here.
     """
-    total = [0] * (len(BUCKETS_S) + 1)
-    for (_, outcome), histogram in accounting.waits.items():
-        if not _waits(outcome):
-            continue
-        for index, count in enumerate(histogram.counts):
-            total[index] += count
-    return total
+
+    def __init__(self, accounting: Accounting, ended: EndedStream) -> None:
+        self._accounting = accounting
+        self._waits: dict[str, FineHistogram] = {}
+        self._first_tokens = FineHistogram()
+        ended.read_by(self._take)
+
+    def waits(self) -> dict[str, list[int]]:
+        """Return the waiting times of all requests since the start, by priority and bucket.
+
+        Without those that were rejected at once: they would make the other waits look short.
+        """
+        waits = {name: list(histogram.counts) for name, histogram in self._waits.items()}
+        for (priority, outcome), histogram in self._accounting.waits.items():
+            if _waits(outcome):
+                counts = waits.setdefault(priority, [0] * (len(FINE_BOUNDS_S) + 1))
+                counts[0] += histogram.counts[0]
+        return waits
+
+    def first_tokens(self) -> list[int]:
+        """Return the times to the first token since the start, by bucket."""
+        return list(self._first_tokens.counts)
+
+    def _take(self, batch: EndedBatch) -> None:
+        for ended in batch.requests:
+            arrival = ended.arrival
+            if arrival is None:
+                continue
+            if ended.waited_s > BUCKETS_S[0] and _waits(ended.outcome):
+                self._waits_of(arrival.priority).add(ended.waited_s)
+            if arrival.stream and ended.first_byte_s:
+                self._first_tokens.add(ended.first_byte_s - ended.arrived_s)
+
+    def _waits_of(self, priority: str) -> FineHistogram:
+        known = self._waits.get(priority)
+        if known is None:
+            known = self._waits[priority] = FineHistogram()
+        return known
 
 
 def _waits(outcome: str) -> bool:
@@ -66,46 +121,37 @@ def bad_ends(accounting: Accounting) -> dict[str, int]:
     return ends
 
 
-class FirstTokens:
-    """Counts how long streams took from their arrival to the first byte of their answer.
-
-    An answer that is not streamed has no first token that anyone sees.
-    """
-
-    def __init__(self, ended: EndedStream) -> None:
-        self.histogram = Histogram()
-        ended.read_by(self._take)
-
-    def _take(self, batch: EndedBatch) -> None:
-        for ended in batch.requests:
-            if ended.first_byte_s and ended.arrival is not None and ended.arrival.stream:
-                self.histogram.add(ended.first_byte_s - ended.arrived_s)
-
-
 WAITS, FIRST_TOKENS, END = "waits ", "first tokens ", "end "
 OUTPUT_TOKENS, RETRIES = "output tokens", "retries"
 """How the figures of the page are named among what workers count."""
 
 
-def page_figures(
-    accounting: Accounting, first_tokens: FirstTokens, retries: int
-) -> dict[str, float]:
+def page_figures(accounting: Accounting, times: RequestTimes, retries: int) -> dict[str, float]:
     """Return what the page shows of this process' requests, by name."""
     figures: dict[str, float] = {RETRIES: retries, OUTPUT_TOKENS: accounting.output_tokens}
-    for name, counts in (
-        (WAITS, waits_by_bucket(accounting)),
-        (FIRST_TOKENS, first_tokens.histogram.counts),
-    ):
+    counted = {f"{WAITS}{name} ": counts for name, counts in times.waits().items()}
+    for name, counts in (*counted.items(), (FIRST_TOKENS, times.first_tokens())):
         for index, count in enumerate(counts):
-            figures[f"{name}{index}"] = count
+            if count:
+                figures[f"{name}{index}"] = count
     for outcome, count in bad_ends(accounting).items():
         figures[f"{END}{outcome}"] = count
     return figures
 
 
-def with_counts(name: str, counts: list[int], others: Mapping[str, float]) -> list[int]:
-    """Return what this process counted by bucket, with what other workers did under that name."""
-    return [count + int(others.get(f"{name}{index}", 0)) for index, count in enumerate(counts)]
+def with_waits(waits: dict[str, list[int]], others: Mapping[str, float]) -> dict[str, list[int]]:
+    """Add the waits that other workers counted, by priority and bucket."""
+    for name, count in others.items():
+        if name.startswith(WAITS):
+            priority, _, index = name[len(WAITS) :].rpartition(" ")
+            counts = waits.setdefault(priority, [0] * (len(FINE_BOUNDS_S) + 1))
+            counts[int(index)] += int(count)
+    return waits
+
+
+def with_first_tokens(counts: list[int], others: Mapping[str, float]) -> list[int]:
+    """Add the times to the first token that other workers counted, by bucket."""
+    return [count + int(others.get(f"{FIRST_TOKENS}{i}", 0)) for i, count in enumerate(counts)]
 
 
 def with_ends(ends: dict[str, int], others: Mapping[str, float]) -> dict[str, int]:

@@ -71,7 +71,7 @@ async def find_default_nodes(
     if not has_llama_cpp():
         raise BackendFailed(no_model_hint(gguf))
     if gguf is None:
-        say("no model server found on this machine: starting a small one of our own")
+        say("no model server found on this machine: starting the built-in model")
     model = await find_model(gguf, say=say)
     embedded = EmbeddedNode(EmbeddedOptions(model.path, model.model))
     await embedded.start()

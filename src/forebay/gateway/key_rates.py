@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from forebay.core import KeysUsed, OptionsChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from forebay.clock import TimerHandle, Timers
     from forebay.core import Event, Options
@@ -47,6 +47,10 @@ class KeyRates:
             self._options = options
             self._post(OptionsChanged(options))
             self._tell()
+
+    def paced(self) -> Collection[str]:
+        """Return the names of the keys that have limits."""
+        return self._options.key_limits.keys()
 
     def has_day_limits(self) -> bool:
         return any(limits.tokens_per_day for limits in self._options.key_limits.values())

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forebay.gateway.holdings import Holdings
     from forebay.gateway.hot.accounting import Accounting, Histogram
     from forebay.gateway.jobs.service import JobFigures
-    from forebay.gateway.records.usage_counter import UsageCounter
+    from forebay.gateway.records.service import RecordService
     from forebay.nodes.registry import Nodes
     from forebay.sessions.deps import SessionFigures
 
@@ -41,6 +41,8 @@ SUFFIXES: Final = ("", "_total", "_bucket", "_sum", "_count")
 SEPARATOR: Final = "\x1f"
 MODES: tuple[str, ...] = get_args(Mode)
 STATES: tuple[str, ...] = get_args(ReplicaState)
+DELETED: Final = ("job", "batch", "file", "usage", "record")
+"""Kinds of rows that retention deletes."""
 OF_THE_FLEET = frozenset(
     {
         "forebay_queue_depth", "nexus_queue_depth", "forebay_queue_max_size",
@@ -49,7 +51,8 @@ OF_THE_FLEET = frozenset(
         "forebay_model_swaps_total", "forebay_rate_waits_total", "forebay_prefix_tokens_total",
         "forebay_prefix_hit_tokens_total", "forebay_prefix_saved_seconds_total",
         "forebay_node_in_flight", "nexus_backend_pending_requests",
-        "forebay_node_slots", "forebay_node_up", "forebay_jobs", "forebay_replicas",
+        "forebay_node_slots", "forebay_node_up", "forebay_node_kv_free_tokens",
+        "forebay_jobs", "forebay_replicas",
         "forebay_replicas_differing", "forebay_fleet_epoch", "forebay_fleet_failovers_total",
     }
 )  # fmt: skip
@@ -66,13 +69,13 @@ class Metrics:
         nodes: Nodes,
         jobs: JobFigures,
         sessions: SessionFigures,
-        usage: UsageCounter,
+        records: RecordService,
     ) -> None:
         self._accounting = accounting
         self._nodes = nodes
         self._jobs = jobs
         self._sessions = sessions
-        self._usage = usage
+        self._records = records
 
     def text(
         self,
@@ -95,7 +98,7 @@ class Metrics:
         counters: dict[str, float] = {}
         gauges: dict[str, float] = {}
         for family in (
-            self._waits(), *self._traffic(retries), self._failures(), self._by_key(),
+            self._waits(), *self._traffic(retries), self._failures(), *self._of_records(),
             *_of_resources(held),
         ):  # fmt: skip
             kind = gauges if family.type == "gauge" else counters
@@ -112,7 +115,7 @@ class Metrics:
         totals = snapshot.totals if fleet is None or fleet.mode == "coordinated" else None
         return [*self._queue(snapshot), *_queue_totals(totals), *self._traffic(retries),
                 *self._of_nodes(snapshot), *self._of_jobs(), *self._of_sessions(),
-                self._by_key(), *_of_resources(held),
+                *self._of_records(), *_of_resources(held),
                 *(_of_fleet(fleet, look.age_s) if fleet else ())]  # fmt: skip
 
     def _queue(self, snapshot: Snapshot) -> Iterator[Metric]:
@@ -132,7 +135,7 @@ class Metrics:
     def _waits(self) -> Metric:
         return _histograms(
             "forebay_queue_wait_seconds",
-            "Time spent waiting, with the zeros of those that did not.",
+            "Time spent waiting; 0 for requests that did not wait.",
             "priority outcome",
             self._accounting.waits.items(),
         )
@@ -149,7 +152,7 @@ class Metrics:
             ("forebay_first_byte_seconds", "From the node's start to its first byte.",
              counts.first_bytes),
             ("forebay_request_seconds", "Time spent running on a node.", counts.runs),
-            ("forebay_estimate_error_seconds", "How far the promised wait was off.",
+            ("forebay_estimate_error_seconds", "Error of the estimated wait.",
              counts.estimate_errors),
         ):  # fmt: skip
             yield _histograms(name, what, "", [((), histogram)])
@@ -190,6 +193,13 @@ class Metrics:
             "node",
             {backend.name: float(backend.told.state == "online") for backend in self._nodes},
         )
+        rooms = {backend.name: backend.kv_free_tokens for backend in self._nodes}
+        yield _gauges(
+            "forebay_node_kv_free_tokens",
+            "Tokens that its key-value cache has room for; only where its guard says so.",
+            "node",
+            {name: room for name, room in rooms.items() if room is not None},
+        )
         yield self._failures()
 
     def _failures(self) -> Metric:
@@ -204,12 +214,24 @@ class Metrics:
             },
         )
 
-    def _by_key(self) -> Metric:
-        return _counters(
+    def _of_records(self) -> Iterator[Metric]:
+        yield _counters(
             "forebay_usage_tokens_total",
             "Tokens in and out by key, estimated where a node does not say; without keys none.",
             "key kind",
-            self._usage.tokens_by_key,
+            self._records.usage.tokens_by_key,
+        )
+        counts = self._jobs.deleted + self._records.deleted
+        yield _counters(
+            "forebay_retention_deleted_total",
+            "Rows that this gateway deleted because of their age.",
+            "kind",
+            {kind: counts[kind] for kind in DELETED},
+        )
+        yield _gauge(
+            "forebay_records_failing",
+            "1 while reading or writing the database of keys, usage and history fails.",
+            float(self._records.is_failing()),
         )
 
     def _of_jobs(self) -> Iterator[Metric]:
@@ -251,7 +273,7 @@ def _queue_totals(totals: Totals | None) -> Iterator[Metric]:
     """Yield the counters of the scheduler; without a sample where there are none."""
     for name, what, field in (
         ("enqueued", "Requests that had to wait.", "enqueued"),
-        ("timeouts", "Requests that waited too long.", "expired"),
+        ("timeouts", "Requests that timed out while waiting.", "expired"),
         ("cancelled", "Requests given up by their clients, or cancelled.", "cancelled"),
     ):
         count = None if totals is None else getattr(totals, field)
@@ -274,17 +296,17 @@ def _queue_totals(totals: Totals | None) -> Iterator[Metric]:
     )
     yield _counter(
         "forebay_prefix_tokens_total",
-        "Tokens of prompts that several nodes could serve, about.",
+        "Approximate prompt tokens of requests that several nodes could serve.",
         None if totals is None else totals.prefix_tokens,
     )
     yield _counter(
         "forebay_prefix_hit_tokens_total",
-        "Those of them that were probably cached on the node that served them.",
+        "Prompt tokens that were probably cached on the node that served them.",
         None if totals is None else totals.prefix_hit_tokens,
     )
     yield _counter(
         "forebay_prefix_saved_seconds_total",
-        "What computing those again would have taken, as measured.",
+        "Prompt processing time that the cached tokens saved, estimated.",
         None if totals is None else totals.prefix_saved_s,
     )
 
@@ -294,8 +316,8 @@ def _of_resources(held: Holdings) -> Iterator[Metric]:
     yield _gauge("forebay_leases", "Slots of nodes that this gateway holds now.", held.leases)
     yield _counter(
         "forebay_leases_orphaned_total",
-        "Leases that the watchdog found without a request, or requests without their lease; "
-        "given back. Anything but 0 is a bug.",
+        "Leases that the watchdog found without a request, or requests without a lease; "
+        "released. Anything but 0 is a bug.",
         held.orphaned,
     )
     yield _gauges(
@@ -319,13 +341,13 @@ def _of_fleet(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]:
     by_state = Counter(replica.state for replica in drawn)
     yield _gauges(
         "forebay_replicas",
-        "Gateways that share the queue; `lost` for a while after one has vanished.",
+        "Gateways that share the queue; `lost` for a while after one has disappeared.",
         "state",
         {state: by_state[state] for state in STATES},
     )
     yield _gauges(
         "forebay_replicas_differing",
-        "Gateways of the fleet whose settings or version are not this one's.",
+        "Gateways of the fleet whose settings or version differ from this gateway's.",
         "what",
         {
             "settings": sum(not one.same_settings for one in alive),
@@ -341,7 +363,7 @@ def _of_fleet(fleet: FleetPicture, age_s: float | None) -> Iterator[Metric]:
     yield _gauge("forebay_fleet_epoch", "How many leaders there have been.", fleet.epoch)
     yield _gauge(
         "forebay_fleet_counted_seconds_ago",
-        "How old the figures of the fleet are here; 0 while the leader answers in time.",
+        "Age of the fleet's figures at this gateway; 0 while the leader answers in time.",
         age_s,
     )
     yield _counter(

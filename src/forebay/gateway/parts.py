@@ -12,20 +12,19 @@ from forebay.dashboard.feed import DashboardDeps, DashboardFeed, LifecycleStatus
 from forebay.dashboard.observer import QueueObserver
 from forebay.dashboard.snapshot import SessionsSnapshot
 from forebay.gateway.dashboard import (
-    FIRST_TOKENS,
+    FINE_BOUNDS_S,
     GPUS_S,
     OUTPUT_TOKENS,
     RETRIES,
-    WAITS,
-    FirstTokens,
     JobsView,
     RateLimit,
+    RequestTimes,
     bad_ends,
     page_figures,
     remedy_of,
-    waits_by_bucket,
-    with_counts,
     with_ends,
+    with_first_tokens,
+    with_waits,
 )
 from forebay.gateway.errors.rendering import ErrorRenderer
 from forebay.gateway.fleet.guarded_nodes import GuardedNodes
@@ -33,7 +32,7 @@ from forebay.gateway.fleet.membership import Membership, make_coordinator
 from forebay.gateway.fleet.node_commands import NodeCommandLog
 from forebay.gateway.fleet.peers import Peers
 from forebay.gateway.holdings import HoldingsAudit
-from forebay.gateway.hot.accounting import BUCKETS_S, Accounting
+from forebay.gateway.hot.accounting import Accounting
 from forebay.gateway.hot.admission import Admission
 from forebay.gateway.hot.callers import Callers
 from forebay.gateway.hot.ended_stream import EndedStream
@@ -166,7 +165,7 @@ class Parts:
 
     def _make_metrics(self) -> Metrics:
         figures = (self.jobs.figures, self.sessions.figures)
-        return Metrics(self.accounting, self.nodes, *figures, self.records.usage)
+        return Metrics(self.accounting, self.nodes, *figures, self.records)
 
     def _make_queue_observer(self, clock: Timers) -> QueueObserver:
         return QueueObserver(self.relay.observe, lambda: self.settings.queue.options(), clock)
@@ -220,6 +219,7 @@ class Parts:
             clock=clock,
             may_use=self._may_use,
             explain=self._explain_to_owner,
+            paced=self.key_rates.paced,
             shares_nodes=bool(self.settings.coordination.url),
             webhook_secret=read_secret(
                 "jobs.webhook_secret_env", settings.webhook_secret_env, environ
@@ -256,7 +256,7 @@ class Parts:
         return SessionHost(self.settings.sessions, database, deps, lambda: self.membership.name)
 
     def _make_dashboard_feed(self, clock: Timers) -> DashboardFeed:
-        self.first_tokens = FirstTokens(self.ended)
+        self.request_times = RequestTimes(self.accounting, self.ended)
         jobs = JobsView(self.jobs, clock)
         sessions = self.sessions.figures
         gpus = RateLimit(GPUS_S, clock)
@@ -282,14 +282,14 @@ class Parts:
                 observe=self.queue_observer.observe,
                 nodes=self.nodes,
                 clock=clock,
-                waits=lambda: with_counts(WAITS, waits_by_bucket(self.accounting), self._others()),
-                first_tokens=lambda: with_counts(
-                    FIRST_TOKENS, self.first_tokens.histogram.counts, self._others()
+                waits=lambda: with_waits(self.request_times.waits(), self._others()),
+                first_tokens=lambda: with_first_tokens(
+                    self.request_times.first_tokens(), self._others()
                 ),
                 output_tokens=lambda: (
                     self.accounting.output_tokens + int(self._others().get(OUTPUT_TOKENS, 0))
                 ),
-                bounds_s=BUCKETS_S,
+                bounds_s=FINE_BOUNDS_S,
                 outcomes=lambda: with_ends(bad_ends(self.accounting), self._others()),
                 remedy_of=remedy_of,
                 status=status,
@@ -324,7 +324,7 @@ class Parts:
         """Return what this worker has counted, and what it holds."""
         retries = self.relay.retries_total
         counters, gauges = self.metrics.samples(retries, self.holdings.count())
-        return counters | page_figures(self.accounting, self.first_tokens, retries), gauges
+        return counters | page_figures(self.accounting, self.request_times, retries), gauges
 
     def _probe(self, node: str) -> None:
         if self.leads:
@@ -376,20 +376,23 @@ class Parts:
         """Read the keys that were made at run time, before anybody is let in.
 
         Where that fails, a gateway without keys in its settings does not know whether it needs any.
-        One that listens on this machine only, behind no proxy, goes on without; others let nobody
-        in until it knows.
+        One that listens on this machine only, behind no declared proxy, goes on without, except for
+        what a proxy forwards; others let nobody in until it knows.
         """
         await self.records.start()
         if self.keys.sealed:
             server = self.settings.server
             if is_loopback(server.host) and not server.trusted_proxies:
-                logger.warning("the keys in the database cannot be read: none is needed until then")
+                logger.warning(
+                    "cannot read the keys in the database: no key is required until then"
+                )
                 self.records.keys.take(KeyTable(UNREAD))
             else:
-                logger.error("the keys in the database cannot be read: requests get 503 until then")
+                logger.error("cannot read the keys in the database: requests get 503 until then")
 
     def _made_keys_changed(self) -> None:
         self.keys.sealed = False
+        self.keys.unread = self.records.keys.table.number == UNREAD
         self._change_keys(self._all_keys())
 
     def _all_keys(self) -> tuple[ResolvedKey, ...]:

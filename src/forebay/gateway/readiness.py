@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.nodes.registry import Nodes
 
 CUT_OFF = (
-    "this gateway cannot reach the shared store, and others may: nothing new starts here until it "
+    "this gateway cannot reach the shared store, but others may: it starts nothing new until it "
     "can; send requests to another gateway"
 )
 
@@ -41,7 +41,7 @@ class Readiness:
         if nodes.expecting:
             return Problem("model_loading", "a node is still being looked for or started")
         if unasked := nodes.unasked():
-            return Problem("no_node", f"not asked yet: {', '.join(unasked)}")
+            return Problem("no_node", f"not probed yet: {', '.join(unasked)}")
         if not nodes.any_up():
             states = {backend.told.state for backend in nodes}
             words = "every node is draining" if states == {"draining"} else "no node is up"

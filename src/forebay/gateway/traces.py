@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from forebay import __version__
 from forebay.gateway.errors.codes import CODES
-from forebay.gateway.hot.access_record import RecordMaker
+from forebay.gateway.hot.record_maker import RecordMaker
 from forebay.gateway.hot.user_hash import UserHashes
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Traces:
 
 
 class OriginReader:
-    """Notes the origin of each request that ends, and tells who counts them."""
+    """Notes the origin of each request that ends, then calls the next counter."""
 
     def __init__(
         self,

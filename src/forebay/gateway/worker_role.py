@@ -1,4 +1,4 @@
-"""What one worker of several does from its start to its end, and when it begins to lead.
+"""One worker of several: start, shutdown, and the transition to leader.
 
 The leader owns what there must be one of: the databases, probing the nodes,
 the page's history. A worker leads until it dies, so none of that is ever given up alive.
@@ -27,7 +27,7 @@ logger = logging.getLogger("forebay.gateway")
 
 
 class WorkerRole:
-    """Joins the other workers, serves what they pass on, and leads when it is told to."""
+    """Joins the other workers, serves what they forward, and becomes leader when elected."""
 
     def __init__(self, seat: Seat, parts: Parts, app: ASGIApp, listeners: Listeners) -> None:
         assert parts.workers is not None
@@ -69,13 +69,13 @@ class WorkerRole:
 
     def _has_begun(self, leading: asyncio.Task[None]) -> None:
         if not leading.cancelled() and (error := leading.exception()) is not None:
-            logger.error("this worker cannot lead", exc_info=error)
+            logger.error("this worker cannot become leader", exc_info=error)
             self.on_failure(error)
 
     async def _lead(self, probe_s: float) -> None:
         """Take over what there must be one of."""
         parts = self._parts
-        logger.info("worker leads", extra={"worker": self._seat.number})
+        logger.info("worker became leader", extra={"worker": self._seat.number})
         await parts.start_records()
         parts.guarded.adopt()
         self._workers.node_news.lead()
@@ -88,6 +88,7 @@ class WorkerRole:
         self._workers.figures.lead()
         await parts.jobs.start()
         await parts.sessions.start()
+        await self._workers.figures.gathered()  # what the others had counted is no news
         parts.dashboard_feed.start()
         self.led.set()
 

@@ -1,1 +1,1 @@
-"""The guard beside a backend: exactly its slots through, a refusal at once for anything more."""
+"""The guard beside a backend: it admits as many requests as there are slots."""

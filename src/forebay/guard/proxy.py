@@ -38,9 +38,9 @@ PROBES_MAX: Final = 32
 """Requests without a slot that may be open at once; gateways have one each at a time."""
 PROBE_S: Final = 10.0
 """How long one of them may take; engines answer these from memory."""
-BUSY: Final = Refusal("node_busy", "every slot of this node is taken; nothing waits here")
-STOPPING: Final = Refusal("shutting_down", "this node is about to stop; ask another")
-CROWDED: Final = Refusal("too_many_probes", f"{PROBES_MAX} probes are under way already")
+BUSY: Final = Refusal("node_busy", "every slot of this node is in use, and a guard does not queue")
+STOPPING: Final = Refusal("shutting_down", "this node is stopping; use another")
+CROWDED: Final = Refusal("too_many_probes", f"{PROBES_MAX} probes are already in progress")
 RETRY_AFTER_S: Final = 1
 """A gateway keeps the request in its queue and tries again soon."""
 STATUS: Final[Mapping[str, int]] = {
@@ -176,7 +176,7 @@ class ProxiedRequest:
         """Report a lost backend; retrying is up to the gateway."""
         self._upstream = None
         if stale:
-            words = "the backend closed a connection that it had kept"
+            words = "the backend closed a kept-alive connection"
             self.give_up(Refusal("backend_closed", words))
             return
         self._proxy.backend_failed("lost")

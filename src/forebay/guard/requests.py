@@ -76,14 +76,16 @@ class RequestClassifier:
         if self._token and not presents(head.headers, self._token):
             return Refusal(
                 "unauthorized",
-                "this guard answers to gateways that know its token; ask the gateway instead",
+                "this guard serves only gateways that know its token; send requests to the gateway",
                 "X-Forebay-Guard-Token",
             )
         if head.method not in (b"GET", b"POST"):
-            return Refusal("method_not_allowed", "a guard passes on GET and POST only", "method")
+            return Refusal("method_not_allowed", "a guard forwards GET and POST only", "method")
         if head.method == b"POST" and not _is_inference(path := _path(head)) and path not in FREE:
             return Refusal(
-                "not_found", "a guard passes on inference only; ask the backend itself", "target"
+                "not_found",
+                "a guard forwards inference routes only; use the backend itself",
+                "target",
             )
         return None
 

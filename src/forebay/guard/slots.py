@@ -26,7 +26,7 @@ class SlotLease:
 
 
 class Slots:
-    """So many requests at once, and no line in front of them.
+    """A limit of concurrent requests, without a queue.
 
     >>> slots = Slots(1)
     >>> lease = slots.take()
@@ -72,5 +72,5 @@ class Slots:
     def gave_back(self) -> None:
         """Count a lease that has ended; only leases call it."""
         if self.in_flight <= 0:
-            raise InvariantBroken("more leases were given back than were taken")
+            raise InvariantBroken("more leases were released than acquired")
         self.in_flight -= 1

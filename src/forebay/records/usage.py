@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 HOUR_S: Final = 3600
 USERS_MAX: Final = 1000
@@ -82,12 +82,15 @@ class UsageBook:
         self._sum(key, counts)
 
     def take(self) -> list[UsageRow]:
-        """Return all that was counted, in order, and begin anew."""
+        """Return all that was counted, each key once, and begin anew."""
         rows, self._rows = self._rows, {}
-        return sorted(rows.items())
+        return list(rows.items())
 
-    def put_back(self, rows: Iterable[UsageRow]) -> None:
-        """Add what could not be written, or what another process has counted."""
+    def put_back(self, rows: Sequence[UsageRow]) -> None:
+        """Add what could not be written, or what another process has counted: as it was taken."""
+        if len(rows) > len(self._rows):  # the shorter is added to the longer
+            longer, rows = dict(rows), list(self._rows.items())
+            self._rows = longer
         for key, counts in rows:
             self._sum(key, counts)
 

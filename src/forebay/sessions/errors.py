@@ -35,13 +35,13 @@ def session_closing() -> SessionRejected:
 def session_not_found() -> SessionRejected:
     """Reject an unknown id and one of somebody else alike, so that nobody can tell which it is."""
     return SessionRejected(
-        Problem("session_not_found", "there is no session of this id; POST /session makes one")
+        Problem("session_not_found", "there is no session with this id; POST /session creates one")
     )
 
 
 def prompt_not_found() -> SessionRejected:
     """Reject an id that this session does not have, or no longer remembers."""
-    return SessionRejected(Problem("prompt_not_found", "this session has no prompt of this id"))
+    return SessionRejected(Problem("prompt_not_found", "this session has no prompt with this id"))
 
 
 def shutting_down() -> SessionRejected:

@@ -82,7 +82,7 @@ class PromptQueue:
     def admit_branch(self, branch: Branch) -> None:
         """Append a branch; raises SessionRejected where too many wait already."""
         if self._branches >= BRANCHES_MAX:
-            words = f"{BRANCHES_MAX} branches of this session wait already"
+            words = f"{BRANCHES_MAX} branches of this session are already waiting"
             raise SessionRejected(Problem("branch_queue_full", words))
         self._branches += 1
         self._entries.append(branch)

@@ -55,7 +55,7 @@ RESTORED_EVENTS_MAX = 20
 """Terminal events of an earlier process that readers can still be given."""
 CLOSED = "the session was closed"
 LATE = "the deadline passed before the turn was over"
-UNKNOWN = "the gateway was restarted while this prompt ran: what became of it is unknown"
+UNKNOWN = "the gateway was restarted while this prompt ran: its outcome is unknown"
 
 
 class Session:
@@ -273,7 +273,7 @@ class Session:
             raise SessionRejected(Problem("conflict", "the prompt is running: cancel it instead"))
         if prompt.status == "accepting":
             raise prompt_not_found()  # its id has not been given to anybody
-        words = "the prompt was removed from the line"
+        words = "the prompt was removed from the queue"
         self._end(prompt, "cancelled", TurnResult.failed("removed", words))
         return True
 

@@ -1,4 +1,4 @@
-"""All sessions of one gateway: created, found, branched, closed; bounded in number and in age."""
+"""All sessions of one gateway: created, found, branched, closed; limited in number and age."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ class ActiveTurn:
             limit_s = min(limit_s, own_s)
 
         def too_long() -> None:
-            words = f"waited {limit_s:.1f} s for room in the queue, which is as long as it may"
+            words = f"waited {limit_s:.1f} s for room in the queue, which is its limit"
             self._fail(Problem("queue_timeout", words, None, problem.retry_after_s))
 
         clock = self._deps.clock

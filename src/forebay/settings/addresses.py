@@ -62,7 +62,7 @@ def _http_root(url: str) -> str:
         )
     parts, host, port = split
     if "@" in parts.netloc:
-        raise refusal("has a user or a password in it", "take them out; name a variable instead")
+        raise refusal("has a user or a password in it", "remove them; name a variable instead")
     if parts.path not in ("", "/") or "?" in url or "#" in url:
         raise refusal(
             "has more than a host and a port",
@@ -99,10 +99,10 @@ def _webhook(url: str) -> str:
     if url and (split is None or split[0].scheme not in DEFAULT_PORTS):
         raise refusal(
             "is not a URL with http or https and a host",
-            'write one such as "https://app.example/hooks/forebay", or "" to tell nobody',
+            'write one such as "https://app.example/hooks/forebay", or "" for no webhook',
         )
     if split is not None and ("@" in split[0].netloc or split[0].fragment):
-        raise refusal("has a password or a fragment in it", "take it out; use webhook_secret_env")
+        raise refusal("has a password or a fragment in it", "remove it; use webhook_secret_env")
     return url
 
 

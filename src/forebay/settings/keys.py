@@ -44,8 +44,8 @@ class KeySettings(Section):
     """User that its requests count for in fairness. Empty: the name of the key."""
 
     trust_user: Flag = False
-    """Whether the `user` of a body, or `X-Forebay-User`, is believed instead: for a key that an
-    application holds for its own users."""
+    """Whether the `user` of a body, or `X-Forebay-User`, is trusted instead: for the key of an
+    application that has users of its own."""
 
     max_priority: str = "high"
     """Most urgent class it may ask for, one of `queue.priorities`; more is lowered to it."""
@@ -86,7 +86,7 @@ class KeySettings(Section):
                 "write the SHA-256 of the key, not the key: `forebay keys new` prints both",
             )
         if digest.lower() == digest_of(""):
-            raise refusal("is the digest of an empty key", "take that of a real one")
+            raise refusal("is the digest of an empty key", "write the digest of a real key")
         return digest.lower()
 
     @model_validator(mode="after")

@@ -69,26 +69,24 @@ class ServerSettings(Section):
     "0.0.0.0" is every network, and then keys are a good idea."""
 
     port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 7800
-    """TCP port to listen on; 0 takes any free one and says which."""
+    """TCP port to listen on; 0 takes a free one and prints it."""
 
     body_max_bytes: CountFromOne = 33_554_432
     """Largest request body, in bytes (32 MiB: a long conversation with a few images); a larger
     one is answered 413. At least 1."""
 
     header_seconds: AmountAboveZero = 10.0
-    """Longest time for the head of a request to arrive, in seconds; above 0, so that a slow client
-    cannot hold a connection for ever."""
+    """Longest time for the head of a request to arrive, in seconds; above 0."""
 
     body_seconds: AmountAboveZero = 60.0
     """Longest time for the body of a request to arrive, in seconds; above 0."""
 
     idle_seconds: AmountAboveZero = 75.0
-    """How long a connection may stay open with nothing asked on it, in seconds; above 0. 75 is a
-    little more than the 60 that proxies in front usually keep theirs."""
+    """How long an idle connection stays open, in seconds; above 0. 75 is a little more than the 60
+    of most proxies."""
 
     write_seconds: AmountAboveZero = 30.0
-    """How long a client may go without reading its answer, in seconds, before it counts as gone;
-    above 0."""
+    """How long a client may not read its answer before it is disconnected, in seconds; above 0."""
 
     connections_max: CountFromOne = 10_000
     """Connections open at once; more are refused. At least 1. Each of several workers takes an
@@ -96,11 +94,10 @@ class ServerSettings(Section):
 
     workers: Annotated[int | Literal["auto"], BeforeValidator(_workers)] = 1
     """Processes that share the port and the one queue: a number, or "auto" for as many as there
-    are CPUs to use. More than one needs no store, and cannot be had with `coordination.url`."""
+    are CPUs to use. Needs no store, and excludes `coordination.url`."""
 
     shutdown_seconds: Amount = 30.0
-    """How long requests that run may go on after the gateway is told to stop, in seconds; 0 ends
-    them at once."""
+    """Time that running requests get to finish after a stop signal, in seconds; 0 ends them."""
 
     allowed_hosts: tuple[Host, ...] = ()
     """Names and addresses taken as `Host`, without ports. Empty: a gateway that listens on loopback
@@ -111,7 +108,7 @@ class ServerSettings(Section):
     one. Empty: none."""
 
     trusted_proxies: tuple[Network, ...] = ()
-    """Addresses or networks of proxies whose `X-Forwarded-For` is believed. Empty: none is."""
+    """Addresses or networks of proxies whose `X-Forwarded-For` is trusted. Empty: none."""
 
     tls_cert: str = ""
     """File with the TLS certificate chain, in PEM; together with `tls_key`. Empty: no TLS."""
@@ -147,7 +144,7 @@ class ServerSettings(Section):
 
 
 class ModelsSettings(Section):
-    """Other names for models, and what stands in for one that is missing."""
+    """Other names for models, and fallbacks."""
 
     aliases: Mapping[Text, Text] = Field(default={})
     """Names that clients may use, and the model each stands for: { "gpt-4o" = "llama3.1:8b" }. An
@@ -205,7 +202,7 @@ def _cap(given: object) -> int:
         given = int(given) if given.is_integer() else given
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
         raise refusal(
-            "is not a whole number from 0 on", "write one, such as 5; 0 and inf are no limit"
+            "is not a whole number of at least 0", "write one, such as 5; 0 and inf are no limit"
         )
     return given
 
@@ -233,7 +230,7 @@ class SessionsSettings(Section):
     each holds that many."""
 
     idle_seconds: AmountAboveZero = 86_400.0
-    """How long a session is kept with nothing happening in it, in seconds (a day); above 0."""
+    """How long an idle session is kept, in seconds (a day); above 0."""
 
     database: DatabaseUrl = Field(default="", repr=False)
     """Database that the sessions are kept in, as a URL. Empty: beside the jobs, which is the same
@@ -249,7 +246,7 @@ def _module(name: str) -> str:
 
 
 class JobsSettings(Section):
-    """Durable work with nobody connected."""
+    """Durable jobs, which need no connected client."""
 
     database: Annotated[DatabaseUrl, AfterValidator(lambda url: url or default_database())] = Field(
         default="", repr=False, validate_default=True
@@ -263,8 +260,8 @@ class JobsSettings(Section):
     PostgreSQL itself. Gateways on one PostgreSQL must share the folder."""
 
     max_queue_depth: CountFromOne = 500
-    """Jobs of one type that may be queued, the running one aside; more fail at once, and are
-    answered 429. At least 1."""
+    """Jobs of one type that may be queued, without the running one; more fail at once with 429. At
+    least 1."""
 
     bypass_workers: CountFromOne = 32
     """Jobs of task types without a model (`llm=False`) that run at once, all such types together;
@@ -287,14 +284,14 @@ class JobsSettings(Section):
     turns after every job."""
 
     on_interrupt: Literal["fail", "retry"] = "fail"
-    """What becomes of a job that was running when the program stopped: "fail", or "retry" up to
+    """What happens to a job that was running when the program stopped: "fail", or "retry" up to
     `attempts`."""
 
     attempts: CountFromOne = 3
     """Times one job is tried in all, the first included. At least 1."""
 
     lease_seconds: Annotated[AmountAboveZero, Field(ge=1, le=86_400)] = 30.0
-    """How long a worker holds a job without a sign of life before another may take it, in seconds
+    """How long a worker keeps a job without a heartbeat before another may take it, in seconds
     (PostgreSQL only); 1 to 86400."""
 
     retention_days: Count = 30
@@ -302,7 +299,7 @@ class JobsSettings(Section):
     keeps everything."""
 
     webhook_url: WebhookUrl = ""
-    """Address that is told, by a POST, of every job and batch that has ended. Empty: nobody is."""
+    """URL to which every ended job and batch is posted. Empty: no webhooks."""
 
     webhook_secret_env: Variable = ""
     """Environment variable with the secret that webhooks are signed with. Empty: not signed."""
@@ -328,7 +325,7 @@ StoreUrl = Annotated[str, AfterValidator(_store)]
 
 
 class GuardSettings(Section):
-    """The guard that stands beside a backend on its own machine."""
+    """Guards: processes beside the backends."""
 
     token_env: Variable = ""
     """Environment variable with the token that guards (`forebay node`) register with. Empty: none
@@ -349,8 +346,8 @@ class CoordinationSettings(Section):
     `server.port` and whether there is TLS; where the host is a wildcard, of this machine's name."""
 
     lease_seconds: AmountAboveZero = 5.0
-    """How long the leading gateway stays the leader without a sign of life, in seconds; above 0.
-    Shorter notices a dead one sooner, longer survives a slow network."""
+    """How long a gateway stays the leader without a heartbeat, in seconds; above 0. A short lease
+    detects a dead leader sooner, a long one survives a slow network."""
 
 
 def replica_name(address: str) -> str:
@@ -415,22 +412,22 @@ class Settings(BaseModel):
     machine, and else runs a small model itself."""
 
     keys: tuple[KeySettings, ...] = ()
-    """API keys, one block each. None: whoever reaches the gateway may use it."""
+    """API keys, one block each. None: anyone who can reach the gateway may use it."""
 
     models: ModelsSettings = ModelsSettings()
-    """Other names for models, and what stands in for one that is missing."""
+    """Other names for models, and fallbacks."""
 
     sessions: SessionsSettings = SessionsSettings()
     """Conversations that the gateway holds."""
 
     jobs: JobsSettings = Field(default_factory=JobsSettings)
-    """Durable work with nobody connected."""
+    """Durable jobs, which need no connected client."""
 
     usage: UsageSettings = UsageSettings()
     """What is counted for each key, user and model."""
 
     guard: GuardSettings = GuardSettings()
-    """The guard that stands beside a backend on its own machine."""
+    """Guards: processes beside the backends."""
 
     coordination: CoordinationSettings = CoordinationSettings()
     """Several gateways that share one queue."""

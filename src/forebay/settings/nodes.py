@@ -30,7 +30,7 @@ def _known_kind(kind: str) -> str:
     if kind not in KINDS:
         near = get_close_matches(kind, KINDS, 1)
         hint = f'write "{near[0]}"' if near else f"write one of {', '.join(KINDS)}"
-        raise refusal("is no kind of server that is known here", hint)
+        raise refusal("is not a known kind of server", hint)
     return kind
 
 
@@ -41,7 +41,7 @@ def _slots(given: object) -> object:
         return given
     raise refusal(
         'is neither a number of requests nor "auto"',
-        f'write a whole number from 1 to {SLOTS_MAX}, or "auto" to have it found out',
+        f'write a whole number from 1 to {SLOTS_MAX}, or "auto" to find the number',
     )
 
 
@@ -67,7 +67,7 @@ class NodeSettings(Section):
     """Models it serves. Empty: the node is asked."""
 
     api_key_env: Variable = ""
-    """Environment variable with the API key that the node wants. Empty: it wants none."""
+    """Environment variable with the API key for the node. Empty: none."""
 
     connect_seconds: AmountAboveZero = 5.0
     """Longest time for a connection to the node to open, in seconds; above 0."""

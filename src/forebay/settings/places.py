@@ -1,4 +1,4 @@
-"""Where files are: the settings that nobody named, and the data that is kept.
+"""Default paths of the settings file and of the data.
 
 As the XDG base directories and systemd have it. A relative folder in one of their variables is
 ignored, as the XDG specification wants it.

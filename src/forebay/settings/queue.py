@@ -68,7 +68,7 @@ def _priorities(names: tuple[str, ...]) -> tuple[str, ...]:
         )
     if "normal" not in names:
         raise refusal(
-            'has no "normal", and that is what a request without a priority is read as',
+            'has no "normal", which is the class of requests without a priority',
             'add "normal" where such requests belong',
         )
     return names
@@ -84,12 +84,12 @@ class QueueSettings(Section):
     """Requests that may wait before new ones are refused; 0 turns waiting off."""
 
     max_bytes: Count = 268_435_456
-    """What the bodies of all requests may take of the memory together, in bytes (256 MiB), each
-    from its head on until its answer begins. When it is spent, uploads wait to be read; 0 lets
-    only requests without a body wait in line."""
+    """Memory for the bodies of all requests together, in bytes (256 MiB); each counts from its
+    head until its answer begins. When it is used up, uploads are not read further; with 0 only
+    requests without a body can wait."""
 
     max_per_user: Count = 0
-    """Requests one user may have waiting; 0 is no bound of its own."""
+    """Requests one user may have waiting; 0 is no limit per user."""
 
     max_wait_seconds: AmountOrForever = 60.0
     """Longest a request may wait, in seconds; running does not count. 0 allows no wait, inf is no
@@ -138,26 +138,26 @@ class QueueSettings(Section):
     never."""
 
     swap_wait_seconds: AmountOrForever = 15.0
-    """How long requests for a model that is not in memory yield to the one that is, at least, in
-    seconds, unless their own time is running out; 0 yields only as `swap_share` says, inf as long
-    as the time of those who wait allows."""
+    """How long requests for a model that is not in memory wait at least for the model that is, in
+    seconds, unless they are about to time out; with 0 only `swap_share` counts, with inf only the
+    wait limits."""
 
     swap_share: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.25
-    """How much of a node's time loading may take while a model in its memory is waited for, above 0
-    and at most 1: a model that takes S seconds to load serves for S * (1 / swap_share - 1) before
-    another takes its place, so three times as long as its load took with 0.25. The load of your
-    requests and this share together must stay below 1."""
+    """Share of a node's time that loading may take while requests wait for the model in memory,
+    above 0 and at most 1: a model that takes S seconds to load serves for
+    S * (1 / swap_share - 1) before another replaces it, three times its load time with 0.25. The
+    load of your requests and this share together must stay below 1."""
 
     offline_wait_seconds: AmountOrForever = 30.0
-    """For how long after its nodes went away, or after a node was configured that has never
-    answered, requests for a model still wait for them, in seconds; later ones get 503 `no_node` at
-    once, those that wait already go on. 0 waits for no node, inf for every one."""
+    """How long requests still wait for a model after its nodes went offline, or for a node that has
+    never answered, in seconds; later requests get 503 `no_node` at once, waiting ones keep
+    waiting. 0 waits for no node, inf for every one."""
 
     first_byte_seconds: AmountAboveZero = 120.0
     """Longest time to the first byte of a stream once it runs, in seconds; above 0."""
 
     run_seconds: AmountAboveZero = 600.0
-    """Longest a request may run, in seconds; above 0, so that a slot always comes back."""
+    """Longest a request may run, in seconds; above 0."""
 
     chunk_gap_seconds: AmountAboveZero = 60.0
     """Longest gap between two pieces of a stream, in seconds; above 0."""
@@ -223,8 +223,8 @@ class RetrySettings(Section):
     """How often a request is tried again when its node fails before the first answer byte."""
 
     attempts: Annotated[int, Field(strict=True, ge=1, le=100)] = 3
-    """Times one request may reach a node in all, the first included; 1 never sends it again. A kept
-    connection that its node closes once the request is on it counts, though it is no failure."""
+    """How often one request may be sent to a node in all; 1 never sends it again. A kept-alive
+    connection that the node closes after the request was sent counts, but is not a failure."""
 
     budget: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.1
     """Share of the requests of the last 10 seconds that may be retries, from 0 to 1; ten are always
@@ -232,4 +232,4 @@ class RetrySettings(Section):
 
     stream: Literal["error", "buffer"] = "error"
     """What happens to a stream whose node dies midway: "error" ends it with an error, "buffer"
-    collects each answer first, so that it can be made anew elsewhere unseen."""
+    collects each answer first, so that it can be repeated elsewhere unnoticed."""

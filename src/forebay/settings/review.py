@@ -18,7 +18,7 @@ PROXY_SECONDS = 60.0
 ORDERS = {
     "round_robin": "users take turns",
     "tokens": "users share by the tokens they use",
-    "fifo": "whoever came first is next",
+    "fifo": "first come, first served",
 }
 
 
@@ -55,7 +55,7 @@ def _nodes(nodes: tuple[NodeSettings, ...]) -> Iterable[str]:
             "machine, and else runs a small model itself."
         )
     for node in nodes:
-        found = "as many at once as turn out well"
+        found = "as many at once as it runs well"
         slots = found if node.slots == "auto" else f"{node.slots} at once"
         models = f"for {', '.join(node.models)}" if node.models else "for the models it lists"
         yield f"Node {node.name} at {node.url}: {slots}, {models}."
@@ -66,7 +66,7 @@ def _keys(settings: Settings) -> Iterable[str]:
         warning = (
             "" if is_loopback_name(settings.server.host) else " Make one: forebay keys new NAME."
         )
-        yield f"No keys: whoever reaches it may use it.{warning}"
+        yield f"No keys: anyone who can reach it may use it.{warning}"
     for key in settings.keys:
         yield _one_key(key)
 
@@ -81,7 +81,7 @@ def _one_key(key: KeySettings) -> str:
             for field in ("requests_per_minute", "tokens_per_minute", "tokens_per_day")
             if getattr(key, field)
         ),
-        *(["believed about its users"] if key.trust_user else []),
+        *(["trusted to name its users"] if key.trust_user else []),
         *(["an admin"] if key.admin else []),
     ]
     return f"Key {key.name} for user {key.user or key.name}: {', '.join(limits)}."
@@ -89,7 +89,7 @@ def _one_key(key: KeySettings) -> str:
 
 def _queue(queue: QueueSettings) -> Iterable[str]:
     if not queue.enabled or not queue.max_size:
-        yield "Nobody waits: with no slot free a request is answered 503."
+        yield "Nothing waits: without a free slot a request gets 503."
         return
     if isinf(queue.max_wait_seconds):
         wait = "as long as it takes"
@@ -128,14 +128,14 @@ def _sessions(settings: Settings) -> str:
     where = without_password(sessions.database) if sessions.database else "beside the jobs"
     return (
         f"Up to {sessions.max_sessions:,} sessions with {pending} pending in each, kept {where}; "
-        f"one with nothing going on ends after {sessions.idle_seconds / 3600:g} h."
+        f"an idle one ends after {sessions.idle_seconds / 3600:g} h."
     )
 
 
 def _storage(settings: Settings) -> str:
     alone = "It works alone."
     if settings.coordination.url:
-        alone = f"Its queue is to be shared through {without_password(settings.coordination.url)}."
+        alone = f"It shares its queue through {without_password(settings.coordination.url)}."
     return f"Jobs are kept in {without_password(settings.jobs.database)}. {alone}"
 
 
@@ -167,7 +167,7 @@ def _exposure_risks(settings: Settings) -> Iterable[SettingsProblem]:
     if not settings.keys:
         yield SettingsProblem(
             "keys",
-            f"there are none, so whoever reaches {server.host} may use every model",
+            f"there are none, so anyone who can reach {server.host} may use every model",
             'make one: forebay keys new NAME, or write server.host = "127.0.0.1"',
         )
     elif not server.tls_cert and not server.trusted_proxies:
@@ -187,7 +187,8 @@ def _wait_risks(settings: Settings) -> Iterable[SettingsProblem]:
         wait = "for ever" if isinf(queue.max_wait_seconds) else f"{queue.max_wait_seconds:g} s"
         yield SettingsProblem(
             "queue.keepalive_seconds",
-            f"a stream may wait {wait} and hear nothing; most proxies and clients give up "
+            f"a stream may wait {wait} without receiving anything; most proxies and clients "
+            "give up "
             f"after {PROXY_SECONDS:g} s",
             "write 15, or less than the proxy's own limit",
         )
@@ -228,7 +229,8 @@ def _node_risks(settings: Settings) -> Iterable[SettingsProblem]:
         if port == server.port and is_loopback_name(parts.hostname or ""):
             yield SettingsProblem(
                 f"nodes[{index}].url",
-                f"{node.name} is the address of the gateway itself, which would ask itself",
+                f"{node.name} is the address of the gateway itself, which would send requests "
+                "to itself",
                 "name the server that runs the models",
             )
 

@@ -52,7 +52,7 @@ def wrong_option(
                 f"known are {', '.join(sorted(known))}; a ? of a password is written %3F",
             )
         if (name in TIMES and not _is_time(value)) or (name in COUNTS and not value.isdigit()):
-            return f"has a {name} that is no number", "write seconds, or how many"
+            return f"has a {name} that is not a number", "write seconds, or how many"
     return None
 
 
@@ -182,7 +182,7 @@ def _at_hosts(parts: SplitResult, kind: Kind, text: str) -> dict[str, object]:
     hosts = tuple(_host(one, PORTS[kind]) for one in text.split(","))
     if len(hosts) > (1 if kind == "single" else HOSTS_MAX):
         raise BadStoreUrl(
-            "names more hosts than one server has" if kind == "single" else "names too many hosts",
+            "names several hosts" if kind == "single" else "names too many hosts",
             'several are written "redis+sentinel://host,host/service" or '
             f'"redis+cluster://host,host", {HOSTS_MAX} at most',
         )
@@ -221,7 +221,7 @@ def _host(text: str, default: int) -> tuple[str, int]:
         is_whole = not mark or bool(port)
     if not is_whole or not is_host(host.lower()) or not _is_port(port):
         raise BadStoreUrl(
-            "names a host or a port that cannot be", 'write "host:port", an IPv6 one in brackets'
+            "names an invalid host or port", 'write "host:port", an IPv6 one in brackets'
         )
     return host.lower(), int(port) if port else default
 
@@ -232,7 +232,7 @@ def _is_port(port: str) -> bool:
 
 def _db(text: str) -> int:
     if text and not (text.isdigit() and int(text) <= DB_MAX):
-        raise BadStoreUrl("names a database that is no number", "write its number, such as 0")
+        raise BadStoreUrl("names a database that is not a number", "write its number, such as 0")
     return int(text) if text else 0
 
 

@@ -73,6 +73,22 @@ async def test_a_node_that_is_never_heard_of_again_is_forgotten_with_its_models(
     assert (reply.status, reply.json["error"]["code"]) == (404, "model_not_found")
 
 
+async def test_the_room_that_a_guard_tells_of_is_shown(rig: Rig) -> None:
+    node = await rig.node()
+    await start(rig)
+    sample = b'forebay_node_kv_free_tokens{node="g1"} '
+    await hear(rig, url=node.url)
+    assert (await until(rig, "g1", "online"))["kv_free_tokens"] is None
+    assert sample not in (await rig.get("/metrics")).body
+    await hear(rig, url=node.url, kv_free_tokens=5000)
+    assert (await nodes(rig))["g1"]["kv_free_tokens"] == 5000
+    assert sample + b"5000.0" in (await rig.get("/metrics")).body
+    await hear(rig, url=node.url, kv_free_tokens=0)
+    assert (await nodes(rig))["g1"]["kv_free_tokens"] == 0
+    await hear(rig, url=node.url)
+    assert (await nodes(rig))["g1"]["kv_free_tokens"] is None
+
+
 async def test_heartbeats_tell_of_the_gpu_between_probes(rig: Rig) -> None:
     node = await rig.node()
     await start(rig)

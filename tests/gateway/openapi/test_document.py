@@ -6,10 +6,11 @@ import asyncio
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import hypothesis
 import jsonschema_rs
+import pytest
 from starlette.applications import Starlette
 
 from forebay.gateway.application import CorsMiddleware, RequestIdMiddleware, make_application
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
 
     from ..conftest import Rig
 
-    AnyCase = Case[Any]
+    AnyCase: TypeAlias = Case[Any]
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = 8  # per operation and mode
 ENDLESS = {"/events", "/admin/logs"}
 """What never ends cannot be asked for as a whole; test_dashboard reads it event by event."""
 ERROR_OF = {"openai": "OpenAIError", "anthropic": "AnthropicError", "ollama": "OllamaError"}
@@ -105,7 +105,7 @@ def aimed(case: AnyCase, node_url: str) -> AnyCase:
     return case
 
 
-def try_everything(base_url: str, node_url: str) -> int:
+def try_everything(base_url: str, node_url: str, examples: int) -> int:
     """Ask every operation, rightly and, where it has a body, wrongly; return how many ways."""
     import schemathesis
     from schemathesis import checks as stock
@@ -121,13 +121,13 @@ def try_everything(base_url: str, node_url: str) -> int:
     right, wrong = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
     tried = 0
     for found in schema.get_all_operations():
-        operation = found.ok()  # type: ignore[union-attr] # what cannot be read raises here
+        operation = found.ok()  # what cannot be read raises here
         if operation.path in ENDLESS:
             continue
         for mode in (right, wrong) if operation.body else (right,):
 
             @hypothesis.settings(
-                max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
+                max_examples=examples, deadline=None, derandomize=True, database=None,
                 suppress_health_check=list(hypothesis.HealthCheck),
                 phases=[hypothesis.Phase.generate],
             )  # fmt: skip
@@ -141,12 +141,16 @@ def try_everything(base_url: str, node_url: str) -> int:
     return tried
 
 
-async def test_a_running_gateway_does_as_described_whatever_it_is_asked(rig: Rig) -> None:
+@pytest.mark.parametrize("examples", [4, pytest.param(20, marks=pytest.mark.long)])
+async def test_a_running_gateway_does_as_described_whatever_it_is_asked(
+    rig: Rig, examples: int
+) -> None:
+    """So many examples per operation and mode."""
     openai, ollama = await rig.node(slots=8), await rig.node(kind="ollama", slots=8)
     openai.automatic = ollama.automatic = answer_at_once
     gateway = await rig.start(openai, ollama)
     base_url = f"http://127.0.0.1:{gateway.port}"
-    tried = await asyncio.to_thread(try_everything, base_url, openai.url)
+    tried = await asyncio.to_thread(try_everything, base_url, openai.url, examples)
     asked = [item for path, item in DOCUMENT["paths"].items() if path not in ENDLESS]
     described = [op for item in asked for op in item.values()]
     assert tried == len(described) + sum("requestBody" in operation for operation in described)

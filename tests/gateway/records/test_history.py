@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from forebay.errors import StoreFailed
 
 from ..hot.test_users_and_keys import A, B, key, start
 from .test_usage import USED, serve, written
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
     from forebay.testing import FakeNode
 
     from ..conftest import Rig
@@ -67,9 +73,69 @@ async def test_a_key_sees_only_its_own_requests_after_a_restart(rig: Rig) -> Non
     assert [row["user"] for row in await ended(rig)] == ["b", "a"]
 
 
+async def test_requests_heard_of_while_others_are_written_are_written_too(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node)
+    await written(rig, 1)
+    records = rig.gateway.parts.records
+    store = await records.ready()
+    add = store.add_requests
+
+    def add_and_hear(replica: str, requests: Sequence[str]) -> Future[None]:
+        monkeypatch.undo()
+        begun = add(replica, requests)
+        records.hear([], ['"of another worker"'])  # before the write is done
+        return begun
+
+    monkeypatch.setattr(store, "add_requests", add_and_hear)
+    await serve(rig, node)
+    for _ in range(300):
+        rig.clock.advance(0.5)
+        await rig.queue()
+        kept = await asyncio.wrap_future(store.requests(""))
+        if '"of another worker"' in kept:
+            break
+    assert len(kept) == 3
+    assert kept[2] == '"of another worker"'
+
+
+async def test_requests_that_cannot_be_written_are_kept_for_the_next_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node)
+    await written(rig, 1)
+    records = rig.gateway.parts.records
+    store = await records.ready()
+    failed = asyncio.Event()
+
+    def fail(replica: str, requests: Sequence[str]) -> Future[None]:
+        monkeypatch.undo()
+        failed.set()
+        records.hear([], ['"of another worker"'])
+        raise StoreFailed("away")
+
+    monkeypatch.setattr(store, "add_requests", fail)
+    await serve(rig, node, user="ann")
+    for _ in range(300):
+        rig.clock.advance(0.5)
+        await rig.queue()
+        kept = await asyncio.wrap_future(store.requests(""))
+        if len(kept) == 3:
+            break
+    assert failed.is_set()
+    assert "ann" in kept[1]
+    assert kept[2] == '"of another worker"'
+
+
 async def test_the_last_day_survives_a_restart(rig: Rig) -> None:
     node = await rig.node()
     await rig.start(node)
+    rig.clock.advance(0.5)
     await serve(rig, node)
     for _ in range(150):  # seconds
         rig.clock.advance(1.0)
@@ -81,6 +147,9 @@ async def test_the_last_day_survives_a_restart(rig: Rig) -> None:
     await restart(rig, node)
     after = (await rig.get("/events/history?hours=1")).json
     assert after["at"][: len(before["at"])] == before["at"]
+    waits = after["wait_p95_seconds_by_priority"]
+    assert [one for one in waits["normal"] if one is not None] == [0.0]
+    assert set(waits["high"]) == {None}
     assert sum(after["served"]) == 1
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.records.keys import KeyRecord
 from forebay.settings import digest_of
 
 from ..conftest import OK
 from ..hot.test_users_and_keys import ADMIN, A, key, start
 
 if TYPE_CHECKING:
+    from forebay.records.keys import KeyTable
     from forebay.testing import Reply
 
     from ..conftest import Rig
@@ -214,6 +217,72 @@ async def test_on_this_machine_only_a_database_that_cannot_be_read_costs_no_requ
     client, call = await rig.run(node)
     await call.answer(OK)
     assert (await client.reply()).status == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "Via", "X-Real-IP", "X_Real_IP"]
+)
+async def test_what_a_proxy_forwards_is_not_local_while_the_keys_cannot_be_read(
+    rig: Rig, name: str
+) -> None:
+    (rig.folder / "jobs.db").write_bytes(b"this is no database" * 100)
+    await rig.start(await rig.node())
+    refused = await rig.get("/v1/models", {name: "for=127.0.0.1"})
+    assert (refused.status, refused.json["error"]["code"]) == (503, "store_unavailable")
+    relayed = await rig.ask(headers={name: "127.0.0.1"})
+    assert (await relayed.reply()).status == 503
+    assert (await rig.get("/v1/models")).status == 200
+    (rig.folder / "jobs.db").unlink()
+    await until(rig, {name: "127.0.0.1"}, 200)  # there are no keys
+
+
+async def test_behind_a_declared_proxy_nobody_is_local_while_the_keys_cannot_be_read(
+    rig: Rig,
+) -> None:
+    (rig.folder / "jobs.db").write_bytes(b"this is no database" * 100)
+    await rig.start(await rig.node(), server={"trusted_proxies": ["127.0.0.1"]})
+    refused = await rig.get("/v1/models")
+    assert (refused.status, refused.json["error"]["code"]) == (503, "store_unavailable")
+    (rig.folder / "jobs.db").unlink()
+    await until(rig, {}, 200)
+
+
+async def test_a_revoked_key_is_not_brought_back_by_an_older_reading(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await start(rig, await rig.node(), keys=[])
+    records = rig.gateway.parts.records
+    store = await records.ready()
+    read, begun, gate = store.keys, asyncio.Event(), asyncio.Event()
+
+    def read_late(known: int) -> Any:
+        monkeypatch.undo()
+
+        async def late() -> KeyTable | None:
+            table = await asyncio.wrap_future(read(known))
+            begun.set()
+            await gate.wait()
+            return table
+
+        return asyncio.run_coroutine_threadsafe(late(), asyncio.get_running_loop())
+
+    ann = KeyRecord("ann", digest_of("sk-ann"), {}, 0.0, "somebody")
+    monkeypatch.setattr(store, "keys", read_late)
+    assert await asyncio.wrap_future(store.add_key(ann))  # by another gateway
+    while not begun.is_set():
+        rig.clock.advance(0.5)
+        await rig.queue()
+    revoking = asyncio.ensure_future(revoke(rig, "ann"))
+    while (table := await asyncio.wrap_future(read(-1))) is not None and table.keys:
+        await rig.queue()
+    for _ in range(20):  # time for a second reading, were there one
+        await rig.queue()
+    reading = records._turn
+    assert reading is not None
+    gate.set()
+    await reading
+    assert (await revoking).status == 204
+    assert records.keys.named("ann") is None
 
 
 async def test_gateways_on_one_database_take_over_each_other_s_keys(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import sqlite3
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,11 @@ from ..conftest import OK
 from ..hot.test_users_and_keys import ADMIN, A, B, key, start
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from forebay.records.usage import UsageRow
+
     from ..conftest import Rig
 
 USED = {**OK, "usage": {"prompt_tokens": 11, "completion_tokens": 5}}
@@ -160,16 +167,56 @@ async def test_a_database_that_is_away_costs_no_request_and_no_count(rig: Rig) -
         assert (await rig.get("/health")).status == 200
     assert (await rig.get("/v1/usage")).json["error"]["code"] == "store_unavailable"
     away.mkdir()
-    assert told(await written_at_last(rig), "user") == [("ann", 1, 11, 5)]
+    assert told(await written_at_last(rig, 1), "user") == [("ann", 1, 11, 5)]
 
 
-async def written_at_last(rig: Rig) -> list[dict[str, Any]]:
+async def test_usage_of_a_gateway_that_stops_before_it_has_a_database_is_written(rig: Rig) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node, user="ann")
+    assert not (rig.folder / "jobs.db").exists()
+    await rig.gateway.stop(0.0)
+    await rig.start(node)
+    assert told(await written(rig, 1), "user") == [("ann", 1, 11, 5)]
+
+
+async def test_writes_that_fail_are_tried_less_and_less_often_and_lose_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await rig.node()
+    await rig.start(node)
+    await serve(rig, node, user="ann")
+    await written(rig, 1)
+    store = await rig.gateway.parts.records.ready()
+    asked, add = 0, store.add_usage
+
+    def counted(rows: Sequence[UsageRow]) -> Future[None]:
+        nonlocal asked
+        asked += 1
+        return add(rows)
+
+    monkeypatch.setattr(store, "add_usage", counted)
+    with contextlib.closing(sqlite3.connect(rig.folder / "jobs.db")) as database:
+        refusal = "BEGIN SELECT RAISE(ABORT, 'no'); END"
+        database.execute(f"CREATE TRIGGER no BEFORE INSERT ON usage_hours {refusal}")
+        await serve(rig, node, user="ann")
+        for _ in range(80):
+            rig.clock.advance(0.5)
+            await rig.queue()
+        assert 1 <= asked <= 6  # after 1, 3, 7, 15 and 31 seconds
+        database.execute("DROP TRIGGER no")
+    assert told(await written_at_last(rig, 2), "user") == [("ann", 2, 22, 10)]
+
+
+async def written_at_last(rig: Rig, requests: int) -> list[dict[str, Any]]:
+    """Return the usage once so many requests are in it."""
     for _ in range(300):
         rig.clock.advance(1.0)
         reply = await rig.get("/v1/usage")
-        if reply.status == 200 and reply.json["data"]:
+        if reply.status == 200:
             rows: list[dict[str, Any]] = reply.json["data"]
-            return rows
+            if sum(row["requests"] for row in rows) == requests:
+                return rows
     raise AssertionError(reply.body)
 
 
@@ -192,9 +239,29 @@ async def test_a_reload_changes_how_long_usage_is_kept(rig: Rig) -> None:
     rig.given["usage"] = {"retention_days": 1}
     changed = (await rig.get("/admin/reload", method="POST")).json["changed"]
     assert changed == ["usage.retention_days"]
-    rig.clock.advance(3 * 86400)
+    rig.clock._now_s += 3 * 86400  # as after a sleep: what is due fires once, not every second
+    deleted = 'forebay_retention_deleted_total{kind="usage"} 1.0'
     for _ in range(300):
-        rig.clock.advance(3600)
-        if not (await rig.get("/v1/usage?from=0")).json["data"]:
+        rig.clock.advance(60)
+        if deleted in (await rig.get("/metrics")).body.decode():
+            break
+    else:
+        raise AssertionError("usage is kept for ever")
+    assert not (await rig.get("/v1/usage?from=0")).json["data"]
+
+
+async def test_a_database_that_fails_is_in_the_metrics_until_it_does_not(rig: Rig) -> None:
+    database = rig.folder / "records.db"
+    database.write_bytes(b"this is no database" * 100)
+    await rig.start(jobs={"database": f"sqlite:///{database}"})
+
+    async def failing() -> bool:
+        return b"forebay_records_failing 1.0" in (await rig.get("/metrics")).body
+
+    assert await failing()
+    database.unlink()
+    for _ in range(300):
+        rig.clock.advance(0.5)
+        if not await failing():
             return
-    raise AssertionError("usage is kept for ever")
+    raise AssertionError("it is still said to fail")

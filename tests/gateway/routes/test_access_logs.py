@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from forebay.gateway.hot.access_record import AccessRecord
 from forebay.gateway.hot.ended import EndedBatch, EndedRequest
 from forebay.gateway.routes import access_logs
-from forebay.gateway.routes.access_logs import FOLLOWERS_MAX, LINES_MAX, LogFeed
+from forebay.gateway.routes.access_logs import (
+    FOLLOWERS_MAX,
+    LINES_MAX,
+    LogCoverage,
+    LogFeed,
+    LogFollower,
+)
 
 from ..conftest import OK
+from ..fleet import fleet_rig
 from ..hot.test_users_and_keys import SECRETS, A, B, key
 
 if TYPE_CHECKING:
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
     from forebay.testing import RawClient
 
     from ..conftest import Rig
+    from ..fleet.fleet_rig import FleetRig
 
 PATH = "/admin/logs"
 LIMIT_S = 10.0
@@ -30,7 +39,7 @@ async def following(rig: Rig, headers: dict[str, str] | None = None) -> RawClien
     await client.get(PATH, headers or {})
     head = await client.head()
     assert (head.status, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-    assert await events(client) == [("hello", {"workers": 1})]
+    assert await events(client) == [("hello", {"processes": 1, "incomplete": []})]
     return client
 
 
@@ -114,12 +123,98 @@ async def test_a_slow_reader_loses_the_oldest_lines_and_is_told_how_many(rig: Ri
     feed = LogFeed(rig.gateway.parts.ended, maker)  # type: ignore[arg-type] # it makes less
     feed._take(batch(rig, 5))
     assert maker.made == 0  # nobody reads, so nothing is made
-    with feed.follow() as follower:
-        feed._take(batch(rig, 5))
-        feed._take(batch(rig, LINES_MAX + 7))
-        told = (await follower.next()).decode()
+    follower = feed.follow()
+    feed._take(batch(rig, 5))
+    feed._take(batch(rig, LINES_MAX + 7))
+    told = (await follower.next()).decode()
+    follower.close()
     assert told.startswith('event: lost\ndata: {"lines":12}\n\n')
     assert told.count("event: request") == LINES_MAX
     assert told.endswith(f'"/{LINES_MAX + 6}"\n\n')
     assert maker.made == 5 + LINES_MAX
     assert feed.followers == set()
+
+
+# -- several gateways
+
+
+async def fleet_follower(rig: Rig) -> RawClient:
+    client = await rig.client()
+    await client.get(PATH, fleet_rig.bearer("sk-boss"))
+    assert (await client.head()).status == 200
+    return client
+
+
+async def lines(client: RawClient, count: int) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < count:
+        found += [line for name, line in await events(client) if name == "request"]
+    return found
+
+
+async def test_requests_of_the_whole_fleet_are_told_in_order_of_time(fleet: FleetRig) -> None:
+    here, there, node = await fleet_rig.two(fleet, keys=fleet_rig.KEYS, environ=fleet_rig.SECRETS)
+    for asked in (here, there):
+        follower = await fleet_follower(asked)
+        assert await events(follower) == [("hello", {"processes": 2, "incomplete": []})]
+        for number, rig in enumerate((here, there, here, there)):
+            headers = {"X-Request-Id": f"r{number}", **fleet_rig.bearer("sk-one")}
+            _, call = await rig.run(node, headers=headers)
+            for each in (here, there):
+                each.clock.advance(1.0)  # each ends a second after the one before it
+            await call.answer(OK)
+        await fleet_rig.until(
+            here, lambda: not any(r.gateway.parts.relay.exchanges for r in (here, there))
+        )
+        for rig in (there, here):  # what is newer comes first
+            rig.clock.advance(0.1)
+        told = await lines(follower, 4)
+        assert [line["time"] for line in told] == sorted(line["time"] for line in told)
+        assert {line["id"] for line in told} == {"r0", "r1", "r2", "r3"}
+        follower.close()
+
+
+async def test_a_gateway_that_does_not_answer_is_named_until_it_does(
+    fleet: FleetRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_logs, "LOOK_S", 0.05)
+    settings = {"keys": fleet_rig.KEYS, "environ": fleet_rig.SECRETS}
+    here, _, node = await fleet_rig.two(fleet, **settings)
+    await fleet.stop(fleet_rig.B)
+    follower = await fleet_follower(here)
+    silent = {"processes": 2, "incomplete": [fleet_rig.B]}
+    assert await events(follower) == [("hello", silent)]
+    await fleet.start(fleet_rig.B, node, **settings)
+    assert await events(follower) == [("incomplete", {"processes": 2, "incomplete": []})]
+    fleet.directory.lost.add(fleet_rig.B)
+    assert await events(follower) == [("incomplete", silent)]
+
+
+async def test_a_follower_that_leaves_leaves_nothing_at_the_others(
+    fleet: FleetRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_logs, "KEEPALIVE_S", 0.01)
+    here, _, _ = await fleet_rig.two(fleet, keys=fleet_rig.KEYS, environ=fleet_rig.SECRETS)
+    follower = await fleet_follower(here)
+    assert await events(follower) == [("hello", {"processes": 2, "incomplete": []})]
+    assert here.gateway.parts.peers.in_flight == 1
+    follower.close()
+    await fleet_rig.until(here, lambda: not here.gateway.parts.peers.in_flight)
+
+
+async def test_lines_that_come_late_are_told_in_order(rig: Rig) -> None:
+    await rig.start()
+    follower = LogFollower(LogFeed(rig.gateway.parts.ended, Maker()))  # type: ignore[arg-type]
+    follower.cover(LogCoverage(2))
+    assert follower.hello().startswith(b"event: hello")
+    follower.put([AccessRecord("12:00:01", "/b", "served"), AccessRecord("12:00:03", "/d", "")], 0)
+    telling = asyncio.ensure_future(follower.next())
+    await asyncio.sleep(0)
+    follower.put([AccessRecord("12:00:00", "/a", "served"), AccessRecord("12:00:04", "/e", "")], 0)
+    follower.put([AccessRecord("12:00:02", "/c", "served")], 0)
+    told = (await telling).decode()
+    assert [told.index(f'"/{letter}"') for letter in "abcd"] == sorted(
+        told.index(f'"/{letter}"') for letter in "abcd"
+    )
+    assert '"/e"' not in told  # an older one may still come
+    assert '"/e"' in (await follower.next()).decode()

@@ -75,12 +75,13 @@ async def test_a_batch_runs_from_its_file_to_its_answers(rig: Rig) -> None:
         "in_progress_at": None, "expires_at": made["created_at"] + 86_400, "finalizing_at": None,
         "completed_at": None, "failed_at": None, "expired_at": None, "cancelling_at": None,
         "cancelled_at": None, "request_counts": {"total": 0, "completed": 0, "failed": 0},
-        "metadata": {"why": "日本"},
+        "metadata": {"why": "日本"}, "models": [],
     }  # fmt: skip
     await run(rig, 2)
     done = await until(rig, made["id"], *ENDED)
     assert done["status"] == "completed"
     assert done["request_counts"] == {"total": 2, "completed": 2, "failed": 0}
+    assert done["models"] == ["m"]
     assert isinstance(done["completed_at"], int)
     output = await rig.get(f"/v1/files/{done['output_file_id']}/content")
     assert [json.loads(text)["custom_id"] for text in output.body.splitlines()] == ["a", "b"]
@@ -141,6 +142,32 @@ async def test_batches_are_listed_page_by_page(rig: Rig) -> None:
     assert ([one["id"] for one in rest["data"]], rest["has_more"]) == (ids[:1], False)
 
 
+async def test_batches_are_found_by_model_and_status_even_when_they_have_ended(
+    rig: Rig, database_url: str
+) -> None:
+    await rig.start(await rig.node(models=["m", "M", "n"]), jobs={"database": database_url})
+    await rig.get("/admin/nodes/n1/drain", method="POST")
+    mixed = (await create(rig, line("a", "M") + line("b", "n") + line("c", "n")))["id"]
+    ended = (await create(rig, line("a", "m")))["id"]
+    for batch_id in (mixed, ended):
+        await until(rig, batch_id, "in_progress")
+    await run(rig, 1)
+    await until(rig, ended, "completed")
+    found = {
+        query: [one["id"] for one in (await rig.get(f"/v1/batches?{query}")).json["data"]]
+        for query in (
+            "model=m", "model=n", "model=M", "model=x", "model=m&status=completed",
+            "model=n&status=completed", f"model=n&after={ended}", f"model=m&after={ended}",
+        )
+    }  # fmt: skip
+    assert list(found.values()) == [[ended], [mixed], [mixed], [], [ended], [], [mixed], []]
+    whole = (await rig.get("/v1/batches")).json["data"]
+    assert [one["models"] for one in whole] == [["m"], ["M", "n"]]
+    assert (await rig.get(f"/v1/batches/{ended}")).json["models"] == ["m"]
+    cancelled = await post(rig, {}, path=f"/v1/batches/{mixed}/cancel")
+    assert cancelled.json["models"] == ["M", "n"]
+
+
 GOOD = {"endpoint": CHAT, "completion_window": "24h"}
 WRONG = {
     "not JSON": (b"{", "body"),
@@ -197,7 +224,8 @@ async def test_a_body_has_a_bound(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("query", "param"),
     [*((f"limit={value}", "limit") for value in ("0", "101", "x", "-1", "")),
-     ("after=x", "after"), ("after=batch_" + "0" * 24, "after"), ("after=%00", "after")],
+     ("after=x", "after"), ("after=batch_" + "0" * 24, "after"), ("after=%00", "after"),
+     ("model=", "model"), ("model=%00", "model")],
 )  # fmt: skip
 async def test_a_wrong_list_is_refused_by_parameter(rig: Rig, query: str, param: str) -> None:
     await rig.start()

@@ -8,12 +8,15 @@ import pytest
 
 from forebay.core import actions
 from forebay.gateway.routes import queue, request_list
+from forebay.gateway.routes.request_list import RequestFilter, RequestList, RequestRow
 
 from ..conftest import OK
 from ..fleet import fleet_rig
 from ..hot.test_users_and_keys import ADMIN, A, B, key, start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from ..conftest import Rig
     from ..fleet.fleet_rig import FleetRig
 
@@ -125,6 +128,50 @@ async def test_the_last_thousand_that_ended_are_kept(
         rig.clock.advance(1.0)
         await rig.measure(node, 0.0, headers={"X-Request-Id": f"r{number}"})
     assert ids(await listed(rig)) == ["r4", "r3", "r2"]
+
+
+async def test_looking_through_many_gives_others_their_turn_and_tells_each_request_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_list, "TURN_ROWS", 2)
+    node = await rig.node()
+    await rig.start(node)
+    await rig.run(node, headers={"X-Request-Id": "a"})
+    await line_up(rig, "b", "c", "d", "e", "f")
+    requests = rig.gateway.parts.records.requests
+    assert isinstance(requests, RequestList)
+    assert turns_and_rows(requests.newest(RequestFilter(user="nobody"), 10)) == (3, [])
+
+    def revoke() -> None:  # when f and e have been looked at
+        for name in ("f", "c"):
+            rig.gateway.parts.relay.revoke(name, "cancelled")
+
+    turns, waiting = turns_and_rows(requests.newest(RequestFilter(state="waiting"), 10), revoke)
+    assert (turns, waiting) == (3, ["f waiting", "e waiting", "d waiting", "b waiting"])
+    await line_up(rig, "g", "h")
+    _, rows = turns_and_rows(
+        requests.newest(RequestFilter(), 10),
+        lambda: rig.gateway.parts.relay.revoke("h", "cancelled"),
+    )
+    assert rows == [
+        "h ended", "g waiting", "f ended", "e waiting", "d waiting", "c ended", "b waiting",
+        "a running",
+    ]  # fmt: skip
+
+
+def turns_and_rows(
+    looking: Coroutine[Any, Any, list[RequestRow]], meanwhile: Callable[[], object] = object
+) -> tuple[int, list[str]]:
+    """Go through a search turn by turn; `meanwhile` is called after the first."""
+    turns = 0
+    while True:
+        try:
+            looking.send(None)
+        except StopIteration as done:
+            return turns, [f"{row.id} {row.state}" for row in done.value]
+        turns += 1
+        if turns == 1:
+            meanwhile()
 
 
 async def test_how_a_request_was_refused_is_told(rig: Rig) -> None:

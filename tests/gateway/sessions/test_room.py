@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.core import Arrived
+
 from ..jobs.job_steps import ENVIRON, bearer
 from .session_steps import Http, new_session, prompt, started, turn, until_turn
 
@@ -107,7 +109,7 @@ async def test_a_reservation_that_is_given_up_lets_in_who_waits_for_room(rig: Ri
     node = await started(rig, queue={"enabled": False})
     claiming = Claiming()
     relay = rig.gateway.parts.relay
-    held = relay.reserve("job1", "m", "openai", (), claiming)
+    held = relay.reserve(Arrived("job1", "m", job=True), claiming)
     await rig.queue()
     await waits_for_room(rig)
     held.give_up()

@@ -1,11 +1,13 @@
-// What only admins see: the keys of this gateway.
+// What only admins see: the keys of this gateway, listed, made and revoked.
+import { make } from "./dom.js";
 import { Listing } from "./listing.js";
-import { dateTime, word, wordOr } from "./words.js";
+import { openNewKey } from "./new_key.js";
+import { dateTime, fillWords, word, wordOr } from "./words.js";
 
 /** Make the list of keys. */
 export function keyList() {
   const yes = (value) => (value ? word("yes") : "");
-  return new Listing({
+  const list = new Listing({
     name: "key-list",
     title: "keys_title",
     empty: "keys_empty",
@@ -27,4 +29,9 @@ export function keyList() {
     }),
     read: async ({ get }) => ({ rows: (await get("/admin/keys")).data, more: false }),
   });
+  const opener = make("button", { type: "button", class: "quiet", "data-word": "key_new" });
+  opener.addEventListener("click", () => openNewKey({ isFirst: list.rows?.length === 0, onMade: () => list.poll() }));
+  list.tools.append(opener);
+  fillWords(list.tools);
+  return list;
 }

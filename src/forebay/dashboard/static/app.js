@@ -8,6 +8,7 @@ import { startLinks } from "./links.js";
 import { showLists, startLists } from "./lists.js";
 import { showLive, startLive } from "./live.js";
 import { showModels } from "./models.js";
+import { offerKeyPriorities } from "./new_key.js";
 import { showNodes } from "./nodes.js";
 import { showProblems } from "./problems.js";
 import { Stream } from "./stream.js";
@@ -36,6 +37,7 @@ const stream = new Stream({
     addressCommands(told.keys);
     showLists({ admin: told.admin, key: told.keys && hasKey() });
     offerPriorities(told.priorities);
+    offerKeyPriorities(told.priorities);
     timeline.draw();
   },
   onSnapshot(told) {

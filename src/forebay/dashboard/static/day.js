@@ -48,11 +48,13 @@ export class Day {
 }
 
 /** Return the columns with a place for every minute: where the gateway was not there, nothing is known. */
-function evenly({ step_seconds, at, depth, ...columns }) {
+function evenly({ step_seconds, at, depth, wait_p95_seconds_by_priority: waits = {}, ...columns }) {
   const last = at.length ? at.at(-1) / step_seconds : Math.floor(Date.now() / 1000 / step_seconds);
   const places = new Map(at.map((second, i) => [second / step_seconds, i]));
   const filled = (column) => Array.from({ length: MOST }, (_, i) => column[places.get(last - MOST + 1 + i)] ?? null);
   delete columns.priorities;
+  delete columns.wait_p50_seconds_by_priority;
   const all = (group) => Object.fromEntries(Object.entries(group).map(([name, column]) => [name, filled(column)]));
-  return { step_seconds, sample_number: last, at: new Date(last * step_seconds * 1000).toISOString(), depth: all(depth), ...all(columns) };
+  const groups = { depth: all(depth), wait_p95_seconds_by_priority: all(waits) };
+  return { step_seconds, sample_number: last, at: new Date(last * step_seconds * 1000).toISOString(), ...groups, ...all(columns) };
 }

@@ -40,9 +40,9 @@ export function startKey(onChange) {
   changed = onChange;
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    use(field.value.trim());
+    useKey(field.value.trim());
   });
-  document.getElementById("key-forget").addEventListener("click", () => use(""));
+  document.getElementById("key-forget").addEventListener("click", () => useKey(""));
   opener.addEventListener("click", () => {
     if (!form.hidden) form.hidden = true;
     else {
@@ -60,7 +60,8 @@ function show(because) {
   form.hidden = false;
 }
 
-function use(text) {
+/** Use this key from now on; "" is none. */
+export function useKey(text) {
   key = text;
   field.value = "";
   form.hidden = true;

@@ -13,6 +13,7 @@ const time = (seconds) => (seconds ? dateTime(seconds * 1000) : word("none"));
 
 const owner = { name: "key_name", when: (rows) => rows.some((row) => row.owner), value: (row) => row.owner, text: (row) => row.owner || word("none") };
 const lists = [];
+const MODELS = 3; // that a cell names
 
 /** Make the lists, folded and hidden. */
 export function startLists() {
@@ -66,11 +67,12 @@ function batches() {
     empty: "batch_list_empty",
     key: ({ id }) => id,
     look: ({ status }) => status,
-    choices: [["", "list_all"], ...["in_progress", "completed", "failed", "expired", "cancelled"].map((name) => [name, `batch_${name}`])],
+    choices: [["", "list_all"], ...["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"].map((name) => [name, `batch_${name}`])],
     columns: [
       { name: "batch", value: ({ id }) => id, fill: (cell, { id }) => showOpener(cell, id, `/v1/batches/${at(id)}`) },
       { name: "node_state", value: ({ status }) => status, text: ({ status }) => wordOr("batch_", status) },
       owner,
+      { name: "models_title", value: ({ models = [] }) => models.join(", "), text: ({ models }) => some(models) },
       { name: "endpoint", text: ({ endpoint }) => endpoint },
       { name: "job_completed", end: true, value: ({ request_counts: { completed } }) => completed,
         text: ({ request_counts: { completed, total } }) => word("jobs_lines", { done: completed, lines: total }) },
@@ -79,10 +81,24 @@ function batches() {
     ],
     act: ({ id, status }) => (ended.includes(status) ? null : cancel(id, "POST", `/v1/batches/${at(id)}/cancel`)),
     read: async ({ choice, limit, get }) => {
-      const { data, has_more: more } = await get(`/v1/batches?limit=${Math.min(limit, 100)}${choice && `&status=${choice}`}`);
-      return { rows: data, more: more && limit < 100 };
+      const rows = [];
+      let more = true;
+      while (more && rows.length < limit) { // the route gives 100 at most
+        const page = Math.min(limit - rows.length, 100);
+        const after = rows.length ? `&after=${at(rows.at(-1).id)}` : "";
+        const { data, has_more: others } = await get(`/v1/batches?limit=${page}${after}${choice && `&status=${choice}`}`);
+        rows.push(...data);
+        more = others && data.length > 0;
+      }
+      return { rows, more };
     },
   });
+}
+
+/** The first names, and how many more there are; a gateway of an older version tells none. */
+function some(names = []) {
+  const more = names.length - MODELS;
+  return more > 0 ? `${names.slice(0, MODELS).join(", ")} +${number(more)}` : names.join(", ") || word("none");
 }
 
 function sessions() {

@@ -1,6 +1,6 @@
 // One node: its state, its slots as cells, models, meters, failures, and drain or resume for admins.
 import { keepChildren, make, setAttribute, setText } from "./dom.js";
-import { bytesOf, longDuration, percent, word, wordOr } from "./words.js";
+import { bytesOf, longDuration, number, percent, word, wordOr } from "./words.js";
 import { makeActions, updateActions } from "./node_actions.js";
 
 const CELLS_MAX = 32; // more slots than this are drawn as a bar
@@ -18,6 +18,7 @@ export function makeCard(node) {
     part("slots", make("div", { class: "slots" }, make("div", { class: "cells", "aria-hidden": "true" }), make("p"))),
     part("models", make("ul", { class: "models" })),
     part("meters", make("div", { class: "meters" })),
+    part("room", make("p", { class: "cache-room", hidden: true })),
     part("failures", make("p", { class: "failures" })),
     part("error", make("p", { class: "last-error", hidden: true })),
     part("actions", makeActions()));
@@ -32,6 +33,9 @@ export function updateCard(card, node, admin) {
   showSlots(card.slots, node);
   showModels(card.models, node);
   keepChildren(card.meters, meters(node), { key: ({ key }) => key, create: makeMeter, update: updateMeter });
+  const room = node.kv_free_tokens ?? null;
+  card.room.hidden = room === null;
+  setText(card.room, room === null ? "" : word("cache_room", { tokens: number(room) }));
   const failures = failuresOf(node);
   card.failures.hidden = !failures;
   setText(card.failures, failures && `${word("failures_lately")}: ${failures}`);

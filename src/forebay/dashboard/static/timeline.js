@@ -75,7 +75,8 @@ export class Timeline {
 
   drawFigure(figure, from, to, step) {
     const series = this.series(figure.name, step);
-    const title = word(`chart_${figure.name}`, { step: longDuration((step * this.history.stepMs) / 1000) });
+    const byClass = figure.name === "waits" && this.waitClasses().length > 1;
+    const title = word(byClass ? "chart_waits_class" : `chart_${figure.name}`, { step: longDuration((step * this.history.stepMs) / 1000) });
     const kind = { depth: "areas", waits: "lines", rate: "bars" }[figure.name];
     setText(figure.title, title);
     figure.chart.draw({ from, to, step, kind, series, sampleMs: this.history.stepMs, timeOf: (n) => this.history.timeOf(n) });
@@ -105,6 +106,16 @@ export class Timeline {
         show: (value) => number(value),
       }));
     }
+    const classes = this.waitClasses();
+    if (name === "waits" && classes.length > 1) {
+      return classes.map((priority) => ({
+        column: history.waits[priority],
+        at: one(history.waits[priority]),
+        label: wordOr("priority_", priority),
+        look: `class look-${history.priorities.indexOf(priority) % LOOKS}`,
+        show: duration,
+      }));
+    }
     if (name === "waits") {
       return ["p50", "p95"].map((which) => ({
         column: history.columns[`wait_${which}_seconds`],
@@ -121,6 +132,11 @@ export class Timeline {
       look: which,
       show: (value) => number(value),
     }));
+  }
+
+  /** The priorities whose waits are known each for itself. */
+  waitClasses() {
+    return this.history.priorities.filter((priority) => priority in this.history.waits);
   }
 
   /** Write the values under the cursor into the legends; without a cursor, the newest. */

@@ -3,7 +3,6 @@ import { setText } from "./dom.js";
 import { word } from "./words.js";
 
 const section = document.getElementById("welcome");
-const copied = document.getElementById("copied");
 
 /** Say whether anything has been asked since the start. */
 export function isAsked({ queue }) {
@@ -30,7 +29,8 @@ export function startWelcome() {
   for (const button of document.querySelectorAll("[data-copy]")) {
     button.addEventListener("click", async () => {
       await copy(document.getElementById(button.dataset.copy));
-      button.textContent = copied.textContent = word("copied");
+      const aloud = button.closest("section, dialog").querySelector("[role=status]");
+      button.textContent = aloud.textContent = word("copied");
       setTimeout(() => (button.textContent = word("copy")), 2000);
     });
   }

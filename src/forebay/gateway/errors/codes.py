@@ -60,7 +60,7 @@ CODES: dict[str, Code] = {
     ),
     "queue_timeout": _later(
         504,
-        "It waited longer than `queue.max_wait_seconds` for a free slot.",
+        "The request waited longer than `queue.max_wait_seconds` for a free slot.",
         "Try again later. If this persists, raise `queue.max_wait_seconds`, or add nodes.",
         "キュー待機タイムアウト",
         "後で再試行してください。続く場合は `queue.max_wait_seconds` を上げるか、ノードを追加してください。",
@@ -140,8 +140,7 @@ CODES: dict[str, Code] = {
     ),
     "coordination_lost": _later(
         503,
-        "The gateways of a fleet have lost touch with each other, and this one's share of the "
-        "slots is in use.",
+        "The gateways of a fleet cannot coordinate, and this gateway's share of the slots is in use.",
         "Try again, here or at another replica. It recovers by itself when the store of "
         "`coordination.url` can be reached again.",
         "ゲートウェイ間の連携が失われています",
@@ -264,8 +263,7 @@ CODES: dict[str, Code] = {
     "guard_refused": _never(
         403,
         "A guard may not register: `guard.token_env` is not set, or its token differs.",
-        "Have the variables of `guard.token_env` at the gateway and of `--token-env` at the guard "
-        "hold the same token.",
+        "Put the same token into the variables that `guard.token_env` (gateway) and `--token-env` (guard) name.",
         "ガードの登録は許可されていません",
         "ゲートウェイの `guard.token_env` とガードの `--token-env` の変数に同じトークンを設定してください。",
     ),
@@ -292,7 +290,7 @@ CODES: dict[str, Code] = {
     ),
     "conflict": _never(
         409,
-        "It conflicts with what exists: the name of a node or key that is taken, a file that a batch still "
+        "A conflict with the present state: the name of a node or key that is taken, a file that a batch still "
         "needs, a batch that has ended.",
         "See the message.",
         "現在の状態と競合しています",

@@ -24,14 +24,14 @@ from forebay.errors import BackendFailed
 from forebay.gateway.errors.http_error import HttpError, shutting_down
 from forebay.gateway.fleet.membership import UNIX, peer_target
 from forebay.gateway.hot.asgi_bridge import CUT
-from forebay.gateway.http.authorization import HOP
+from forebay.gateway.hot.proxies import HOP
 from forebay.gateway.http.sse import while_connected
 from forebay.sessions.record import replica_of
 from forebay.wire.heads import end_to_end, header_block
 from forebay.wire.pool import ConnectionPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from typing import Self
 
     from starlette.requests import Request
@@ -132,7 +132,7 @@ class PeerResponse:
                 async with asyncio.timeout(GAP_S):
                     await self._news.wait()
             except TimeoutError:
-                raise BackendFailed(f"nothing came for {GAP_S:g} s") from None
+                raise BackendFailed(f"no data for {GAP_S:g} s") from None
         data, self._held = b"".join(self._pieces), 0
         self._pieces.clear()
         if self._connection is not None and self._connection.paused:
@@ -275,9 +275,9 @@ class Peers:
             async with asyncio.timeout(OWNER_S):
                 name = await fleet.owner_of(ticket_id)
         except TimeoutError:
-            raise _away("the leading gateway does not say which one has this request") from None
+            raise _away("the leader did not answer which gateway has this request") from None
         if name is None and fleet.picture().mode != "coordinated":
-            raise _away("no gateway leads now that could say which one has this request")
+            raise _away("there is no leader at present that knows which gateway has this request")
         return None if name == fleet.me else name
 
     def others(self, request: Request) -> list[str]:
@@ -327,22 +327,30 @@ class Peers:
         self, request: Request, name: str, body: bytes, bytes_max: int, limit_s: float | None
     ) -> tuple[int, bytes]:
         """Forward with another body; return the status and the body. Raises HttpError."""
-        address = self._address(name)
-        head = _head(request, address, self._fleet().me, len(body))
-        forwarded = PeerRequest(name, address, head, body, request.method in SAFE)
-        response = await self._response(forwarded, limit_s)
         answer = bytearray()
-        try:
+        async with self.opened(request, name, body, limit_s) as response:
             async for data in response:
                 answer += data
                 if len(answer) > bytes_max:
                     raise BackendFailed("its response is too large")
+        return response.begun.result().status, bytes(answer)
+
+    @contextlib.asynccontextmanager
+    async def opened(
+        self, request: Request, name: str, body: bytes, limit_s: float | None
+    ) -> AsyncIterator[PeerResponse]:
+        """Forward with another body; yield a response that has begun. Raises HttpError."""
+        address = self._address(name)
+        head = _head(request, address, self._fleet().me, len(body))
+        forwarded = PeerRequest(name, address, head, body, request.method in SAFE)
+        response = await self._response(forwarded, limit_s)
+        try:
+            yield response
         except BackendFailed as error:
             raise self._failed(forwarded, error, sent=True) from None
         finally:
             response.stop()
             self._responses.discard(response)
-        return response.begun.result().status, bytes(answer)
 
     def stop(self) -> None:
         """Abort what is in flight: clients retry on another gateway. May be called twice."""
@@ -365,7 +373,7 @@ class Peers:
     def _address(self, name: str) -> str:
         address = self._fleet().address_of(name)
         if address is None:
-            raise _away(f"gateway {name}, which has it, is not there")
+            raise _away(f"gateway {name}, which has it, is not in the fleet")
         return address
 
     async def _response(self, request: PeerRequest, limit_s: float | None) -> PeerResponse:
@@ -425,7 +433,7 @@ class Peers:
             response.send(request.head, request.body)
             while not (await asyncio.wait({response.begun}, timeout=ALIVE_S))[0]:
                 if self._is_lost(request.name):
-                    raise BackendFailed("it has not been heard of for too long")
+                    raise BackendFailed("it has sent no heartbeat for too long")
             response.begun.result()
         except BaseException:
             response.stop()
@@ -446,7 +454,7 @@ class Peers:
             where = {"replica": name, "address": request.address}
             logger.warning("another gateway cannot be reached: %s", error, extra=where)
         if sent and not request.is_safe:
-            words = f"gateway {name}, which has it, was asked and did not answer"
+            words = f"gateway {name}, which has it, did not answer"
             return HttpError("replica_lost", words)
         return _away(f"gateway {name}, which has it, cannot be reached")
 

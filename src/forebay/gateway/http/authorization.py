@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import logging
+from typing import TYPE_CHECKING
 
 from forebay.gateway.errors.http_error import HttpError
 from forebay.gateway.hot.callers import Caller
+from forebay.gateway.hot.proxies import is_forwarded
 from forebay.wire.hosts import host_name, is_loopback
 
 if TYPE_CHECKING:
@@ -14,10 +16,7 @@ if TYPE_CHECKING:
     from forebay.gateway.hot.callers import Callers
     from forebay.gateway.hot.keys import KeyRing
 
-HOP: Final = "x-forebay-hop"
-"""The header of a request that another gateway forwards for one of its clients."""
-FORWARDING: Final = ("forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "cf-", "via", HOP)
-"""Prefixes of the headers by which proxies say that they act for someone else."""
+logger = logging.getLogger("forebay.gateway")
 
 
 class Authorizer:
@@ -91,13 +90,25 @@ def seen_by(caller: Caller) -> str | None:
     return None if caller.key.admin else caller.key.name
 
 
+def log_admin_action(action: str, caller: Caller, owner: str, subject_id: object) -> None:
+    """Log what was done to something of another key: only an admin can."""
+    if owner != caller.key_name:
+        extra = {"id": subject_id, "owner": owner, "by": caller.key_name}
+        logger.info("%s by an admin", action, extra=extra)
+
+
+def name_of(caller: Caller) -> str:
+    """Return an admin's name for the log."""
+    return caller.key_name or "a caller on this machine"
+
+
 def _is_at_this_machine(request: Request) -> bool:
     """Say whether the peer is local, asks for a local name, and is no proxy."""
     peer = request.client.host if request.client else ""
     return (
         is_loopback(peer)
         and is_loopback(host_name(request.headers.get("host", "")))
-        and not any(name.replace("_", "-").startswith(FORWARDING) for name in request.headers)
+        and not is_forwarded(request.headers.raw)
         and _is_own_page(request)
     )
 

@@ -47,6 +47,11 @@ class LazyOpen(Generic[T]):
         self.stopped = False
         """Whether nothing is to be opened any more."""
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt to open it failed."""
+        return bool(self._logged)
+
     async def ready(self) -> T:
         """Return the resource, opened now unless it is; raises HttpError where that fails."""
         if self.value is not None:

@@ -33,7 +33,7 @@ from forebay.storage.database import Database
 from forebay.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
-    from collections import Counter
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from forebay.clock import TimerHandle
@@ -115,11 +115,15 @@ class JobEngine:
         self.store.changes.listen(self._database)
         loop = asyncio.get_running_loop()
 
-        def told(deleted: Counter[tuple[str, Status]]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has closed
-                loop.call_soon_threadsafe(deps.figures.discount, deleted)
+        def tell(told: Callable[..., None]) -> Callable[..., None]:
+            def later(*deleted: object) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop has closed
+                    loop.call_soon_threadsafe(told, *deleted)
 
-        self._retention.on_deleted = told
+            return later
+
+        self._retention.on_deleted = tell(deps.figures.discount)
+        self._retention.on_step = tell(deps.figures.count_deleted)
         self._retention.start()
 
     def _take_database(self) -> None:
@@ -157,6 +161,7 @@ class JobEngine:
         )
         self.idle_slots.explain = deps.explain
         self.idle_slots.shares_nodes = deps.shares_nodes
+        self.idle_slots.paced = deps.paced
         await self.idle_slots.start()
 
     def drain(self) -> None:

@@ -9,6 +9,7 @@ requests, and is retried.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +21,7 @@ from forebay.gateway.http.store_timeout import ANSWER_S, in_time, store_unavaila
 from forebay.jobs.builtin import ROUTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from concurrent.futures import Future
 
     from forebay.clock import Timers
@@ -51,6 +52,8 @@ class JobFigures:
         self.waits: dict[tuple[str], Histogram] = {}
         """By type: how long jobs were queued."""
         self.vram_reserved_gb: Callable[[], float] = lambda: 0.0
+        self.deleted: Counter[str] = Counter()
+        """How many rows were deleted because of their age, by kind."""
         self._names: set[str] = set()
 
     def recount(self, counted: dict[tuple[str, Status], int]) -> None:
@@ -69,6 +72,9 @@ class JobFigures:
             if change.waited_s is not None:
                 label = (self._label(change.task_type),)
                 self.waits.setdefault(label, Histogram()).add(change.waited_s)
+
+    def count_deleted(self, kind: str, count: int) -> None:
+        self.deleted[kind] += count
 
     def discount(self, deleted: Mapping[tuple[str, Status], int]) -> None:
         """Count no longer what was deleted because of its age."""
@@ -99,6 +105,8 @@ class JobDeps:
     """Whether the owner of a batch may use a model."""
     explain: Callable[[Problem, str, str], Problem]
     """Adds to a problem with a model what its owner may ask for instead."""
+    paced: Callable[[], Collection[str]]
+    """Returns the names of the keys that have limits."""
     shares_nodes: bool = False
     """Whether all gateways that share the jobs have the same nodes."""
     webhook_secret: str | None = None

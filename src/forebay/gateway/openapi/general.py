@@ -92,7 +92,9 @@ OPERATIONS: Final = (
     Operation("post", "/admin/reload", "Reload the settings and apply what has changed",
         "Reloaded", FOR_ADMINS),
     Operation("get", "/admin/logs",
-        "A line of the access log for each request that ends from now on, as server-sent events",
+        "A line of the access log for each request that ends from now on, at any worker or "
+        "gateway, as server-sent events: `hello`, `request`, `lost` and, for those who do not "
+        "answer, `incomplete`",
         codes=(*FOR_ADMINS, "too_many_connections"), media="text/event-stream"),
     Operation("post", "/guard/nodes",
         "A heartbeat of a guard; the first one registers its node, and is answered 201",
@@ -148,6 +150,7 @@ _FLEET: Final = said(
 _BYTES_OR_NULL: Final = {"type": ["integer", "null"], "minimum": 0, "maximum": 2**60}
 
 _NUMBERS: Final = listed({"type": ["number", "null"]})
+_BY_CLASS: Final[Schema] = {"type": "object", "additionalProperties": _NUMBERS}
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "DayHistory": record({
@@ -155,14 +158,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "step_seconds": COUNT,
         "at": said("When each minute began, in seconds since 1970; the oldest first. The other "
             "columns are as long.", listed(COUNT)),
-        "depth": said("Waiting on average, by class.",
-            {"type": "object", "additionalProperties": _NUMBERS}),
+        "depth": said("Waiting on average, by class.", _BY_CLASS),
         "processing": _NUMBERS,
         "served": _NUMBERS,
         "rejected": _NUMBERS,
         "wait_p50_seconds": said("Null where nobody waited.", _NUMBERS),
         "wait_p95_seconds": _NUMBERS,
         "tokens_per_second": _NUMBERS,
+        "wait_p50_seconds_by_priority": said("Null where no request of that class ended, and "
+            "in minutes that an older version stored.", _BY_CLASS),
+        "wait_p95_seconds_by_priority": _BY_CLASS,
     }),
     "NodeDescription": closed({
         "name?": said(
@@ -278,7 +283,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "state": STATE,
         "slots": COUNT,
         "slots_reason": said(
-            "Why it has as many, where they are found by trying; null where the settings say them.",
+            "Why it has as many, if found automatically; null where the settings say them.",
             TEXT_OR_NULL),
         "in_flight": COUNT,
         "families": listed(TEXT),
@@ -287,6 +292,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             {"type": ["array", "null"], "items": TEXT}),
         "failing": said("Models that rest there for seconds: they failed.", listed(TEXT)),
         "gpu_load": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        "kv_free_tokens": said("Tokens that its key-value cache has room for, by its guard's last "
+            "heartbeat; null where it does not say.", {"type": ["integer", "null"], "minimum": 0}),
         "failures": said("Requests that failed there, by kind.", COUNTS),
         "last_error": TEXT_OR_NULL,
     }),

@@ -79,6 +79,7 @@ OPERATIONS: Final = (
         "The caller's batches, for an admin everybody's; ended ones too, newest first",
         "BatchList", _STORED, query=(
             query("status", {"enum": list(batch.STATUSES)}, "Only those of this status."),
+            query("model", TEXT, "Only those with a line that asks for this model."),
             _LIMIT, _AFTER)),
     Operation("post", "/v1/batches", "Run every request of a file", "Batch",
         (*_STORED, "batches_full"), body="NewBatch"),
@@ -88,7 +89,7 @@ OPERATIONS: Final = (
 )  # fmt: skip
 
 _ID: Final = said("The job's id.", COUNT)
-_OWNER: Final = said("The name of the key that it belongs to; only admins are told.", TEXT)
+_OWNER: Final = said("The name of the key that it belongs to; for admins only.", TEXT)
 _STATUS: Final = {"enum": list(STATUSES)}
 _LINE: Final[dict[str, Schema]] = {
     "id": _ID,
@@ -98,7 +99,10 @@ _LINE: Final[dict[str, Schema]] = {
     "model": TEXT_OR_NULL,
     "priority": {"enum": list(PRIORITIES)},
     "idempotency_key": TEXT_OR_NULL,
-    "stage": said("How far the handler says it is.", TEXT_OR_NULL),
+    "stage": said(
+        "How far the handler says it is; of a queued job, that it waits for the rate of its key.",
+        TEXT_OR_NULL,
+    ),
     "attempt": COUNT,
     "error": TEXT_OR_NULL,
     "error_code": TEXT_OR_NULL,
@@ -206,6 +210,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "`failed` counts what is in the error file, cancelled and expired lines included.",
             record({"total": COUNT, "completed": COUNT, "failed": COUNT}),
         ),
+        "models": said("Those that its lines ask for, as far as they have been read. Not in "
+            "OpenAI's API.", listed(TEXT)),
         "metadata": _METADATA,
         "owner?": _OWNER,
     }),

@@ -103,7 +103,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "turns": COUNT,
             "createdAt": said("Seconds since 1970.", SECONDS),
             "usedAt": SECONDS,
-            "owner?": said("The name of its key; only admins are told.", TEXT),
+            "owner?": said("The name of its key; for admins only.", TEXT),
         })),
         "has_more": BOOLEAN,
         "next?": said("The value of `before` for the next page.", TEXT),

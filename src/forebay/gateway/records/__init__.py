@@ -1,1 +1,1 @@
-"""What the gateway remembers, and who writes it down."""
+"""The gateway's records: keys made at run time, usage and history."""

@@ -21,7 +21,7 @@ UNREAD = -1
 
 
 class MadeKeys:
-    """Holds them, and tells of every change; whoever has read the database calls `take`."""
+    """Holds them and reports every change; `take` applies what was read from the database."""
 
     def __init__(self) -> None:
         self.table = KeyTable(UNREAD)
@@ -59,5 +59,5 @@ def _usable(record: KeyRecord) -> KeySettings | None:
     try:
         return parse_key(given)
     except SettingsError as error:
-        logger.error("key %s is not in force: %s", record.name, error)
+        logger.error("ignoring key %s: %s", record.name, error)
         return None

@@ -1,4 +1,4 @@
-"""The gateway's records: one writer that follows at its own pace, and never holds up a request.
+"""The gateway's records: one writer in the background that never delays a request.
 
 The database is that of the jobs. It is opened at the start where there may be something in it, else
 when there is something to write: a gateway that nobody uses leaves no file behind. Twice a second
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from msgspec import MsgspecError
@@ -53,6 +53,8 @@ PRUNE_TURNS = 120
 MINUTE_S = 60
 STOP_S = 2.0
 """How long the last writes may take."""
+USAGE_PAUSE_S, USAGE_PAUSE_S_MAX = 1.0, 30.0
+"""How long usage is not written again after a failure; doubled each time."""
 TODAY_S = 30.0
 DAY_S, HOURS_A_DAY = 86_400, 24
 
@@ -75,6 +77,8 @@ class RecordService:
         """Whether somebody needs `today`."""
         self.today: dict[str, int] = {}
         """The tokens of each key since 00:00 UTC, as the database knew them TODAY_S ago or less."""
+        self.deleted: Counter[str] = Counter()
+        """How many rows were deleted because of their age, by kind."""
         self.requests: RequestMemory | None = None
         self.series: SeriesMemory | None = None
         self._requests: deque[str] = deque(maxlen=REQUESTS_MAX)  # not written yet
@@ -94,6 +98,7 @@ class RecordService:
         """Whether the database is being opened, or will be tried again."""
         self._turns = 0
         self._prune_at_s = 0.0
+        self._usage_at_s = self._usage_pause_s = 0.0
         self._today_at_s = 0.0
         self._today_day = 0
         self._reading_keys = asyncio.Lock()
@@ -102,6 +107,10 @@ class RecordService:
     def now(self) -> float:
         """Return the time in seconds since 1970."""
         return self._clock.utc().timestamp()
+
+    def is_failing(self) -> bool:
+        """Say whether the database could not be opened, read or written at the last attempt."""
+        return bool(self._reason) or self._opening.is_failing
 
     def may_hold_keys(self) -> bool:
         return may_hold(self._url)
@@ -164,7 +173,7 @@ class RecordService:
         store = await self.ready()
         await self.usage.count()
         with _store_errors():
-            await self._write_usage(store)
+            await self._write_usage(store, at_once=True)
             return await in_time(store.usage(query))
 
     # -- inside
@@ -209,15 +218,15 @@ class RecordService:
         await self.usage.count()
         self._turns += 1
         is_whole_second = is_last or self._turns % 2 == 0
+        if self._opening.value is None and is_whole_second:
+            await self._without_store(is_last=is_last)
         if (store := self._opening.value) is None:
-            if is_whole_second:
-                await self._without_store(is_last=is_last)
             return
         try:
             await self._read_keys(store)
             if is_whole_second:
                 await self._restore(store)
-                await self._write_usage(store)
+                await self._write_usage(store, at_once=is_last)
                 await self._write_history(store, is_last=is_last)
                 await self._prune(store)
                 await self._read_today(store)
@@ -228,13 +237,13 @@ class RecordService:
         else:
             if self._reason:
                 self._reason = ""
-                logger.info("the records are read and written again")
+                logger.info("the records can be read and written again")
 
     async def _without_store(self, *, is_last: bool) -> None:
         """Pass on what there is, or have the database opened for it."""
         book = self.usage.book
         if book.lost and not self._lost:
-            logger.warning("usage is lost: the database of records is away for too long")
+            logger.warning("usage counts dropped: the database has been unavailable for too long")
         self._lost = book.lost
         if not self.owns():
             self._gather()
@@ -242,7 +251,7 @@ class RecordService:
             self._requests.clear()
             if (rows or requests) and not self.pass_on(rows, requests):
                 self.hear(rows, requests)
-        elif book and not self._asked and not is_last:
+        elif book and (is_last or not self._asked):
             self._asked = True
             await self._opening.try_now()
 
@@ -286,7 +295,7 @@ class RecordService:
             self.requests.restore(requests)
             self.series.restore(points)
         except MsgspecError as error:  # of a program that kept other things
-            logger.warning("the last requests and the series are not restored: %s", error)
+            logger.warning("the last requests and the history were not restored: %s", error)
 
     def _gather(self) -> None:
         """Collect what is new; less often while there is much of it: only the last ones count."""
@@ -307,10 +316,10 @@ class RecordService:
         if self._requests:
             await self._write_requests(store, name)
         if self._points:
-            await in_time(store.add_minutes(name, list(self._points)))
+            self.deleted["record"] += await in_time(store.add_minutes(name, list(self._points)))
             self._points.clear()
         if self._turns >= self._prune_requests_at:
-            await in_time(store.prune_requests(name))
+            self.deleted["record"] += await in_time(store.prune_requests(name))
             self._prune_requests_at = self._turns + PRUNE_TURNS
 
     async def _write_requests(self, store: RecordStore, name: str) -> None:
@@ -322,10 +331,10 @@ class RecordService:
             self._requests.extendleft(reversed(requests[: REQUESTS_MAX - len(self._requests)]))
             raise
 
-    async def _write_usage(self, store: RecordStore) -> None:
-        """Write what was counted; what fails is counted again with the next."""
+    async def _write_usage(self, store: RecordStore, *, at_once: bool) -> None:
+        """Write what was counted; what fails is counted again with the next, after a pause."""
         book = self.usage.book
-        if not book:
+        if not book or (not at_once and self._clock.monotonic_s() < self._usage_at_s):
             return
         rows = book.take()
         try:
@@ -333,7 +342,11 @@ class RecordService:
             await asyncio.wrap_future(store.add_usage(rows))
         except BaseException:
             book.put_back(rows)
+            pause_s = min(max(USAGE_PAUSE_S, 2 * self._usage_pause_s), USAGE_PAUSE_S_MAX)
+            self._usage_pause_s = pause_s
+            self._usage_at_s = self._clock.monotonic_s() + pause_s
             raise
+        self._usage_pause_s = 0.0
 
     async def _prune(self, store: RecordStore) -> None:
         """Delete a little of what is too old; once an hour, and as long as there is more."""
@@ -341,7 +354,9 @@ class RecordService:
         if now_s < self._prune_at_s:
             return
         oldest = int(self.now()) // HOUR_S - self.settings.retention_days * 24
-        if await in_time(store.prune_usage(oldest)) == 0:
+        gone = await in_time(store.prune_usage(oldest))
+        self.deleted["usage"] += gone
+        if not gone:
             self._prune_at_s = now_s + HOUR_S
 
 

@@ -187,7 +187,7 @@ class AcpRoutes:
 
     async def _cancel(self, params: Answer, caller: Caller, request: Request) -> Answer:
         session = await self._session(params, caller, request)
-        return await self._service.cancel(session, params)
+        return await self._service.cancel(session, params, caller)
 
     async def _branch(self, params: Answer, caller: Caller, request: Request) -> Answer:
         return await self._service.branch(await self._session(params, caller, request))
@@ -195,7 +195,7 @@ class AcpRoutes:
     async def _session(self, params: Answer, caller: Caller, request: Request) -> Session:
         session_id = params.pop("sessionId", None)
         if not isinstance(session_id, str):
-            raise RpcError(INVALID_PARAMS, "`sessionId` must be a text", {"param": "sessionId"})
+            raise RpcError(INVALID_PARAMS, "`sessionId` must be a string", {"param": "sessionId"})
         # Raises for a call that was forwarded to the wrong gateway.
         await self._peers.of_session(session_id, request)
         return await self._service.find(session_id, caller)
@@ -214,9 +214,9 @@ def _read(call: object) -> tuple[str, Answer]:
         raise RpcError(INVALID_REQUEST, 'a call is an object with "jsonrpc": "2.0"')
     method, params = call.get("method"), call.get("params", {})
     if not isinstance(method, str):
-        raise RpcError(INVALID_REQUEST, "`method` must be a text")
+        raise RpcError(INVALID_REQUEST, "`method` must be a string")
     if call.get("id") is not None and _id_of(call) is None:
-        raise RpcError(INVALID_REQUEST, "`id` must be a text, a number or null")
+        raise RpcError(INVALID_REQUEST, "`id` must be a string, a number or null")
     if not isinstance(params, dict):
         raise RpcError(INVALID_PARAMS, "`params` must be an object", {"param": "params"})
     return method, params

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from forebay.errors import NotAllowed
 from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
+from forebay.gateway.http.authorization import name_of
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.guard.heartbeat import HEARTBEAT_S, LOST_S, NODES_PATH, GuardHeartbeat
 from forebay.guard.token import TOKEN_HEADER, same
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from forebay.dashboard.observer import QueueObserver
     from forebay.gateway.fleet.guarded_nodes import GuardedNodes
     from forebay.gateway.fleet.node_commands import NodeCommandLog
+    from forebay.gateway.hot.callers import Caller
     from forebay.gateway.http.authorization import Authorizer
     from forebay.gateway.http.json_body import RequestReader
     from forebay.gateway.live_settings import LiveSettings
@@ -67,41 +69,44 @@ class AdminRoutes:
         return json_answer({"data": shown})
 
     async def add(self, request: Request) -> Response:
-        self.authorizer.admin(request)
+        caller = self.authorizer.admin(request)
         settings = await self._node_settings(request)
         try:
             backend = self.commands.add(settings)
         except NotAllowed as error:
             raise HttpError("conflict", str(error), "name") from None
+        _log("node added", backend, caller, url=backend.settings.url)
         return json_answer(_shown(backend, None), 201)
 
     async def remove(self, request: Request) -> Response:
         """Remove a node; what runs there may finish."""
-        self.authorizer.admin(request)
-        self.commands.remove(self._find(request))
+        caller, backend = self.authorizer.admin(request), self._find(request)
+        self.commands.remove(backend)
+        _log("node removed", backend, caller)
         return Response(status_code=204)
 
     async def drain(self, request: Request) -> Response:
         """Let nothing new start on a node."""
-        self.authorizer.admin(request)
-        backend = self._find(request)
+        caller, backend = self.authorizer.admin(request), self._find(request)
         self.commands.drain(backend)
+        _log("node drained", backend, caller)
         return json_answer(_shown(backend, (await self._views()).get(backend.name)))
 
     async def resume(self, request: Request) -> Response:
-        self.authorizer.admin(request)
-        backend = self._find(request)
+        caller, backend = self.authorizer.admin(request), self._find(request)
         self.commands.resume(backend)
+        _log("node resumed", backend, caller)
         return json_answer(_shown(backend, (await self._views()).get(backend.name)))
 
     async def reload(self, request: Request) -> Response:
         """Reload the settings; invalid ones change nothing."""
-        self.authorizer.admin(request)
+        caller = self.authorizer.admin(request)
         try:
             changed = self.settings.reload()
         except SettingsError as error:
             logger.error("settings NOT reloaded, the old ones stay: %s", error)
             raise invalid(str(error), "settings") from None
+        logger.info("settings reloaded", extra={"changed": changed, "by": name_of(caller)})
         return json_answer({"changed": changed})
 
     def _find(self, request: Request) -> Backend:
@@ -126,11 +131,15 @@ class AdminRoutes:
         given = await self.reader.decode(request, BODY_BYTES_MAX, dict[str, Any])
         if given.get("api_key_env"):
             # Anyone who may add nodes could otherwise send any variable of ours anywhere.
-            raise invalid("name secrets in the settings file", "api_key_env")
+            raise invalid("secrets can be named only in the settings file", "api_key_env")
         try:
             return parse_node(given)
         except SettingsError as error:
             raise invalid_settings(error) from None
+
+
+def _log(action: str, backend: Backend, caller: Caller, **more: str) -> None:
+    logger.info(action, extra={"node": backend.name, **more, "by": name_of(caller)})
 
 
 def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:
@@ -150,6 +159,7 @@ def _shown(backend: Backend, view: NodeView | None) -> dict[str, object]:
         "loaded": None if told.loaded is None else list(told.loaded),
         "failing": list(told.failing),
         "gpu_load": told.gpu_load,
+        "kv_free_tokens": backend.kv_free_tokens,
         "failures": dict(backend.failures),
         "last_error": backend.last_error or None,
     }

@@ -1,4 +1,4 @@
-"""The dashboard: the page, its files, and the stream of pictures that it draws."""
+"""The dashboard: the page, its files, and the stream of snapshots."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class DashboardRoutes:
         if (head := head_response(request)) is not None:
             return head
         if self.feed.subscribers >= SUBSCRIBERS_MAX:
-            words = f"{SUBSCRIBERS_MAX} look at this gateway already"
+            words = f"{SUBSCRIBERS_MAX} viewers are connected to this gateway already"
             raise HttpError("too_many_connections", words)
         admin = self.authorizer.is_admin(request)
         subscriber = self.feed.subscribe(admin=admin, keys=self.authorizer.needs_keys)

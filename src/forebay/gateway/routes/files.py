@@ -19,10 +19,11 @@ from starlette.routing import Route
 
 from forebay.errors import NotAllowed, Rejected, StoreFailed
 from forebay.gateway.errors.http_error import HttpError, invalid, unsupported
-from forebay.gateway.http.authorization import seen_by
+from forebay.gateway.http.authorization import log_admin_action, seen_by
 from forebay.gateway.http.multipart import UploadForm
 from forebay.gateway.http.store_timeout import store_unavailable
 from forebay.gateway.jobs.service import from_store
+from forebay.gateway.routes.jobs import checked_name
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.jobs.batches.batch import LIST_MAX as BATCHES_MAX
 from forebay.jobs.batches.batch import STATUSES, NewBatch
@@ -88,7 +89,7 @@ class FileRoutes:
             except StoreFailed as error:
                 raise store_unavailable("the job database", error) from error
             except OSError as error:
-                words = f"the file cannot be kept: {error.strerror}"
+                words = f"the file cannot be stored: {error.strerror}"
                 raise HttpError("store_unavailable", words) from None
             finally:
                 await form.discard()
@@ -98,7 +99,7 @@ class FileRoutes:
         """Bound concurrent uploads, in all and by one key; raises HttpError."""
         most = UPLOADS_MAX // 4 if self.authorizer.needs_keys else UPLOADS_MAX
         if self._uploading.total() >= UPLOADS_MAX or self._uploading[owner] >= most:
-            raise HttpError("too_many_connections", "too many uploads are under way")
+            raise HttpError("too_many_connections", "too many uploads are in progress")
         self._uploading[owner] += 1
         try:
             yield
@@ -203,7 +204,7 @@ def limit_of(request: Request, default: int, most: int) -> int:
 
 def unknown_after() -> HttpError:
     """Return the error for a page that begins after an unknown id."""
-    return invalid("after is the id of nothing that is there", "after")
+    return invalid("after is not the id of an existing object", "after")
 
 
 def file_object(file: StoredFile) -> dict[str, object]:
@@ -233,7 +234,7 @@ def list_object(data: list[dict[str, object]], has_more: bool) -> dict[str, obje
 
 
 def _no_file() -> HttpError:
-    return HttpError("not_found", "there is no file of that id", "file_id")
+    return HttpError("not_found", "there is no file with that id", "file_id")
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
@@ -276,7 +277,7 @@ class BatchRoutes:
         if asked.output_expires_after is not UNSET:
             raise unsupported("output_expires_after")
         if not is_file_name(asked.input_file_id):
-            raise invalid("there is no file of that id", "input_file_id")
+            raise invalid("there is no file with that id", "input_file_id")
         new = NewBatch(asked.input_file_id, asked.endpoint, asked.completion_window, asked.metadata)
         batch = await blocking(lambda: engine.batches.create(owner, new))
         return json_answer(batch_object(batch))
@@ -288,9 +289,10 @@ class BatchRoutes:
         after, status = given.get("after"), given.get("status")
         if status is not None and status not in STATUSES:
             raise invalid(f"`status` must be one of {', '.join(STATUSES)}", "status")
+        model = checked_name(given.get("model"), "model")
         page = None
         if after is None or is_batch_name(after):
-            listed = engine.batches.list(owner, limit, after, status)
+            listed = engine.batches.list(owner, limit, after, status, model)
             page = await from_store(listed)
         if page is None:
             raise unknown_after()
@@ -305,10 +307,13 @@ class BatchRoutes:
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a batch; results that exist are kept."""
-        owner, engine = await self._seen_and_engine(request)
+        caller = self.authorizer.caller(request)
+        owner, engine = seen_by(caller), await self.jobs.ready()
         name, batch = request.path_params["batch_id"], None
         if is_batch_name(name):
             batch = await blocking(lambda: engine.batches.cancel(name, owner), "batch_id")
+        if batch is not None:
+            log_admin_action("batch cancelled", caller, batch.owner, name)
         return _answer(batch, with_owner=owner is None)
 
     async def _seen_and_engine(self, request: Request) -> tuple[str | None, JobEngine]:
@@ -318,7 +323,7 @@ class BatchRoutes:
 
 def _answer(batch: StoredBatch | None, *, with_owner: bool) -> Response:
     if batch is None:
-        raise HttpError("not_found", "there is no batch of that id", "batch_id")
+        raise HttpError("not_found", "there is no batch with that id", "batch_id")
     return json_answer(batch_object(batch, with_owner=with_owner))
 
 
@@ -343,6 +348,7 @@ def batch_object(batch: StoredBatch, *, with_owner: bool = False) -> dict[str, o
         "completed": batch.completed,
         "failed": batch.failed,
     }
+    shown["models"] = batch.models
     shown["metadata"] = None if batch.metadata is None else msgspec.Raw(batch.metadata.encode())
     if with_owner:
         shown["owner"] = batch.owner

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from forebay.errors import StoreFailed
 from forebay.gateway.errors.http_error import HttpError, invalid
-from forebay.gateway.http.authorization import seen_by
+from forebay.gateway.http.authorization import log_admin_action, seen_by
 from forebay.gateway.http.json_body import decode_body, in_turns
 from forebay.gateway.http.sse import EventStreamResponse, head_response
 from forebay.gateway.http.store_timeout import in_time
@@ -43,6 +43,8 @@ BODY_BYTES_MAX = 8_388_608
 LIMIT_MAX = 1000
 STATUS_LENGTH_MAX = 32
 HEARTBEAT_S = 15.0
+WAITS_FOR_RATE = "waits for the rate of its key"
+"""The stage of a queued job whose key must pause."""
 LOOK_AGAIN_S = 2.0
 """How often a followed job is read again: another gateway may have changed it."""
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
@@ -63,12 +65,12 @@ async def check_params(
     except InvalidBody as error:
         param = "params" if error.param == "body" else f"params.{error.param}"
         raise HttpError(error.code, f"params: {error}", param) from None
-    unsupported = fields.unsupported()
+    unsupported = fields.told()[3]
     if unsupported is not None:
         param = f"params.{unsupported.param}"
         raise HttpError("unsupported", unsupported.message, param)
     if FAMILY.is_stream(fields, ROUTES[task_type]):
-        words = "nobody listens to a job: leave out `stream`"
+        words = "a job cannot stream: leave out `stream`"
         raise invalid(words, "params.stream")
     if model is not None and fields.model != model:
         words = "`model` and `params.model` differ"
@@ -137,7 +139,7 @@ class JobRoutes:
         (added,) = await from_store(store.add([new], depth_max))
         warn_if_full(added, new.task_type, depth_max)
         if added.status == "failed":
-            words = f"{depth_max} jobs of type {new.task_type!r} are queued, as many as may be"
+            words = f"{depth_max} jobs of type {new.task_type!r} are queued, which is the limit"
             details: dict[str, object] = {"id": added.id}
             raise HttpError("job_queue_full", words, "type", details=details)
         answer = {"id": added.id, "status": added.status, "is_new": added.is_new}
@@ -158,8 +160,8 @@ class JobRoutes:
         found = await from_store(
             store.list(
                 status=status,
-                task_type=_name(query.get("type"), "type"),
-                model=_name(query.get("model"), "model"),
+                task_type=checked_name(query.get("type"), "type"),
+                model=checked_name(query.get("model"), "model"),
                 owner=owner,
                 before=_number(query.get("before"), "before", 2**63 - 1),
                 limit=limit + 1,
@@ -172,7 +174,11 @@ class JobRoutes:
     async def show(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
         job = await self._find(request, caller)
-        return json_answer(_job_detail(job, with_owner=seen_by(caller) is None))
+        detail = _job_detail(job, with_owner=seen_by(caller) is None)
+        runner = self.jobs.engine.idle_slots
+        if job.status == "queued" and runner is not None and runner.waits_for_rate(job):
+            detail["stage"] = WAITS_FOR_RATE
+        return json_answer(detail)
 
     async def cancel(self, request: Request) -> Response:
         caller = self.authorizer.caller(request)
@@ -183,6 +189,7 @@ class JobRoutes:
             raise _not_there(job_id)
         if before.status in ("completed", "failed"):
             raise HttpError("conflict", f"job {job_id} has {before.status} already")
+        log_admin_action("job cancelled", caller, before.owner, job_id)
         return json_answer({"id": job_id, "status": "cancelled"})
 
     async def retry(self, request: Request) -> Response:
@@ -200,14 +207,15 @@ class JobRoutes:
             words = f"{depth_max} jobs of type {retried.job.task_type!r} are queued already"
             raise HttpError("job_queue_full", words, details={"id": job_id})
         if retried.twin is not None:
-            words = f"the same work is under way already: job {retried.twin}"
+            words = f"the same work is already in progress: job {retried.twin}"
             raise HttpError("conflict", words, details={"id": retried.twin})
         if retried.dropped:
-            words = f"job {job_id} was refused and not kept whole: submit it again"
+            words = f"job {job_id} was refused and its params were not stored: submit it again"
             raise HttpError("conflict", words)
         if not retried.done:
             words = f"job {job_id} is {retried.job.status}: only failed and cancelled jobs are"
             raise HttpError("conflict", f"{words} tried again")
+        log_admin_action("job retried", caller, retried.job.owner, job_id)
         return json_answer({"id": job_id, "status": "queued"}, 202)
 
     async def events(self, request: Request) -> Response:
@@ -218,7 +226,7 @@ class JobRoutes:
             return head
         engine = await self.jobs.ready()
         if engine.followers.is_full:
-            raise HttpError("too_many_connections", "too many follow jobs already")
+            raise HttpError("too_many_connections", "too many clients follow jobs already")
         return EventStreamResponse(_followed(engine, job))
 
     async def _find(self, request: Request, caller: Caller) -> StoredJob:
@@ -232,7 +240,7 @@ class JobRoutes:
     async def _new_job(self, asked: JobSubmission, caller: Caller) -> NewJob:
         for name in ("type", "model", "idempotency_key"):
             if not (getattr(asked, name) or "").isprintable():
-                raise invalid(f"`{name}` holds characters that cannot be printed", name)
+                raise invalid(f"`{name}` contains unprintable characters", name)
         priority = _priority(asked, caller)
         params = b"{}" if asked.params is UNSET else bytes(asked.params)
         known = self.jobs.task_types()
@@ -303,9 +311,10 @@ def _job_id(request: Request) -> int:
     return int(given)
 
 
-def _name(given: str | None, name: str) -> str | None:
+def checked_name(given: str | None, name: str) -> str | None:
+    """Return what a list is filtered by; raises HttpError."""
     if given is not None and not (given.isprintable() and 0 < len(given) <= 256):
-        raise invalid(f"`{name}` must have 1 to 256 characters that can be printed", name)
+        raise invalid(f"`{name}` must have 1 to 256 printable characters", name)
     return given
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from forebay.gateway.errors.http_error import HttpError, invalid, invalid_settings
+from forebay.gateway.http.authorization import name_of
 from forebay.gateway.routes.json_answer import json_answer
 from forebay.records.keys import KeyRecord
 from forebay.settings import KeySettings, SettingsError, digest_of, parse_key
@@ -39,7 +40,7 @@ SECRET: Final = {"name", "key_env", "key_sha256"}
 
 @dataclass(frozen=True)
 class KeyRoutes:
-    """Only digests are kept; the text of a key is in the answer to whoever made it, once."""
+    """Only digests are stored; the text of a key is only in the response to its creation."""
 
     authorizer: Authorizer
     reader: RequestReader
@@ -72,7 +73,7 @@ class KeyRoutes:
         kept = key.model_dump(mode="json", exclude=SECRET, exclude_defaults=True)
         record = KeyRecord(key.name, key.key_sha256, kept, self.records.now(), caller.key_name)
         if not await self.records.add_key(record):
-            raise HttpError("conflict", "there is a key of that name or text", "name")
+            raise HttpError("conflict", "there is already a key with that name or text", "name")
         _log("key made", key.name, caller)
         answer = json_answer(_shown_record(record) | ({"key": secret} if secret else {}), 201)
         answer.headers["cache-control"] = "no-store"
@@ -95,7 +96,7 @@ class KeyRoutes:
 
     def _checked(self, given: dict[str, Any]) -> KeySettings:
         if given.get("key_env"):
-            raise invalid("name variables in the settings file", "key_env")
+            raise invalid("environment variables can be named only in the settings file", "key_env")
         try:
             key = parse_key(given)
         except SettingsError as error:
@@ -105,10 +106,10 @@ class KeyRoutes:
             known = ", ".join(settings.queue.priorities)
             raise invalid(f"max_priority is one of queue.priorities: {known}", "max_priority")
         if not self.ring and not key.admin:
-            words = "the first key must be an admin key: without one, nobody could make another"
+            words = "the first key must be an admin key: without one, nobody could create another"
             raise invalid(words, "admin")
         if self.ring.named(key.name) is not None:
-            raise HttpError("conflict", "there is a key of that name", "name")
+            raise HttpError("conflict", "there is already a key with that name", "name")
         if len(self.records.keys.table.keys) >= KEYS_MAX:
             raise HttpError("conflict", f"there are {KEYS_MAX} keys already; revoke some")
         return key
@@ -117,10 +118,8 @@ class KeyRoutes:
         if any(key.admin and key.name != name for key in self.ring):
             return
         others = any(key.name != name for key in self.ring)
-        then = "nobody could make keys" if others else "everyone may use this gateway"
-        words = (
-            f"this is the last admin key: without it, {then}; ?last=true revokes it all the same"
-        )
+        then = "nobody could create keys" if others else "everyone may use this gateway"
+        words = f"this is the last admin key: without it, {then}; ?last=true revokes it anyway"
         raise HttpError("conflict", words, "name")
 
 
@@ -130,7 +129,7 @@ def new_key() -> str:
 
 
 def _log(action: str, name: str, caller: Caller) -> None:
-    logger.info(action, extra={"key": name, "by": caller.key_name or "a caller on this machine"})
+    logger.info(action, extra={"key": name, "by": name_of(caller)})
 
 
 def _shown(key: KeySettings) -> dict[str, Any]:

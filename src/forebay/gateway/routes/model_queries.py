@@ -208,7 +208,7 @@ class ModelQueryRoutes:
         if nodes.knows(asked.model, family):
             return Problem("no_node", "no node of this model answers now")
         if nodes.is_starting():
-            return Problem("model_loading", "some nodes have not said yet which models they have")
+            return Problem("model_loading", "some nodes have not reported their models yet")
         if any(asked.model in backend.told.models for backend in nodes):
             return Problem("route_not_supported", "the model is known, but not in this API family")
         return self.models.unknown(asked.model, asked.caller.key, family, "model")
@@ -263,7 +263,7 @@ def _response(answer: Fetched, node: str, request_id: str) -> Response:
 async def _inflated(request: Request, caller: Caller, body: bytes, bytes_max: int) -> bytes:
     """Decompress a body; raises HttpError."""
     if caller.coding != b"gzip":
-        words = "send the body as it is, or as gzip"
+        words = "send the body uncompressed, or as gzip"
         raise HttpError("unsupported", words, "content-encoding")
     inflater = Inflater(body)
     await take_room(request, bytes_max)

@@ -37,11 +37,11 @@ DESCRIBE_S = 1.0
 """How long the leader may take to describe a request."""
 REASONS = {
     "busy": "every slot that could serve it is taken",
-    "turn": "a slot is free, but kept for a model swap or for those before it",
+    "turn": "a slot is free, but reserved for a model swap or for earlier requests",
     "offline": "no node that serves its model is up",
     "loading": "the node that serves its model is loading it",
     "starting": "a node that may serve it has not answered yet",
-    "rate": "its key has used what it may for now",
+    "rate": "its key is over its rate",
     None: "it is running",
 }
 """Why a request waits, in words."""
@@ -174,13 +174,13 @@ class QueueRoutes:
         finally:
             self.relay.forget_inspection(ticket_id, on_result)
         if not done and ticket_id in self.relay.exchanges:
-            words = "the leading gateway does not say how this request stands"
+            words = "the leader did not report the state of this request"
             raise HttpError("replica_unavailable", words)
         return future.result() if done else None
 
 
 def _not_found() -> HttpError:
-    return HttpError("not_found", "no request of that id is waiting or running")
+    return HttpError("not_found", "no request with that id is waiting or running")
 
 
 def _shown(exchange: Exchange, seen: Describe, now_s: float) -> dict[str, object]:

@@ -116,7 +116,7 @@ class RequestRoutes:
         )
 
     async def _own(self, wanted: RequestFilter, limit: int) -> RequestPage:
-        rows = self.requests.newest(wanted, limit + 1)
+        rows = await self.requests.newest(wanted, limit + 1)
         shown = rows[:limit]
         await self.requests.describe(shown, is_shared=self.membership.fleet is not None)
         return RequestPage(shown, len(rows) > limit)
@@ -136,13 +136,13 @@ class RequestRoutes:
 
         Of several that had the same id, the oldest: a page must not begin where it began before.
         """
-        found = self.requests.newest(RequestFilter(id=request_id, key=key), LIMIT_MAX)
+        found = await self.requests.newest(RequestFilter(id=request_id, key=key), LIMIT_MAX)
         if not found and others:
             asked = {"id": request_id, "limit": str(LIMIT_MAX), "own": "true"}
             pages = await asyncio.gather(*(self._ask(request, name, asked) for name in others))
             found = [row for page in pages if page is not None for row in page.data]
         if not found:
-            raise invalid("before is the id of no request that is listed", "before")
+            raise invalid("before is not the id of a listed request", "before")
         return min(row.place for row in found)
 
     async def _ask(self, request: Request, name: str, query: dict[str, str]) -> RequestPage | None:

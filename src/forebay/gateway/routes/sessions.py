@@ -139,7 +139,7 @@ class SessionRoutes:
         return json_answer(self._shown(session))
 
     async def close(self, session: Session, request: Request, caller: Caller) -> Response:
-        return json_answer(await self._service.close(session))
+        return json_answer(await self._service.close(session, caller))
 
     async def prompt(self, session: Session, request: Request, caller: Caller) -> Response:
         fields = await self._fields(request)
@@ -150,7 +150,7 @@ class SessionRoutes:
         if (head := head_response(request)) is not None:
             return head
         if session.log.readers >= READERS_MAX:
-            words = f"{READERS_MAX} follow this session already"
+            words = f"{READERS_MAX} clients already follow this session"
             raise HttpError("too_many_connections", words)
         reader = session.log.follow(after)
         return EventStreamResponse(_frames(reader), reader)
@@ -165,11 +165,12 @@ class SessionRoutes:
         return json_answer({"sessionId": session.id, **counts, "prompts": listed})
 
     async def remove(self, session: Session, request: Request, caller: Caller) -> Response:
-        return json_answer(await self._service.remove(session, request.path_params["prompt_id"]))
+        prompt_id = request.path_params["prompt_id"]
+        return json_answer(await self._service.remove(session, prompt_id, caller))
 
     async def cancel(self, session: Session, request: Request, caller: Caller) -> Response:
         fields = await self._fields(request, or_none=True)
-        return json_answer(await self._service.cancel(session, fields))
+        return json_answer(await self._service.cancel(session, fields, caller))
 
     async def branch(self, session: Session, request: Request, caller: Caller) -> Response:
         """Answer when the branch's turn comes; a client that leaves gives up its place."""
@@ -234,7 +235,7 @@ def _page(request: Request) -> tuple[int, tuple[float, str] | None]:
         return int(given), None
     created, mark, session_id = before.partition("_")
     if not mark or not _TIME.fullmatch(created):
-        raise invalid("before must be what `next` says", "before")
+        raise invalid("before must be the `next` of an earlier page", "before")
     return int(given), (float(created), session_id)
 
 

@@ -37,7 +37,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class UsageRoutes:
-    """A key sees its own usage, an admin all; without keys, whoever may use `/admin`."""
+    """A key sees its own usage, an admin all; without keys, callers that may use `/admin`."""
 
     authorizer: Authorizer
     records: RecordService
@@ -62,7 +62,7 @@ class UsageRoutes:
         groups = (by,) if by else GROUPS
         rows = await self.records.usage_of(UsageQuery(first, last, groups, of_key, ANSWER_MAX + 1))
         if len(rows) > ANSWER_MAX:
-            words = f"that is more than {ANSWER_MAX} rows: ask for less time, or by=key"
+            words = f"that is more than {ANSWER_MAX} rows: ask for a shorter time, or by=key"
             raise invalid(words, "from")
         body = await asyncio.to_thread(_as_csv if form == "csv" else _as_json, rows, groups)
         answer = Response(body, media_type="text/csv" if form == "csv" else "application/json")

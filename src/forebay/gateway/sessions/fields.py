@@ -70,7 +70,7 @@ def read_session(fields: dict[str, Any]) -> SessionFields:
     """Return the fields of a new session; raises HttpError, naming the field."""
     asked = convert_fields(fields, SessionFields)
     if not asked.model.isprintable():
-        raise invalid("`model` holds characters that cannot be printed", "model")
+        raise invalid("`model` contains unprintable characters", "model")
     for name in asked.options:
         if name not in OPTIONS:
             known = ", ".join(OPTIONS)
@@ -106,7 +106,7 @@ def read_prompt(fields: dict[str, Any]) -> PromptInput:
         messages = _messages(asked.messages)
     else:
         if asked.prompt is None:
-            raise invalid("give `prompt`, a text, or `messages`", "prompt")
+            raise invalid("give `prompt`, a string, or `messages`", "prompt")
         if not asked.prompt.strip():
             raise invalid("`prompt` is empty", "prompt")
         messages = (Message("user", asked.prompt),)
@@ -133,7 +133,7 @@ def _text(content: str | list[_Part], param: str) -> str:
     if isinstance(content, str):
         return content
     if any(part.type != "text" for part in content):
-        raise HttpError("unsupported", "sessions hold text only", param)
+        raise HttpError("unsupported", "sessions accept text only", param)
     return "".join(part.text for part in content)
 
 

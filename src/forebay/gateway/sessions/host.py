@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from forebay.core import Arrived
 from forebay.errors import ForebayError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import ForebayError
 from forebay.gateway.errors.http_error import HttpError
-from forebay.gateway.http.authorization import seen_by
+from forebay.gateway.http.authorization import log_admin_action, seen_by
 from forebay.gateway.http.json_body import convert_fields
 from forebay.gateway.http.store_timeout import store_unavailable
 from forebay.gateway.sessions.fields import CancelFields, read_prompt, read_session
@@ -102,21 +102,26 @@ class SessionService:
         sessions = await self._sessions()
         return {"sessionId": (await self._stored(sessions.branch(session))).id}
 
-    async def cancel(self, session: Session, fields: Fields) -> Fields:
+    async def cancel(self, session: Session, fields: Fields, caller: Caller) -> Fields:
         """End the active prompt, and return once that is stored."""
         prompt_id = session.cancel(convert_fields(fields, CancelFields).prompt_id)
         await self._stored(session.flush())
+        if prompt_id is not None:
+            log_admin_action("prompt cancelled", caller, session.record.owner, prompt_id)
         return {"promptId": prompt_id, "cancelled": prompt_id is not None}
 
-    async def remove(self, session: Session, prompt_id: str) -> Fields:
+    async def remove(self, session: Session, prompt_id: str, caller: Caller) -> Fields:
         """Remove a queued prompt, and return once that is stored."""
         removed = session.remove(prompt_id)
         await self._stored(session.flush())
+        if removed:
+            log_admin_action("prompt removed", caller, session.record.owner, prompt_id)
         return {"promptId": prompt_id, "removed": removed}
 
-    async def close(self, session: Session) -> Fields:
+    async def close(self, session: Session, caller: Caller) -> Fields:
         sessions = await self._sessions()
         await self._stored(sessions.close(session, "deleted"))
+        log_admin_action("session deleted", caller, session.record.owner, session.id)
         return {"sessionId": session.id, "state": "closed"}
 
     # -- inside

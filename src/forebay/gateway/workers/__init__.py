@@ -1,1 +1,1 @@
-"""One of several worker processes: what the leader does for all, and how the others know it."""
+"""One of several worker processes: forwarding to the leader, and what workers share."""

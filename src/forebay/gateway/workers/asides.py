@@ -1,4 +1,4 @@
-"""What workers tell each other beside the queue: nodes, keys, figures, reloads; leader and one.
+"""Messages between the leader and one worker beside the queue: nodes, keys, figures, reloads.
 
 All of it may be lost with a connection: whoever connects again is told everything anew.
 """
@@ -40,7 +40,7 @@ class NodeState(Struct, frozen=True):
 
 
 class NodeNews(Struct, frozen=True, tag=True):
-    """The leader tells of nodes: of all, or of those that are not as they were."""
+    """Node states from the leader: of all nodes, or of those that changed."""
 
     nodes: tuple[NodeState, ...] = ()
     gone: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class NodeNews(Struct, frozen=True, tag=True):
 
 
 class ProbeAsked(Struct, frozen=True, tag=True):
-    """A worker asks the leader to probe a node: it does not behave as it should."""
+    """A worker asks the leader to probe a node that misbehaves."""
 
     node: str
 
@@ -73,17 +73,17 @@ class Counted(Struct, frozen=True, tag=True):
 
 
 class ReloadAsked(Struct, frozen=True, tag=True):
-    """The leader has reloaded the settings: so must the others."""
+    """The leader has reloaded the settings; the others must, too."""
 
 
 class KeyNews(Struct, frozen=True, tag=True):
-    """The leader tells of the keys that were made at run time."""
+    """Keys that were made at run time, from the leader."""
 
     table: KeyTable
 
 
 class UsageNews(Struct, frozen=True, tag=True):
-    """A worker tells the leader, which has the database, what was used there, and what ended."""
+    """Usage and ended requests of a worker, for the leader, which has the database."""
 
     rows: list[tuple[UsageKey, UsageCounts]]
     requests: list[str] = []
@@ -96,7 +96,7 @@ _decode = msgspec.msgpack.Decoder(Aside).decode
 
 
 class Asides:
-    """Sends and receives them; each kind has one who is interested."""
+    """Sends and receives these messages; each kind has one handler."""
 
     def __init__(self, store: WorkerStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""What one worker shares with the others beside the queue, in one place."""
+"""The channels of one worker beside the queue: nodes, keys, figures, reloads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the other workers of this machine pass requests on: a Unix socket that only they reach.
+"""The Unix socket on which the leader serves requests that other workers forward.
 
-The worker that has the client says its address in a header of its own. Nobody else can come in
-here, so it is believed; and because nobody else can, a request from here is one of the client.
+The forwarding worker sends the client's address in a header. Only workers of this machine can
+connect here, so the header is trusted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all workers have counted together, at the one that leads.
+"""The sum of all workers' counters, at the leader.
 
 Each worker counts for itself, in plain integers. The leader asks the others twice a second and
 whenever someone reads the metrics, and adds up. Counters must not fall when a worker dies: what it

@@ -1,4 +1,4 @@
-"""Passing on to the leader what only it can answer: jobs, sessions, files, admin, the page's data.
+"""Forward to the leader what only it can answer: jobs, sessions, files, admin, the page's data.
 
 A worker that does not lead answers what it knows itself (`OWN`) and streams everything else to the
 leader and back, with the caller's own headers.
@@ -94,7 +94,9 @@ class LeaderProxy:
                 async with asyncio.timeout_at(deadline_s):
                     await self.store.change()
             except TimeoutError:
-                raise HttpError("replica_unavailable", "no worker leads at present") from None
+                raise HttpError(
+                    "replica_unavailable", "no worker is the leader at present"
+                ) from None
         return None
 
     async def _take_room(self, request: Request) -> None:

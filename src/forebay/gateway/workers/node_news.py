@@ -1,4 +1,4 @@
-"""The nodes as the leader knows them, for the workers that do not ask them themselves."""
+"""Node states from the leader, for the workers that do not probe nodes themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NodeNewsChannel:
-    """Tells the others of the nodes while this worker leads, and hears of them while not."""
+    """Sends node states while this worker is the leader, and receives them while it is not."""
 
     def __init__(
         self, store: WorkerStore, asides: Asides, nodes: Nodes, guarded: GuardedNodes

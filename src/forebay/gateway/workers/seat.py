@@ -1,4 +1,4 @@
-"""One worker's place among those that share a port: its sockets, its name, its way to the rest."""
+"""One worker's place in the group: its sockets, its name, its connections to the others."""
 
 from __future__ import annotations
 

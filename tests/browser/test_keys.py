@@ -1,0 +1,111 @@
+"""The keys of the gateway on its page: listed, made and revoked by admins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from forebay.testing import RawClient
+
+from .test_lists import unfold
+from .test_looks import PHONE, found_by_axe
+from .test_nodes import ADMIN_KEY, KEY, give_key, keys
+
+if TYPE_CHECKING:
+    from .conftest import Site
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def status_with(site: Site, key: str) -> int:
+    """What the list of keys answers to who has this key."""
+    client = await RawClient.connect("127.0.0.1", site.port)
+    await site.stack.enter_async_context(client)
+    await client.get("/admin/keys", {"Authorization": f"Bearer {key}"} if key else {})
+    return (await client.reply()).status
+
+
+async def test_an_admin_sees_the_keys_and_revokes_one_that_was_made(site: Site) -> None:
+    await site.start(await site.node(), keys=keys())
+    client = await RawClient.connect("127.0.0.1", site.port)
+    await site.stack.enter_async_context(client)
+    admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    await client.post("/admin/keys", {"name": "made"}, admin)
+    assert (await client.reply()).status == 201
+    page = await site.blank()
+    await page.goto(site.url)
+    await give_key(page, KEY)
+    await expect(page.locator("#job-list")).to_be_visible()
+    await expect(page.locator("#key-list")).to_be_hidden()
+    await page.get_by_role("button", name="Key…").click()
+    await give_key(page, ADMIN_KEY)
+    listed = await unfold(page, "Keys")
+    rows = listed.locator("tbody tr")
+    await expect(rows.locator("th")).to_have_text(["team", "boss", "made"])
+    await expect(listed.get_by_role("button", name="Revoke")).to_have_count(1)
+    await rows.nth(2).get_by_role("button", name="Revoke made").click()
+    await rows.nth(2).get_by_role("button", name="Yes, revoke it").click()
+    await expect(rows).to_have_count(2)
+
+
+async def test_keys_are_made_on_the_page_and_shown_once(site: Site) -> None:
+    await site.start(await site.node())
+    page = await site.blank(bypass_csp=True)
+    await page.goto(site.url)
+    await unfold(page, "Keys")
+    listed = page.locator("#key-list")  # whatever its heading says
+    dialog = page.get_by_role("dialog", name="New key")
+    await listed.get_by_role("button", name="New key…").click()
+    await expect(dialog).to_contain_text("This is the first key")
+    await expect(dialog.get_by_label("Admin")).to_be_disabled()
+    await page.keyboard.type("not a name")
+    await page.keyboard.press("Enter")
+    await expect(dialog.get_by_role("alert")).to_contain_text("That did not work: ")
+    assert await found_by_axe(page) == []
+    await dialog.get_by_label("Name", exact=True).fill("boss")
+    await page.keyboard.press("Enter")
+    await expect(dialog).to_contain_text("The key boss works now.")
+    text = page.locator("#new-key-text")
+    boss = await text.inner_text()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Enter")  # the button that copies has the focus
+    await expect(dialog.get_by_role("button", name="Copied")).to_be_visible()
+    assert (await status_with(site, boss), await status_with(site, "")) == (200, 401)
+    assert await found_by_axe(page) == []
+    await dialog.get_by_role("button", name="Close").click()
+    await expect(text).to_be_empty()
+    rows = listed.locator("tbody tr")
+    await expect(rows.locator("th")).to_have_text(["boss"])  # this tab uses it
+
+    await page.set_viewport_size(PHONE["viewport"])
+    await page.get_by_label("Language").select_option("ja")
+    await page.get_by_label("配色").select_option("dark")
+    await listed.get_by_role("button", name="新しいキー…").click()
+    await expect(page.locator("#new-key-first")).to_be_hidden()
+    form = page.locator("#new-key-form")
+    await form.locator("summary").click()
+    asked = {
+        "name": "team", "user": "ann", "models": "m, other", "max_running": "3",
+        "requests_per_minute": "60", "tokens_per_minute": "5000", "tokens_per_day": "90000",
+    }  # fmt: skip
+    for name, value in asked.items():
+        await form.locator(f"[name={name}]").fill(value)
+    await form.locator("[name=max_priority]").select_option("normal")
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert await found_by_axe(page) == []
+    async with page.expect_response(lambda got: got.request.method == "POST") as answered:
+        await form.get_by_role("button", name="キーを作る").click()
+    made = await (await answered.value).json()
+    assert {name: made[name] for name in asked} == {
+        "name": "team", "user": "ann", "models": ["m", "other"], "max_running": 3,
+        "requests_per_minute": 60, "tokens_per_minute": 5000, "tokens_per_day": 90000,
+    }  # fmt: skip
+    assert (made["max_priority"], made["admin"], made["created_by"]) == ("normal", False, "boss")
+    await page.get_by_role("dialog").get_by_role("button", name="閉じる").click()
+    await expect(rows.locator("th")).to_have_text(["boss", "team"])
+    await rows.nth(1).get_by_role("button", name="team を失効させる").click()
+    await rows.nth(1).get_by_role("button", name="はい、失効させます").click()
+    await expect(rows).to_have_count(1)
+    assert await status_with(site, made["key"]) == 401
